@@ -1,4 +1,4 @@
-//! Writes the seeds of every target into `corpus/<target>/`, where `cargo fuzz run` looks for them.
+//! Writes the seeds of every target to `corpus/<target>/`, where `cargo fuzz run` looks for them.
 
 use std::error::Error;
 use std::path::Path;

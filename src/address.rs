@@ -1,4 +1,4 @@
-//! The one way to name an image, a volume in it and a path in that:
+//! The syntax that names an image, a volume in it and a path in that volume:
 //! `IMAGE[:VOLUME[@SNAPSHOT]][:/path]`.
 //!
 //! | text | image | volume | path |
@@ -13,18 +13,18 @@
 //! | `file:///tmp/disk.dmg:/Docs` | `/tmp/disk.dmg` | the first readable | `/Docs` |
 //! | `./odd:name` | `./odd:name` | | |
 //!
-//! Where IMAGE ends, the first rule that applies:
+//! The end of IMAGE, by the first rule that applies:
 //!
-//! 1. Text that begins with `./` is a host file as a whole, whatever follows. (`../disk.dmg:/Docs`
-//!    and `/tmp/disk.dmg:/Docs` are addresses like any other.)
+//! 1. Text that begins with `./` is a host file as a whole. (`../disk.dmg:/Docs` and
+//!    `/tmp/disk.dmg:/Docs` are addresses like any other.)
 //! 2. After a URL scheme (`s3://`), the authority with its port belongs to IMAGE; it ends at the
-//!    first `:` behind that. A colon in the URL's path is written `%3A`.
+//!    first `:` after it. A colon in the URL's path is written `%3A`.
 //! 3. The longest text before a `:`, or all of it, that exists as a host path is IMAGE.
 //! 4. Otherwise IMAGE ends at the first `:`.
 //!
-//! VOLUME and SNAPSHOT hold no bare `/`, so the path begins at the first `:/`. In both, `\` takes
-//! the next character literally: `\@` where a volume's name has an `@`, `\#1` where its name is
-//! `#1`.
+//! VOLUME and SNAPSHOT contain no unescaped `/`, so the path begins at the first `:/`. In both, `\`
+//! takes the next character literally: `\@` if a volume's name contains an `@`, `\#1` if its name
+//! is `#1`.
 
 mod escaping;
 
@@ -39,20 +39,20 @@ pub(crate) use escaping::percent_decoded;
 
 const LAYER: &str = "address";
 
-/// An image, perhaps a volume in it, perhaps a path in that.
+/// An image, optionally a volume in it, optionally a path in that volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// A host path, or a URL that is no `file://`.
+    /// A host path, or a URL with a scheme other than `file://`.
     pub image: String,
-    /// Which volume; `None`: the first readable one.
+    /// The volume; `None` selects the first readable one.
     pub volume: Option<VolumeSelector>,
-    /// A snapshot of the volume. Only with a volume.
+    /// A snapshot of the volume. Requires a volume.
     pub snapshot: Option<String>,
     /// An absolute path within the volume; it begins with one `/`.
     pub path: Option<String>,
 }
 
-/// Which volume of an image.
+/// A selector of a volume of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum VolumeSelector {
     /// The volume of this name.
@@ -61,16 +61,16 @@ pub enum VolumeSelector {
     Number {
         /// The partition; 1 also for a disk without a map.
         partition: u32,
-        /// The volume within that partition's container.
+        /// The volume within that partition's container, from 1.
         volume: Option<u32>,
     },
 }
 
 impl Address {
-    /// Reads an address. `exists` says whether a host path does; it is not asked about URLs, nor
-    /// about `./` paths.
+    /// Parses an address. `exists` returns true if a host path exists; it is not called for URLs,
+    /// nor for `./` paths.
     ///
-    /// [`Kind::Invalid`] for text that fits no form; the message says which part is wrong.
+    /// [`Kind::Invalid`] for text that fits no form; the message names the part that is wrong.
     pub fn parse(text: &str, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {
         let (image, rest) = text.split_at(image_end(text, exists));
         if image.is_empty() {
@@ -96,12 +96,12 @@ impl Address {
         if let Some(volume) = volume {
             address.set_volume(text, volume)?;
         }
-        // One `/` is as good as several, and `a://b` would be a URL.
+        // Repeated leading slashes are collapsed: `a://b` would be parsed as a URL.
         address.path = path.map(|path| format!("/{}", path.trim_start_matches('/')));
         Ok(address)
     }
 
-    /// A host file or URL as a whole.
+    /// Returns the address of a host file or URL as a whole.
     pub fn image(image: impl Into<String>) -> Self {
         Self {
             image: image.into(),
@@ -111,12 +111,13 @@ impl Address {
         }
     }
 
-    /// Returns whether only an image is named, or (to a command that takes both) a host file.
+    /// Returns true if the address names only an image or, to a command that takes both, a host
+    /// file.
     pub fn is_bare(&self) -> bool {
         self.volume.is_none() && self.path.is_none()
     }
 
-    /// The URL's scheme, in lower case as a rule (`s3`), if the image is a URL.
+    /// Returns the URL's scheme, usually in lower case (`s3`), if the image is a URL.
     pub fn scheme(&self) -> Option<&str> {
         scheme(&self.image)
     }
@@ -157,7 +158,8 @@ impl VolumeSelector {
     }
 }
 
-/// What [`Address::parse`] reads back, given that the image exists if there is a `:` in its name.
+/// Formats an address that [`Address::parse`] parses back, given that the image exists if there is
+/// a `:` in its name.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.image)?;
@@ -190,7 +192,7 @@ impl fmt::Display for VolumeSelector {
     }
 }
 
-/// Where IMAGE ends, by the rules on top.
+/// Returns the end of IMAGE, by the rules in the module's documentation.
 fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
     if text.starts_with("./") {
         return text.len();
@@ -212,12 +214,12 @@ fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
     existing.or_else(|| text.find(':')).unwrap_or(text.len())
 }
 
-/// `/path` of `file:///path`; whatever else names an image stays as it is.
+/// Converts `file:///path` to `/path`; returns any other image name unchanged.
 fn on_host(text: &str, image: &str) -> Result<String> {
     let Some(rest) = image.strip_prefix("file://") else {
         return Ok(image.to_owned());
     };
-    // What comes before the first `/`, written as such, would be another machine.
+    // Text before the first `/`, except `localhost`, would be the name of another machine.
     let path = Some(rest.strip_prefix("localhost").unwrap_or(rest))
         .filter(|path| path.starts_with('/') && path.len() > 1);
     let path = path.and_then(percent_decoded);
@@ -226,7 +228,7 @@ fn on_host(text: &str, image: &str) -> Result<String> {
     })
 }
 
-/// `s3` of `s3://...`.
+/// Returns `s3` of `s3://...`.
 pub(crate) fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
@@ -234,7 +236,7 @@ pub(crate) fn scheme(text: &str) -> Option<&str> {
         .then_some(scheme)
 }
 
-/// A number from 1, digits only.
+/// Parses a number from 1, digits only.
 fn ordinal(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&number| digits && number > 0)

@@ -1,8 +1,8 @@
-//! What a repair cannot decide by itself, and what the user has decided.
+//! Ambiguities that a repair cannot resolve by itself, and the user's decisions on them.
 //!
-//! Where two sources of an image disagree and the rest of the evidence does not decide, a layer
-//! changes nothing and fails with [`Undecided`]: the alternatives, each with its evidence and with
-//! the text of `--assume` that chooses it. The choice comes back in [`Assumptions`].
+//! If two sources of an image disagree and the remaining evidence does not decide, a layer changes
+//! nothing and fails with [`Undecided`]: the alternatives, each with its evidence and with the text
+//! of `--assume` that chooses it. The choice is passed in [`Assumptions`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The value in the text of `--assume`.
+    /// Returns the value in the text of `--assume`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -30,24 +30,24 @@ impl Which {
     }
 }
 
-/// Decisions of the user, each of which is used only where the evidence does not decide.
+/// Decisions of the user, each of which is used only if the evidence does not decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumptions {
-    /// `size=BYTES`: the length of the disk.
+    /// `size=BYTES`: the length of the disk, in bytes.
     pub size: Option<u64>,
-    /// `band-size=BYTES`: the length of a band of a sparse bundle.
+    /// `band-size=BYTES`: the length of a band of a sparse bundle, in bytes.
     pub band_size: Option<u64>,
-    /// `map=primary|alternate`: the copy of the GPT that counts.
+    /// `map=primary|alternate`: the copy of the GPT to use.
     pub map: Option<Which>,
-    /// `header=primary|alternate`: the volume header that counts.
+    /// `header=primary|alternate`: the volume header to use.
     pub header: Option<Which>,
-    /// `header@N=primary|alternate`: the same of the volume in partition N.
+    /// `header@N=primary|alternate`: the volume header to use of the volume in partition N.
     headers: BTreeMap<u32, Which>,
 }
 
 impl Assumptions {
-    /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value makes no sense, or
-    /// it was given before.
+    /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value is invalid, or it
+    /// was given before.
     pub fn add(&mut self, text: &str) -> Result<()> {
         let (key, value) = text
             .split_once('=')
@@ -86,7 +86,7 @@ impl Assumptions {
         }
     }
 
-    /// The decisions that concern the volume in `partition`. A `header` without a partition
+    /// Returns the decisions that concern the volume in `partition`. A `header` without a partition
     /// concerns the only volume of a disk.
     #[must_use]
     pub fn for_volume(&self, partition: Option<u32>, is_only: bool) -> Self {
@@ -105,19 +105,19 @@ fn invalid(text: &str, message: &'static str) -> Error {
 /// One way to resolve a disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternative {
-    /// The text of `--assume` that chooses it, `header=alternate` for example; several of them are
-    /// separated by spaces.
+    /// The text of `--assume` that chooses this alternative, `header=alternate` for example;
+    /// several of them are separated by spaces.
     pub assume: String,
-    /// What speaks for it and against it, a clause.
+    /// The evidence for and against it, a clause.
     pub evidence: String,
 }
 
-/// A disagreement of two sources that the rest of the evidence does not decide.
+/// A disagreement of two sources that the remaining evidence does not decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
-    /// What disagrees, a clause: "Info.plist tells 0 bytes, Info.bckup 41943040".
+    /// The disagreement, a clause: "Info.plist tells 0 bytes, Info.bckup 41943040".
     pub what: String,
-    /// What can be assumed. Empty: nothing here helps.
+    /// The alternatives. Empty if no assumption resolves the disagreement.
     pub alternatives: Vec<Alternative>,
 }
 
@@ -134,8 +134,8 @@ impl fmt::Display for Undecided {
 impl std::error::Error for Undecided {}
 
 impl Undecided {
-    /// The error of a layer that stops here, of [`Kind::Undecided`]; [`Undecided::of`] gets the
-    /// alternatives out again.
+    /// Returns the error of [`Kind::Undecided`] of a layer that stops here; [`Undecided::of`]
+    /// extracts the alternatives.
     pub fn into_error(self, layer: &'static str) -> Error {
         let error = Error::new(Kind::Undecided, layer, self.what.clone());
         if self.alternatives.is_empty() {
@@ -145,7 +145,7 @@ impl Undecided {
         }
     }
 
-    /// The alternatives that an error carries.
+    /// Returns the alternatives that an error carries.
     pub fn of(error: &Error) -> &[Alternative] {
         let source =
             std::error::Error::source(error).and_then(|source| source.downcast_ref::<Self>());

@@ -1,4 +1,4 @@
-//! The one error of the library: what kind, which layer, where, and what was expected.
+//! The error type of the library: its kind, the layer, the place in it, and what was expected.
 
 mod redact;
 
@@ -8,41 +8,41 @@ use std::path::Path;
 
 pub use redact::{Secrets, redacted};
 
-/// The result of everything that can fail here.
+/// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller can do about an error. Few, and stable.
+/// Error kinds, by how a caller can react. Few, and stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The operating system failed a call; the source says how.
+    /// A system call failed; the source holds the operating system's error.
     Io,
-    /// Bytes on disk are not what the format demands.
+    /// Bytes on disk violate the format.
     Corrupt,
-    /// The format allows it, this library (or the host) does not do it.
+    /// Allowed by the format, but not supported by this library or the host.
     Unsupported,
-    /// A passphrase or key does not fit, or is missing.
+    /// A passphrase or key is wrong or missing.
     WrongKey,
-    /// A range reaches past the end of a device.
+    /// A range exceeds the end of a device.
     OutOfRange,
-    /// A change was asked of something opened or stored read-only.
+    /// A change was requested of something opened or stored read-only.
     ReadOnly,
     /// A file, volume, node or attribute does not exist.
     NotFound,
-    /// Something exists already, is in use by another, or changed underneath.
+    /// Something exists already, is in use by another process, or was changed concurrently.
     Conflict,
-    /// A number is legal but above a bound: of the format, of memory, of what fits.
+    /// A valid number that exceeds a limit of the format or of memory.
     Limit,
-    /// The caller asked for something that makes no sense (a band size of 3 bytes).
+    /// An argument of the caller is invalid (a band size of 3 bytes).
     Invalid,
-    /// Sources of an image disagree and the rest of it does not decide: the user has to, see
-    /// [`crate::decision`].
+    /// Sources of an image disagree and the remaining evidence does not decide; the user has to,
+    /// see [`crate::decision`].
     Undecided,
-    /// The caller's [`Progress`](crate::progress::Progress) said stop.
+    /// The caller's [`Progress`](crate::progress::Progress) requested cancellation.
     Cancelled,
 }
 
-/// The cause of an error, where a caller can act on it: for hints, and for programs.
+/// The cause of an error, if a caller can act on it: for hints, and for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -50,32 +50,32 @@ pub enum Reason {
     UnknownFormat,
     /// The folder is not a sparse bundle.
     NotABundle,
-    /// The end of the image is missing.
+    /// The image is truncated: its end is missing.
     Truncated,
     /// The image is encrypted, and no passphrase was given.
     PassphraseNeeded,
-    /// The image is encrypted for certificates alone, and no private key was given.
+    /// The image is encrypted for certificates only, and no private key was given.
     PrivateKeyNeeded,
-    /// A volume is encrypted, and none of the keys given opens it.
+    /// A volume is encrypted, and none of the given keys unlocks it.
     VolumeLocked,
     /// The image has a code signature, which the change would invalidate.
     Signed,
     /// Another process has the image open.
     InUse,
-    /// A check before the first change found damage in the volume.
+    /// The check before the first change found damage in the volume.
     DamagedVolume,
-    /// A repair of the image was interrupted and has to be undone first.
+    /// A repair of the image was interrupted and must be undone first.
     RepairInterrupted,
-    /// The format cannot have bands of this size; the message names the nearest sizes.
+    /// The format does not support bands of this size; the message names the nearest sizes.
     BandSize,
-    /// An unfinished image of another kind is where the unfinished image would be kept.
+    /// The name for the unfinished image is taken by an unfinished image of another kind.
     PartialExists,
     /// The image holds no volume that can be mounted.
     NoVolumes,
 }
 
 impl Reason {
-    /// The name for programs, in JSON and elsewhere; it does not change.
+    /// Returns the name for programs, in JSON and elsewhere; it does not change.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UnknownFormat => "unknown-format",
@@ -95,18 +95,18 @@ impl Reason {
     }
 }
 
-/// Where in a layer an error was met.
+/// A place in a layer where an error occurred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere in particular.
+    /// No particular place.
     None,
-    /// A byte offset within the layer (or within the file, when one is named).
+    /// A byte offset within the layer (or within the file, if one is named).
     Offset(u64),
     /// A name: a band, a path in a volume, a key of a plist.
     Name(String),
 }
 
-/// An error with its kind, the layer that met it, the place, the file and the cause.
+/// An error with its kind, the layer that reported it, the place, the file and the cause.
 ///
 /// `Display` is one line for people: `file: layer: at byte N: what was expected: cause`.
 pub struct Error(Box<Inner>);
@@ -122,8 +122,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of any kind. `layer` names the structure or layer (`"gpt header"`), `message` says
-    /// what was expected and what was found, in lower case and without a full stop.
+    /// Creates an error of any kind. `layer` names the structure or layer (`"gpt header"`),
+    /// `message` says what was expected and what was found, in lower case and without a full stop.
     pub fn new(kind: Kind, layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         let (place, message) = (Place::None, message.into());
         Self(Box::new(Inner {
@@ -137,7 +137,7 @@ impl Error {
         }))
     }
 
-    /// Bytes at `offset` of the layer are not what the format demands.
+    /// Creates a [`Kind::Corrupt`] error: bytes at `offset` of the layer violate the format.
     pub fn corrupt(
         layer: &'static str,
         offset: u64,
@@ -146,12 +146,13 @@ impl Error {
         Self::new(Kind::Corrupt, layer, message).at(offset)
     }
 
-    /// The format allows it, we do not do it.
+    /// Creates a [`Kind::Unsupported`] error: allowed by the format, but not supported here.
     pub fn unsupported(layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Unsupported, layer, message)
     }
 
-    /// `offset` plus `length` reaches past `len`, the end of the device.
+    /// Creates a [`Kind::OutOfRange`] error: `offset` plus `length` exceeds `len`, the length of
+    /// the device.
     pub fn out_of_range(layer: &'static str, offset: u64, length: u64, len: u64) -> Self {
         Self::new(
             Kind::OutOfRange,
@@ -161,17 +162,17 @@ impl Error {
         .at(offset)
     }
 
-    /// A change was asked of something read-only.
+    /// Creates a [`Kind::ReadOnly`] error: a change was requested of something read-only.
     pub fn read_only(layer: &'static str) -> Self {
         Self::new(Kind::ReadOnly, layer, "is open read-only")
     }
 
-    /// `name` does not exist.
+    /// Creates a [`Kind::NotFound`] error for `name`.
     pub fn not_found(layer: &'static str, name: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, layer, "does not exist").named(name)
     }
 
-    /// A failed system call; `doing` says what was tried (`"read band"`).
+    /// Creates an error for a failed system call; `doing` names the operation (`"read band"`).
     pub fn io(
         layer: &'static str,
         doing: impl Into<Cow<'static, str>>,
@@ -180,29 +181,28 @@ impl Error {
         Self::new(Kind::Io, layer, doing).caused_by(source.into())
     }
 
-    /// The same error with a reason that callers can act on.
+    /// Sets the reason, which callers can act on.
     #[must_use]
     pub fn because(mut self, reason: Reason) -> Self {
         self.0.reason = Some(reason);
         self
     }
 
-    /// The same error, met at this byte offset.
+    /// Sets the place to this byte offset.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.0.place = Place::Offset(offset);
         self
     }
 
-    /// The same error, met at this name. Secrets of a URL are left out.
+    /// Sets the place to this name. Secrets of a URL are removed.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.0.place = Place::Name(redacted(&name.into()).into_owned());
         self
     }
 
-    /// The same error in this file, unless a lower layer has named one already. Secrets of a URL
-    /// are left out.
+    /// Sets the file, unless a lower layer has set one already. Secrets of a URL are removed.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
         self.0
@@ -211,7 +211,7 @@ impl Error {
         self
     }
 
-    /// The same error with its cause.
+    /// Sets the cause.
     #[must_use]
     pub fn caused_by(
         mut self,
@@ -221,7 +221,7 @@ impl Error {
         self
     }
 
-    /// The same error in words once more: its cause is told, and can no longer be told apart.
+    /// Returns a copy of the error in which the cause is kept only as text.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let Inner {
@@ -246,37 +246,37 @@ impl Error {
         }))
     }
 
-    /// What a caller can do about it.
+    /// Returns the kind, by which a caller can react.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The cause, where a caller can act on it.
+    /// Returns the cause, if a caller can act on it.
     pub fn reason(&self) -> Option<Reason> {
         self.0.reason
     }
 
-    /// The layer or structure that met it.
+    /// Returns the layer or structure that reported the error.
     pub fn layer(&self) -> &'static str {
         self.0.layer
     }
 
-    /// Where in that layer.
+    /// Returns the place in that layer.
     pub fn place(&self) -> &Place {
         &self.0.place
     }
 
-    /// The file it was met in, where one is known.
+    /// Returns the file in which the error occurred, if known.
     pub fn file(&self) -> Option<&str> {
         self.0.file.as_deref()
     }
 
-    /// The text without file, layer, place and cause.
+    /// Returns the text without file, layer, place and cause.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The operating system's error at the bottom of this one, if any.
+    /// Returns the kind of the operating system's error, if that is the direct cause.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         self.0
             .source

@@ -1,6 +1,6 @@
 //! Apple's disk images and the volumes inside them.
 //!
-//! Every layer is *a run of bytes at positions*, laid over another:
+//! Every layer is an array of bytes on top of another:
 //!
 //! ```text
 //!  a file's contents ......... decmpfs            unpacked, where they are compressed
@@ -12,9 +12,9 @@
 //!  stored bytes .............. store              a local folder, memory
 //! ```
 //!
-//! so one trait carries the library, [`device::BlockDevice`], and one sister, a folder of such
-//! devices, [`store::Store`]. [`open`](mod@open) lays the layers over each other until nothing more
-//! matches:
+//! The library is built on one trait, [`device::BlockDevice`], and a second, a folder of such
+//! devices, [`store::Store`]. [`open`](mod@open) stacks the layers until no further layer is
+//! recognized:
 //!
 //! ```no_run
 //! use bandsaw::fs::FileSystemExt;
@@ -30,8 +30,8 @@
 //! # }
 //! ```
 //!
-//! [`ops`] holds what people ask for: create, convert, bring files in and out. The library never
-//! prints and never asks; long work tells a [`progress::Progress`] and asks it whether to go on.
+//! [`ops`] holds the operations: create, convert, copy files in and out. The library never prints
+//! or prompts; long operations report to a [`progress::Progress`] and poll it for cancellation.
 
 pub mod address;
 pub mod codec;
@@ -55,7 +55,7 @@ pub mod testing;
 
 pub use error::{Error, Kind, Reason, Result};
 
-// The example in README.md compiles.
+// Compiles the example in README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
-//! The only file that knows all layers: probe, wrap, probe again.
+//! The only module that knows all layers: probe, wrap, probe again.
 //!
-//! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a
-//! [`Draft`] is an image that gets its name only when it is finished.
+//! [`open`] stacks the layers of an image, [`create`] creates a blank image, and a [`Draft`] is an
+//! image that is moved to its final name only when it is finished.
 
 mod alter;
 mod apfs;
@@ -63,45 +63,44 @@ pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
 
-/// The message of the error about a file that could be anything. Whoever knows better says so in
-/// [`OpenOptions`].
+/// The message of the error about a file of unknown format. A caller that knows the format sets it
+/// in [`OpenOptions`].
 const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
                            blank; taken for UDRW it opens as plain bytes";
 
-/// How to open an image.
+/// Options of opening an image.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions<'a> {
-    /// Whether it may be changed. Read-only opens change nothing, not even a lock file.
+    /// The access mode. Read-only opens change nothing, not even a lock file.
     pub access: Access,
-    /// Take it for this format, whatever it looks like; where it is encrypted, what is inside.
-    /// `None`: find out.
+    /// The format, overriding detection; of an encrypted image, the format inside. `None`: detect
+    /// it.
     pub image_format: Option<Format>,
-    /// Whom to ask for a passphrase or private key if the image is encrypted, or a volume in it.
-    /// `None`: it stays locked.
+    /// The source of passphrases and private keys for an encrypted image or volume. `None`: it
+    /// stays locked.
     pub keys: Option<&'a dyn Keys>,
-    /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is
-    /// opened read-only then, whatever `access` says: what is written goes to the last of them,
-    /// which is made if it is missing.
+    /// Layers, or shadow files, over the image, from the bottom. The image itself is then opened
+    /// read-only, even if `access` is read-write: writes go to the last layer, which is created if
+    /// it is missing.
     pub shadows: &'a [PathBuf],
-    /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the
-    /// newest that is whole.
+    /// The transaction number of an older checkpoint of an APFS container to read. `None`: the
+    /// newest valid one.
     pub checkpoint: Option<u64>,
-    /// Take these sectors of the disk for all of it.
+    /// The sectors of the disk to use as the whole disk.
     pub section: Option<Section>,
-    /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again
-    /// for changes that wait to be made.
+    /// Bytes of memory for cached B-tree nodes of each open HFS+ volume, and as many again for
+    /// pending changes.
     pub cache: usize,
-    /// Lists the files in which the journal of an HFS+ volume lies, which macOS hides, and finds
-    /// them by name.
+    /// Lists the files that hold the journal of an HFS+ volume, which macOS hides, and finds them
+    /// by name.
     pub system_files: bool,
-    /// How images are reached that are not on this host.
+    /// Options for images that are not on this host.
     pub network: NetworkOptions<'a>,
-    /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is
-    /// decoded than that takes, so that what is told was not compared with the sums of its chunks;
-    /// nothing that is read then is to be relied upon.
+    /// Decodes no more of a compressed image than its description needs. Chunk checksums are not
+    /// verified, so data read from such an image is not reliable.
     pub glance: bool,
-    /// Volumes are opened for changes although the quick check that comes first finds them damaged:
-    /// the full check as far as it comes with a bounded number of reads.
+    /// Opens volumes for changes even if the preceding quick check, the full check up to a bounded
+    /// number of reads, finds them damaged.
     pub change_damaged: bool,
 }
 
@@ -123,7 +122,7 @@ impl Default for OpenOptions<'_> {
     }
 }
 
-/// Opens the image at `path`. Errors name it.
+/// Opens the image at `path`. Errors name the path.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
     let mut layers = Vec::new();
     build(path, options, &mut layers)
@@ -131,8 +130,8 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
         .map(|found| found.into_image(path, layers))
 }
 
-/// The layers of the image at `path` from the bottom, as far as they can be told, and what stopped
-/// it from going on.
+/// Returns the layers of the image at `path` from the bottom, as far as they can be determined, and
+/// the error that stopped the opening.
 pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
     let mut layers = Vec::new();
     let stopped = build(path, options, &mut layers)
@@ -150,7 +149,7 @@ pub(crate) enum StoredImage {
     File(Arc<dyn BlockDevice>),
 }
 
-/// The stored bytes of the image at `path`. A file is locked, a bundle is not.
+/// Opens the stored bytes of the image at `path`. A file is locked, a bundle is not.
 pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<StoredImage> {
     Ok(match remote::find(path, options)? {
         Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
@@ -162,8 +161,8 @@ pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<StoredIma
     })
 }
 
-/// The disk of an image of these stored bytes. With layers over it they are those of the topmost;
-/// what lies below is opened by its path.
+/// Opens the disk of an image with these stored bytes. If layers are given, the bytes are those of
+/// the topmost; the images below are opened by path.
 pub(crate) fn disk_of(
     path: &Path,
     stored: StoredImage,
@@ -180,7 +179,7 @@ pub(crate) fn disk_of(
     found.map(|found| found.disk)
 }
 
-/// The plain bytes of stored ones: themselves, or what their encryption hides.
+/// Returns the plain bytes: the stored bytes themselves, or their decrypted contents.
 pub(crate) fn plain_of(
     file: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
@@ -188,12 +187,12 @@ pub(crate) fn plain_of(
     unlock::unlock(file, options, &mut Vec::new())
 }
 
-/// The plain bytes of an open image file: its own, or what its encryption hides.
+/// Returns the plain bytes of an open image file: its own, or its decrypted contents.
 pub(crate) fn plain(file: Arc<LocalFile>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
     unlock::unlock(file, options, &mut Vec::new())
 }
 
-/// What is known of an image besides its layers.
+/// Properties of an opened image besides its layers.
 pub(crate) struct Found {
     format: Format,
     pub(crate) disk: Arc<dyn BlockDevice>,
@@ -212,7 +211,7 @@ impl Found {
     }
 }
 
-/// Opens layer after layer and keeps them in `layers`.
+/// Opens the layers one by one and appends them to `layers`.
 fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
     let mut found = open_disk(path, options, layers)?;
     if let Some(section) = options.section {
@@ -222,7 +221,7 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
     Ok(found)
 }
 
-/// The disk of an image, whatever is on it, with the layers over it that `options` name.
+/// Opens the disk of an image, with any contents, and the layers over it that `options` name.
 pub(crate) fn open_disk(
     path: &Path,
     options: &OpenOptions,
@@ -261,7 +260,7 @@ pub(crate) fn open_disk(
     Ok(found)
 }
 
-/// What the host knows of the file or folder at `path`.
+/// Returns the host's metadata of the file or folder at `path`.
 pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
     remote::must_be_here(path)?;
     fs::metadata(path).map_err(|source| match source.kind() {

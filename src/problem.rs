@@ -1,17 +1,16 @@
-//! What a check of a structure finds.
+//! Findings of checks.
 
 use std::fmt;
 
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Unusual, or waste; nothing is wrong.
     Note,
-    /// Something is wrong that every reader gets along with, the trace of an interrupted change for
-    /// example.
+    /// A deviation that every reader tolerates, the trace of an interrupted change for example.
     Warning,
     /// Contents are lost or in doubt.
     Damage,
@@ -32,21 +31,20 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One finding: how bad, and an error that tells layer, place and what was expected.
+/// One finding: its severity, and an error with layer, place and what was expected.
 #[derive(Debug)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What and where.
+    /// The error, with its place.
     pub error: Error,
 }
 
-/// Problems of one severity that are told one by one: a structure that is all wrong has no end of
-/// them.
+/// Maximum number of problems of one severity that are listed: a badly damaged structure could
+/// produce an unbounded number.
 const TOLD: u64 = 1000;
 
-/// Everything that checks have found. A thousand of each severity are told one by one, all are
-/// counted.
+/// All findings of checks. A thousand of each severity are listed, all are counted.
 #[derive(Debug, Default)]
 pub struct Problems {
     listed: Vec<Problem>,
@@ -54,7 +52,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Takes note of a problem.
+    /// Records a problem.
     pub fn add(&mut self, severity: Severity, error: Error) {
         let count = &mut self.counts[severity as usize];
         *count += 1;
@@ -63,22 +61,22 @@ impl Problems {
         }
     }
 
-    /// Those told one by one, in the order they were found in.
+    /// Returns the listed problems, in the order in which they were found.
     pub fn listed(&self) -> &[Problem] {
         &self.listed
     }
 
-    /// Returns how many more there are than told.
+    /// Returns the number of problems that are not listed.
     pub fn omitted(&self) -> u64 {
         self.counts.iter().sum::<u64>() - self.listed.len() as u64
     }
 
-    /// Returns how many are of this severity, told or not.
+    /// Returns the number of problems of this severity, listed or not.
     pub fn count(&self, severity: Severity) -> u64 {
         self.counts[severity as usize]
     }
 
-    /// The severity of the worst. `None`: there are none.
+    /// Returns the highest severity. `None`: there are no problems.
     pub fn worst(&self) -> Option<Severity> {
         Severity::ALL
             .into_iter()
@@ -95,17 +93,17 @@ impl IntoIterator for Problems {
     }
 }
 
-/// Where a walk through a structure reports to. Whoever opens stops at the first damage, whoever
-/// checks goes on.
+/// The receiver of the problems found while reading a structure. Opening stops at the first damage,
+/// checking continues.
 pub(crate) enum Findings<'a> {
-    /// Nothing but damage matters, and that ends the walk.
+    /// Ignores everything except damage, which ends the reading.
     Open,
-    /// Everything is collected, and the watcher may end the walk.
+    /// Collects everything; the [`Progress`] may cancel the check.
     Check(&'a mut Problems, &'a dyn Progress),
 }
 
 impl Findings<'_> {
-    /// Takes note of a problem. An error ends the walk.
+    /// Records a problem. An error ends the reading.
     pub(crate) fn report(&mut self, severity: Severity, error: Error) -> Result<()> {
         match self {
             Self::Open if severity == Severity::Damage => Err(error),
@@ -117,7 +115,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The same for what failed: its value, or `None` once the error has been noted as damage.
+    /// Returns the value, or `None` after recording the error as damage.
     pub(crate) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
@@ -125,7 +123,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Tells the watcher of a check that `n` more units are done, and asks whether to go on.
+    /// Reports `n` completed units of a check, and checks for cancellation.
     pub(crate) fn advance(&self, n: u64) -> Result<()> {
         match self {
             Self::Open => Ok(()),

@@ -1,25 +1,26 @@
-//! How long work is watched and stopped from outside. The library never prints.
+//! Progress reports and cancellation of long operations. The library never prints.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Seconds that [`Limited`] sleeps at most before it asks again whether to stop.
+/// Maximum number of seconds that [`Limited`] sleeps before it checks for cancellation again.
 const PATIENCE: f64 = 0.1;
 
-/// Told of the progress of long work, and asked whether to go on. Called from several threads.
+/// A receiver of progress reports of long operations, which may cancel them. Called from several
+/// threads.
 pub trait Progress: Sync {
-    /// A new stage begins: what is done (`"copy"`), and how many units it has (bytes, unless the
-    /// stage says files).
+    /// Reports a new stage: its name (`"copy"`), and its total in units (bytes, unless the stage
+    /// counts files).
     fn stage(&self, name: &str, total: u64);
-    /// `n` more units of the stage are done.
+    /// Reports `n` more units of the stage as done.
     fn advance(&self, n: u64);
-    /// Returns whether the work is to stop at the next safe point, leaving no damage.
+    /// Returns true if the operation is to stop at the next safe point, leaving no damage.
     fn cancelled(&self) -> bool;
 }
 
-/// Nobody watches, nobody stops.
+/// Ignores all reports and never cancels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -31,8 +32,8 @@ impl Progress for Silent {
     }
 }
 
-/// Nobody is told of the work, which is a part of another's that is; who may stop that may stop
-/// this.
+/// Drops the reports of an operation that is part of another one, and forwards the cancellation of
+/// the whole.
 pub struct Within<'a>(pub &'a dyn Progress);
 
 impl fmt::Debug for Within<'_> {
@@ -49,8 +50,8 @@ impl Progress for Within<'_> {
     }
 }
 
-/// Lets work that moves bytes go no faster than so many in a second: whoever reports more waits.
-/// Stages without a total count no bytes and are not slowed down.
+/// Limits the rate of operations that move bytes: a thread that reports progress too early sleeps.
+/// Stages without a total count no bytes and are not limited.
 pub struct Limited<'a> {
     inner: &'a dyn Progress,
     rate: Option<u64>,
@@ -58,7 +59,7 @@ pub struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// `rate` is in bytes a second; `None` for no limit.
+    /// Wraps `inner`. `rate` is in bytes a second; `None` for no limit.
     pub fn new(inner: &'a dyn Progress, rate: Option<u64>) -> Self {
         Self {
             inner,
@@ -112,7 +113,7 @@ impl Progress for Limited<'_> {
 }
 
 impl dyn Progress + '_ {
-    /// `Err(Cancelled)` once the watcher wants to stop.
+    /// Returns `Err(Cancelled)` if cancellation was requested.
     pub fn check(&self) -> crate::Result<()> {
         if self.cancelled() {
             return Err(crate::Error::new(

@@ -1,29 +1,29 @@
-//! Sizes as people write them: `8m`, `1.5GiB`, `8GB`, `16384s`, `4096`.
+//! Human-readable sizes: `8m`, `1.5GiB`, `8GB`, `16384s`, `4096`.
 //!
-//! A unit is binary unless it is written with a plain `B` behind it, as in `8MB`. Case does not
-//! matter.
+//! A unit is binary unless it is followed by a plain `B`, as in `8MB`. Case does not matter.
 
 use std::fmt;
 
 use crate::{Error, Kind, Result};
 
-/// Bytes of a sector, whatever the disk's own block is.
+/// Bytes of a sector, independent of the disk's own block size.
 pub const SECTOR: u64 = 512;
 
-/// Digits after the point that are looked at; more cannot be exact for any unit but by trailing
+/// Maximum number of digits after the point; more cannot be exact for any unit except with trailing
 /// zeros.
 const MAX_FRACTION_DIGITS: usize = 18;
 
 const BINARY: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// The bytes that `text` stands for.
+/// Parses a size in bytes.
 ///
 /// * `4096` and `4096b` are bytes, `16384s` is sectors of 512 bytes;
 /// * `8k`, `8m`, `8g`, `8t`, `8p`, `8e`, and the same as `8KiB` to `8EiB`, are binary;
 /// * `8kB` to `8EB` are decimal;
-/// * a fraction (`1.5g`) is taken if it comes to whole bytes; a space before the unit is allowed.
+/// * a fraction (`1.5g`) is accepted if it is a whole number of bytes; a space before the unit is
+///   allowed.
 ///
-/// Anything else, and what does not fit in 64 bits, is [`Kind::Invalid`].
+/// Anything else, and a size that exceeds 64 bits, is [`Kind::Invalid`].
 pub fn parse(text: &str) -> Result<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -50,13 +50,13 @@ pub fn parse(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid(text, "is more than 64 bits can count"))
 }
 
-/// `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds the exact
-/// number, as in `8 MiB (8388608 bytes)`.
+/// Formats `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds
+/// the exact number, as in `8 MiB (8388608 bytes)`.
 pub fn display(bytes: u64) -> Display {
     Display(bytes)
 }
 
-/// What [`display`] returns.
+/// The return type of [`display`].
 #[derive(Debug, Clone, Copy)]
 pub struct Display(u64);
 
@@ -71,7 +71,7 @@ impl fmt::Display for Display {
     }
 }
 
-/// In the largest binary unit that leaves at least 1; whole multiples without a point.
+/// Formats in the largest binary unit that leaves at least 1; whole multiples without a point.
 fn human(bytes: u64) -> String {
     let mut power = bytes.checked_ilog2().unwrap_or(0) / 10;
     let unit = 1_u64 << (10 * power);
@@ -90,7 +90,7 @@ fn human(bytes: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, BINARY[power as usize])
 }
 
-/// Bytes of one unit.
+/// Returns the number of bytes of one unit.
 fn unit_bytes(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     match unit.as_str() {
@@ -106,7 +106,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     }
 }
 
-/// Bytes that the digits after the point stand for; `None` if that is no whole number.
+/// Returns the number of bytes of the digits after the point; `None` if that is no whole number.
 fn fraction_bytes(digits: &str, unit: u64) -> Option<u64> {
     if digits.is_empty() {
         return Some(0);
@@ -258,7 +258,7 @@ mod tests {
         #[test]
         fn what_is_shown_reads_back(bytes: u64) {
             let shown = display(bytes).to_string();
-            // A tenth of a unit need not be whole bytes; whole numbers must come back as they went.
+            // A tenth of a unit may be a fraction of a byte; whole numbers must round-trip.
             if !shown.contains('.') {
                 prop_assert_eq!(parse(shown.trim_end_matches("ytes")).unwrap(), bytes);
             }

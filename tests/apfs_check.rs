@@ -1,4 +1,4 @@
-//! Checking APFS containers of other people.
+//! Checks of APFS containers made by other software.
 
 use crate::common::corpus;
 use crate::common::opened;
@@ -9,13 +9,13 @@ use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind};
 
-/// Excerpts: the container is longer than the image, which is damage and the only one.
+/// Excerpts: the container is longer than the image, which is the only damage.
 const CUT_SHORT: [&str; 3] = [
     "apfs-container-chain",
     "apfs-content",
     "newtua-apfs-decmpfs",
 ];
-/// Its newest checkpoint was damaged on purpose.
+/// An image whose newest checkpoint was corrupted on purpose.
 const DAMAGED: &str = "apfs-corrupt";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Power cuts while an APFS volume is changed: every write of a recorded run leaves the checkpoint
-//! before or the one after, and what is found can be changed further.
+//! Power failures while an APFS volume is changed: after every write of a recorded run the volume
+//! has the checkpoint before or the one after, and can be changed further.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ fn change(device: Arc<dyn BlockDevice>) -> ApfsMut {
     ApfsMut::open(&container, 1, options, &key).unwrap()
 }
 
-/// What a container holds, which must be in order, and what its snapshot holds, if it has one.
+/// Returns the contents of a container, which must be consistent, and of its snapshot, if it has
+/// one.
 fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
     let container = Arc::new(Container::open(device, None).unwrap());
     assert!(
@@ -86,7 +87,7 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
             latest: None,
             uuid: uuid::Uuid::nil(),
         };
-        // One volume is case-sensitive, one encrypted, and of one a snapshot is taken.
+        // One volume is case-sensitive, one is encrypted, and one gets a snapshot.
         let encryption = VolumeEncryption {
             passphrase: passphrase(),
             recovery_key: None,
@@ -103,7 +104,7 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
         let first = store.position();
         let mut states = vec![(first, World::new())];
         let fs = change(disk(&store));
-        // Where it was there for sure, and what it holds from then on.
+        // Write count at which the snapshot certainly exists, and its contents.
         let mut snapshot = None;
         for round in 0..12 {
             for _ in 0..random.within(1..8) {

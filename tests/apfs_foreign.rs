@@ -1,5 +1,4 @@
-//! APFS volumes made by macOS, changed: what was there before is there afterwards, and so is what
-//! snapshots have.
+//! Changes of APFS volumes made by macOS: existing contents and snapshots are preserved.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use bandsaw::fs::{
 };
 use bandsaw::testing::Random;
 
-/// Snapshots of a volume that are compared.
+/// Number of a volume's snapshots that are compared.
 const SNAPSHOTS: usize = 8;
 
-/// Who knows the passphrase of the volume, if there is one.
+/// A callback that unlocks the volume, if it is encrypted.
 type Ask<'a> = &'a dyn Fn(&LockedVolume) -> bandsaw::Result<VolumeKey>;
 
 fn world(container: &Arc<Container>, snapshot: Option<&str>, key: Ask<'_>) -> World {
@@ -28,7 +27,7 @@ fn world(container: &Arc<Container>, snapshot: Option<&str>, key: Ask<'_>) -> Wo
     world
 }
 
-/// What some of the snapshots of a volume hold.
+/// Returns the contents of some snapshots of a volume.
 fn snapshots(container: &Arc<Container>, key: Ask<'_>) -> Vec<(String, World)> {
     let volumes = container.volumes();
     let all = &volumes[0].as_ref().unwrap().snapshots;
@@ -97,14 +96,15 @@ fn what_a_mac_has_written_stays() {
                     fs.sync().unwrap();
                 }
             }
-            // Files of before change and go, too: of those with one name every third each.
+            // Existing files are changed and removed, too: of those with one name, every third
+            // each.
             let single = before
                 .iter()
                 .filter(|(_, what)| what.0 == FileKind::File && what.1 == 1);
             for (at, (path, _)) in single.enumerate().filter(|(at, _)| at % 3 < 2) {
                 let (dir, name) = path.rsplit_once('/').unwrap();
                 let (dir, file) = (fs.resolve(dir).unwrap().id, fs.resolve(path).unwrap().id);
-                // Compressed files are not written.
+                // Compressed files are removed, not written.
                 let _ = if at % 3 == 0 {
                     fs.remove(dir, name)
                 } else {

@@ -1,5 +1,5 @@
-//! APFS containers of other people, read: every volume, name, size, sum, link and attribute that is
-//! known of them.
+//! Reading of APFS containers made by other software: every known volume, name, size, checksum,
+//! link and attribute.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
 use bandsaw::fs::apfs::{Apfs, Container, Locking};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, LockedVolume, VolumeKey};
 
-/// The bytes of the container at `offset` of an image, as a window on its disk.
+/// Returns a device for the container at `offset` of an image.
 fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<dyn BlockDevice> {
     let opened = opened::open(image, scratch)
         .unwrap()
@@ -29,7 +29,7 @@ fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(Slice::new(opened.disk().clone(), range).unwrap())
 }
 
-/// Everything in a volume by path.
+/// Returns all objects of a volume by path.
 fn walk(volume: &Apfs) -> BTreeMap<String, Attributes> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![(volume.root(), String::new())];
@@ -115,8 +115,8 @@ fn check_volume(image: &Image, volume: &Apfs, facts: &serde_json::Value, newest:
         facts["case_sensitive"].as_bool().unwrap(),
         "{name}"
     );
-    // The manifest's counts are of the newest volume superblock there is, whether or not a
-    // checkpoint leads to it.
+    // The manifest's counts are those of the newest volume superblock, referenced by a checkpoint
+    // or not.
     if newest {
         assert_eq!(
             (Some(info.files), Some(info.folders)),
@@ -255,7 +255,7 @@ fn every_snapshot_of_a_real_volume_reads() {
     );
 }
 
-/// Older states of a container stay readable as long as nothing has overwritten them.
+/// Older states of a container stay readable until they are overwritten.
 #[test]
 fn older_checkpoints_of_a_real_container_read() {
     let Some(image) = corpus::image(
@@ -287,7 +287,7 @@ fn older_checkpoints_of_a_real_container_read() {
     );
 }
 
-/// Both damaged checkpoints are told, and the one before them is read.
+/// Both corrupt checkpoints are reported, and the previous one is read.
 #[test]
 fn damaged_checkpoints_are_passed_over() {
     let Some(image) = corpus::image(

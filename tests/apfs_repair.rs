@@ -1,4 +1,4 @@
-//! Falling back to an older checkpoint of an APFS container, and power cuts meanwhile.
+//! Rollback to an older checkpoint of an APFS container, and power failures during it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn plan(device: &Arc<dyn BlockDevice>, xid: u64) -> bandsaw::Result<Option<FallB
     )
 }
 
-/// Adds a file in a checkpoint of its own; returns its transaction.
+/// Adds a file in a checkpoint of its own; returns its transaction ID.
 fn add(device: &Arc<dyn BlockDevice>, name: &str) -> u64 {
     let options = WriteOptions {
         now: Some(Timestamp::from_seconds(1_750_000_000)),
@@ -55,7 +55,7 @@ fn add(device: &Arc<dyn BlockDevice>, name: &str) -> u64 {
     open(device, None).checkpoint()
 }
 
-/// The names in a volume that is in order.
+/// Returns the names in a volume, which must be consistent.
 fn names(device: &Arc<dyn BlockDevice>) -> Vec<String> {
     let container = open(device, None);
     let mut problems = Problems::default();
@@ -74,7 +74,7 @@ fn names(device: &Arc<dyn BlockDevice>) -> Vec<String> {
     names
 }
 
-/// Spoils the superblock of the volume as transaction `xid` wrote it.
+/// Corrupts the superblock of the volume written by transaction `xid`.
 fn spoil(device: &dyn BlockDevice, xid: u64) {
     let is_it = |block: &[u8]| block[32..36] == *b"APSB" && block[16..24] == xid.to_le_bytes();
     let block = (0..LEN / BLOCK)
@@ -84,7 +84,8 @@ fn spoil(device: &dyn BlockDevice, xid: u64) {
     device.flush().unwrap();
 }
 
-/// Three checkpoints, each with a file more; returns those of the second and of the third.
+/// Creates three checkpoints, each with one more file; returns the transaction IDs of the second
+/// and third.
 fn filled(device: &Arc<dyn BlockDevice>) -> (u64, u64) {
     device.set_len(LEN, AfterDiscard::Zeros).unwrap();
     let created = Timestamp::from_seconds(1_700_000_000);

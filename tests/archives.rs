@@ -1,4 +1,4 @@
-//! Tar archives into volumes and out again, among them those that GNU tar makes.
+//! Import and export of tar archives, including those made by GNU tar.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -42,13 +42,13 @@ fn import(archive: &[u8]) -> Result<Tree, Error> {
     import::tar_stream(&mut &archive[..], scratch().path(), &Silent)
 }
 
-/// Everything of a path that an archive keeps.
+/// Everything about a path that an archive preserves.
 #[derive(Debug, PartialEq, Clone)]
 struct Seen {
     attributes: Attributes,
     contents: Vec<u8>,
     xattrs: BTreeMap<String, Vec<u8>>,
-    /// The first path of the same file.
+    /// First path of the same file.
     first: String,
 }
 
@@ -101,7 +101,7 @@ fn read(volume: &HfsPlus) -> BTreeMap<String, Seen> {
     }
     for seen in all.values_mut() {
         seen.first = first[&seen.attributes.id].clone();
-        // What an archive does not keep, or keeps in its own way.
+        // Attributes that an archive does not preserve, or represents differently.
         seen.attributes.id = bandsaw::fs::NodeId(0);
         seen.attributes.changed = None;
         seen.attributes.accessed = None;
@@ -130,7 +130,7 @@ fn bytes(len: usize) -> Stream {
     Stream::Bytes((0..len).map(|at| (at % 253) as u8).collect())
 }
 
-/// A tree with all that is hard to put in an archive.
+/// Returns a tree with everything that is difficult to archive.
 fn varied() -> Tree {
     let mut tree = Tree::empty(Timestamp::from_seconds(1_111_111_111));
     let mut add = |parent, name: &str, kind| {
@@ -188,7 +188,7 @@ fn a_volume_survives_an_archive() {
     let after = volume(import(&archive).unwrap()).unwrap();
     let (mut before, mut after) = (read(&before), read(&after));
     for all in [&mut before, &mut after] {
-        // The root is as old as the volume.
+        // The root's creation date is that of the volume.
         all.get_mut("").unwrap().attributes.created = None;
     }
     assert_eq!(
@@ -203,7 +203,7 @@ fn a_volume_survives_an_archive() {
             seen.attributes
         );
     }
-    // The same once more gives the same bytes.
+    // A second export yields the same bytes.
     let mut again = Vec::new();
     to_tar(
         &volume(import(&archive).unwrap()).unwrap(),
@@ -215,7 +215,7 @@ fn a_volume_survives_an_archive() {
     assert!(archive == again);
 }
 
-/// Runs GNU tar; `None` and a word on stderr where there is another one, or none.
+/// Runs GNU tar; `None` and a message on stderr if it is not installed.
 fn gnu_tar(test: &str, arguments: &[&str], folder: &Path) -> Option<Vec<u8>> {
     let version = Command::new("tar").arg("--version").output();
     if !version.is_ok_and(|output| output.stdout.starts_with(b"tar (GNU tar)")) {
@@ -239,7 +239,7 @@ fn gnu_tar(test: &str, arguments: &[&str], folder: &Path) -> Option<Vec<u8>> {
 fn gnu_tar_unpacks_what_we_write() {
     let scratch = scratch();
     let mut tree = varied();
-    // Nobody but root makes devices, and not every file system keeps large attributes.
+    // Creating devices requires root, and not every file system supports large attributes.
     tree.nodes
         .retain(|node| !matches!(node.kind, SourceKind::Special(FileKind::BlockDevice, _)));
     tree.nodes.iter_mut().for_each(|node| node.xattrs.clear());
@@ -345,7 +345,7 @@ fn we_read_every_format_of_gnu_tar() {
     }
 }
 
-/// An archive made by hand.
+/// A hand-written archive.
 #[derive(Default)]
 struct Archive(Vec<u8>);
 
@@ -508,7 +508,7 @@ fn damage_is_found_where_it_is() {
             Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{end}: {error}"),
         }
     }
-    // The blank behind the checksum is no part of anything.
+    // The space after the checksum has no meaning.
     for at in (0..512).filter(|at| *at != 155) {
         let mut bytes = whole.clone();
         bytes[1536 + at] ^= 0x55;
@@ -593,7 +593,7 @@ fn attributes_of_macos_come_in_files_beside() {
     assert!(!seen.contains_key("/folder/._file"));
     assert!(seen["/._alone"].contents == double);
     assert_eq!(seen["/._text"].contents, b"not AppleDouble");
-    // Cut anywhere, it is a file like any other, or less of the same.
+    // Truncated anywhere, it imports the same file, or a prefix of the entries.
     for end in 0..250 {
         let seen = Archive::default()
             .member(b"._file", b'0', &double[..end])
@@ -714,7 +714,7 @@ proptest::proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
             if sum {
-                // Damage that the checksum does not tell.
+                // Damage that the checksum does not detect.
                 let header = at / 512 * 512;
                 bytes[header + 148..header + 156].fill(b' ');
                 let sum: u32 = bytes[header..header + 512].iter().map(|byte| u32::from(*byte)).sum();

@@ -1,4 +1,4 @@
-//! ASIF: what every device must do, power cuts, real images, and images that are wrong.
+//! ASIF: the conformance suites for devices, power failures, real images, and corrupt images.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn open(bytes: impl Into<Vec<u8>>) -> Result<Asif> {
     Asif::open(Arc::new(Memory::read_only(bytes)))
 }
 
-/// What `check` says, damage first.
+/// Returns the problems found by `check`, most severe first.
 fn problems(file: &Arc<dyn BlockDevice>) -> Vec<(Severity, String)> {
     let mut problems = Problems::default();
     let ended = asif::check(file, &mut problems, &Silent)
@@ -154,7 +154,7 @@ fn power_cuts_are_survived() {
     }
 }
 
-/// An image that is compacted by every flush.
+/// An image that every flush compacts.
 #[derive(Debug)]
 struct Compacting(Asif);
 
@@ -255,7 +255,7 @@ fn real_images_hold_what_is_known() {
     );
 }
 
-/// A blank image differs from that of macOS in its two UUIDs and nowhere else.
+/// A blank image differs from that of macOS in its two UUIDs only.
 #[test]
 fn blank_images_are_those_of_macos() {
     let Some(images) = corpus::images("blank_images_are_those_of_macos") else {
@@ -286,7 +286,7 @@ fn blank_images_are_those_of_macos() {
     );
 }
 
-/// Where in the property list the stable UUID stands.
+/// Returns the offset of the stable UUID in the property list.
 fn list_offset(image: &[u8]) -> usize {
     let list = &image[0x200200..0x200400];
     let tag = b"<string>";
@@ -312,8 +312,8 @@ fn writes_take_chunks_in_order() {
     );
     let bytes = file.to_vec();
     let entry = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
-    // The table of the metadata is chunk 1, its data 2 and its bitmap 3. New: data 4, its table,
-    // data, its bitmap.
+    // Chunk 1 is the table of the metadata, 2 its data and 3 its bitmap. New chunks: data 4, its
+    // table, data, its bitmap.
     assert_eq!(
         (entry(0x208), entry(0x200)),
         (5, 2),
@@ -448,7 +448,7 @@ fn a_cache_keeps_the_uuid_of_what_is_below() {
     );
 }
 
-/// What a stack needs: what was never written is told from zeros that were stated.
+/// Unallocated ranges are distinguished from explicit zeros, as a stack of layers requires.
 #[test]
 fn a_layer_tells_holes_from_zeros() {
     let file = Arc::new(Memory::zeros(0));
@@ -572,7 +572,7 @@ fn user_metadata_lasts() {
     assert_eq!(problems(&(file as Arc<dyn BlockDevice>)), []);
 }
 
-/// The directory is larger than what a disk writes as a whole: half of a new one must not count.
+/// The directory is larger than an atomic write of a disk: a torn directory must be ignored.
 #[test]
 fn a_torn_directory_does_not_count() {
     let far = 90 * 2048 * SMALL;
@@ -611,7 +611,7 @@ fn a_torn_directory_does_not_count() {
     assert!(seen > 100, "only {seen} crashes");
 }
 
-/// An image with a full chunk, a partly written one, an unmapped one, and its file.
+/// Returns the file of an image with a full chunk, a partly written one and an unmapped one.
 fn some_chunks() -> Vec<u8> {
     let (file, disk) = in_memory(10 * MIB);
     disk.write_at(0, &Random::new(3).bytes(MIB as usize))
@@ -624,7 +624,7 @@ fn some_chunks() -> Vec<u8> {
     file.to_vec()
 }
 
-/// In `some_chunks`: the table of the disk, its first bitmap entry, the metadata.
+/// Offsets in `some_chunks`: the table of the disk, its first bitmap entry, the metadata.
 const TABLE: usize = 5 << 20;
 const BITMAP_ENTRY: usize = TABLE + 8 * 2048;
 const SEGMENT: usize = 2 << 20;
@@ -751,7 +751,7 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }
 
-/// A check goes on behind damage: the masks of the metadata are looked for, and the owner of the
+/// The check continues after damage: it still finds the masks of the metadata, and the owner of the
 /// last chunk.
 #[test]
 fn a_number_that_no_file_can_hold_is_told() {
@@ -817,8 +817,8 @@ fn a_file_cut_short_is_never_read_as_zeros() {
     assert_eq!(problems_in(bytes)[0].0, Severity::Damage);
 }
 
-/// Whatever header, directories, tables, bitmaps and metadata say: no panic, no endless work, and
-/// what opens can be read, written and flushed or says why not.
+/// Corrupt headers, directories, tables, bitmaps and metadata cause no panic and no endless loop;
+/// images that open can be read, written and flushed, or return an error.
 #[test]
 fn damaged_images_do_no_harm() {
     let whole = some_chunks();

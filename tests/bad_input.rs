@@ -1,5 +1,5 @@
-//! Images that are none, or are damaged: each gives one error that names the file and what was
-//! expected, and nothing is ever taken for a raw disk unasked.
+//! Invalid and corrupt images: each fails with one error that names the file and the expectation,
+//! and none is opened as a raw disk unless asked to.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn open_as(path: &Path, format: Format) -> Result<Image> {
     )
 }
 
-/// The error of opening, which names the file.
+/// Opens an image and returns the error, which must name the file.
 fn refused(path: &Path) -> Error {
     let error = open(path)
         .err()
@@ -72,7 +72,7 @@ fn refused(path: &Path) -> Error {
     error
 }
 
-/// Bytes that look like nothing.
+/// Returns pseudorandom bytes without any magic.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 7u64;
     let mut next = || {
@@ -147,7 +147,7 @@ fn containers_are_never_taken_for_raw_disks() {
         assert!(error.message().starts_with("is a"), "{error}");
         assert!(open_as(&path, Format::Udrw).is_ok(), "unless told so");
     }
-    // What is read is taken by its magic too, and what follows makes no sense.
+    // The format is detected by its magic, and the rest is invalid.
     let mut udif = vec![0; 1 << 20];
     udif[(1 << 20) - 512..][..4].copy_from_slice(b"koly");
     udif[(1 << 20) - 508..][..8].copy_from_slice(&[0, 0, 0, 4, 0, 0, 2, 0]);
@@ -362,7 +362,7 @@ fn a_trace_tells_how_far_it_went() {
 
 #[test]
 fn every_sector_of_noise_is_refused_quickly() {
-    // A boot sector's signature alone is no partition map, a signature of two bytes alone no file
+    // A boot sector's signature alone is no partition map, a magic of two bytes alone no file
     // system.
     let scratch = Scratch::new();
     let mut bytes = noise(64 << 10);

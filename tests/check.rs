@@ -1,5 +1,5 @@
-//! `open::examine`, which is `bandsaw check`: every kind of damage to every container is found,
-//! with its severity and place, what is sound is sound, and nothing is changed.
+//! `open::examine`, the implementation of `bandsaw check`: every kind of damage to every container
+//! is found, with its severity and offset, consistent images pass, and nothing is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use bandsaw::progress::Silent;
 use bandsaw::store::Local;
 use bandsaw::testing::fuzz;
 
-/// A disk with a GPT and a volume.
+/// Returns a disk with a GPT and a volume.
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
     let disk = Memory::zeros(
@@ -32,7 +32,7 @@ fn disk() -> Vec<u8> {
     disk.to_vec()
 }
 
-/// The same disk in a container.
+/// Creates the disk in a container.
 fn make(folder: &Path, format: Format) -> PathBuf {
     let path = folder.join("image");
     match format {
@@ -57,7 +57,7 @@ fn make(folder: &Path, format: Format) -> PathBuf {
     path
 }
 
-/// A compressed image of 24 sectors: eight packed by zlib, eight as they are, eight zeros.
+/// Returns a compressed image of 24 sectors: eight zlib, eight raw, eight zeros.
 fn udif() -> Vec<u8> {
     let target = fuzz::TARGETS
         .iter()
@@ -80,7 +80,7 @@ fn examine(path: &Path, key: Option<&str>) -> Examination {
     .unwrap()
 }
 
-/// What was found, one line each: severity, layer, place, text.
+/// Formats the problems found, one line each: severity, layer, offset, text.
 fn lines(found: &Examination) -> Vec<String> {
     let line = |problem: &bandsaw::problem::Problem| {
         let place = match problem.error.place() {
@@ -98,8 +98,7 @@ fn lines(found: &Examination) -> Vec<String> {
     found.problems.listed().iter().map(line).collect()
 }
 
-/// An image, what is done to it, and what is to be found: worst of all, in this layer, at this
-/// place.
+/// An image, a corruption, and the expected result: highest severity, layer, offset.
 type Case = (
     Format,
     &'static str,
@@ -148,12 +147,12 @@ fn edit_table(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     });
 }
 
-/// Byte `at` of run `number` of a block table.
+/// Returns the offset of byte `at` of run `number` of a block table.
 fn run(number: usize, at: usize) -> usize {
     0xcc + 40 * number + at
 }
 
-/// Changes some bytes of both headers of the volume.
+/// Changes bytes of both headers of the volume.
 fn break_headers(disk: &mut [u8], at: usize, len: usize) {
     let start = 20480;
     for header in [start + 1024, start + fuzz::sample(false, 4096).len() - 1024] {
@@ -294,8 +293,8 @@ fn every_damage_is_found_at_its_place() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// Damage to one layer does not hide the next: the container, the map and the volume are all told
-/// of.
+/// Damage to one layer does not hide the next: the container, the map and the volume are all
+/// reported.
 #[test]
 fn all_layers_are_judged() {
     let folder = tempfile::tempdir().unwrap();
@@ -491,7 +490,7 @@ fn encrypted_bundles() {
     );
 }
 
-/// The trailer of the old kind of encryption, on an image by macOS.
+/// Checks of the trailer of encryption version 1, on an image made by macOS.
 #[test]
 fn encryption_trailers() {
     const IMAGE: &str = "encrypted/john-v1-aes128.dmg";
@@ -535,7 +534,7 @@ fn without_its_passphrase_an_image_is_judged_in_part() {
     );
 }
 
-/// A million names in a folder of bands: told, counted, and not kept.
+/// A million stray files in a folder of bands are counted and reported, but not all kept in memory.
 #[test]
 fn many_strays_are_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -552,7 +551,7 @@ fn many_strays_are_counted() {
     assert_eq!(found.problems.omitted(), 2001);
 }
 
-/// Images by macOS have nothing wrong but what docs/formats says of them.
+/// Images made by macOS have no problems except those described in docs/formats.
 #[test]
 fn corpus_images_are_sound() {
     let scratch = tempfile::tempdir().unwrap();
@@ -569,7 +568,7 @@ fn corpus_images_are_sound() {
             continue;
         };
         let found = examine(&path, image.entry()["encrypted"]["password"].as_str());
-        // Some are only the beginning of a container, which is rightly told.
+        // Some are truncated containers, which is correctly reported.
         let whole = lines(&found)
             .iter()
             .all(|line| !line.contains("was cut short"));

@@ -1,5 +1,5 @@
-//! The suite over every device and store that is no container, and proof that the suite sees what
-//! is wrong.
+//! The conformance suite on every device and store that is not a container, and tests that it
+//! detects bugs.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use bandsaw::testing::{PowerCut, Random};
 use bandsaw::{Kind, Result};
 use proptest::prelude::*;
 
-/// Names for new files or folders in a scratch folder.
+/// Generator of names for new files or folders in a scratch folder.
 struct Scratch {
     folder: tempfile::TempDir,
     last: AtomicU64,
@@ -156,39 +156,39 @@ proptest! {
     }
 }
 
-/// What can be wrong with a device.
+/// Bugs of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// Requests that are not aligned write whole sectors.
+    /// Unaligned requests write whole sectors.
     WritesWholeSectors,
-    /// One byte past the end is read as zero.
+    /// One byte after the end reads as zero.
     ReadsPastTheEnd,
-    /// One byte past the end is not refused but left out.
+    /// A write of one byte after the end is truncated instead of refused.
     WritesWhatFits,
     /// An empty range is refused.
     RefusesNothing,
-    /// A discard takes its whole blocks, outwards.
+    /// A discard is rounded outwards to whole blocks.
     DiscardsTooMuch,
-    /// A discard takes whole blocks, inwards.
+    /// A discard is rounded inwards to whole blocks.
     DiscardsTooLittle,
-    /// A discarded range is told as zeros, and is not.
+    /// A discarded range is reported as zeros but keeps its data.
     TellsZeros,
-    /// Extents reach past the range.
+    /// Extents extend beyond the requested range.
     TellsTooMuch,
-    /// Old bytes come back when the device grows.
+    /// Old data reappears when the device grows.
     KeepsWhatWasCut,
-    /// Half a sector is patched without a lock.
+    /// Partial sectors are modified without a lock.
     PatchesWithoutLock,
-    /// Zeros are read for a moment before a discard is done.
+    /// Data next to a discarded range reads as zeros for a moment.
     BlinksWhenDiscarding,
-    /// What is lent begins one byte late.
+    /// A file range starts one byte late.
     LendsTheWrongPlace,
-    /// A buffer keeps what was in it where there are zeros.
+    /// The read buffer is not filled where there are zeros.
     LeavesTheBuffer,
 }
 
-/// A device with a bug. What it does not spoil it hands to the memory below.
+/// A device with a bug. Operations that are not affected are passed to the memory below.
 struct Buggy {
     bug: Bug,
     inner: Memory,
@@ -213,7 +213,7 @@ impl Buggy {
         }
     }
 
-    /// Reads whole sectors, changes them and writes them back.
+    /// Reads whole sectors, modifies them and writes them back.
     fn patch(&self, offset: u64, buf: &[u8], keep: bool) -> Result<()> {
         self.info().check("buggy", offset, buf.len() as u64)?;
         let start = offset / 512 * 512;
@@ -350,7 +350,7 @@ impl BlockDevice for Buggy {
     }
 }
 
-/// Runs the suite on a device with this bug; what it says.
+/// Runs the suite on a device with this bug; returns the failure.
 fn verdict(bug: Bug) -> Option<String> {
     let suite = || conformance::device(|| Arc::new(Buggy::new(bug)));
     let panic = catch_unwind(AssertUnwindSafe(suite)).err()?;

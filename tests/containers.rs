@@ -1,4 +1,4 @@
-//! Images made, replaced and opened again.
+//! Images that are created, replaced and reopened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn open(path: &Path) -> Result<Image> {
     open::open(path, &OpenOptions::default())
 }
 
-/// One path for each format that can be made.
+/// Returns one path for each format that can be created.
 fn places(folder: &Path) -> [(Format, PathBuf); 5] {
     [
         (Format::Udrw, folder.join("a.dmg")),
@@ -476,7 +476,7 @@ fn a_bundle_opens_under_any_name() {
 
 #[test]
 fn a_million_bands_open_like_none() {
-    // The structure alone: files are only where they are needed.
+    // Only the structure: files are created on demand.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("huge.sparsebundle");
     let wanted = CreateOptions {

@@ -1,5 +1,5 @@
-//! Images of other people, opened: the disk in each has the known sum, and what cannot be read is
-//! refused by name.
+//! Images made by other software: the disk in each has the known checksum, and unreadable ones are
+//! refused with a specific error.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn disk_sum(image: &Image) -> String {
     sha256(&disk.read_vec(0, disk.info().len as usize).unwrap())
 }
 
-/// Images of which every byte is summed; a larger one shows nothing more.
+/// Maximum length of a disk that is checksummed; larger ones would add no coverage.
 const MOST: u64 = 1 << 30;
 
 #[test]
@@ -304,7 +304,7 @@ fn what_is_only_read_is_not_opened_for_writing() {
     }
 }
 
-/// What is told of partitions and volumes is what the manifest says.
+/// Compares the partitions and volumes with the manifest.
 fn check_volumes(image: &Image, known: &corpus::Image) {
     let scheme = image
         .partitions()
@@ -315,7 +315,7 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
         "{}",
         known.path()
     );
-    // The manifest passes over NTFS.
+    // The manifest omits NTFS.
     let listed = image
         .volumes()
         .iter()
@@ -336,7 +336,7 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
     for volume in image.volumes() {
         match volume.open() {
             Ok(fs) => assert_eq!(fs.volume().format, volume.format.name(), "{}", known.path()),
-            // Nobody is asked for the key of an encrypted volume here.
+            // Keys of encrypted volumes are not requested here.
             Err(error) if error.kind() == Kind::WrongKey => {
                 assert_eq!(volume.format, VolumeFormat::Apfs, "{error}")
             }
@@ -348,7 +348,7 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
     }
 }
 
-/// The manifest's names of file systems as the library says them.
+/// Returns the library's name of a file system in the manifest.
 fn as_told(kind: &str) -> &str {
     match kind {
         "HFS-standard" => "HFS",
@@ -409,7 +409,7 @@ fn damaged_images_give_one_clear_error_or_what_is_there() {
                 );
                 assert_eq!(disk.info().len, 134_217_728);
             }
-            // Its first band alone; whatever else the disk had reads as zeros.
+            // Only its first band exists; the rest of the disk reads as zeros.
             "corrupt/threez-test-incomplete.sparsebundle" => {
                 let image = outcome.unwrap();
                 assert_eq!(image.disk().info().len, 100_020_736);

@@ -1,5 +1,5 @@
-//! Raw images and sparse bundles, put through what every device must survive: the conformance
-//! suite, random work beside a model, power cuts at every point, and every call failing once.
+//! The suites for all devices on raw images and sparse bundles: conformance, random operations
+//! compared with a model, power failures at every point, and each call failing once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// `Info.plist` of a bundle with bands of any size, as others may make them.
+/// Returns the `Info.plist` of a bundle with bands of any size, as other software may create them.
 fn plist(len: u64, band_size: u64, version: u32) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<plist version=\"1.0\"><dict>\
@@ -45,7 +45,7 @@ fn open(store: Arc<dyn Store>) -> Result<Arc<dyn BlockDevice>> {
     Ok(Arc::new(Bundle::open(store, Access::ReadWrite)?))
 }
 
-/// Folders for one bundle after another.
+/// A sequence of folders for bundles.
 struct Folders {
     scratch: tempfile::TempDir,
     last: AtomicU64,
@@ -149,7 +149,7 @@ fn a_bundle_read_only_conforms() {
 
 #[test]
 fn a_bundle_without_room_for_files_conforms() {
-    // Each band is forgotten as soon as the next one is met.
+    // Only one band stays open at a time.
     let folders = Folders::new();
     let faults = Faults::new();
     let make = || {
@@ -159,7 +159,7 @@ fn a_bundle_without_room_for_files_conforms() {
     };
     let device = make();
     device.write_at(0, &vec![1; 8 << 20]).unwrap();
-    // The open fails once for want of descriptors: bands are closed and it is tried again.
+    // The open fails once for lack of file descriptors: bands are closed and it is retried.
     device.flush().unwrap();
     drop(device);
     let device = open(Arc::new(FaultyStore::new(folders.again(), &faults))).unwrap();
@@ -201,7 +201,7 @@ proptest! {
 
     #[test]
     fn a_map_hides_nothing_that_was_written(seed: u64, count in 1usize..40, map in proptest::collection::vec(0u8..4, 4)) {
-        // A version 2 bundle whose band has a map: bytes of zeros hide, others do not.
+        // A version 2 bundle whose band has a map: bytes of zeros hide data, others do not.
         let store = MemoryStore::default();
         let band_size = 4 * 8 * 4096;
         describe(&store, 2 * band_size + 512, band_size, 2).unwrap();
@@ -237,12 +237,12 @@ fn raw_images_survive_power_cuts() {
     assert!(crashes > 500, "{crashes}");
 }
 
-/// Bundles of small bands over a store that loses power.
+/// Tests bundles with small bands on a store with power failures.
 fn survive(len: u64, band_size: u64, version: u32, resize_by: u64, seeds: std::ops::Range<u64>) {
     let make = |store: &PowerCut| {
         describe(store, len, band_size, version)?;
         if version == 2 {
-            // As macOS leaves it: a band with something in it, of which the map hides a part.
+            // As macOS leaves it: a band with data, of which the map hides a part.
             let band = store.open("bands/0", Open::Create)?.expect("a new band");
             band.set_len(band_size.min(len), AfterDiscard::Zeros)?;
             band.write_at(0, &Random::new(9).bytes(band_size.min(len) as usize))?;
@@ -254,7 +254,7 @@ fn survive(len: u64, band_size: u64, version: u32, resize_by: u64, seeds: std::o
             store.put("mapped/1", &map, Put::Replace)?;
             store.sync()?;
         }
-        // With its locks, which are made once.
+        // With its lock files, which are created once.
         let bundle = open(Arc::new(store.clone()))?;
         store.sync()?;
         Ok(bundle)
@@ -308,7 +308,7 @@ fn a_new_bundle_is_whole_or_none() {
     }
 }
 
-/// Random work on a bundle until the first error; `held` is what it held before that.
+/// Runs random operations on a bundle until the first error; `held` is its contents before that.
 fn work(device: &dyn BlockDevice, seed: u64, held: &mut Vec<u8>) -> Result<()> {
     let mut random = Random::new(seed);
     for _ in 0..30 {
@@ -347,7 +347,8 @@ fn a_call_that_fails_spoils_nothing() {
     }
 }
 
-/// The disk is full for a moment: everything but the failed request is there, and work goes on.
+/// A temporarily full disk: everything except the failed request is stored, and later requests
+/// succeed.
 fn fail_once(faults: &Arc<Faults>, version: u32, place: &str) {
     let store = MemoryStore::default();
     describe(&store, 60_416, 8192, version).unwrap();
@@ -467,7 +468,7 @@ fn a_resize_that_fails_leaves_the_old_disk_or_the_new() {
                     vec![7; kept],
                     "{call:?} {n}"
                 );
-                // What a failure left past the end is not shown by growth.
+                // Data that a failed request left after the end does not reappear on growth.
                 again.set_len(200_704, AfterDiscard::Zeros).unwrap();
                 assert!(
                     again

@@ -1,4 +1,5 @@
-//! Disks moved from container to container: the same bytes, and no more of them than before.
+//! Conversion between containers: the data is preserved, and no more of it is allocated than
+//! before.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ use bandsaw::progress::{Progress, Silent};
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 70 * MIB + 1536;
 
-/// A disk with data at its ends, around the borders of bands, and written zeros.
+/// Creates a disk with data at its ends, around band boundaries, and explicit zeros.
 fn source(path: &Path, format: Format) -> Image {
     let options = CreateOptions {
         format,
@@ -154,7 +155,8 @@ fn holes_stay_holes() {
     );
 }
 
-/// The same disk gives the same file, threads or not. (An ASIF image has UUIDs.)
+/// Conversion of one disk always yields the same file, with any number of threads. (An ASIF image
+/// has random UUIDs.)
 #[test]
 fn a_sparse_image_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,8 +213,8 @@ fn sectors_are_those_of_the_map() {
     assert!(fs::read(&raw).unwrap() == fs::read(&back).unwrap());
 }
 
-/// The disk on its way to a pipe, to a file that others have written to, and to one that ends where
-/// it begins.
+/// Conversion to a pipe, to a file with existing data, and to a file that ends at the starting
+/// offset.
 #[test]
 fn a_disk_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,7 +371,7 @@ fn compressed_images_hold_the_same_disk() {
         let converted = convert(&last, &path, &to(format, None), &Silent).unwrap();
         assert_eq!(converted.copied.written, fs::metadata(&path).unwrap().len());
         assert!(contents(&converted.image) == expected, "{format}");
-        // Chains of them, too: the next is made of this one.
+        // Chained: the next conversion starts from this one.
         last = open_as(&path, format);
         assert_eq!(last.format(), format);
         assert!(
@@ -450,8 +452,8 @@ fn what_compressed_images_do_not_have_is_refused() {
     );
 }
 
-/// Damage that no codec notices does not pass for a disk: the image's own sums tell, whatever is
-/// made of it, and nothing is left.
+/// Damage that no codec detects is found by the image's own checksums, in conversions to every
+/// format, and no output remains.
 #[test]
 fn a_damaged_source_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -479,7 +481,7 @@ fn a_damaged_source_is_told() {
         }
         drop(whole);
         let mut bytes = fs::read(&path).unwrap();
-        // A literal of the first chunk: any other byte is as good to the codec.
+        // A literal of the first chunk: the codec accepts any other byte.
         bytes[1] ^= 1;
         fs::write(&path, &bytes).unwrap();
         let damaged = open_as(&path, format);
@@ -568,7 +570,7 @@ fn free_blocks_are_left_out_when_asked() {
             );
         }
     }
-    // A disk without a volume says nothing of what is free.
+    // Without a volume the free space is unknown.
     let blank = source(&folder.path().join("blank"), Format::Udrw);
     let options = ConvertOptions {
         skip_free: true,

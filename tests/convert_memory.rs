@@ -1,7 +1,7 @@
-//! A conversion takes less than 128 MiB, whatever the size of the disk: from and to every kind of
-//! image, one after the other.
+//! The peak memory of a conversion is less than 128 MiB for any size of disk, between all kinds of
+//! images.
 //!
-//! Alone in its file, and so in its process, whose memory is measured.
+//! This test has a process of its own, whose memory is measured.
 
 use std::fs;
 
@@ -13,13 +13,13 @@ use bandsaw::progress::Silent;
 use bandsaw::testing::Random;
 
 const MIB: u64 = 1 << 20;
-/// Mostly holes. More of it is stored than any cache keeps.
+/// Length of the disk, mostly holes. More of it is stored than any cache can keep.
 const LEN: u64 = 5 << 30;
 const STORED: u64 = 36;
-/// KiB that the process may ever have had.
+/// Maximum peak memory of the process, in KiB.
 const MOST: u64 = 128 << 10;
 
-/// The most memory that this process has had, in KiB; `None` where the system does not tell.
+/// Returns the peak memory of this process in KiB; `None` if the system does not report it.
 fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| {
@@ -46,7 +46,7 @@ fn every_kind_to_every_kind() {
     .unwrap();
     let mut random = Random::new(128);
     for n in 0..STORED {
-        // Words that come again, which every codec packs quickly.
+        // Repetitive data, which every codec compresses quickly.
         let bytes: Vec<u8> = (0..MIB / 4096)
             .flat_map(|_| random.bytes(256).repeat(16))
             .collect();

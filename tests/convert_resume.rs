@@ -1,4 +1,4 @@
-//! Conversions that are broken off and gone on with.
+//! Conversions that are interrupted and resumed.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use bandsaw::ops::convert::{ConvertOptions, resume};
 use bandsaw::progress::Silent;
 
 const MIB: u64 = 1 << 20;
-/// Four steps and a bit, mostly holes.
+/// Length of the disk: four steps and a partial one, mostly holes.
 const LEN: u64 = 1025 * MIB + 512;
 
 fn source(path: &Path) -> Image {
@@ -129,7 +129,7 @@ fn only_the_same_is_gone_on_with() {
         "{error}"
     );
     drop(from);
-    // Another band, another time: the source is not the one it was.
+    // A changed band and time: the source is no longer the same.
     fs::write(path.join("bands/1"), b"changed").unwrap();
     let from = open_as(&path, Format::Udsb);
     assert_eq!(
@@ -145,18 +145,18 @@ fn only_the_same_is_gone_on_with() {
     );
 }
 
-/// Each call brings the passphrase: what is kept is opened with it.
+/// Each call provides the passphrase, which opens the partial image.
 #[test]
 fn encrypted_images_are_gone_on_with() {
     let encryption = |passphrase: &str| Encryption {
         iterations: Some(LEAST_ITERATIONS),
-        // Large ones are quicker in debug builds.
+        // Large blocks are faster in debug builds.
         cipher_block: Some(4096),
         ..Encryption::new(Secret::new(passphrase.as_bytes().to_vec()))
     };
     for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         let folder = tempfile::tempdir().unwrap();
-        // One step and a bit: in a raw image all of it is cipher text.
+        // One step and a partial one: in a raw image all of it is ciphertext.
         let from = source_of(&folder.path().join("from.sparsebundle"), 310 * MIB + 512);
         let target = folder.path().join("to");
         let options = ConvertOptions {
@@ -222,8 +222,8 @@ fn encrypted_images_are_gone_on_with() {
     }
 }
 
-/// What a killed run leaves behind the part that counts does not show, and what was never begun
-/// right is made anew.
+/// Data that a killed run left after the committed part is cleared, and an image that was not
+/// started properly is created anew.
 #[test]
 fn what_does_not_count_is_cleared() {
     let folder = tempfile::tempdir().unwrap();

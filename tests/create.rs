@@ -1,4 +1,4 @@
-//! Images made, partitioned, formatted and filled in one call.
+//! Images that are created, partitioned, formatted and filled in one call.
 
 use std::collections::BTreeMap;
 use std::fs::{self, FileTimes};
@@ -37,7 +37,7 @@ fn make(path: &Path, options: CreateOptions) -> Result<Created, Error> {
     create(path, options, &Silent)
 }
 
-/// A folder with some files; returns what is in it.
+/// Creates files in a folder; returns their contents.
 fn fill(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for number in 0..40_u8 {
@@ -50,7 +50,7 @@ fn fill(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// Every file below a folder.
+/// Returns the contents of every file below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut ahead = vec![folder.to_owned()];
@@ -196,7 +196,7 @@ fn what_exists_is_replaced_only_when_asked_and_only_by_what_is_whole() {
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
 }
 
-/// Says stop when the contents are being written.
+/// Cancels while the contents are written.
 struct StopWriting(std::sync::atomic::AtomicBool);
 
 impl Progress for StopWriting {

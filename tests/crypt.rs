@@ -1,4 +1,4 @@
-//! Encrypted images made by macOS give up their contents to their passwords, and to nothing else.
+//! Encrypted images made by macOS open with their passphrases, and with nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn a_header_that_lies_is_refused() {
     }
 }
 
-/// An image of 1 MiB, and the same for every run but for its keys.
+/// Creates an image of 1 MiB, identical in every run except for its keys.
 fn made() -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
     let passphrase = Some(Secret::new(b"right".to_vec()));
@@ -121,8 +121,8 @@ fn made() -> Vec<u8> {
     file.to_vec()
 }
 
-/// `bytes` with each of the patches in turn are refused with this kind and these words, no two of
-/// them with the same words.
+/// Checks that `bytes` with each of the patches is refused with this kind and message, and that all
+/// messages differ.
 fn each_has_its_own_words(
     bytes: &[u8],
     base: usize,
@@ -165,7 +165,7 @@ fn each_damaged_field_of_a_header_has_its_own_words() {
             (0x1F, odd, Kind::Unsupported, "vector algorithm"),
             (0x23, odd, Kind::Unsupported, "vector key bits"),
             (0x37, odd, Kind::Unsupported, "block size"),
-            // A data size beyond the file, and one beyond any.
+            // A data size beyond the file, and beyond any possible size.
             (
                 0x38,
                 &(1u64 << 40).to_be_bytes(),

@@ -1,5 +1,5 @@
-//! The ways into an encrypted image: passphrases and certificates come and go, whatever happens
-//! meanwhile.
+//! Key slots of an encrypted image: passphrases and certificates are added and removed, also with
+//! crashes.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn private(pem: &[u8]) -> Key {
     Key::Private(PrivateKey::parse(pem).unwrap())
 }
 
-/// An image in `file` that the passphrase `old` opens.
+/// Creates an image in `file` with the passphrase `old`.
 fn make(file: &Arc<dyn BlockDevice>) {
     let passphrase = Some(Secret::new(b"old".to_vec()));
     let protection = Protection {
@@ -62,7 +62,7 @@ fn image() -> Arc<dyn BlockDevice> {
     file
 }
 
-/// What a key finds at the place of [`TEXT`].
+/// Returns the data that a key decrypts at the offset of [`TEXT`].
 fn read(file: &Arc<dyn BlockDevice>, key: &Key) -> Result<Vec<u8>> {
     let locked = Locked::read(&**file)?.expect("an encrypted image");
     let keys = locked.unlock_with(key)?;
@@ -100,8 +100,8 @@ fn a_changed_passphrase_leaves_nothing_of_the_old_one() {
         .unwrap();
     assert!(opens(&file, &word("new")) && !opens(&file, &word("old")));
     let after = header(&file);
-    // Laid out as macOS does it: one entry at 0x60, zeros behind. Only salt, vector and wrapped
-    // keys are others.
+    // The layout is that of macOS: one entry at 0x60, followed by zeros. Only salt, vector and
+    // wrapped keys differ.
     assert_eq!(before[..0x70], after[..0x70]);
     for (same, what) in [
         (0x84..0x94, "salt's padding"),
@@ -131,8 +131,8 @@ fn several_ways_in() {
             .unwrap(),
         1
     );
-    // Certificates stand first; the header is one that programs which know a fixed place of the
-    // passphrase can read.
+    // Certificates are first; the header is readable by programs that expect the passphrase at a
+    // fixed offset.
     assert_eq!(
         ring(&file, &word("second"))
             .insert(&new_certificate())
@@ -244,7 +244,7 @@ fn the_last_way_in_stays() {
     assert_eq!(refused(1, &word("old")).kind(), Kind::NotFound);
     assert_eq!(header(&file), before);
     ring(&file, &word("old")).insert(&new_word("new")).unwrap();
-    // Whoever removes must show that somebody else can open it.
+    // Removing a key slot requires another key that opens the image.
     assert!(refused(1, &word("new")).message().contains("give another"));
     ring(&file, &word("new")).remove(0).unwrap();
     assert!(opens(&file, &word("new")));
@@ -284,11 +284,12 @@ fn erased_keys_are_gone() {
             "{error}"
         );
     }
-    // Once more does no harm.
+    // Erasing twice is harmless.
     erase_keys(&*file).unwrap();
 }
 
-/// Does something to an image on a disk whose power fails, and looks at what every crash leaves.
+/// Runs an operation on an image on a disk with power failures, and checks the state after every
+/// crash.
 fn survives(
     prepare: impl Fn(&Arc<dyn BlockDevice>),
     change: impl Fn(&Arc<dyn BlockDevice>),
@@ -326,7 +327,7 @@ fn a_crash_leaves_the_old_passphrase_or_the_new() {
         |found| {
             let (old, new) = (opens(found, &word("old")), opens(found, &word("new")));
             assert!(old != new, "old {old}, new {new}");
-            // Whoever tries again gets there, and leaves nothing behind.
+            // A retry succeeds and leaves nothing behind.
             let key = if old { word("old") } else { word("new") };
             ring(found, &key).replace(0, &new_word("newest")).unwrap();
             assert!(opens(found, &word("newest")));
@@ -397,7 +398,7 @@ fn what_is_no_key() {
         error.kind() == Kind::Unsupported && error.message().contains("RSA"),
         "{error}"
     );
-    // Nothing of a key is shown.
+    // Key material is not displayed.
     let shown = format!("{:?} {:?}", private(OWNER), word("very secret"));
     assert_eq!(shown, "Private(PrivateKey(..)) Passphrase(Secret(..))");
 }
@@ -421,14 +422,14 @@ fn an_entry_in_an_unknown_form_is_named() {
             error.kind() == Kind::Unsupported && error.message().contains(name),
             "{error}"
         );
-        // It does not keep the passphrase from opening the image.
+        // The damaged entry does not prevent opening with the passphrase.
         assert!(opens(&file, &word("old")));
         file.write_at(place, &was).unwrap();
     }
     assert!(opens(&file, &private(OWNER)));
 }
 
-/// Certificate entries have the size that macOS gives them, and stand first.
+/// Certificate entries have the size and the position that macOS uses.
 #[test]
 fn certificate_entries_are_as_macos_writes_them() {
     let file = image();
@@ -443,7 +444,7 @@ fn certificate_entries_are_as_macos_writes_them() {
         .iter()
         .map(|word| u64::from(u32::from_be_bytes(*word)))
         .collect();
-    // The count; of each entry its kind, and in two halves its place and its size.
+    // The count; for each entry its kind, and in two halves its offset and its size.
     assert_eq!(directory, [2, 2, 0, 0x74, 0, 564, 1, 0, 0x74 + 564, 0, 616]);
 }
 
@@ -530,7 +531,7 @@ fn passphrases_change_among_all_ways_of_wrapping() {
     }
 }
 
-/// Changes `bytes` of entry `number`, as it stands in the header.
+/// Changes `bytes` of entry `number` in the header.
 fn change_entry(file: &Arc<dyn BlockDevice>, number: u64, at: u64, bytes: &[u8]) -> Vec<u8> {
     let place = u64::from_be_bytes(file.read_array(0x4C + 20 * number + 4).unwrap());
     file.write_at(place + at, bytes).unwrap();
@@ -539,7 +540,7 @@ fn change_entry(file: &Arc<dyn BlockDevice>, number: u64, at: u64, bytes: &[u8])
 
 #[test]
 fn what_is_not_understood_blocks_nothing_and_is_kept() {
-    // Of the second of three passphrases: what is changed, to what, and in which words it is told.
+    // Changes of the second of three passphrases: offset, value, and the message.
     let cases: [(u64, &[u8], &str); 9] = [
         (0x00, &[0, 0, 0, 0x68], "key derivation 0x68"),
         (0x04, &[0, 0, 0, 4], "derivation's MAC 0x4"),
@@ -574,7 +575,7 @@ fn what_is_not_understood_blocks_nothing_and_is_kept() {
             error.kind() == Kind::WrongKey && error.message().contains(words),
             "{error}"
         );
-        // Whatever is changed about the others, it stays as it is.
+        // It stays unchanged while the others are changed.
         ring(&file, &word("third"))
             .replace(0, &wrapped("first", KeyWrap::Aes128))
             .unwrap();
@@ -605,7 +606,7 @@ fn places_that_no_entry_has_block_nothing() {
         .insert(&new_word("second"))
         .unwrap();
     let whole = header(&file);
-    // The kind, the place and the size of the second entry.
+    // The kind, the offset and the size of the second entry.
     for (at, bytes, words) in [
         (0, [0, 0, 0, 0, 0, 0, 0, 3], "kind 3"),
         (4, [0xFF; 8], "not between the directory and the data"),
@@ -626,7 +627,7 @@ fn places_that_no_entry_has_block_nothing() {
         );
         file.write_at(0, &whole).unwrap();
     }
-    // One that leads nowhere cannot be kept, but it can go.
+    // An entry with an invalid offset cannot be kept, but can be removed.
     file.write_at(0x4C + 20 + 4, &[0xFF; 8]).unwrap();
     assert_eq!(
         ring(&file, &word("old"))
@@ -637,7 +638,7 @@ fn places_that_no_entry_has_block_nothing() {
     );
     ring(&file, &word("old")).remove(1).unwrap();
     assert!(opens(&file, &word("old")) && key_slots(&file).len() == 1);
-    // Nor are two kept that share bytes.
+    // Overlapping entries cannot be kept either.
     file.write_at(0, &whole).unwrap();
     let first = file.read_vec(0x50, 8).unwrap();
     file.write_at(0x4C + 20 + 4, &first).unwrap();

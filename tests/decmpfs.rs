@@ -1,4 +1,4 @@
-//! Compressed files made by macOS: what comes out of them has the known sums.
+//! Compressed files made by macOS: their decompressed data has the known checksums.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::common::corpus::{self, Image, sha256};
 use bandsaw::decmpfs::contents;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 
-/// The attribute of a file of `size` bytes compressed as type `number`.
+/// Returns the attribute of a file of `size` bytes with compression type `number`.
 fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
     [
         &b"fpmc"[..],
@@ -17,8 +17,8 @@ fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// The type that a piece of the corpus is said to be of: `decmpfs data, type 8 (LZVN, resource
-/// fork)`, `decmpfs data, type 3 (inline, ...)`.
+/// Returns the type of a piece of the corpus: `decmpfs data, type 8 (LZVN, resource fork)`,
+/// `decmpfs data, type 3 (inline, ...)`.
 fn kind(piece: &Image) -> (u32, bool) {
     let (_, told) = piece.format().split_once("type ").expect("a type");
     let digits: String = told.chars().take_while(char::is_ascii_digit).collect();

@@ -1,5 +1,5 @@
-//! `ops::diagnose`: the causes that files alone do not show: encryption, sets, layers, volumes,
-//! locks.
+//! `ops::diagnose`: causes that cannot be seen in the files alone: encryption, segments, layers,
+//! volumes, locks.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use uuid::{Uuid, uuid};
 
 const CORE_STORAGE: Uuid = uuid!("53746f72-6167-11aa-aa11-00306543ecac");
 
-/// A disk with a GPT and `volume` in its one partition, which begins at byte 20480.
+/// Returns a disk with a GPT and `volume` in its only partition, at byte 20480.
 fn disk(type_guid: Uuid, volume: &[u8]) -> Vec<u8> {
     let disk = Memory::zeros(
         MapGeometry::holding(volume.len() as u64, 512)
@@ -46,7 +46,7 @@ fn seen(path: &Path, key: Option<&str>) -> Diagnosis {
     .unwrap()
 }
 
-/// The cause that these bytes have as a file, which is as it was afterwards.
+/// Diagnoses a file with these bytes, which must not change.
 fn cause_of(bytes: &[u8], key: Option<&str>) -> Cause {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.dmg");
@@ -167,7 +167,7 @@ fn volumes() {
     assert_eq!(cause_of(&cut, None).code, "cut-short");
 }
 
-/// Every file system that is known by name only, each with something to do about it.
+/// Each file system that is recognized but not supported has advice.
 #[test]
 fn file_systems_that_are_not_read() {
     let at = |at: usize, magic: &[u8]| [&vec![0; at][..], magic, &vec![0; 80_000 - at]].concat();

@@ -1,5 +1,5 @@
-//! Encrypted images of every format that can be: created, filled, converted, and opened by their
-//! passphrase alone.
+//! Encrypted images of every supporting format: created, filled, converted, and opened by their
+//! passphrase only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn open(path: &Path, passphrase: Option<&str>, access: Access) -> Result<Image> 
     )
 }
 
-/// A path for each format that can be encrypted.
+/// Returns a path for each format that can be encrypted.
 fn places(folder: &Path) -> [(Format, PathBuf); 4] {
     [
         (Format::Udrw, "a.dmg"),
@@ -60,7 +60,7 @@ fn places(folder: &Path) -> [(Format, PathBuf); 4] {
     .map(|(format, name)| (format, folder.join(name)))
 }
 
-/// Whether some file at or below `path` holds these bytes.
+/// Returns true if a file at or below `path` contains these bytes.
 fn stores(path: &Path, needle: &[u8]) -> bool {
     if path.is_dir() {
         return fs::read_dir(path)
@@ -145,8 +145,8 @@ fn what_is_made_opens_by_its_passphrase_alone() {
     }
 }
 
-/// Wherever a bundle's header is cut: never a disk of cipher text taken for plain bytes, nor a
-/// passphrase called wrong.
+/// A truncated bundle header, at any length, is never opened as plain data, nor reported as a wrong
+/// passphrase.
 #[test]
 fn a_token_cut_short_has_words_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn volumes_are_made_in_encrypted_images() {
     }
 }
 
-/// Also on the way nothing is written in the clear.
+/// No plaintext is written, not even temporarily.
 #[test]
 fn folders_become_encrypted_compressed_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -307,7 +307,7 @@ fn folders_become_encrypted_compressed_images() {
     }
 }
 
-/// Looks for bytes in the files of a folder whenever it is told of progress.
+/// Searches for bytes in the files of a folder at each progress report.
 #[derive(Debug)]
 struct Looking<'a> {
     folder: &'a Path,
@@ -532,8 +532,8 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
     }
 }
 
-/// Encrypts the bands of a bundle again as development versions did, with cipher blocks counted
-/// over the whole disk, but for those that `stays` says yes to.
+/// Re-encrypts the bands of a bundle as development versions did, with cipher blocks numbered over
+/// the whole disk, except the bands for which `stays` returns true.
 fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
     let header = sparsebundle::encryption(&Local::new(path))
         .unwrap()
@@ -555,8 +555,7 @@ fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
     }
 }
 
-/// A bundle with bands of 1 MiB that holds a volume with so many files, opened at once by the
-/// passphrase `key`.
+/// Creates a bundle with bands of 1 MiB and a volume with this many files; its passphrase is `key`.
 fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u32) -> PathBuf {
     let [tree, plain, path] = ["tree", "plain.img", "a.sparsebundle"].map(|name| folder.join(name));
     fs::create_dir_all(&tree).unwrap();
@@ -655,7 +654,7 @@ fn bundles_of_development_versions_are_not_written_to() {
     for (number, (layout, format, files, stays, found)) in cases.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = bundle_with_volume(folder.path(), layout, format, files);
-        // What is counted as macOS does is written to.
+        // A bundle numbered as macOS does can be written.
         let good = open(&path, Some("key"), Access::ReadWrite).unwrap();
         assert!(
             good.warnings().is_empty() && good.file_system(None).is_ok(),
@@ -704,7 +703,7 @@ fn bundles_of_development_versions_are_not_written_to() {
                 words
             );
         }
-        // Reading warns, and a check says what is wrong.
+        // Reading warns, and a check reports the problem.
         let reading = open(&path, Some("key"), Access::ReadOnly).unwrap();
         assert!(
             reading
@@ -725,7 +724,7 @@ fn bundles_of_development_versions_are_not_written_to() {
     }
 }
 
-/// Of contents that are not known nothing can be told: they are left to the user.
+/// With unknown contents the numbering cannot be determined: writing is permitted.
 #[test]
 fn contents_that_are_not_known_are_written_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -746,7 +745,7 @@ fn contents_that_are_not_known_are_written_to() {
     assert!(open(&path, Some("key"), Access::ReadWrite).is_ok());
 }
 
-/// Stops after some bytes.
+/// Cancels after a number of bytes.
 #[derive(Debug, Default)]
 struct Impatient(AtomicU64);
 

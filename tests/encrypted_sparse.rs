@@ -1,6 +1,6 @@
-//! Sparse images and ASIF inside an encrypted file, which has no holes, shows anything where it
-//! grows, and lets its length count only when it is flushed: what every device must do, random
-//! work, power cuts.
+//! Sparse images and ASIF in an encrypted file, which has no holes, has arbitrary contents where it
+//! grows, and a length that is durable only after a flush: conformance, random operations, power
+//! failures.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use bandsaw::testing::power_cut::Survival;
 use bandsaw::{Error, Result};
 use proptest::prelude::*;
 
-/// Of one iteration: what is tested here is not the passphrase.
+/// Protection with one iteration, since the passphrase is not tested here.
 fn protection(block: u32) -> Protection {
     Protection {
         key_bits: 128,
@@ -56,7 +56,7 @@ fn no_damage<T>(check: impl FnOnce(&mut Problems) -> Result<T>) {
 
 type Shared = Arc<dyn BlockDevice>;
 
-/// A container in an encrypted file: how one is made, and opened again.
+/// A container in an encrypted file: functions that create and open it.
 struct Container {
     make: fn(Shared, u64) -> Result<Shared>,
     open: fn(Shared) -> Result<Shared>,
@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// With cipher blocks of a sector. Of larger ones a disk that tears them loses what stood beside
-/// the index entry that was being written: the format has no place to guard it.
+/// Tests with cipher blocks of one sector. If a disk tears a larger one, data beside the index
+/// entry being written is lost: the format has no place to protect it.
 #[test]
 fn power_cuts_are_survived() {
     for Container { make, open, .. } in BOTH {

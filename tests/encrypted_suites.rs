@@ -1,6 +1,6 @@
-//! Encrypted files and encrypted bundles, put through what every device must survive, and what is
-//! theirs alone: whole cipher blocks are never read before they are written, parts of one patch
-//! that block and no other.
+//! The suites for all devices on encrypted files and encrypted bundles, and tests specific to them:
+//! whole cipher blocks are written without being read, and partial writes modify only their own
+//! block.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Of as few iterations as there can be: what is tested here is not the passphrase.
+/// Protection with the minimum of iterations, since the passphrase is not tested here.
 fn protection(key_bits: u32, block: u32) -> Protection {
     Protection {
         key_bits,
@@ -53,8 +53,8 @@ fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
     Ok(Arc::new(Device::new(file, locked, &keys)?))
 }
 
-/// A bundle with bands of any size, as others may make them: the lists are put there after the
-/// token.
+/// Creates a bundle with bands of any size, as other software may: the property lists are written
+/// after the token.
 fn new_bundle(
     store: Arc<dyn Store>,
     len: u64,
@@ -207,8 +207,8 @@ proptest! {
     }
 }
 
-// Sectors survive a power cut as a whole, so the blocks here are sectors; larger ones can be torn
-// on disks of such sectors.
+// Sectors survive a power failure as a whole, so the blocks here are sectors; larger ones can be
+// torn on disks with such sectors.
 
 #[test]
 fn encrypted_files_survive_power_cuts() {
@@ -260,7 +260,8 @@ fn a_new_encrypted_bundle_is_whole_or_none() {
     assert!(whole > 0 && none > 0);
 }
 
-/// The disk is full for a moment: everything but the failed request is there, and work goes on.
+/// A temporarily full disk: everything except the failed request is stored, and later requests
+/// succeed.
 #[test]
 fn a_call_that_fails_spoils_nothing() {
     for call in [
@@ -321,12 +322,12 @@ fn fail_once(faults: &Arc<Faults>, place: &str) {
     );
 }
 
-/// The range itself, in a list.
+/// Returns a list with one range.
 fn only(range: Range<u64>) -> Vec<Range<u64>> {
     [range].to_vec()
 }
 
-/// Memory that keeps a list of what is read and written.
+/// Memory that logs reads and writes.
 #[derive(Debug)]
 struct Listed {
     inner: Memory,
@@ -343,7 +344,7 @@ impl Listed {
         })
     }
 
-    /// What was read and written since the last call, from byte `from` on.
+    /// Returns the reads and writes since the last call, from byte `from` on.
     fn take(&self, from: u64) -> [Vec<Range<u64>>; 2] {
         [&self.reads, &self.writes].map(|list| {
             let mut ranges: Vec<_> = list
@@ -461,7 +462,7 @@ fn large_requests_are_the_same_as_small_ones() {
 
 #[test]
 fn a_file_of_512_byte_blocks_ends_at_2_tib() {
-    // A file of 2 TiB that nobody writes to.
+    // A file of 2 TiB to which nothing is written.
     let folder = tempfile::tempdir().unwrap();
     let store = Local::new(folder.path());
     let device = new_file(&store, 512, 512).unwrap();

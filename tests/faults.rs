@@ -1,4 +1,4 @@
-//! Calls that fail under a container: the caller hears of it, and the image is as it was.
+//! Failing calls below a container: the caller gets an error, and the image is unchanged.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 const BAND: u64 = 1 << 20;
 const LEN: u64 = 2 * BAND + 100 * 512;
 
-/// A kind of image: how it is made and opened in a store.
+/// A kind of image, with functions that create and open it in a store.
 #[derive(Clone, Copy)]
 struct Image {
     create: Make,
@@ -45,7 +45,7 @@ const BUNDLE: Image = Image {
     open: |store| Ok(Arc::new(Bundle::open(store.clone(), Access::ReadWrite)?)),
 };
 
-/// Something done to an image.
+/// A change of an image.
 #[derive(Debug, Clone)]
 enum Step {
     Write(Range<u64>),
@@ -54,7 +54,7 @@ enum Step {
     SetLen(u64),
 }
 
-/// Makes, fills, frees, cuts and grows bands.
+/// Returns steps that allocate, fill, free, truncate and grow bands.
 fn steps() -> Vec<Step> {
     vec![
         Step::Write(1000..9000),
@@ -93,7 +93,7 @@ fn expect(model: &mut Vec<u8>, step: &Step, bytes: &[u8]) {
     }
 }
 
-/// Each byte as before the step that failed, or as after it.
+/// Checks that each byte is as before the step that failed, or as after it.
 fn check(device: &dyn BlockDevice, before: &[u8], after: &[u8], place: &str) {
     let len = device.info().len as usize;
     assert!(
@@ -119,7 +119,7 @@ fn check(device: &dyn BlockDevice, before: &[u8], after: &[u8], place: &str) {
     }
 }
 
-/// Does the steps until one fails.
+/// Runs the steps until one fails.
 fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
     let place = format!("{fault:?} at {call:?} number {n}");
     let below: Arc<dyn Store> = Arc::new(MemoryStore::default());
@@ -134,7 +134,7 @@ fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
             return check(&*(image.open)(&below).unwrap(), &model, &model, &place);
         }
     };
-    // A plist that cannot be read is replaced by its copy: that is met at the opening and no later.
+    // An unreadable plist is replaced by its copy, which only happens on opening.
     let met = faults.happened();
     for (number, step) in (1..).zip(steps()) {
         let place = format!("{place}, step {number}, {step:?}");
@@ -146,7 +146,7 @@ fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
         expect(&mut model, &step, &bytes);
         let done = apply(&*device, &step, &bytes);
         let Err(error) = done else {
-            // A best effort may fail in silence, if the bytes are right in the end; a barrier may
+            // A best-effort call may fail silently if the data is correct afterwards; a barrier may
             // not.
             let is_barrier = matches!(call, Call::Flush | Call::Sync) && faults.happened() > met;
             assert!(!is_barrier, "{place}: nobody heard of it");
@@ -181,7 +181,7 @@ fn run(image: Image, call: Call, fault: Fault, faults: &Arc<Faults>, n: u64) {
     );
 }
 
-/// The number of calls that were made to fail.
+/// Fails each call once; returns the number of failed calls.
 fn fail_all(image: Image, calls: &[Call], fault: Fault) -> u64 {
     calls
         .iter()

@@ -1,4 +1,4 @@
-//! Folders of the host into volumes and out again.
+//! Folders of the host imported to volumes and exported.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use bandsaw::progress::{Progress, Silent};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Error, Kind};
 
-/// On the disk that holds the build, where attributes can be set.
+/// Returns a scratch folder on the disk of the build, where attributes are supported.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -58,7 +58,7 @@ fn extract(volume: &HfsPlus, target: &Path) -> Exported {
     to_folder(volume, "/", target, &options, &Silent).unwrap()
 }
 
-/// What is known of everything below a folder, by path.
+/// Returns all metadata of everything below a folder, by path.
 fn survey(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut ahead = vec![folder.to_owned()];
@@ -77,7 +77,7 @@ fn survey(folder: &Path) -> BTreeMap<PathBuf, String> {
             kind if kind.is_file() => format!("{:?}", fs::read(&path).unwrap()),
             _ => format!("device {}", meta.rdev()),
         };
-        // A folder has as many links as its file system likes.
+        // The link count of a folder depends on the file system.
         let links = if meta.is_dir() { 1 } else { meta.nlink() };
         let facts = format!(
             "{:o} {}:{} x{} {} {:?} {contents}",
@@ -113,8 +113,8 @@ fn xattrs(path: &Path, symlink: bool) -> BTreeMap<String, Vec<u8>> {
     names.map(value).collect()
 }
 
-/// Whether the file system of `path` keeps the attributes that the tests set; says so on stderr if
-/// not.
+/// Sets an attribute; returns false, with a message on stderr, if the file system of `path` does
+/// not support it.
 fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
         Ok(()) => true,
@@ -136,7 +136,7 @@ fn date(path: &Path, seconds: u64) {
         .unwrap();
 }
 
-/// A folder with some of everything.
+/// Fills a folder with objects of every kind.
 fn varied(folder: &Path) {
     fs::create_dir_all(folder.join("a/b/c")).unwrap();
     fs::create_dir(folder.join("empty")).unwrap();
@@ -204,7 +204,7 @@ fn a_folder_survives_the_round_trip() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!((report.files, report.folders, report.symlinks), (10, 4, 2));
     let (mut before, mut after) = (survey(&source), survey(&target));
-    // The date of the topmost folder was changed by making what is in it.
+    // The date of the top folder changed when its contents were created.
     for survey in [&mut before, &mut after] {
         assert!(survey.remove(Path::new("")).is_some());
     }
@@ -238,7 +238,7 @@ fn a_folder_deeper_than_any_path() {
     let scratch = scratch();
     let source = scratch.path().join("source");
     fs::create_dir(&source).unwrap();
-    // 100 names of 200 bytes are five times as long as a path may be.
+    // 100 names of 200 bytes exceed the maximum path length five times.
     let name = "n".repeat(200);
     let mut at = rustix::fs::open(
         &source,
@@ -477,8 +477,7 @@ fn hostile_volumes_do_not_leave_the_target() {
     let target = scratch.path().join("target");
     fs::create_dir(&target).unwrap();
 
-    // A link to the outside, and a folder of the same name that a folder of the host was replaced
-    // by.
+    // A link to a path outside, and a folder of the same name.
     let file = |text: &str| SourceKind::File(Stream::Bytes(text.as_bytes().into()));
     let mut tree = Tree::empty(Timestamp::from_seconds(0));
     tree.nodes.push(node(0, "link", SourceKind::Folder));
@@ -516,7 +515,7 @@ fn what_the_host_cannot_store_is_told() {
         Stream::Bytes(vec![1; 100_000].into()),
     ));
     tree.nodes.push(file);
-    // 85 characters of three bytes each are more than Linux takes.
+    // 100 characters of three bytes exceed Linux's limit of 255 bytes.
     tree.nodes
         .push(node(0, &"界".repeat(100), SourceKind::Folder));
     tree.nodes.push(node(2, "inside", SourceKind::Folder));
@@ -541,7 +540,7 @@ fn what_the_host_cannot_store_is_told() {
     }
 }
 
-/// Says stop after some questions.
+/// Cancels after a number of checks.
 struct StopAfter(std::sync::atomic::AtomicU64);
 
 impl Progress for StopAfter {

@@ -1,4 +1,4 @@
-//! What fuzzing begins with, and broken copies of it, through the functions that are fuzzed.
+//! The seeds of the fuzz targets, and corrupted copies of them, run through the fuzzed functions.
 
 use std::collections::BTreeSet;
 use std::panic::{catch_unwind, resume_unwind};
@@ -7,7 +7,7 @@ use std::path::Path;
 use bandsaw::testing::fuzz::{TARGETS, Target};
 use bandsaw::testing::{Random, mutate};
 
-/// Broken copies of each seed.
+/// Number of corrupted copies of each seed.
 const COPIES: u64 = 100;
 
 fn replay(target: &Target) {
@@ -22,8 +22,8 @@ fn replay(target: &Target) {
     }
 }
 
-/// An input that fails is kept, as libFuzzer does: some seeds hold random keys and never come
-/// again.
+/// Runs an input; a failing one is saved, as libFuzzer does, because some seeds contain random keys
+/// and are not reproducible.
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(|| (target.run)(input)) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", target.name));

@@ -1,4 +1,4 @@
-//! HFS+ volumes made from trees: what goes in comes out, whatever it is.
+//! HFS+ volumes built from trees: all contents are read back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn bytes(len: usize, seed: u8) -> Stream {
     Stream::Bytes((0..len).map(|at| (at % 253) as u8 ^ seed).collect())
 }
 
-/// Everything that is known of a path.
+/// Everything about a path.
 #[derive(Debug, PartialEq)]
 struct Seen {
     kind: FileKind,
@@ -72,7 +72,7 @@ struct Seen {
     xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// All paths of a volume.
+/// Reads all paths of a volume.
 fn read(volume: &HfsPlus) -> BTreeMap<String, Seen> {
     let mut all = BTreeMap::new();
     let root = volume.attributes(volume.root()).unwrap();
@@ -126,7 +126,7 @@ fn read_into(volume: &HfsPlus, path: &str, found: &Attributes, all: &mut BTreeMa
     }
 }
 
-/// What [`read`] must find of a tree whose names are as macOS shows them.
+/// Returns the expected result of [`read`] for a tree, with names as macOS shows them.
 fn expected(tree: &Tree) -> BTreeMap<String, Seen> {
     let mut paths = vec![String::new()];
     let mut all = BTreeMap::new();
@@ -181,7 +181,7 @@ fn expected_of(source: &SourceNode, root: bool, further_names: u32) -> Seen {
         .map(|(name, value)| (name.to_string(), in_hand(value)))
         .collect();
     if source.flags & UF_HIDDEN != 0 {
-        // The flag is kept as the Finder's flag "invisible".
+        // The flag is stored as the Finder's flag "invisible".
         xattrs
             .entry("com.apple.FinderInfo".into())
             .or_insert(vec![0; 32])[8] |= 0x40;
@@ -213,7 +213,7 @@ fn expected_of(source: &SourceNode, root: bool, further_names: u32) -> Seen {
     }
 }
 
-/// What a random node is made from.
+/// Parameters of a random node.
 #[derive(Debug, Clone)]
 struct Fixture {
     parent: usize,
@@ -229,7 +229,7 @@ struct Fixture {
 
 fn fixture() -> impl Strategy<Value = Fixture> {
     let len = prop_oneof![4 => 0..6000_usize, 1 => Just(4096_usize), 1 => 0..200_000_usize];
-    // Names that are decomposed and differ by more than case: a counter is put in front of them.
+    // Names that are decomposed and differ by more than case: they get a counter as a prefix.
     let name = "[a-zA-Z0-9:. _\u{301}\u{DF}\u{3B1}\u{4E00}\u{1F600}-]{0,40}";
     let xattr = (
         "[a-z.]{1,30}",
@@ -260,7 +260,7 @@ fn fixture() -> impl Strategy<Value = Fixture> {
         )
 }
 
-/// The tree that the sketches describe.
+/// Builds the tree described by the sketches.
 fn tree(sketches: Vec<Fixture>) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut folders = vec![0];
@@ -515,7 +515,7 @@ fn a_failed_build_leaves_no_volume() {
     ));
     tree.contents = Box::new(Vanished);
     let plan = Plan::new(tree, options()).unwrap();
-    // What was there before is gone too: it would be a mixture.
+    // The previous contents are gone, too: a mixture would result.
     let mut whole = Tree::empty(CREATED);
     whole
         .nodes

@@ -1,4 +1,4 @@
-//! Checking HFS+ volumes of other people.
+//! Checks of HFS+ volumes made by other software.
 
 use crate::common::corpus;
 use crate::common::opened;

@@ -1,4 +1,4 @@
-//! Power cuts while a volume is made: what opens afterwards is whole.
+//! Power failures while a volume is created: a volume that opens afterwards is complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn plan(name: &str, files: u8) -> Plan {
     Plan::new(tree, options).unwrap()
 }
 
-/// Name and files of the volume, `None` if there is none. All of a volume that opens must be
-/// readable.
+/// Returns the name and the files of the volume; `None` if there is none. A volume that opens must
+/// be fully readable.
 fn read(store: &PowerCut) -> Option<(String, BTreeMap<String, Vec<u8>>)> {
     let volume = HfsPlus::open(disk(store)).ok()?;
     assert!(volume.volume().clean);

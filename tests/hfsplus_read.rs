@@ -1,5 +1,5 @@
-//! HFS+ volumes of other people, read: every name, size, sum, link and attribute that is known of
-//! them.
+//! Reading of HFS+ volumes made by other software: every known name, size, checksum, link and
+//! attribute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -15,7 +15,7 @@ use bandsaw::fs::hfsplus::{HfsPlus, Probed, probe};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, Timestamp};
 use bandsaw::{Error, Kind};
 
-/// Everything in a volume by path.
+/// Returns all objects of a volume by path.
 fn walk(volume: &HfsPlus) -> BTreeMap<String, Attributes> {
     try_walk(volume).unwrap()
 }
@@ -44,7 +44,7 @@ fn contents(device: &dyn BlockDevice) -> Vec<u8> {
         .unwrap()
 }
 
-/// The bytes of the volume at `offset` of an image, as a window on its disk.
+/// Returns a device for the volume at `offset` of an image.
 fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<Slice> {
     let opened = opened::open(image, scratch)
         .unwrap()
@@ -60,8 +60,8 @@ fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<Slice> {
     Arc::new(Slice::new(opened.disk().clone(), range).unwrap())
 }
 
-/// The same in memory, unless it is of a kind that does not open yet, or larger than tests should
-/// hold.
+/// Returns the volume in memory; `None` if its format cannot be opened yet, or it is too large for
+/// tests.
 fn volume_bytes(image: &Image, offset: u64, scratch: &Path) -> Option<Vec<u8>> {
     let opens = opened::KINDS.contains(&image.format());
     opens
@@ -71,7 +71,7 @@ fn volume_bytes(image: &Image, offset: u64, scratch: &Path) -> Option<Vec<u8>> {
 }
 
 fn open(bytes: Vec<u8>) -> Result<HfsPlus, Error> {
-    // The manifest counts the files of the journal, too.
+    // The manifest includes the files of the journal.
     Ok(HfsPlus::open(Arc::new(Memory::read_only(bytes)))?.system_files(true))
 }
 
@@ -102,7 +102,7 @@ fn check_file(
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(sha256(&contents(&*device)), file.sha256, "{name}");
     if let Some(size) = file.resource_fork_size {
-        // That of a compressed file holds its contents, and is not shown.
+        // The resource fork of a compressed file contains its data, and is hidden.
         let size = if file.decmpfs_type.is_some() { 0 } else { size };
         assert_eq!(attributes.resource_size, size, "{name}");
         assert_eq!(
@@ -133,7 +133,7 @@ fn check_xattrs(volume: &HfsPlus, attributes: &Attributes, file: &KnownFile, nam
             "{name}: {xattr} twice"
         );
     }
-    // The manifest knows what is in the attributes tree; these two stand elsewhere.
+    // The manifest lists the attributes tree; these two are stored elsewhere.
     found.retain(|xattr, _| !matches!(&**xattr, "com.apple.FinderInfo" | "com.apple.ResourceFork"));
     let mut expected = file.xattrs.clone();
     if file.decmpfs_type.is_some() {
@@ -300,7 +300,7 @@ fn volumes_are_told_from_everything_else() {
     }
 }
 
-/// Where node `number` of the catalog of a real volume lies; its catalog is in one piece.
+/// Returns the offset of node `number` of a real volume's catalog, which is contiguous.
 fn catalog_node(volume: &[u8], number: usize) -> usize {
     let word = |at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
     let catalog = word(1024 + 272 + 16) * word(1024 + 40);
@@ -358,9 +358,9 @@ fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
     );
 }
 
-/// Sets the start of a volume's journal back to its first transaction, all of which have long been
-/// in place, and damages every sector that these transactions wrote. Returns how many sectors that
-/// are.
+/// Resets the start of a volume's journal to its first transaction, all of which were written back
+/// long ago, and corrupts every sector that these transactions wrote. Returns the number of these
+/// sectors.
 fn tear(volume: &mut [u8]) -> usize {
     let big = |volume: &[u8], at: usize| {
         u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize
@@ -389,8 +389,8 @@ fn tear(volume: &mut [u8]) -> usize {
         );
     }
     for sector in &torn {
-        // Without the volume header the journal would not be found; of that, only the counts of
-        // files and folders.
+        // The volume header is needed to find the journal, so only its counts of files and folders
+        // are corrupted.
         let damage = if *sector == 2 {
             1024 + 32..1024 + 40
         } else {
@@ -459,7 +459,7 @@ fn journals_of_macos_bring_torn_volumes_back() {
     assert!(replayed >= 2, "only {replayed} journals were replayed");
 }
 
-/// What `fls -m` tells of an object.
+/// Output of `fls -m` for an object.
 #[derive(Debug, PartialEq, Eq)]
 struct Body {
     mode: String,
@@ -468,7 +468,7 @@ struct Body {
     times: [i64; 4],
 }
 
-/// A line of `fls -m`: digest, path, number, mode, owner, group, size and four times.
+/// Parses a line of `fls -m`: digest, path, number, mode, owner, group, size and four times.
 fn body(line: &str) -> Option<(String, Body)> {
     let fields: Vec<&str> = line.split('|').collect();
     let &[_, path, _, mode, uid, gid, size, ref times @ ..] = fields.as_slice() else {
@@ -493,7 +493,7 @@ fn body(line: &str) -> Option<(String, Body)> {
     ))
 }
 
-/// The same of ours.
+/// Returns our attributes in the form of `fls -m`.
 fn body_of(attributes: &Attributes) -> Body {
     let kind = match attributes.kind {
         FileKind::File => 'r',

@@ -1,4 +1,4 @@
-//! Power cuts while a volume is repaired: each leaves one that can be repaired, with all its files.
+//! Power failures while a volume is repaired: after each it can be repaired, with all its files.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
 
 const LEN: u64 = 2 << 20;
-/// In the volume header: where the catalog begins, in blocks of the size that stands before.
+/// Offsets in the volume header: the block size, and the catalog's first block.
 const BLOCK_SIZE: u64 = 1024 + 40;
 const CATALOG: u64 = 1024 + 272 + 16;
 
@@ -54,7 +54,7 @@ fn damaged() -> PowerCut {
         .unwrap()
         .build(&*disk, &Silent)
         .unwrap();
-    // Without its header node no catalog is found, and half of the bitmap is wrong.
+    // Without its header node the catalog cannot be read, and half of the bitmap is wrong.
     let catalog = number(&*disk, CATALOG) * number(&*disk, BLOCK_SIZE);
     disk.write_at(catalog, &[0xA5; 512]).unwrap();
     disk.write_at(number(&*disk, BLOCK_SIZE) + 2, &[0xF0; 8])
@@ -89,8 +89,8 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
     let (mut whole, mut crashes) = (0, 0);
     for crash in store.crashes_from(before, 7, 4) {
         let disk = disk(&crash.store);
-        // Between the two headers nothing but the user can tell; `ops::repair` has its undo data
-        // there.
+        // Between the writes of both headers, only the user can decide; `ops::repair` has undo data
+        // for that.
         let repair = match Repair::plan(disk.clone(), &Silent) {
             Err(error) if error.kind() == Kind::Undecided => {
                 Repair::plan_assuming(disk.clone(), Some(Which::Primary), &Silent)

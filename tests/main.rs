@@ -1,5 +1,5 @@
-//! All tests of the library but those that judge it by other programs (`peers`) and those that need
-//! a process of their own.
+//! Tests of the library, except comparisons with other programs (`peers`) and tests that need a
+//! process of their own.
 
 mod apfs_check;
 mod apfs_crash;

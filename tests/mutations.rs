@@ -1,8 +1,8 @@
-//! Two hundred broken copies of an image of each kind: opened, listed, read, or refused, without a
-//! panic, in bounded time, and in 256 MiB of memory. Where sums are stored, what is read is the
-//! disk that was stored, or the sums say that it is not.
+//! Two hundred corrupted copies of an image of each kind: opened, listed, read, or refused, without
+//! a panic, in bounded time, and in 256 MiB of memory. If the format has checksums, either the
+//! original data is read or a mismatch is reported.
 //!
-//! The images are read by child processes, so that their memory can be limited and a hang be ended.
+//! Child processes read the images, so that their memory can be limited and a hang can be ended.
 
 use std::fs;
 use std::io::Write;
@@ -26,25 +26,26 @@ use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::Silent;
 use bandsaw::testing::{Random, fuzz, mutate, udif, walk};
 
-/// Broken copies of each image.
+/// Number of corrupted copies of each image.
 const COPIES: u64 = 200;
-/// Copies that one child reads, and how long it may take for one and for all.
+/// Number of copies per child, and its time limits for one copy and for all.
 const BATCH: u64 = 50;
 const ONE: Duration = Duration::from_secs(10);
 const ALL: Duration = Duration::from_secs(120);
-/// KiB of address space of a child, and of memory that it may write to, stacks and the heap's own
-/// room among it.
+/// Limits of a child in KiB: address space, and writable memory including stacks and the heap's
+/// reserve.
 const ADDRESS_SPACE: u32 = 1 << 20;
 const MEMORY: u32 = 256 << 10;
-/// Tells the child what to read: the folder with the good image, and the first copy.
+/// Environment variable with the job of a child: the folder of the good image, and the number of
+/// the first copy.
 const JOB: &str = "BANDSAW_MUTATIONS";
-/// In the folder of the good image: what is on its disk, where its sums tell of damage; its
-/// passphrase.
+/// Files in the folder of the good image: the contents of its disk, if its checksums detect damage;
+/// its passphrase.
 const DISK: &str = "disk";
 const PASSPHRASE: &str = "passphrase";
 
-/// Breaks copies of the image that `make` leaves in the folder it is given, under the name it
-/// returns. `None`: skipped.
+/// Corrupts copies of the image that `make` creates in the given folder, under the name it returns.
+/// `None`: skipped.
 fn break_copies(make: impl FnOnce(&Path) -> Option<&'static str>) {
     let scratch = tempfile::tempdir().unwrap();
     let Some(name) = make(scratch.path()) else {
@@ -57,8 +58,8 @@ fn break_copies(make: impl FnOnce(&Path) -> Option<&'static str>) {
     let count = |outcome: Outcome| outcomes.matches(&format!("{outcome:?}")).count();
     let counts = [Outcome::Whole, Outcome::Damaged, Outcome::Refused].map(count);
     assert_eq!(counts.iter().sum::<usize>(), COPIES as usize);
-    // Some copies are only scratched, some are beyond reading: where all are alike, nothing was
-    // tested.
+    // Some copies must be slightly damaged and some unreadable: if all outcomes were equal, the
+    // test would be void.
     assert!(
         counts[1] + counts[2] >= 20 && counts.iter().all(|&count| count <= 195),
         "{name}: {counts:?}"
@@ -192,12 +193,12 @@ fn encrypted_as_at_first() {
     });
 }
 
-/// What became of a broken copy.
+/// Outcome of reading a corrupted copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It opened, and every question about it was answered.
+    /// It opened, and every query succeeded.
     Whole,
-    /// It opened, and some answers were errors.
+    /// It opened, and some queries failed.
     Damaged,
     /// It did not open.
     Refused,
@@ -208,7 +209,7 @@ fn write(folder: &Path, name: &'static str, bytes: &[u8]) -> Option<&'static str
     Some(name)
 }
 
-/// An image with a map and a volume on it that has one of everything.
+/// Creates an image with a partition map and a volume with objects of every kind.
 fn create(folder: &Path, name: &'static str, format: Format) -> Option<&'static str> {
     let volume = fuzz::sample(false, 4096);
     let len = MapGeometry::holding(volume.len() as u64, 512)
@@ -234,7 +235,7 @@ fn fill(disk: &dyn BlockDevice, volume: &[u8]) {
     disk.flush().unwrap();
 }
 
-/// The disk of such an image.
+/// Returns the disk of such an image.
 fn disk() -> Vec<u8> {
     let volume = fuzz::sample(false, 4096);
     let disk = Memory::zeros(
@@ -246,13 +247,13 @@ fn disk() -> Vec<u8> {
     disk.to_vec()
 }
 
-/// A compressed image of it, and the disk itself beside, for comparison.
+/// Creates a compressed image of the disk, and stores the disk beside it for comparison.
 fn compress(folder: &Path, codec: Option<Codec>) -> Option<&'static str> {
     write(folder, DISK, &disk());
     write(folder, "good.dmg", &udif::image(&disk(), codec))
 }
 
-/// A disk with an Apple partition map: the driver descriptor, the map itself, the volume.
+/// Returns a disk with an Apple partition map: the driver descriptor, the map itself, the volume.
 fn with_apple_map(volume: &[u8]) -> Vec<u8> {
     let blocks = (volume.len() / 512) as u32;
     let mut disk = vec![0; 64 * 512];
@@ -273,7 +274,7 @@ fn with_apple_map(volume: &[u8]) -> Vec<u8> {
     [disk, volume.to_vec()].concat()
 }
 
-/// What a child reports of the copies from `first` on.
+/// Runs a child for the copies from `first` on; returns its report.
 fn read_in_child(folder: &Path, name: &str, first: u64) -> String {
     let report = folder.join("report");
     fs::write(&report, "").unwrap();
@@ -305,7 +306,7 @@ fn read_in_child(folder: &Path, name: &str, first: u64) -> String {
     report
 }
 
-/// Does nothing unless [`read_in_child`] calls it.
+/// Entry point of the child; does nothing unless [`read_in_child`] started it.
 #[test]
 fn child() {
     let Ok(job) = std::env::var(JOB) else { return };
@@ -336,8 +337,8 @@ fn child() {
     }
 }
 
-/// Copies an image, and breaks the copy or, of a folder, one of its files: a band or part as a
-/// rule, and now and then by leaving it out.
+/// Copies an image, and corrupts the copy or, for a folder, one of its files: usually a band or
+/// part; sometimes a file is omitted.
 fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
     if good.is_file() {
         return fs::write(broken, break_bytes(&fs::read(good).unwrap(), random)).unwrap();
@@ -365,8 +366,9 @@ fn break_copy(good: &Path, broken: &Path, random: &mut Random) {
     }
 }
 
-/// Breaks any bytes of a file; of a compressed image as often its tail, where its structure is, or
-/// one of its block tables, which are text in the file and would mostly be broken as such.
+/// Corrupts random bytes of a file; for a compressed image, half of the time only its tail, which
+/// contains the structure, or the decoded data of one of its block tables, which are text in the
+/// file.
 fn break_bytes(good: &[u8], random: &mut Random) -> Vec<u8> {
     const TAIL: usize = 12 << 10;
     let list = if random.one_in(2) {
@@ -394,7 +396,7 @@ fn break_bytes(good: &[u8], random: &mut Random) -> Vec<u8> {
     [&good[..list_at], &list, &trailer].concat()
 }
 
-/// The files of a folder in the same order each time.
+/// Returns the files of a folder in a deterministic order.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()
@@ -404,7 +406,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Opens an image and reads what is on it.
+/// Opens an image and reads its contents.
 fn read(path: &Path, folder: &Path) -> Outcome {
     let path = if path.join("a.dmg").exists() {
         path.join("a.dmg")
@@ -445,7 +447,8 @@ fn read(path: &Path, folder: &Path) -> Outcome {
     }
 }
 
-/// Whether the image decodes to `disk`. If it decodes to anything else its sums must say so.
+/// Returns true if the image decodes to `disk`. If it decodes to anything else, its checksums must
+/// not match.
 fn is_disk(image: &Image, disk: &[u8]) -> bool {
     let sums = verify(image, &Silent);
     let intact = sums.is_ok_and(|sums| sums.iter().all(|sum| sum.agrees() != Some(false)));
@@ -471,7 +474,7 @@ fn is_disk(image: &Image, disk: &[u8]) -> bool {
     }
 }
 
-/// Whether all extents can be read, of long ones the beginning.
+/// Returns true if all extents can be read; only the beginning of long ones is read.
 fn read_disk(image: &Image) -> bool {
     let disk = image.disk();
     let mut extents = disk.extents(0..disk.info().len).take(1000);

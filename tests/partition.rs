@@ -1,4 +1,4 @@
-//! Partition maps that are in order: what we write, what others wrote, and repair.
+//! Valid partition maps: our own, those of other software, and repair.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn hfs_disk(sectors: usize) -> Memory {
     disk
 }
 
-/// First and last sector.
+/// Returns the first and last sector.
 fn sectors(range: &Range<u64>) -> (u64, u64) {
     (range.start / 512, range.end / 512 - 1)
 }
@@ -242,15 +242,15 @@ fn blank_and_unmapped_disks_have_no_map() {
 
 #[test]
 fn a_volume_over_an_old_map_has_no_map() {
-    // The signatures stay where a file system does not write: only block 0 says that they no longer
-    // count.
+    // The signatures stay because a file system does not write there: only block 0 invalidates
+    // them.
     let mut bytes = hfs_disk(4096).to_vec();
     bytes[..512].fill(0);
     bytes[1024..1028].copy_from_slice(b"H+\0\x04");
     assert!(partition::probe(&Memory::from(bytes)).unwrap().is_none());
 }
 
-/// What [`Repaired`] says after one copy or block 0 was lost, and that a second run finds nothing
+/// Checks [`Repaired`] after the loss of one copy or block 0, and that a second run finds nothing
 /// to do.
 #[test]
 fn repair_restores_what_was_lost() {
@@ -332,8 +332,7 @@ fn a_hybrid_mbr_does_not_hide_the_gpt() {
 fn a_foreign_table_of_larger_entries() {
     let mut bytes = hfs_disk(4096).to_vec();
     let entry = bytes[1024..1152].to_vec();
-    // 64 entries of 256 bytes: the first stays where it was, the third is a copy of it with other
-    // blocks.
+    // 64 entries of 256 bytes: the first is unchanged, the third is a copy of it with other blocks.
     bytes[1024 + 512..1024 + 640].copy_from_slice(&entry);
     bytes[1024 + 512 + 0x20..][..16]
         .copy_from_slice(&[0xa0, 0x0f, 0, 0, 0, 0, 0, 0, 0xa7, 0x0f, 0, 0, 0, 0, 0, 0]);

@@ -1,5 +1,5 @@
-//! Partition maps that lie: each is refused or listed as a problem, in bounded time and memory, and
-//! nothing panics.
+//! Invalid partition maps: each is refused or reported as a problem, in bounded time and memory,
+//! without a panic.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn problems(map: &Map) -> String {
         .collect()
 }
 
-/// Changes header bytes of both copies and makes the checksums right again, as an attacker would.
+/// Changes header bytes of both copies and corrects the checksums, as an attacker would.
 fn forge(disk: &mut [u8], change: impl Fn(&mut [u8])) {
     for at in [512, (SECTORS - 1) * 512] {
         let header = &mut disk[at..at + 512];
@@ -43,7 +43,7 @@ fn forge(disk: &mut [u8], change: impl Fn(&mut [u8])) {
     }
 }
 
-/// Changes the first entry of both tables, and the checksums with it.
+/// Changes the first entry of both tables, and corrects the checksums.
 fn forge_entry(disk: &mut [u8], change: impl Fn(&mut [u8])) {
     for at in [1024, (SECTORS - 33) * 512] {
         change(&mut disk[at..at + 128]);
@@ -143,8 +143,8 @@ fn entries_over_the_map_itself_are_problems() {
 
 #[test]
 fn repair_writes_over_nothing_that_counts() {
-    // The header grants the map's place to partitions, or a partition takes it whatever the header
-    // says.
+    // The header assigns the map's own blocks to partitions, or a partition overlaps them
+    // regardless of the header.
     let granted = |disk: &mut [u8]| forge(disk, |header| put(header, 0x30, 998, 8));
     let taken = |disk: &mut [u8]| forge_entry(disk, |entry| put(entry, 0x28, 998, 8));
     for (what, lie) in [
@@ -162,7 +162,7 @@ fn repair_writes_over_nothing_that_counts() {
             "{what}: {error}"
         );
     }
-    // No room is left for partitions, and the backup is said to be where the primary is.
+    // No space is left for partitions, and the backup's position is that of the primary.
     for alternate in [1, 2, 33, 34] {
         let mut bytes = hfs_disk();
         forge_entry(&mut bytes, |entry| entry.fill(0));
@@ -293,7 +293,7 @@ fn apple_maps_that_lie() {
     );
 }
 
-/// A record of the chain at `sector`, whose next is `next` sectors from the head at 100.
+/// Writes a record of the chain at `sector`, whose next one is `next` sectors from the head at 100.
 fn extended(disk: &mut [u8], sector: usize, next: u32) {
     let record = &mut disk[sector * 512..][..512];
     record[450] = 0x83;
@@ -378,8 +378,8 @@ fn primaries_outside_the_disk_are_left_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever is broken: no panic, partitions within the disk, and reading changes nothing (the
-    /// disk is read-only).
+    /// Random corruption: no panic, partitions are within the disk, and reading changes nothing
+    /// (the disk is read-only).
     #[test]
     fn any_damage(changes in proptest::collection::vec((0_usize..34 * 512, any::<u8>()), 1..8), cut in 0_usize..=SECTORS) {
         let mut disk = hfs_disk();

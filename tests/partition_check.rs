@@ -1,4 +1,4 @@
-//! `partition::check`: every kind of damage is found, at its place, and all of them at once.
+//! `partition::check`: every kind of damage is found, at its offset, in a single run.
 
 use bandsaw::Kind;
 use bandsaw::device::{BlockDevice, Memory};
@@ -11,7 +11,7 @@ use bandsaw::problem::{Problems, Severity};
 const SECTORS: usize = 1000;
 const LAST: usize = (SECTORS - 1) * 512;
 
-/// A disk with two partitions.
+/// Returns a disk with two partitions.
 fn disk() -> Vec<u8> {
     let disk = Memory::zeros(SECTORS * 512);
     let guids = Guids::derived("check");
@@ -29,10 +29,10 @@ fn disk() -> Vec<u8> {
     disk.to_vec()
 }
 
-/// Severity, offset and text.
+/// Severity, offset and text of a problem.
 type Found = (Severity, u64, String);
 
-/// Everything found, and the map.
+/// Returns all problems, and the map.
 fn check(bytes: Vec<u8>) -> (Vec<Found>, bandsaw::Result<Option<Map>>) {
     let mut problems = Problems::default();
     let map = partition::check(&Memory::read_only(bytes), &mut problems);
@@ -45,7 +45,7 @@ fn check(bytes: Vec<u8>) -> (Vec<Found>, bandsaw::Result<Option<Map>>) {
     (told.collect(), map)
 }
 
-/// Makes the checksums of both copies right again, as far as they have headers.
+/// Corrects the checksums of both copies, if they have headers.
 fn seal(disk: &mut [u8]) {
     let last = disk.len() - 512;
     for (header, table) in [(512, 1024), (last, last - 32 * 512)] {
@@ -57,7 +57,7 @@ fn seal(disk: &mut [u8]) {
     }
 }
 
-/// Changes both copies of a field of the headers or of the tables.
+/// Changes a field in both copies of the headers or of the tables.
 fn put_both(disk: &mut [u8], primary: usize, value: u64) {
     let backup = if primary < 1024 {
         LAST + primary - 512
@@ -81,7 +81,7 @@ fn a_sound_map_has_no_problems() {
 #[test]
 fn each_damage_is_found_at_its_place() {
     type Change = fn(&mut Vec<u8>);
-    /// What is damaged, how, and what is to be found.
+    /// Name of the damage, the change, and the expected problems.
     type Case = (
         &'static str,
         Change,
@@ -206,8 +206,8 @@ fn each_damage_is_found_at_its_place() {
         change(&mut bytes);
         let (found, map) = check(bytes);
         assert!(map.unwrap().is_some(), "{name}");
-        // The backup's header does not lie in its own blocks for partitions, so only the primary
-        // complains.
+        // The backup's header is outside its own range for partitions, so only the primary is
+        // reported.
         let expected: Vec<_> = expected
             .iter()
             .filter(|(_, _, text)| !text.is_empty())
@@ -253,8 +253,8 @@ fn blocks_of_4096_bytes() {
 
 #[test]
 fn maps_of_other_kinds() {
-    // An Apple partition map of three entries, of which the second reaches past the end and the
-    // third lacks its mark.
+    // An Apple partition map of three entries, of which the second ends after the disk and the
+    // third lacks its signature.
     let mut apm = vec![0; 64 * 512];
     for (number, first, count, kind) in [
         (1, 1_u32, 3_u32, "Apple_partition_map"),
@@ -278,7 +278,7 @@ fn maps_of_other_kinds() {
     );
     assert_eq!(map.unwrap().unwrap().partitions.len(), 1);
 
-    // An MBR with a partition past the end of the disk.
+    // An MBR with a partition after the end of the disk.
     let mut mbr = vec![0; 64 * 512];
     mbr[0x1be..0x1ce].copy_from_slice(&[0, 0, 0, 0, 0xaf, 0, 0, 0, 40, 0, 0, 0, 99, 0, 0, 0]);
     mbr[510..512].copy_from_slice(&[0x55, 0xaa]);

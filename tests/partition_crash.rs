@@ -1,5 +1,5 @@
-//! Power cuts while a GPT is written or repaired: there is a whole map at every moment, the old or
-//! the new one.
+//! Power failures while a GPT is written or repaired: there is a valid map at every moment, the old
+//! or the new one.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
     store.open("disk", Open::Create).unwrap().unwrap()
 }
 
-/// A store with a durable disk.
+/// Returns a store with a durable disk.
 fn store() -> PowerCut {
     let store = PowerCut::default();
     disk(&store)
@@ -30,7 +30,8 @@ fn partitions(disk: &dyn BlockDevice) -> Option<Vec<Partition>> {
     partition::probe(disk).unwrap().map(|map| map.partitions)
 }
 
-/// The partitions found after each crash since `first`; the last is what is durable in the end.
+/// Returns the partitions found after each crash since `first`; the last result is the final
+/// durable state.
 fn found_after_crashes(store: &PowerCut, first: usize) -> Vec<Option<Vec<Partition>>> {
     let crashes = store.crashes_from(first, 7, 6);
     let mut found: Vec<_> = crashes

@@ -1,5 +1,5 @@
-//! Maps that others wrote: those of the corpus, and Apple partition maps and MBRs by hand after
-//! docs/formats/raw.md §2.3.
+//! Maps written by other software: those of the corpus, and hand-written Apple partition maps and
+//! MBRs after docs/formats/raw.md §2.3.
 
 use crate::common::corpus;
 use bandsaw::device::Memory;
@@ -25,7 +25,7 @@ fn found(map: &Map) -> Vec<(u32, u64, u64, &str, &str)> {
         .collect()
 }
 
-/// Entry `number` of `count` of an Apple partition map in blocks of `block` bytes.
+/// Writes entry `number` of `count` of an Apple partition map with blocks of `block` bytes.
 fn apm_entry(
     disk: &mut [u8],
     block: usize,
@@ -51,7 +51,7 @@ fn driver_descriptor(disk: &mut [u8], block: u16, count: u32) {
     disk[4..8].copy_from_slice(&count.to_be_bytes());
 }
 
-/// The sample of raw.md §2.3.
+/// Returns the sample of raw.md §2.3.
 fn apm_disk() -> Vec<u8> {
     let mut disk = vec![0; 2178 * 512];
     driver_descriptor(&mut disk, 512, 2178);
@@ -102,7 +102,8 @@ fn an_apple_partition_map_without_driver_descriptor() {
     );
 }
 
-/// A hybrid CD: the driver descriptor says 2048, the map may be in blocks of that, of 512, or both.
+/// A hybrid CD: the driver descriptor has a block size of 2048, the map may use blocks of 2048, of
+/// 512, or both.
 #[test]
 fn an_apple_partition_map_of_a_cd() {
     for (in_2048, in_512, block) in [(true, false, 2048), (false, true, 512), (true, true, 2048)] {
@@ -130,7 +131,7 @@ fn an_apple_partition_map_of_a_cd() {
     }
 }
 
-/// Images of the time of Mac OS X 10.4 have partitions with drivers before the data.
+/// Images of the time of Mac OS X 10.4 have driver partitions before the data.
 #[test]
 fn drivers_hold_no_volume() {
     let mut disk = vec![0; 1 << 20];
@@ -301,7 +302,7 @@ fn the_maps_of_the_corpus() {
     );
 }
 
-/// What hdiutil wrote around its partitions is what we write with the same GUIDs, byte for byte.
+/// Our maps with hdiutil's GUIDs are identical to hdiutil's, byte for byte.
 #[test]
 fn new_maps_are_those_of_hdiutil() {
     let Some(images) = corpus::images("new_maps_are_those_of_hdiutil") else {

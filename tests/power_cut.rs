@@ -1,4 +1,4 @@
-//! Power cuts: that the adversary is as bad as it says, and no worse.
+//! Tests of the power failure simulation: it produces all permitted states, and no others.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -29,7 +29,7 @@ fn contents(store: &PowerCut, name: &str) -> Option<Vec<u8>> {
     Some(file.read_vec(0, file.info().len as usize).unwrap())
 }
 
-/// All states of some names that a crash now may leave, as far as 400 tries find them.
+/// Returns all states of some names that a crash now may leave, as found in 400 tries.
 fn states(store: &PowerCut, names: &[&str]) -> BTreeSet<Vec<Option<Vec<u8>>>> {
     let tries = [Keep::Nothing, Keep::Everything]
         .into_iter()
@@ -243,17 +243,17 @@ fn a_clean_device_flushes_for_free() {
     assert_eq!(store.position(), position);
 }
 
-/// What can be wrong with a device that is to survive power cuts.
+/// Bugs of a device that should survive power failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
     ForgetsToFlush,
     ForgetsToSync,
-    /// A cache that is written back in the wrong order: the flush comes first.
+    /// A cache that is written back after the flush instead of before it.
     WritesAfterTheFlush,
 }
 
-/// A disk in two files, one for each half; the second is made when it is first needed.
+/// A disk in two files, one for each half; the second is created on demand.
 #[derive(Debug)]
 struct Halves {
     store: PowerCut,
@@ -418,7 +418,7 @@ fn a_plain_file_survives() {
     }
 }
 
-/// Who promises a durable device must have flushed its length.
+/// A device that claims to be durable without having flushed its length is detected.
 #[test]
 fn a_length_that_was_not_flushed_is_seen() {
     let open = |cut: &PowerCut| Ok(cut.open("disk", Open::Write)?.expect("the disk"));

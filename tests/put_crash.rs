@@ -1,5 +1,5 @@
-//! Power cuts while files are put into a volume: each is what it was, or what it is to be, or not
-//! there; nothing else is seen.
+//! Power failures while files are put into a volume: each is the old one, the new one, or missing;
+//! no other state is visible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
         };
         return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }, &key).unwrap());
     }
-    // Without memory for changes that wait, each of them is made durable by itself.
+    // Without memory for pending changes, each of them is committed separately.
     Box::new(
         HfsPlusMut::open(
             disk(store),
@@ -85,8 +85,8 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
     )
 }
 
-/// Files long and short, one with a second name, one with an attribute, and a link; all of which
-/// differ from turn to turn.
+/// Returns a tree with long and short files, one with a second name, one with an attribute, and a
+/// link; all differ between turns.
 fn tree(turn: u8) -> Tree {
     let mut tree = Tree::empty(CREATED);
     let mut add = |name: &str, kind: SourceKind, xattrs: Vec<(Box<str>, Stream)>| {
@@ -120,7 +120,8 @@ fn tree(turn: u8) -> Tree {
     tree
 }
 
-/// What the volume holds. How many names a file has changes with each of them.
+/// Returns the contents of the volume, without the number of names, which changes with each of
+/// them.
 fn world(fs: &dyn FileSystemMut) -> World {
     let mut world = World::new();
     read_into(fs, fs.root(), "", &mut world);
@@ -170,7 +171,7 @@ fn a_cut_leaves_whole_files_under_their_own_names() {
             mixed += usize::from(either.iter().all(|(_, state)| *state != found));
             seen += 1;
             if seen % 23 == 0 {
-                // What had no name yet goes with the next change.
+                // Orphaned data without a name is removed by the next change.
                 put(&tree(9), &*fs, "/", &overwrite, &Silent).unwrap();
                 fs.unmount().unwrap();
                 drop(fs);

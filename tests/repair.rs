@@ -1,5 +1,5 @@
-//! `ops::repair` and what it stands on: at whatever step the power goes, the image opens and holds
-//! what it held, and a second repair ends what the first began.
+//! `ops::repair` and its building blocks: after a power failure at any step the image opens with
+//! its contents, and a second repair completes the first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn file(store: &PowerCut) -> Arc<dyn BlockDevice> {
     store.open("image", Open::Create).unwrap().unwrap()
 }
 
-/// A durable store with a file of these bytes.
+/// Returns a durable store with a file of these bytes.
 fn store_of(bytes: &[u8]) -> PowerCut {
     let store = PowerCut::default();
     let device = file(&store);
@@ -45,7 +45,7 @@ fn store_of(bytes: &[u8]) -> PowerCut {
     store
 }
 
-/// Every state that a power cut could have left since `first`, and that after all was done.
+/// Returns every state that a power failure could have left since `first`, and the final state.
 fn crashes(store: &PowerCut, first: usize) -> Vec<PowerCut> {
     let mut stores: Vec<_> = store
         .crashes_from(first, 11, 6)
@@ -91,7 +91,7 @@ fn a_map_on_a_disk_that_has_grown() {
             .all(|byte| *byte == 0),
         "the old backup is gone"
     );
-    // What stands at the end is not written over.
+    // Data at the end is not overwritten.
     bytes[990 * 512] = 7;
     let disk = Memory::from(bytes.clone());
     let plan = gpt::plan(&disk).unwrap();
@@ -176,7 +176,7 @@ fn ends_of_sparse_images() {
     }
     image.flush().unwrap();
     let mut bytes = made.to_vec();
-    // A band past the end of the disk in the second slot, and a tail.
+    // A band after the end of the disk in the second slot, and a tail.
     bytes[0x44..0x48].copy_from_slice(&99_u32.to_be_bytes());
     bytes.resize(bytes.len() + 5000, 9);
     let store = store_of(&bytes);
@@ -227,7 +227,7 @@ fn ends_of_asif() {
     }
 }
 
-/// A map is mended through the encryption around it, and without the passphrase nothing is touched.
+/// A map is repaired through the encryption, and without the passphrase nothing is changed.
 #[test]
 fn encrypted_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn encrypted_images() {
     assert!(fs::read(&path).unwrap() == whole);
 }
 
-/// What lies below a shadow is never written: the map is mended above it.
+/// The image below a shadow is never written: the map is repaired in the shadow.
 #[test]
 fn an_image_below_a_shadow_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -312,8 +312,8 @@ fn damage(path: &Path) -> (u64, bool, bool) {
     )
 }
 
-/// Broken copies of every kind of file: nothing panics, what does not open is told of by a check,
-/// and a repair leaves nothing worse than it was.
+/// Corrupted copies of every kind of file: nothing panics, a check reports those that do not open,
+/// and a repair makes nothing worse.
 #[test]
 fn broken_copies_are_told_of_and_not_made_worse() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +395,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
     assert!(mended > 5, "{mended} copies were mended");
 }
 
-/// Nobody waits for a check that is told to stop.
+/// A check can be cancelled.
 #[test]
 fn work_stops_when_told_to() {
     #[derive(Debug)]
@@ -425,7 +425,7 @@ fn work_stops_when_told_to() {
     assert!(path.join("bands/fff").exists());
 }
 
-/// Everything in a store, by name.
+/// Returns everything in a store, by name.
 fn contents(store: &dyn Store, prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let mut names = Vec::new();
     let listed = store.list(prefix, &mut |entry| {
@@ -450,8 +450,8 @@ fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
     store.sync().unwrap();
 }
 
-/// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in
-/// every layer that is repaired.
+/// Returns a bundle with an HFS+ volume in a GPT, in a folder of a store: consistent, or with
+/// damage in every layer that can be repaired.
 fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
     let volume = fuzz::sample(false, 4096);
     let len = gpt::MapGeometry::holding(volume.len() as u64, 512)
@@ -463,7 +463,7 @@ fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
         band_size: Some(BAND),
     };
     let disk = Bundle::create(store.clone(), &options).unwrap();
-    // As long as the volume, so that its alternate header is where it belongs.
+    // As long as the volume, so that its alternate header is at its proper offset.
     let range = 40 * 512..40 * 512 + volume.len() as u64;
     let partition = NewPartition {
         range: range.clone(),
@@ -498,8 +498,8 @@ fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Wherever the power goes while a repair is written, the image is as it was, or undoing the repair
-/// makes it so.
+/// After a power failure at any point of a repair, the image is unchanged, or undoing the repair
+/// restores it.
 #[test]
 fn a_repair_is_undone_from_wherever_the_power_went() {
     let damaged = bundle(true);
@@ -551,7 +551,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
             crash.keep
         );
         assert!(contents(&*store, "b.undo/").is_empty());
-        // And it is repaired as well as before.
+        // It can be repaired as before.
         let again = repair_target(
             &target,
             &OpenOptions::default(),
@@ -562,7 +562,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         assert_eq!(again.steps, done.steps);
     }
     assert!(untouched > 5 && undone > 20, "{untouched}, {undone}");
-    // An undo that is interrupted is ended by the next.
+    // An interrupted undo is completed by the next.
     let begun = store.position();
     undo_target(&target).unwrap();
     for crash in store.crashes_from(begun, 7, 3) {
@@ -578,7 +578,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     }
 }
 
-/// A call that fails while a repair is written leaves the image as it was; so does a full disk.
+/// A call that fails while a repair is written leaves the image unchanged; so does a full disk.
 #[test]
 fn a_repair_that_fails_has_changed_nothing() {
     let damaged = bundle(true);
@@ -610,7 +610,7 @@ fn a_repair_that_fails_has_changed_nothing() {
             failed += 1;
             assert!(done.is_err(), "{call:?} {n}");
             if contents(&below, "b/") != damaged {
-                // What cannot be restored at once says so, and is restored later.
+                // If the image cannot be restored now, the error says so, and it is restored later.
                 assert!(
                     done.unwrap_err().to_string().contains("--undo"),
                     "{call:?} {n}"
@@ -623,8 +623,8 @@ fn a_repair_that_fails_has_changed_nothing() {
     assert!(failed > 15, "{failed}");
 }
 
-/// What changed after a repair is not mixed with what was before it; repairs are undone or
-/// committed together.
+/// Changes after a repair are not mixed with the state before it; repairs are undone or committed
+/// together.
 #[test]
 fn undo_is_refused_after_a_change() {
     let damaged = bundle(true);
@@ -670,7 +670,7 @@ fn undo_is_refused_after_a_change() {
         assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::Conflict);
         assert!(contents(&store, "") == changed);
     }
-    // A second repair keeps what the first has kept.
+    // A second repair keeps the undo data of the first.
     let (store, target) = repaired();
     store.put("b/bands/fd", b"leftover", Put::Replace).unwrap();
     repair_target(
@@ -697,8 +697,8 @@ fn undo_is_refused_after_a_change() {
     assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::NotFound);
 }
 
-/// Lists that disagree, with contents that speak for one of them and with such that say nothing: no
-/// file goes, and no list is written on the word of the other.
+/// Property lists that disagree, with contents that match one of them or neither: no file is
+/// removed, and no list is overwritten on the basis of the other.
 #[test]
 fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
     let foreign = fuzz::TARGETS
@@ -776,7 +776,7 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
                         now == damaged && contents(&store, "b.undo/").is_empty(),
                         "{what}, {to}: {done:?}"
                     );
-                    // A small disk lies in one band, of whatever size.
+                    // A small disk is in one band, of any size.
                     let is_told =
                         done.outcome == Outcome::Undecided && !done.alternatives().is_empty();
                     assert!(
@@ -789,8 +789,8 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
     }
 }
 
-/// Every kind of file, plain and encrypted: what a repair changed is undone to the last bit, and
-/// the undo data is as closed to others as the image.
+/// Every kind of file, plain and encrypted: an undo restores every bit, and the undo data is as
+/// protected as the image.
 #[test]
 fn every_container_is_undone() {
     let folder = tempfile::tempdir().unwrap();
@@ -800,7 +800,7 @@ fn every_container_is_undone() {
         .unwrap()
         .disk_len();
     for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
-        // Deriving keys takes long where nothing is optimized.
+        // Key derivation is slow without optimization.
         let ways = if matches!(format, Format::Udrw | Format::Udsb) {
             &[false, true][..]
         } else {
@@ -829,7 +829,7 @@ fn every_container_is_undone() {
             if format == Format::Udsp || format == Format::Asif {
                 let mut file = fs::read(&path).unwrap();
                 if !is_encrypted {
-                    // Behind the last band of a sparse image data would have to be decided on.
+                    // Data after the last band of a sparse image would require a decision.
                     file.resize(
                         file.len() + (2 << 20),
                         if format == Format::Asif { 7 } else { 0 },
@@ -892,7 +892,7 @@ fn every_container_is_undone() {
     }
 }
 
-/// Two whole maps that differ: the one by which the volume fits, or nobody's.
+/// Two valid maps that differ: the one that matches the volume is used, or none.
 #[test]
 fn two_whole_maps_that_differ() {
     let volume = fuzz::sample(false, 4096);

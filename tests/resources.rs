@@ -1,5 +1,5 @@
-//! Resources of finished images: added, replaced and removed without a byte of the disk, or of its
-//! sums, changing.
+//! Resources of finished images: added, replaced and removed without any change of the disk or its
+//! checksums.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
     add(resources, licence("Do as you like.\n".as_bytes())?, false)
 }
 
-/// Kinds but `blkx`, after a look at everything else of the image: the same disk, right sums,
-/// nothing left beside it.
+/// Returns the kinds of resources except `blkx`, after checking the rest of the image: the same
+/// disk, correct checksums, no files left beside it.
 fn kinds(path: &Path, disk: &[u8]) -> Vec<String> {
     let image = open(path).unwrap();
     assert!(image.disk().read_vec(0, disk.len()).unwrap() == disk);
@@ -83,7 +83,7 @@ fn a_licence_comes_and_goes() {
         kinds(&path, &disk()),
         ["LPic", "STR#", "TEXT", "plst", "styl"]
     );
-    // Once more is the same; another is a conflict, unless it may replace the first.
+    // Repeating it changes nothing; a different one is a conflict, unless it may replace the first.
     change(&path, &EditOptions::default(), with_licence).unwrap();
     let with = fs::read(&path).unwrap();
     let other = || licence("Do not.\n".as_bytes()).unwrap();
@@ -131,7 +131,7 @@ fn there_is_one_licence() {
     };
     add("Plain.", false).unwrap();
     add("Plain.", false).unwrap();
-    // Of another kind, so that no resource is in its place.
+    // Of another kind than the existing resource, which therefore conflicts.
     let error = add("日本", false).unwrap_err();
     assert!(
         error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"),
@@ -197,7 +197,7 @@ fn block_tables_are_never_changed() {
         fails(&|resources| remove(resources, &["TEXT".parse().unwrap()])),
         Kind::NotFound
     );
-    // Those in a list from another image are passed over.
+    // Those in a list from another image are ignored.
     change(&path, &EditOptions::default(), |resources| {
         let mut others = resources.clone();
         others
@@ -308,7 +308,7 @@ fn a_link_stays_a_link() {
 
 #[test]
 fn lists_of_others_are_taken() {
-    // As create-dmg writes them for hdiutil udifrez, and as an image has them.
+    // As create-dmg writes them for hdiutil udifrez, and as an image contains them.
     let bare = b"<?xml version=\"1.0\"?><plist version=\"1.0\"><dict><key>TEXT</key><array><dict><key>Attributes</key>\
         <string>0x0000</string><key>Data</key><data>\n\t\tYQ==\n\t</data><key>ID</key><string>5000</string><key>Name</key>\
         <string>English</string></dict></array></dict></plist>";

@@ -1,5 +1,4 @@
-//! Images cut into the files of a set, opened as such, and joined again; and sets of which
-//! something is wrong.
+//! Images split into segments, opened as a set, and joined again; and invalid sets.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -20,7 +19,7 @@ use tempfile::TempDir;
 
 const LEN: usize = 2000 * 512;
 
-/// Noise, zeros, and what compresses.
+/// Returns a disk with noise, zeros, and compressible data.
 fn disk() -> Vec<u8> {
     let mut disk = Random::new(5).bytes(LEN);
     disk[600 * 512..900 * 512].fill(0);
@@ -45,7 +44,7 @@ fn sized(size: u64) -> Cut {
     }
 }
 
-/// The disk shows no sign of one, so what it is must be told.
+/// Opens a disk whose format cannot be detected, so it is given.
 fn open(path: &Path) -> Result<Image> {
     open::open(
         path,
@@ -60,7 +59,7 @@ fn contents(image: &Image) -> Vec<u8> {
     image.disk().read_vec(0, LEN).unwrap()
 }
 
-/// A folder with `whole.dmg` and the set `cut.dmg` of it, in five parts.
+/// A folder with `whole.dmg` and its set `cut.dmg`, in five segments.
 struct Set {
     scratch: TempDir,
     files: Vec<PathBuf>,
@@ -89,7 +88,7 @@ impl Set {
         self.scratch.path().join(name)
     }
 
-    /// The error of opening the set, which names a file of it.
+    /// Opens the set and returns the error, which must name a file of it.
     fn refused(&self, name: &str) -> Error {
         let error = open(&self.files[0]).unwrap_err();
         assert_eq!(error.file(), self.path(name).to_str(), "{error}");
@@ -97,7 +96,7 @@ impl Set {
     }
 }
 
-/// Changes bytes of a file, counted from its end.
+/// Changes bytes of a file, at an offset from its end.
 fn patch(path: &Path, from_end: u64, bytes: &[u8]) {
     let file = File::options().write(true).open(path).unwrap();
     file.write_all_at(bytes, file.metadata().unwrap().len() - from_end)
@@ -243,7 +242,7 @@ fn parts_cut_short_are_named() {
 
 #[test]
 fn parts_that_lie_about_themselves_are_named() {
-    // Counts of parts, where the data begins, how long it is.
+    // Number of segments, offset and length of the data.
     for (field, value, text) in [
         (0x3c, 6u64 << 32, "6 parts"),
         (0x10, 1, "begins at byte 1"),
@@ -262,7 +261,7 @@ fn parts_that_lie_about_themselves_are_named() {
             "{error}"
         );
     }
-    // A count that no set has, and one that the files do not bear out.
+    // A count that no set can have, and one that does not match the files.
     for (count, kind) in [(u32::MAX, Kind::Limit), (6, Kind::NotFound)] {
         let set = Set::new();
         patch(&set.files[0], 512 - 0x3c, &count.to_be_bytes());
@@ -320,7 +319,7 @@ fn nothing_is_overwritten_or_left_behind() {
     let image = open(&set.path("whole.dmg")).unwrap();
     let error = segment(&image, &set.files[0], &options(sized(200_000)), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
-    // A part that is in the way, of which only the last is.
+    // An existing file at the path of the last segment.
     fs::write(set.path("new.003.dmgpart"), "theirs").unwrap();
     assert_eq!(
         segment(

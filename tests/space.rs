@@ -1,5 +1,5 @@
-//! What is freed inside returns outside: `du`, `trim` and `compact`, over every container,
-//! encrypted or not.
+//! Space freed in volumes is reclaimed on the host: `du`, `trim` and `compact`, on every container,
+//! plain and encrypted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +42,7 @@ fn open(path: &Path, access: Access) -> Result<Image> {
     )
 }
 
-/// Every container that can be changed, and whether it is to be encrypted.
+/// Returns every writable container, and whether it is encrypted.
 fn kinds() -> impl Iterator<Item = (Format, &'static str, bool)> {
     let formats = [
         (Format::Udrw, "a.dmg"),
@@ -79,7 +79,7 @@ fn make(path: &Path, format: Format, encrypted: bool) {
     create(path, options, &Silent).unwrap();
 }
 
-/// Files of random bytes: half of them are soon removed.
+/// Creates files of random bytes, two thirds of which are removed afterwards.
 fn fill(fs: &dyn FileSystemMut, random: &mut Random) {
     for number in 0..30_u64 {
         let bytes = random.bytes((number * 12_000 + 1) as usize);
@@ -123,7 +123,7 @@ fn assert_sound(path: &Path) {
     check_fully(path, &options, &Silent).unwrap();
 }
 
-/// An image that has held more than it does.
+/// Creates an image of which a part was freed.
 fn used(
     folder: &Path,
     format: Format,
@@ -134,7 +134,7 @@ fn used(
     make(&path, format, encrypted);
     let image = open(&path, Access::ReadWrite).unwrap();
     fill(&*image.file_system_mut(None).unwrap(), &mut Random::new(7));
-    // Noise where nothing is in use: whatever was there, it goes.
+    // Noise in free space: it is discarded regardless of its contents.
     let volume = &image.volumes()[0];
     let map = volume.free_map().unwrap().unwrap();
     for run in map.free_runs(0..volume.range.end - volume.range.start) {
@@ -172,14 +172,13 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
             "{place}"
         );
         let (told, returned) = (usage.returns(), trimmed.before - trimmed.after);
-        // Chunks that are unmapped change tables, and what is moved may fill blocks of the host
-        // that were half in use.
+        // Unallocated chunks change tables, and relocated data may fill blocks of the host that
+        // were partly in use.
         assert!(
             told.abs_diff(returned) < 512 << 10,
             "{place}: {told} told, {returned} returned"
         );
-        // The index, a chunk of metadata among it, and blocks of the host in which something is in
-        // use.
+        // The index, including a chunk of metadata, and partly used blocks of the host.
         let index = image.asif().map_or(16 << 10, |asif| {
             (asif.usage().chunks - asif.usage().data + 1) * asif.usage().chunk_size
         });
@@ -314,7 +313,7 @@ fn a_volume_that_was_not_left_in_order_is_not_trimmed() {
     fs.create(fs.root(), "new", &NewNode::new(NewKind::File))
         .unwrap();
     fs.sync().unwrap();
-    // As a crash leaves it.
+    // As after a crash.
     let crashed = folder.path().join("crashed.dmg");
     fs::copy(&path, &crashed).unwrap();
     let before = fs::read(&crashed).unwrap();
@@ -406,8 +405,8 @@ fn zeros_are_given_back_where_nothing_is_known() {
             "{}: {plan:?} {done:?}",
             path.display()
         );
-        // Where a hole in cipher text would be noise, only whole bands and chunks go; a raw file
-        // has none.
+        // In ciphertext, where a hole would decrypt to noise, only whole bands and chunks are
+        // discarded; a raw file has none.
         let least = match (encrypted, format) {
             (false, _) => 3 * MIB,
             (true, Format::Udrw) => 0,
@@ -424,7 +423,7 @@ fn zeros_are_given_back_where_nothing_is_known() {
     }
 }
 
-/// Stops after so many questions.
+/// Cancels after a number of checks.
 struct Impatient(std::sync::atomic::AtomicU64);
 
 impl Progress for Impatient {

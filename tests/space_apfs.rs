@@ -1,5 +1,5 @@
-//! What is freed in an APFS container returns outside, whoever has the keys of its volumes: `du`
-//! and `compact --dry-run` foretell it, blocks among it that wait for older checkpoints.
+//! Space freed in an APFS container is reclaimed on the host, also without the keys of its volumes:
+//! `du` and `compact --dry-run` predict it, including blocks retained for older checkpoints.
 
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn contents(path: &Path) -> World {
     world
 }
 
-/// Files come, and most of them go.
+/// Creates files, and removes most of them.
 fn use_up(path: &Path) {
     let secret = passphrase();
     let image = open(path, Access::ReadWrite, None);
@@ -132,7 +132,7 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
                 done.before - done.after
             };
             drop(image);
-            // The checkpoints that free it take some blocks.
+            // The checkpoints that free the space take some blocks.
             assert!(
                 told.abs_diff(returned) < 512 << 10,
                 "{}: {told} told, {returned} returned",
@@ -153,8 +153,7 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
     }
 }
 
-/// As macOS has it: nobody has to ask for space that was removed before the image was used the last
-/// time.
+/// As on macOS: space that was freed before the image was last used is reclaimed automatically.
 #[test]
 fn what_was_removed_returns_when_the_image_is_used_next() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,5 +1,5 @@
-//! Space comes back, and the power goes: whole compactions of every container that moves or removes
-//! something.
+//! Power failures during space reclamation: complete compactions of every container that relocates
+//! or removes data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn contents(disk: Arc<dyn BlockDevice>) -> Files {
         .collect()
 }
 
-/// A volume that has held more than it does, on a system that does not tell what it frees.
+/// Creates a volume of which a part was freed, by a system that does not discard.
 fn use_up(disk: Arc<dyn BlockDevice>) -> Files {
     let created = Timestamp::from_seconds(1_700_000_000);
     let name = "Trim".into();
@@ -95,7 +95,7 @@ fn free(disk: &Arc<dyn BlockDevice>) -> Vec<std::ops::Range<u64>> {
     map.free_runs(0..u64::MAX).map(Result::unwrap).collect()
 }
 
-/// Every crash from event `first` on holds these files in a sound volume.
+/// Checks that after every crash from event `first` on, a consistent volume has these files.
 fn assert_survived(
     cut: &PowerCut,
     first: usize,

@@ -1,5 +1,4 @@
-//! Sparse images (UDSP): what every device must do, power cuts, real images, and images that are
-//! wrong.
+//! Sparse images (UDSP): conformance, power failures, real images, and corrupt images.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ fn open(bytes: impl Into<Vec<u8>>) -> bandsaw::Result<SparseImage> {
     SparseImage::open(Arc::new(Memory::read_only(bytes)))
 }
 
-/// Slots of an image as its file has them, zeros at the end left out.
+/// Returns the slots of an image in its file, without trailing zeros.
 fn slots(file: &Memory) -> Vec<u32> {
     let bytes = file.to_vec();
     let words = bytes[0x40..4096]
@@ -51,7 +50,7 @@ fn slots(file: &Memory) -> Vec<u32> {
     slots
 }
 
-/// What `check` says, damage first.
+/// Returns the problems found by `check`, most severe first.
 fn problems(file: &dyn BlockDevice) -> Vec<(Severity, String)> {
     let bytes = file.read_vec(0, file.info().len as usize).unwrap();
     let mut problems = Problems::default();
@@ -124,7 +123,7 @@ proptest! {
     }
 }
 
-/// An image in a store whose power may fail, with `filled` bytes written.
+/// Returns a power failure test of an image with `filled` bytes written.
 fn survival(len: u64, band_size: u64, filled: usize) -> Survival<'static> {
     Survival::new(
         move |store| {
@@ -168,7 +167,7 @@ fn power_cuts_are_survived() {
     }
 }
 
-/// Work around slot 1008, where the second node begins.
+/// Operations around slot 1008, at the start of the second node.
 #[test]
 fn power_cuts_at_the_seam_of_nodes_are_survived() {
     for seed in 1..2 {
@@ -215,7 +214,8 @@ fn real_images_hold_what_is_known() {
     assert!(seen >= 2, "the corpus has two sparse images");
 }
 
-/// A real image written anew band by band is the same file: same header, same slots, same places.
+/// Rewriting a real image band by band results in the same file: same header, same slots, same
+/// offsets.
 #[test]
 fn a_real_image_written_anew_is_the_same_file() {
     let test = "a_real_image_written_anew_is_the_same_file";
@@ -326,7 +326,7 @@ fn a_lent_band_stays_where_it_is() {
     assert_eq!(problems(&*file), [], "the band before is zeros, stored");
 }
 
-/// Past the first 1008 bands and the 1010 of the next node.
+/// Bands after the first 1008, and after the 1010 of the next node.
 #[test]
 fn further_nodes_hold_further_bands() {
     let band = 512_u64;
@@ -359,7 +359,7 @@ fn further_nodes_hold_further_bands() {
             "band {number}"
         );
     }
-    // Down to one node again.
+    // Reduced to one node.
     image.discard(0..2500 * band, AfterDiscard::Any).unwrap();
     image.flush().unwrap();
     assert_eq!(
@@ -391,7 +391,7 @@ fn huge_disks_cost_nothing() {
     assert_eq!(file.to_vec()[0x1C..0x24], (len / 512).to_be_bytes());
 }
 
-/// An image of four bands with something in each, and its file.
+/// Returns the file of an image of four bands, each with data.
 fn four_bands() -> Vec<u8> {
     let (file, image) = in_memory(64 << 10, 4096);
     image.write_at(0, &Random::new(3).bytes(16 << 10)).unwrap();
@@ -504,13 +504,13 @@ fn equal_twins_are_tolerated_and_parted() {
     assert_eq!(disk.read_vec(12 << 10, 4096).unwrap(), expected[12 << 10..]);
 }
 
-/// No interrupted change leaves more than two, but an index may say so.
+/// No interrupted change leaves more than two copies, but an index may list more.
 #[test]
 fn a_band_in_three_places_is_left_in_one() {
     let expected = Random::new(3).bytes(16 << 10);
     for zeros in [0, 1, 2] {
         let mut bytes = four_bands();
-        // Slots 1 and 2 hold band 0 too; the last of them are zeros.
+        // Slots 1 and 2 contain band 0, too; the last copy is zeros.
         for slot in 1..3 {
             let place = 4096 + slot * 4096;
             bytes.copy_within(4096..8192, place);
@@ -573,8 +573,8 @@ fn gaps_are_read_and_filled() {
     );
 }
 
-/// A tail may be a band whose label was damaged: opening and writing to other bands keeps it, new
-/// bands take its place.
+/// A tail may be a band with a corrupt label: opening and writing to other bands preserves it, new
+/// bands overwrite it.
 #[test]
 fn a_tail_is_kept_until_a_band_needs_its_place() {
     let mut bytes = four_bands();
@@ -605,8 +605,8 @@ fn a_tail_is_kept_until_a_band_needs_its_place() {
     );
 }
 
-/// Whatever is in the index: no panic, no endless work, and what opens can be read, written and
-/// flushed or says why not.
+/// Arbitrary index contents cause no panic and no endless loop; images that open can be read,
+/// written and flushed, or return an error.
 #[test]
 fn damaged_images_do_no_harm() {
     let (file, image) = in_memory(1500 * 512, 512);

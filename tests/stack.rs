@@ -1,5 +1,5 @@
-//! Stacks: what every device must do, power cuts, what shows from where, and that what is below the
-//! top is left alone.
+//! Stacks: conformance, power failures, visibility of the layers, and layers below the top stay
+//! unchanged.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use uuid::Uuid;
 const MIB: u64 = 1 << 20;
 use ExtentKind::{Data, Hole, Zero};
 
-/// A raw disk that cannot be written: noise, with zeros in some places.
+/// Returns a read-only raw disk of noise, with zeros in some ranges.
 fn base(len: u64) -> Arc<dyn BlockDevice> {
     let mut bytes = Random::new(len).bytes(len as usize);
     bytes
@@ -67,7 +67,7 @@ fn over(base: Arc<dyn BlockDevice>, layers: impl IntoIterator<Item = Asif>) -> A
     Arc::new(Stack::new(base, layers.collect(), Access::ReadWrite).unwrap())
 }
 
-/// A stack of one overlay with small chunks, kept in a store.
+/// Creates a stack of one overlay with small chunks, in a store.
 fn small_stack(base: &Arc<dyn BlockDevice>, overlay: Asif) -> Arc<dyn BlockDevice> {
     over(base.clone(), [overlay.overlaid()])
 }
@@ -144,7 +144,7 @@ fn a_stack_with_a_cache_is_a_device() {
         .check();
 }
 
-/// Layers of which each has a little.
+/// Returns layers with little data each.
 fn many(count: u64) -> impl Iterator<Item = Asif> {
     (0..count).map(|number| {
         let layer = small_image(&MemoryStore::default(), 20 * SMALL)
@@ -186,7 +186,7 @@ fn a_stack_that_is_not_to_be_changed_is_not() {
         Arc::new(Stack::new(base(MIB), layers, access).unwrap())
     };
     conformance::read_only(layers(Access::ReadOnly));
-    // A cache on top takes no changes either.
+    // A cache on top is read-only, too.
     conformance::read_only(over(base(MIB), [cache(MIB, 512)]));
 }
 
@@ -230,7 +230,7 @@ fn power_cuts_are_survived() {
     }
 }
 
-/// Counts the bytes that are read of a device.
+/// Counts the bytes read from a device.
 #[derive(Debug)]
 struct Counted(Arc<dyn BlockDevice>, AtomicU64);
 
@@ -239,7 +239,7 @@ impl Counted {
         Arc::new(Self(device, AtomicU64::new(0)))
     }
 
-    /// Since it was asked last.
+    /// Returns the number of bytes since the last call.
     fn bytes(&self) -> u64 {
         self.1.swap(0, Ordering::Relaxed)
     }
@@ -337,7 +337,7 @@ fn zeros_that_show_already_are_not_stated() {
         (1, 1),
         "nothing but the metadata"
     );
-    // A part of a block beside data of the base keeps these.
+    // A partial block next to data of the base keeps that data.
     stack
         .discard(500 * MIB..501 * MIB, AfterDiscard::Any)
         .unwrap();
@@ -421,7 +421,7 @@ fn growth_shows_nothing_from_below() {
         stack.set_len(2 * MIB + 4096, AfterDiscard::Zeros).unwrap();
         stack.set_len(1000 * MIB, AfterDiscard::Any).unwrap();
         drop(stack);
-        // Durable at once, as the length is.
+        // Durable immediately, as the length is.
         let again = Asif::open(Arc::new(Memory::read_only(file.to_vec())))
             .unwrap()
             .overlaid();
@@ -545,8 +545,8 @@ fn what_makes_no_stack_is_refused() {
     assert_eq!(refused(small.collect()).kind(), Kind::Invalid);
 }
 
-/// The file of a layer: opened or refused, read or refused, written or refused, and never taken for
-/// anything else.
+/// Corrupted files of a layer: each is opened or refused, read or refused, written or refused, and
+/// never taken for another format.
 #[test]
 fn broken_layers_are_read_or_refused() {
     let store = MemoryStore::default();

@@ -1,4 +1,4 @@
-//! A few lives of volumes; `cargo xtask torture` has many and long ones.
+//! A short run of the torture test; `cargo xtask torture` runs many long ones.
 
 use bandsaw::testing::torture::{Tally, hfsplus};
 

@@ -1,4 +1,4 @@
-//! UDIF images made by macOS decode to what is known of them, and their stored sums agree.
+//! UDIF images made by macOS decode to the known data, and their stored checksums match.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::progress::Silent;
 use bandsaw::{Kind, Result};
 
-/// The UDIF file of an image, decrypted if it is encrypted.
+/// Returns the UDIF file of an image, decrypted if it is encrypted.
 fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(image.bytes()?));
     let Some(locked) = Locked::read(&*file).unwrap() else {
@@ -56,7 +56,7 @@ fn corpus_decodes_to_known_media() {
     }
 }
 
-/// The same bytes come through the cache, and where the extents say zeros there are zeros.
+/// Checks that reads through the cache return the same bytes, and that zero extents contain zeros.
 fn in_small_pieces(disk: &Udif, whole: &[u8]) {
     for at in (0..whole.len()).step_by(100_003) {
         let length = 70_001.min(whole.len() - at);
@@ -104,7 +104,7 @@ fn damage_is_an_error_with_a_place() {
         Kind::Corrupt,
         "a file whose front is cut off"
     );
-    // Bytes of chunks flipped: opening succeeds, reading says which chunk.
+    // Flipped bytes of chunks: opening succeeds, reading reports the chunk.
     let flipped = damaged(name, |bytes| {
         bytes[..16_000]
             .iter_mut()
@@ -168,7 +168,7 @@ fn damaged_copies_are_survived() {
     }
 }
 
-/// Every image in every kind: the same disk, the right sums.
+/// Converts every image to every format: the same disk, the correct checksums.
 #[test]
 fn corpus_is_packed_again() {
     let scratch = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn corpus_is_packed_again() {
             Format::Ulfo,
             Format::Ulmo,
         ] {
-            // One that is still read ahead stays in use for a moment after it is closed.
+            // An image with readahead in progress stays in use for a moment after it is closed.
             let path = scratch
                 .path()
                 .join(format!("{format}-{}", known.path().replace('/', "-")));
@@ -238,7 +238,7 @@ fn areas_are_those_of_macos() {
         {
             continue;
         }
-        // What made the others than macOS, or before 10.6, names otherwise.
+        // Other software, and macOS before 10.6, use other names.
         if ["etcher-gpt-in-dmg", "dmgwiz-non-null"]
             .iter()
             .any(|name| known.path().contains(name))

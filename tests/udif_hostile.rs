@@ -1,5 +1,5 @@
-//! Compressed images that lie: each is refused with the layer and the place of the lie, before it
-//! costs memory or time.
+//! Malicious compressed images: each is refused with the layer and the offset of the invalid field,
+//! before it takes memory or time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use bandsaw::testing::udif;
 use bandsaw::{Error, Kind, Result};
 
 const LEN: usize = 600 * 512;
-/// Where fields are in a block table, and how long a run is.
+/// Offset of the runs in a block table, and length of a run.
 const RUNS: usize = 0xcc;
 const RUN: usize = 40;
 const KIND: usize = 0;
@@ -29,7 +29,7 @@ fn open(image: Vec<u8>) -> Result<Udif> {
     Udif::open(Arc::new(Memory::read_only(image)))
 }
 
-/// The image with its first block table changed.
+/// Returns the image with its first block table changed.
 fn with_table(codec: Option<Codec>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let good = udif::image(&disk(), codec);
     let (mut resources, _) = read_list(&Memory::read_only(good.clone())).unwrap();
@@ -41,7 +41,7 @@ fn with_table(codec: Option<Codec>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8
     [&good[..at], &list, &trailer].concat()
 }
 
-/// The image with a number of its trailer changed.
+/// Returns the image with a field of its trailer changed.
 fn with_trailer(field: usize, value: u64) -> Vec<u8> {
     let mut image = udif::image(&disk(), None);
     let at = image.len() - 512 + field;
@@ -54,7 +54,7 @@ fn put(table: &mut [u8], run: usize, field: usize, value: u64) {
     table[at..at + 8].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The error, whose layer and place are known.
+/// Opens an image and returns the error, which must have this layer and offset.
 fn refused(image: Vec<u8>, layer: &str, offset: u64) -> Error {
     let error = open(image).unwrap_err();
     assert_eq!(
@@ -85,7 +85,7 @@ fn chunks_outside_the_file() {
 
 #[test]
 fn places_that_overflow() {
-    // The table's own base, added to the place of each run.
+    // The table's own base, added to the offset of each run.
     let image = with_table(None, |table| {
         table[0x18..0x20].copy_from_slice(&u64::MAX.to_be_bytes());
         put(table, 1, OFFSET, 1);
@@ -156,7 +156,7 @@ fn tables_outside_the_disk() {
 #[test]
 fn forks_and_lists_outside_the_file() {
     let at = udif::image(&disk(), None).len() as u64 - 512;
-    // Offsets and lengths, which stand side by side; the error names the first of the two.
+    // Adjacent offsets and lengths; the error names the first of the two.
     for (field, named) in [
         (0x18, 0x18),
         (0x20, 0x18),
@@ -174,7 +174,8 @@ fn forks_and_lists_outside_the_file() {
 
 #[test]
 fn a_stream_of_more_than_it_says() {
-    // A mebibyte of zeros in a thousand bytes, for a chunk of 32 KiB: no byte more is decoded.
+    // A mebibyte of zeros in a thousand bytes, for a chunk of 32 KiB: decoding stops at the end of
+    // the chunk.
     let bomb = udif::packed(Codec::Zlib, &vec![0; 1 << 20]);
     let mut image = with_table(Some(Codec::Zlib), |table| {
         put(table, 0, LENGTH, bomb.len() as u64)
@@ -257,7 +258,7 @@ fn an_image_without_tables_is_none() {
 
 #[test]
 fn very_long_ignore_runs_are_read() {
-    // 2^50 sectors that no file system uses, in one run.
+    // 2^50 unused sectors in one run.
     let sectors = 1u64 << 50;
     let mut image = with_table(None, |table| {
         table.truncate(RUNS + RUN);

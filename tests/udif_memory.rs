@@ -1,6 +1,6 @@
-//! Compressed images that ask for much memory get no more than 256 MiB: the longest chunks that are
-//! read, from all sides at once, and the longest list of resources. They are read by a child
-//! process whose memory is limited.
+//! Compressed images that require much memory get no more than 256 MiB: the longest supported
+//! chunks, read by many threads concurrently, and the longest list of resources. A child process
+//! with limited memory reads them.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +14,11 @@ use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::testing::udif::packed;
 
-/// KiB that a child may write to, stacks and the heap's own room among it.
+/// Limit of a child's writable memory in KiB, including stacks and the heap's reserve.
 const MEMORY: u32 = 256 << 10;
-/// Tells the child which image to read.
+/// Environment variable with the image that the child reads.
 const JOB: &str = "BANDSAW_UDIF_MEMORY";
-/// Bytes of the longest chunk that is read, and how many of them there are.
+/// Length of the longest supported chunk in bytes, and the number of these chunks.
 const LONGEST: u64 = 64 << 20;
 const CHUNKS: u64 = 10;
 
@@ -34,7 +34,7 @@ fn long_chunks() {
 
 #[test]
 fn a_long_list() {
-    // As many runs as a list holds that is read: of one sector each, with nothing stored.
+    // The maximum number of runs in a supported list, of one sector each, without stored data.
     let count = 500_000;
     let image = image(
         Vec::new(),
@@ -45,7 +45,7 @@ fn a_long_list() {
     read_in_child(&image);
 }
 
-/// An image of one table.
+/// Returns an image with one table.
 fn image(fork: Vec<u8>, sectors: u64, runs: Vec<[u8; 40]>) -> Vec<u8> {
     let mut table = [&b"mish\0\0\0\x01"[..], &[0; 8], &sectors.to_be_bytes()].concat();
     table.resize(0xc8, 0);
@@ -102,7 +102,7 @@ fn read_in_child(image: &[u8]) {
     );
 }
 
-/// Does nothing unless [`read_in_child`] calls it.
+/// Entry point of the child; does nothing unless [`read_in_child`] started it.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(JOB) else {
@@ -113,7 +113,7 @@ fn child() {
         .unwrap();
     let image = Udif::open(Arc::new(file)).unwrap();
     let len = image.info().len;
-    // In order, so that the next chunks are decoded ahead where that is done, and from eight sides.
+    // In order, so that readahead decodes the next chunks, and by eight threads.
     for at in (0..len).step_by((LONGEST / 4) as usize) {
         assert_eq!(image.read_vec(at, 4096).unwrap(), [0; 4096]);
     }

@@ -1,4 +1,4 @@
-//! Images behind http, read by ranges from a server made here.
+//! Images over HTTP, read by range requests from a local server.
 #![cfg(feature = "s3")]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use bandsaw::open::{self, Image, OpenOptions};
 
 use crate::common::server::{Conduct, Server};
 
-/// A blank raw disk of 12 MiB with something in its middle.
+/// Returns a blank raw disk of 12 MiB with data in its middle.
 fn disk() -> Vec<u8> {
     let mut disk = vec![0; 12 << 20];
     disk[6 << 20..][..11].copy_from_slice(b"half way in");

@@ -1,5 +1,5 @@
-//! Proves: no APFS container, whatever is in its blocks and with every checksum made right, makes
-//! its reader panic, loop or take memory without bound.
+//! Checks that no APFS container, however corrupt its blocks, with every checksum corrected, makes
+//! the reader panic, loop or allocate unbounded memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::apfs_container(input));

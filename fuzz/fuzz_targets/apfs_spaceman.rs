@@ -1,5 +1,6 @@
-//! Proves: no space manager, whatever it counts and points to, makes the map of free blocks panic,
-//! loop or take memory by an unchecked number, and what it calls free lies in the container.
+//! Checks that no space manager, whatever its counts and pointers, makes the map of free blocks
+//! panic, loop or allocate memory by an unchecked number, and that free blocks are within the
+//! container.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::apfs_spaceman(input));

@@ -1,5 +1,6 @@
-//! Proves: any bytes are a node of a B-tree whose records lie within it, or refused; keys of every
-//! tree compare without a panic and the same both ways, on which searching stands.
+//! Checks that any bytes parse as a node of a B-tree whose records are within it, or are refused;
+//! and that comparison of every tree's keys does not panic and is antisymmetric, as searching
+//! requires.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::btree_node(input));

@@ -1,5 +1,5 @@
-//! Proves: no header or trailer of an encrypted image makes reading it panic, loop or take memory
-//! by an unchecked number, and what it tells of the data is within the file.
+//! Checks that no header or trailer of an encrypted image makes its parser panic, loop or allocate
+//! memory by an unchecked number, and that the data range is within the file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::crypt_header(input));

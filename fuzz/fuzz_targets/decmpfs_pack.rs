@@ -1,5 +1,5 @@
-//! Proves: whatever contents are packed, by zlib, LZVN or LZFSE, unpack to themselves, in the
-//! attribute and in the resource fork, and keep within the bounds that were given.
+//! Checks that any contents compressed with zlib, LZVN or LZFSE decompress to themselves, in the
+//! attribute and in the resource fork, and that the given bounds are kept.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::decmpfs_pack(input));

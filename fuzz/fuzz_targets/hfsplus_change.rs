@@ -1,5 +1,5 @@
-//! Proves: no volume, however broken, makes changing it panic, loop or take memory by an unchecked
-//! number; and in a sound one all that was not changed stays as it was.
+//! Checks that no volume, however corrupt, makes a change panic, loop or allocate memory by an
+//! unchecked number; and that changes of a consistent volume leave everything else unchanged.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::hfsplus_change(input));

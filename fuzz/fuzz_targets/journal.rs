@@ -1,7 +1,6 @@
-//! Proves: no journal of an HFS+ volume makes replaying it panic, loop or take memory by an
-//! unchecked number, and whatever its changes do to the volume, that is read or refused, and
-//! nothing is written. Every second input has its checksums made right, so that the numbers behind
-//! them are met.
+//! Checks that no journal of an HFS+ volume makes its replay panic, loop or allocate memory by an
+//! unchecked number, and that the replayed volume is read or refused, without writes. Every second
+//! input has its checksums corrected, so that the fields behind them are reached.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::journal(input));

@@ -1,5 +1,5 @@
-//! Proves: any text is a size or refused as one, without overflow, and the exact number that is
-//! shown reads back.
+//! Checks that any text parses as a size or is refused, without overflow, and that the exact number
+//! displayed parses to the same size.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::size(input));

@@ -1,12 +1,12 @@
-//! Characters that mean something: `\` takes one literally in names, `%3A` stands for one in URLs.
+//! Escapes in addresses: `\` takes a character of a name literally, `%3A` encodes one in URLs.
 
 use std::borrow::Cow;
 
 use super::invalid;
 use crate::Result;
 
-/// What text of a URL stands for: `%3A` for `:`. `None` where a `%` has no two hexadecimal digits
-/// behind it.
+/// Decodes `%` escapes of a URL: `%3A` to `:`. `None` if a `%` is not followed by two hexadecimal
+/// digits.
 pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -25,7 +25,7 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Where `what` first stands without a `\` that takes its first character literally.
+/// Returns the offset of the first `what` whose first character is not escaped by a `\`.
 pub(super) fn find_bare(text: &str, what: &str) -> Option<usize> {
     let mut literal = false;
     text.char_indices().find_map(|(at, c)| {
@@ -35,7 +35,7 @@ pub(super) fn find_bare(text: &str, what: &str) -> Option<usize> {
     })
 }
 
-/// A name as it is written in an address.
+/// Escapes a name for use in an address.
 pub(super) fn escape(name: &str) -> Cow<'_, str> {
     let special = |at: usize, c: char| matches!(c, '\\' | '@' | '/') || (at == 0 && c == '#');
     if !name.char_indices().any(|(at, c)| special(at, c)) {
@@ -51,7 +51,7 @@ pub(super) fn escape(name: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// The name that `part` of the address `text` is written for.
+/// Removes the escapes of `part`, a name in the address `text`.
 pub(super) fn unescape(text: &str, part: &str) -> Result<String> {
     let mut name = String::with_capacity(part.len());
     let mut chars = part.chars();

@@ -1,4 +1,4 @@
-//! Apple Data Compression: literal runs and two kinds of matches, byte by byte. Source:
+//! Apple Data Compression: literal runs and two kinds of matches, byte-aligned. Source:
 //! docs/formats/udif.md §6.
 
 use super::{Fault, TOO_LONG, TOO_SHORT};
@@ -45,7 +45,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         let start = to
             .checked_sub(distance)
             .ok_or_else(|| Fault::new("a match reaches back before the beginning"))?;
-        // Byte by byte: a match may overlap what it makes.
+        // Byte by byte: a match may overlap its own output.
         for n in 0..length {
             plain[to + n] = plain[start + n];
         }
@@ -54,18 +54,18 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Bytes that an encoder takes.
+/// Memory of an encoder in bytes.
 pub(super) const MEMORY: usize = 4 * (HASHES + WINDOW);
 
-/// How far back a match may reach.
+/// Maximum distance of a match.
 const WINDOW: usize = 1 << 16;
 const HASHES: usize = 1 << 15;
-/// Places that are looked at for a match. More make it hardly smaller, as no match is longer than
-/// 67 bytes.
+/// Maximum number of candidates for a match. More would hardly help, as no match is longer than 67
+/// bytes.
 const DEPTH: usize = 48;
 const MOST_LITERALS: usize = 128;
 
-/// A kind of match: bytes of its code, least and greatest length, greatest distance.
+/// A kind of match: length of its code, minimum and maximum length, maximum distance.
 struct Form {
     code: usize,
     least: usize,
@@ -85,7 +85,7 @@ const LONG: Form = Form {
     reach: WINDOW,
 };
 
-/// A match: how many bytes, from how far back.
+/// A match: length and distance in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     length: usize,
@@ -93,8 +93,8 @@ struct Match {
 }
 
 impl Match {
-    /// The part of a match of `length` bytes, at least 1, that one code can say and that spares the
-    /// most.
+    /// Returns the part of a match of `length` bytes, at least 1, that a single code can represent
+    /// and that saves the most.
     fn best(length: usize, distance: usize) -> Option<Self> {
         let forms = [SHORT, LONG]
             .into_iter()
@@ -111,7 +111,7 @@ impl Match {
         self.length <= SHORT.most && self.distance <= SHORT.reach
     }
 
-    /// Bytes that it spares.
+    /// Returns the number of bytes saved.
     fn gain(self) -> usize {
         self.length
             - if self.is_short() {
@@ -131,10 +131,10 @@ impl Match {
     }
 }
 
-/// Finds matches along chains of places that begin with the same three bytes.
+/// An encoder that finds matches in chains of positions with the same hash of three bytes.
 pub(super) struct AdcEncoder {
-    /// The latest place of each hash; and of each place in the window the one before it. All plus
-    /// 1: 0 is none.
+    /// The latest position of each hash, and the previous one of each position in the window. All
+    /// plus 1: 0 is none.
     latest: Vec<u32>,
     before: Vec<u32>,
 }
@@ -149,9 +149,9 @@ impl Default for AdcEncoder {
 }
 
 impl AdcEncoder {
-    /// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
+    /// Appends a stream of `plain`. Returns false if it would not be shorter.
     pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
-        // Places are counted in 32 bits; no chunk comes near.
+        // Positions are 32 bits wide; chunks are much shorter.
         if u32::try_from(plain.len()).is_err() {
             return false;
         }
@@ -163,7 +163,7 @@ impl AdcEncoder {
             if packed.len() >= limit {
                 return false;
             }
-            // A match that begins a byte later may be worth a literal.
+            // Lazy matching: a better match one byte later is worth a literal.
             let next = self.find(plain, at + 1);
             let Some(chosen) =
                 found.filter(|found| next.is_none_or(|next| found.gain() >= next.gain()))
@@ -184,7 +184,7 @@ impl AdcEncoder {
         true
     }
 
-    /// The best match at `at`, a place that is then known to later ones.
+    /// Returns the best match at `at`, and enters the position for later searches.
     fn find(&mut self, plain: &[u8], at: usize) -> Option<Match> {
         let mut place = self.enter(plain, at)? as usize;
         let ahead = &plain[at..];
@@ -197,7 +197,7 @@ impl AdcEncoder {
             else {
                 break;
             };
-            // The byte that would make it longer than the best is the one that mostly differs.
+            // Checked first: the byte that a longer match must have is the most likely to differ.
             if plain[start + longest] == ahead[longest] {
                 let length = ahead[..most]
                     .iter()
@@ -210,8 +210,8 @@ impl AdcEncoder {
                 longest = longest.max(length);
             }
             let earlier = self.before[start % WINDOW] as usize;
-            // A place that is not earlier is that of a later byte, whose entry has replaced this
-            // one's.
+            // A position that is not earlier is that of a later byte, which replaced this entry in
+            // the window.
             if longest == most || earlier >= place {
                 break;
             }
@@ -220,8 +220,8 @@ impl AdcEncoder {
         best
     }
 
-    /// Makes the place `at` known; returns the one before that begins alike, plus 1. `None`: too
-    /// few bytes follow.
+    /// Enters the position `at`. Returns the previous one with the same hash, plus 1, or `None` if
+    /// too few bytes follow.
     fn enter(&mut self, plain: &[u8], at: usize) -> Option<u32> {
         let three = plain.get(at..at + SHORT.least)?;
         let value = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;
@@ -278,14 +278,14 @@ mod tests {
             [0x80, 7, 0x40 | 63, 0, 0],
             "67 bytes from one back"
         );
-        // A match begun a byte later is longer: "bcdefgh" over "abc".
+        // A match that starts a byte later is longer: "bcdefgh" over "abc".
         let plain = b"abcXbcdefghYabcdefgh";
         assert_eq!(encoded(plain).len(), 1 + 13 + 2);
     }
 
     #[test]
     fn matches_reach_as_far_as_they_may() {
-        // Bytes that have nothing in common with themselves nearby, then the first ones again.
+        // Bytes without repetitions nearby, then the first ones again.
         let noise: Vec<u8> = (0..WINDOW as u32)
             .flat_map(|n| n.wrapping_mul(0x9E37_79B1).to_be_bytes())
             .collect();

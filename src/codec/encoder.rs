@@ -1,14 +1,14 @@
-//! Plain bytes in, a stream out, if that is shorter.
+//! Encoder of streams that are shorter than their input.
 
 use super::{Codec, Fault, adc, bzip2, lzfse, lzma, zlib};
 use crate::{Error, Kind, Result};
 
-/// How hard zlib tries: 1 (fast) to 9 (small). The other codecs have one way.
+/// Compression level of zlib: 1 (fast) to 9 (small). The other codecs have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u8);
 
 impl Level {
-    /// The level `level`, of 1 to 9.
+    /// Returns the level `level`, which must be 1 to 9.
     pub fn new(level: u8) -> Result<Self> {
         if (1..=9).contains(&level) {
             return Ok(Self(level));
@@ -26,14 +26,14 @@ impl Level {
 }
 
 impl Default for Level {
-    /// 1, as hdiutil's.
+    /// Returns 1, the default of hdiutil.
     fn default() -> Self {
         Self(1)
     }
 }
 
-/// Compresses pieces one after the other, each by itself, keeping what it needs for that. The same
-/// bytes give the same stream.
+/// Compresses independent pieces one after the other, and reuses its memory. The output is
+/// deterministic.
 #[derive(Debug)]
 pub struct Encoder {
     codec: Codec,
@@ -49,7 +49,7 @@ enum Payload {
 }
 
 impl Encoder {
-    /// An encoder; `level` counts for zlib only.
+    /// Creates an encoder; `level` applies only to zlib.
     pub fn new(codec: Codec, level: Level) -> Self {
         let inner = match codec {
             Codec::Adc => Payload::Adc(adc::AdcEncoder::default()),
@@ -61,7 +61,7 @@ impl Encoder {
         Self { codec, inner }
     }
 
-    /// Bytes of memory that an encoder takes at most while it compresses `len` bytes.
+    /// Returns the maximum memory in bytes of an encoder while it compresses `len` bytes.
     pub fn memory(codec: Codec, len: usize) -> usize {
         match codec {
             Codec::Adc => adc::MEMORY,
@@ -72,8 +72,8 @@ impl Encoder {
         }
     }
 
-    /// Appends a stream of `plain` to `packed`. `false`: it would be no shorter than `plain`, and
-    /// `packed` is as it was.
+    /// Appends a stream of `plain` to `packed`. Returns false if it would not be shorter than
+    /// `plain`; `packed` is then unchanged.
     pub fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool> {
         let before = packed.len();
         let encoded = match &mut self.inner {

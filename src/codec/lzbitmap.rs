@@ -1,33 +1,35 @@
-//! LZBITMAP, as system files of macOS 12 and later are compressed. Read only. Source:
+//! LZBITMAP, the compression of system files of macOS 12 and later. Decoder only. Source:
 //! docs/formats/decmpfs.md §5.4.
 //!
-//! A stream is a magic number and blocks of at most [`MAX_BLOCK`] bytes. A block is made in steps
-//! of eight bytes: each bit of a step's bitmap says whether the next byte is new (1) or repeats the
-//! one `period` bytes before (0).
+//! A stream is a magic number and blocks of at most [`MAX_BLOCK`] bytes. A block is decoded in
+//! steps of eight bytes: each bit of a step's bitmap selects whether the next byte is new (1) or
+//! repeats the one `period` bytes before (0).
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
 const MAGIC: &[u8; 4] = b"ZBM\x09";
-/// Bytes that come out of one block at most.
+/// Maximum number of bytes that a block decodes to.
 const MAX_BLOCK: usize = 0x8000;
-/// Of a block: its length and that of what comes out.
+/// Length of the header of a block: its length and its decoded length.
 const HEAD: usize = 6;
-/// Of a compressed block: also where its three lists begin.
+/// Length of the header of a compressed block, with the offsets of its three lists.
 const LONG_HEAD: usize = HEAD + 9;
-/// At the end of a compressed block: bitmaps that steps refer to by number.
+/// Length of the table of numbered bitmaps at the end of a compressed block.
 const TABLE: usize = 17;
-/// Bits of an entry: a bitmap, and how many bytes of a new period belong to it.
+/// Bits of a table entry: a bitmap, and the number of bytes of a new period.
 const ENTRY_BITS: usize = 10;
-/// The numbers below this bring their bitmap along, and that many bytes of a new period.
+/// The first number of a table entry; lower numbers are followed by their bitmap, and by that many
+/// bytes of a new period.
 const FIRST_NUMBERED: u8 = 3;
-/// No number: the one before is repeated.
+/// Nibble that repeats the previous number.
 const REPEAT: u8 = 15;
-/// Fewer repetitions are written out.
+/// Minimum number of repetitions that are encoded so.
 const LEAST_REPEATED: usize = 4;
-/// Bytes made by one step.
+/// Number of bytes decoded by one step.
 const STEP: usize = 8;
 
-/// Fills `plain`. Bytes after the end of the stream are ignored; a further block is [`TOO_LONG`].
+/// Decodes into `plain`. Bytes after the end of the stream are ignored; a further block is
+/// [`TOO_LONG`].
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let mut rest = packed.strip_prefix(MAGIC).ok_or(Fault::new(BROKEN))?;
     let mut done = 0;
@@ -70,15 +72,14 @@ fn u24(bytes: &[u8], at: usize) -> Result<usize, Fault> {
     }
 }
 
-/// Eight bytes, each new or not.
+/// The bitmap of a step of eight bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bitmap {
     bits: u8,
-    /// Bytes of a new period to read first.
+    /// Number of bytes of a new period to read first.
     period_bytes: u8,
 }
 
-/// A compressed block as it is read.
 struct PackedBlock<'a> {
     data: List<'a>,
     periods: List<'a>,
@@ -119,11 +120,11 @@ impl<'a> PackedBlock<'a> {
         })
     }
 
-    /// Fills `plain` from `at` on.
+    /// Decodes into `plain` from `at` on.
     fn decode(mut self, plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
         while at < plain.len() {
             let number = self.numbers.next()?;
-            // The last step has no count: what follows belongs to something else.
+            // The last step has no repetition count: the next nibble belongs to something else.
             let times = if plain.len() - at <= STEP {
                 1
             } else {
@@ -175,7 +176,7 @@ impl<'a> PackedBlock<'a> {
     }
 }
 
-/// Bytes taken one after the other.
+/// A list of bytes, read in order.
 struct List<'a>(&'a [u8]);
 
 impl List<'_> {
@@ -186,7 +187,7 @@ impl List<'_> {
     }
 }
 
-/// Half bytes, the low ones first.
+/// A list of nibbles, the low ones first.
 struct Nibbles<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -205,7 +206,7 @@ impl Nibbles<'_> {
         Ok(nibble)
     }
 
-    /// How often the number just read counts.
+    /// Reads the repetition count of the previous number.
     fn repetitions(&mut self) -> Result<usize, Fault> {
         if self.peek() != Some(REPEAT) {
             return Ok(1);
@@ -218,7 +219,7 @@ impl Nibbles<'_> {
             if nibble != REPEAT {
                 return Ok(times);
             }
-            // More than a block can hold; no list of nibbles makes this loop long.
+            // More than a block can hold; this bounds the loop for any list of nibbles.
             if times > MAX_BLOCK {
                 return Err(Fault::new(BROKEN));
             }
@@ -240,7 +241,7 @@ mod tests {
         [low, middle, high]
     }
 
-    /// A block as the specification has it.
+    /// Returns a block as specified.
     fn block(
         made: usize,
         data: &[u8],
@@ -300,8 +301,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be() {
-        // From before the beginning; from nowhere; a repetition of nothing; a list outside of the
-        // block.
+        // A repetition from before the start; one without a period; one without a number; a list
+        // outside the block.
         let before = block(8, b"", &[], &[0], &[0], [0; TABLE]);
         let nowhere = block(8, b"a", &[0], &[1], &[1], [0; TABLE]);
         let nothing = block(8, b"abcdefgh", &[], &[], &[0xF], [0; TABLE]);

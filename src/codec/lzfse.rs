@@ -21,7 +21,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// Takes what fits and refuses the rest, so that a stream cannot make memory grow.
+/// A writer that fails when `plain` is full, so that a stream cannot exhaust memory.
 struct Bounded<'a> {
     plain: &'a mut [u8],
     full: bool,
@@ -41,10 +41,10 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// Bytes that an encoder takes.
+/// Memory of an encoder in bytes.
 pub(super) const MEMORY: usize = 4 << 20;
 
-/// Keeps its tables from piece to piece.
+/// An encoder that reuses its tables.
 #[derive(Default)]
 pub(super) struct LzfsePieces(LzfseEncoder);
 

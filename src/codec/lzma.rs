@@ -1,4 +1,4 @@
-//! LZMA2 in xz streams, as ULMO images hold them.
+//! LZMA2 in xz streams, as in ULMO images.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -6,7 +6,7 @@ use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
-/// What a stream may ask for: the largest preset's dictionary is 64 MiB, macOS uses 8.
+/// Memory limit of the decoder in KiB: the largest preset has a dictionary of 64 MiB, macOS uses 8.
 const MOST_KIB: u32 = 96 << 10;
 
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
@@ -17,7 +17,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             ErrorKind::UnexpectedEof => Fault::new(TOO_SHORT),
             _ => Fault::caused(BROKEN, error),
         })?;
-    // Reading on checks the sums at the end of the stream, too.
+    // Reading to the end also verifies the checksums of the stream.
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(Fault::new(TOO_LONG)),
@@ -25,21 +25,20 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// The same piece by piece.
+/// Returns a reader that decodes incrementally.
 pub(super) fn stream(packed: impl Read) -> impl Read {
     XzReader::new_mem_limit(packed, false, MOST_KIB)
 }
 
-/// The preset that all of macOS's streams are made with, as their size tells.
+/// The preset of all of macOS's streams, inferred from their size.
 const PRESET: u32 = 6;
 
-/// Bytes that an encoder of `len` bytes takes.
+/// Returns the memory of an encoder of `len` bytes, in bytes.
 pub(super) fn memory(len: usize) -> usize {
     (options(len).lzma_options.get_memory_usage() as usize) << 10
 }
 
-/// Matches cannot reach further back than the piece is long: a larger window would be memory for
-/// nothing.
+/// Limits the dictionary to the input length, as matches cannot reach further back.
 fn options(len: usize) -> Lzma2Options {
     let mut options = Lzma2Options::with_preset(PRESET);
     let longest = options.lzma_options.dict_size;
@@ -59,9 +58,9 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> 
     Ok(true)
 }
 
-/// Puts LZMA2 data in a stream as macOS does: one block that states its two lengths, a window of 8
-/// MiB whatever is used of it, and no check, since images have sums of their own. Source:
-/// docs/formats/udif.md §6 and the xz file format, 1.2.
+/// Frames LZMA2 data as macOS does: one block with its two lengths, a window of 8 MiB regardless of
+/// its use, and no check, since images have checksums of their own. Source: docs/formats/udif.md §6
+/// and the xz file format, 1.2.
 fn xz(data: &[u8], plain_len: usize, packed: &mut Vec<u8>) {
     const FLAGS: [u8; 2] = [0, 0]; // check: none
     const LENGTHS_STATED: u8 = 0xC0; // of one filter
@@ -74,7 +73,7 @@ fn xz(data: &[u8], plain_len: usize, packed: &mut Vec<u8>) {
     put_number(data.len() as u64, &mut header);
     put_number(plain_len as u64, &mut header);
     header.extend(LZMA2);
-    // Room for longer lengths, which macOS leaves before it knows them.
+    // Padding for longer lengths, as macOS reserves before it knows them.
     header.resize(header.len().max(12).next_multiple_of(4), 0);
     header[0] = (header.len() / 4) as u8; // in words, the sum counted and one taken off
     header.extend(crc32fast::hash(&header).to_le_bytes());
@@ -95,7 +94,8 @@ fn xz(data: &[u8], plain_len: usize, packed: &mut Vec<u8>) {
     packed.extend(*b"YZ");
 }
 
-/// Seven bits in each byte, the lowest first; the highest bit says that more follow.
+/// Appends a number with seven bits per byte, the lowest first; the highest bit means that more
+/// follow.
 fn put_number(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -117,8 +117,8 @@ mod tests {
         let (plain, mut packed) = ([0; 512], vec![1]);
         assert!(encode(&plain, &mut packed).unwrap());
         let packed = &packed[1..];
-        // What stands before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for as
-        // many bytes.
+        // The bytes before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for the same
+        // length.
         assert_eq!(packed[..14], *b"\xFD7zXZ\0\0\0\xFF\x12\xD9\x41\x03\xC0");
         assert_eq!(packed[15..20], [0x80, 4, 0x21, 1, 0x16]);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Compressed bytes in, plain bytes of a known length out, and the other way. Slices only, no I/O.
+//! Compression and decompression of slices, with a known output length and without I/O.
 //!
-//! Every decoder is given the exact length that must come out: it writes no byte more, and fewer
-//! are an error. What a stream claims of itself is never trusted.
+//! Every decoder is given the exact output length: it never writes more, and fewer bytes are an
+//! error. Lengths within a stream are not trusted.
 
 mod adc;
 mod bzip2;
@@ -19,10 +19,10 @@ use crate::{Error, Result};
 pub use encoder::{Encoder, Level};
 pub(crate) use lzvn::LzvnEncoder;
 
-/// A way of compressing.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Apple Data Compression, of old disk images.
+    /// Apple Data Compression, used in old disk images.
     Adc,
     /// A zlib stream.
     Zlib,
@@ -35,7 +35,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What people call it.
+    /// Returns the name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adc => "ADC",
@@ -46,8 +46,7 @@ impl Codec {
         }
     }
 
-    /// Fills `plain` from `packed`. Bytes after the end of the stream are ignored, as macOS ignores
-    /// them.
+    /// Decodes `packed` into `plain`. Bytes after the end of the stream are ignored, as in macOS.
     pub fn decode(self, packed: &[u8], plain: &mut [u8]) -> Result<()> {
         let decoded = match self {
             Self::Adc => adc::decode(packed, plain),
@@ -59,8 +58,8 @@ impl Codec {
         decoded.map_err(|fault| fault.told(self.name(), packed, plain))
     }
 
-    /// What comes out of the stream in `packed`, as it is decoded, compared with no sum. `None`:
-    /// nothing comes out before most of it is decoded, or it is damaged.
+    /// Returns a reader that decodes the stream in `packed` incrementally, without verifying
+    /// checksums. `None` if the codec must decode most of it first, or the stream is damaged.
     pub(crate) fn stream<'a>(self, packed: impl Read + 'a) -> Option<Box<dyn Read + 'a>> {
         match self {
             Self::Zlib => Some(Box::new(zlib::stream(packed)?)),
@@ -70,19 +69,19 @@ impl Codec {
     }
 }
 
-/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the
-/// end are ignored; a stream that holds more than `plain` takes is an error.
+/// Decodes an LZVN stream without a frame into `plain`, as in compressed files. Bytes after the end
+/// are ignored; a stream that decodes to more than `plain` is an error.
 pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzvn::decode(packed, plain).map_err(|fault| fault.told("LZVN", packed, plain))
 }
 
-/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored; a stream that holds more
-/// than `plain` takes is an error.
+/// Decodes an LZBITMAP stream into `plain`. Bytes after the end are ignored; a stream that decodes
+/// to more than `plain` is an error.
 pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
 }
 
-/// Why a stream does not decode.
+/// Reason why a stream does not decode.
 #[derive(Debug)]
 struct Fault {
     what: &'static str,
@@ -104,7 +103,7 @@ impl Fault {
         }
     }
 
-    /// Told of a stream of `codec`.
+    /// Converts it to an error about a stream of `codec`.
     fn told(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
         let message = format!(
             "{}; {} bytes were to come out of {}",
@@ -138,7 +137,8 @@ mod tests {
     ];
 
     proptest! {
-        /// Nonsense is an error or some bytes, never a panic, and never more bytes than asked for.
+        /// Asserts that arbitrary input gives an error or some bytes, but no panic and not too many
+        /// bytes.
         #[test]
         fn nonsense_is_survived(packed in prop::collection::vec(any::<u8>(), 0..300), len in 0usize..2000) {
             for codec in ALL {
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Pieces that repeat themselves near and far, runs of one byte, and noise.
+    /// Generates pieces with near and far repeats, runs of one byte, and noise.
     fn pieces() -> impl Strategy<Value = Vec<u8>> {
         let part = prop_oneof![
             (any::<u8>(), 1usize..3000).prop_map(|(byte, len)| vec![byte; len]),
@@ -162,7 +162,7 @@ mod tests {
         })
     }
 
-    /// Encoders of which one is used again and again, as those of a conversion are.
+    /// Returns encoders that are reused, as in a conversion.
     fn encoders() -> Vec<(Codec, Encoder)> {
         let levels = [(Codec::Zlib, 1), (Codec::Zlib, 6), (Codec::Zlib, 9)];
         let others = [Codec::Adc, Codec::Bzip2, Codec::Lzfse, Codec::Lzma].map(|codec| (codec, 1));

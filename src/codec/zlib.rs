@@ -1,4 +1,4 @@
-//! zlib streams, by libdeflate where it may be built, else by zlib-rs.
+//! zlib streams, with libdeflate if it is available, otherwise with zlib-rs.
 
 use std::io::Read;
 
@@ -31,10 +31,11 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// The same piece by piece, which libdeflate cannot. The sum at the end of the stream is not looked
-/// at. `None`: there is no stream that is known. Source: RFC 1950.
+/// Returns a reader that decodes incrementally, which libdeflate does not support. The checksum at
+/// the end of the stream is not verified. `None` if the stream is of an unknown kind. Source: RFC
+/// 1950.
 pub(super) fn stream(mut packed: impl Read) -> Option<impl Read> {
-    /// Packed bytes that are read at a time: a stream is seldom decoded far.
+    /// Number of compressed bytes read at a time: a stream is rarely decoded far.
     const PACKED: usize = 4 << 10;
     let mut head = [0; 2];
     packed.read_exact(&mut head).ok()?;
@@ -43,23 +44,23 @@ pub(super) fn stream(mut packed: impl Read) -> Option<impl Read> {
     known.then(|| flate2::read::DeflateDecoder::new_with_buf(packed, vec![0; PACKED]))
 }
 
-/// Bytes that an encoder takes.
+/// Memory of an encoder in bytes.
 pub(super) const MEMORY: usize = 2 << 20;
 
-/// Keeps its tables from piece to piece.
+/// An encoder that reuses its tables.
 #[cfg(feature = "libdeflate")]
 pub(super) struct Encoder(libdeflater::Compressor);
 
 #[cfg(feature = "libdeflate")]
 impl Encoder {
     pub(super) fn new(level: Level) -> Self {
-        // Its levels up to 9 cost about as much as zlib's and give a little more; none of 1 to 9 is
-        // refused.
+        // The levels up to 9 cost about as much as zlib's and compress slightly better; all of 1 to
+        // 9 are valid.
         let level = libdeflater::CompressionLvl::new(level.get().into()).unwrap_or_default();
         Self(libdeflater::Compressor::new(level))
     }
 
-    /// Fills `room` from its beginning and returns how much; `None` if it is not enough.
+    /// Fills `room` from its start and returns the length; `None` if it is too small.
     fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
         let libdeflater::CompressionError::InsufficientSpace =
             match self.0.zlib_compress(plain, room) {
@@ -93,7 +94,7 @@ impl Encoder {
 }
 
 impl Encoder {
-    /// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
+    /// Appends a stream of `plain`. Returns false if it would not be shorter.
     pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
         let before = packed.len();
         packed.resize(before + plain.len(), 0);

@@ -1,25 +1,24 @@
-//! Files that are images or archives but nothing this library reads: told by their magic, refused
-//! by name.
+//! Recognition of images and archives that are not supported, by their magic.
 
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};
 
-/// Bytes at the front of a file that [`recognise`] looks at.
+/// Number of bytes at the start of a file that [`recognise`] reads.
 const HEAD: usize = 512;
-/// Bytes of a trailer: Virtual PC keeps its own in the last sector.
+/// Number of bytes at the end of a file: Virtual PC has its trailer in the last sector.
 const TAIL: usize = 512;
 
-/// A file told by its magic that is no plain disk.
+/// A recognized but unsupported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign {
-    /// What the file is.
+    /// The name of the format.
     pub name: &'static str,
-    /// True if it is one of Apple's image formats, which a later version will read.
+    /// True if it is one of Apple's image formats, to be supported by a later version.
     pub later: bool,
 }
 
 impl Foreign {
-    /// Why such a file is not opened.
+    /// Returns the error for an attempt to open the file.
     pub fn refusal(&self) -> Error {
         let why = if self.later {
             "which this version does not read yet"
@@ -30,16 +29,16 @@ impl Foreign {
     }
 }
 
-/// Where in a file a magic stands.
+/// Position of a magic in a file.
 enum MagicPlace {
     Head(usize),
-    /// Counted back from the end.
+    /// Offset from the end.
     Tail(usize),
 }
 
 use MagicPlace::{Head, Tail};
 
-/// Apple's own.
+/// Apple's formats.
 const APPLE: [(MagicPlace, &[u8], &str); 3] = [
     (
         Head(0),
@@ -50,7 +49,7 @@ const APPLE: [(MagicPlace, &[u8], &str); 3] = [
     (Head(0), b"pbzx", "an Apple pbzx archive"),
 ];
 
-/// Disks of other systems, and archives that images are sent in.
+/// Disks of other systems, and archives that images are distributed in.
 const OTHERS: [(MagicPlace, &[u8], &str); 25] = [
     (Head(0), b"QFI\xfb", "a QEMU disk (qcow2)"),
     (Head(0), b"QED\0", "a QEMU disk (qed)"),
@@ -83,7 +82,7 @@ const OTHERS: [(MagicPlace, &[u8], &str); 25] = [
     (Head(257), b"ustar", "a tar archive"),
 ];
 
-/// What `file` is, if its magic is that of a container or archive. Reads a sector at each end.
+/// Recognizes the format of `file` by its magic. Reads a sector at each end.
 pub fn recognise(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;

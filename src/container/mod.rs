@@ -1,8 +1,8 @@
-//! Formats that hold a disk.
+//! Image formats.
 //!
 //! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over
-//! one file, [`sparsebundle`] over a folder. What is not built yet, or is not ours, is told apart
-//! by its magic ([`foreign`]) and refused by name, so that it is never taken for a raw disk.
+//! one file, [`sparsebundle`] over a folder. Unsupported formats are recognized by their magic
+//! ([`foreign`]) and refused, so that they are never read as a raw disk.
 
 pub mod asif;
 pub mod foreign;
@@ -19,31 +19,31 @@ use std::str::FromStr;
 
 use crate::{Error, Kind, Reason, Result};
 
-/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part
-/// of the disk.
+/// Size of a sector in bytes; the part of a file after the last whole sector is not part of the
+/// disk.
 pub const SECTOR: u64 = 512;
 
-/// Where in its file a container stores the front of a range of the disk.
+/// Location of the start of a disk range in the file of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// The byte of the file that the range begins with; of what is encrypted, without the header of
-    /// the encryption. `None`: it is not stored.
+    /// File offset of the start of the range, in bytes; for an encrypted file, without the header
+    /// of the encryption. `None`: it is not stored.
     pub at: Option<u64>,
-    /// For how many bytes, at least 1.
+    /// Length of the run in bytes, at least 1.
     pub len: u64,
 }
 
-/// The sizes that bands can have.
+/// The valid band sizes of a format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BandSizes {
     pub(crate) least: u64,
     pub(crate) most: u64,
-    /// Bytes of which they are whole multiples, as `least` and `most` are.
+    /// Unit of band sizes in bytes; `least` and `most` are multiples of it.
     pub(crate) unit: u64,
 }
 
 impl BandSizes {
-    /// Refuses other sizes and names the nearest.
+    /// Fails for an invalid size; the error suggests the nearest valid ones.
     pub(crate) fn check(self, layer: &'static str, size: u64) -> Result<()> {
         let Self { least, most, unit } = self;
         let (below, above) = self.around(size);
@@ -61,7 +61,7 @@ impl BandSizes {
         Err(Error::new(Kind::Invalid, layer, message).because(Reason::BandSize))
     }
 
-    /// The possible size that is nearest to `size`.
+    /// Returns the valid size nearest to `size`.
     pub(crate) fn nearest(self, size: u64) -> u64 {
         let (below, above) = self.around(size);
         if size.saturating_sub(below) <= above.saturating_sub(size) {
@@ -71,7 +71,7 @@ impl BandSizes {
         }
     }
 
-    /// The nearest that are no larger and no smaller.
+    /// Returns the largest valid size not above `size`, and the smallest not below.
     fn around(self, size: u64) -> (u64, u64) {
         let Self { least, most, unit } = self;
         let size = size.clamp(least, most);
@@ -80,14 +80,14 @@ impl BandSizes {
     }
 }
 
-/// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
+/// An image format with hdiutil's code, including formats that are not supported yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// `UDRW`: plain bytes.
+    /// `UDRW`: a raw disk.
     #[default]
     Udrw,
-    /// `UDTO`: plain bytes too, the master of a CD or DVD.
+    /// `UDTO`: a raw disk, too, the master of a CD or DVD.
     Udto,
     /// `UDSB`: sparse bundle, a folder of bands.
     Udsb,
@@ -110,7 +110,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format, those that work first.
+    /// All formats, the supported ones first.
     pub const ALL: [Self; 11] = [
         Self::Udrw,
         Self::Udsb,
@@ -125,7 +125,7 @@ impl Format {
         Self::Ulmo,
     ];
 
-    /// hdiutil's code.
+    /// Returns hdiutil's code.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Udrw => "UDRW",
@@ -142,7 +142,7 @@ impl Format {
         }
     }
 
-    /// What people call it.
+    /// Returns a description for users.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Udrw => "raw image",
@@ -159,18 +159,18 @@ impl Format {
         }
     }
 
-    /// Returns whether this version reads it.
+    /// Returns true if this version can read the format.
     pub const fn can_read(self) -> bool {
         self.can_write()
     }
 
-    /// Returns whether this version makes it.
+    /// Returns true if this version can create the format.
     pub const fn can_write(self) -> bool {
         self.can_change() || self.is_udif()
     }
 
-    /// Returns whether the disk in an image can be changed. What cannot be is made whole, of a disk
-    /// that is there.
+    /// Returns true if the disk in an image is writable. An image of another format is created as a
+    /// whole from an existing disk.
     pub const fn can_change(self) -> bool {
         matches!(
             self,
@@ -178,17 +178,17 @@ impl Format {
         )
     }
 
-    /// Returns whether its disk is cut in bands, whose size can be chosen.
+    /// Returns true if the disk is stored in bands, whose size can be chosen.
     pub const fn has_bands(self) -> bool {
         matches!(self, Self::Udsb | Self::Udsp)
     }
 
-    /// Returns whether the disk's bytes are the file's.
+    /// Returns true if the file holds exactly the bytes of the disk.
     pub const fn is_plain(self) -> bool {
         matches!(self, Self::Udrw | Self::Udto)
     }
 
-    /// Returns whether it is a kind of UDIF. They differ only in how chunks are compressed.
+    /// Returns true if it is a UDIF format. These differ only in the compression of chunks.
     pub const fn is_udif(self) -> bool {
         matches!(
             self,
@@ -196,8 +196,8 @@ impl Format {
         )
     }
 
-    /// The format a new image at `path` gets by its extension, in any case. `None`: the extension
-    /// tells nothing.
+    /// Returns the format of a new image at `path` by its extension, ignoring case. `None` if the
+    /// extension implies none.
     pub fn from_extension(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "sparsebundle" | "backupbundle" => Some(Self::Udsb),
@@ -209,13 +209,13 @@ impl Format {
         }
     }
 
-    /// Returns whether people expect this format under the extension of `path`. An extension that
-    /// tells nothing fits all.
+    /// Returns true if the format is usual for the extension of `path`. An unknown extension
+    /// matches every format.
     pub fn fits_name(self, path: &Path) -> bool {
         match Self::from_extension(path) {
             None => true,
             Some(Self::Udrw | Self::Udto) if self.is_plain() => true,
-            // `.dmg` stands for everything but what has a name of its own.
+            // `.dmg` is used for all formats without an extension of their own.
             Some(Self::Udrw) => {
                 self.is_udif()
                     && path
@@ -236,7 +236,7 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = Error;
 
-    /// hdiutil's code in any case.
+    /// Parses hdiutil's code, ignoring case.
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL
             .into_iter()
@@ -256,7 +256,7 @@ impl FromStr for Format {
     }
 }
 
-/// Refuses what no disk can be long.
+/// Fails if `len` is not a valid length of a disk.
 pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
     if len == 0 || !len.is_multiple_of(SECTOR) {
         return Err(Error::new(
@@ -265,7 +265,7 @@ pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
             format!("{len} bytes are not a whole number of {SECTOR}-byte sectors"),
         ));
     }
-    // hdiutil's bound, and that of file offsets.
+    // hdiutil's limit, and that of file offsets.
     if len > i64::MAX as u64 {
         return Err(Error::new(
             Kind::Limit,

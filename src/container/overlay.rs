@@ -1,19 +1,19 @@
-//! What a format must be able to do to be a layer of a [stack](super::stack).
+//! The interface of a format that can be a layer of a [stack](super::stack).
 
 use std::ops::Range;
 
 use crate::Result;
 use crate::device::BlockDevice;
 
-/// A device whose blocks are its own or not. Those it was never told anything about are
-/// [`Hole`](crate::device::ExtentKind::Hole)s, through which the device below it shows; zeros that
-/// hide what is below are stated.
+/// A device that tracks its blocks. Blocks that were never written or discarded are
+/// [`Hole`](crate::device::ExtentKind::Hole)s, through which the device below is visible; zeros
+/// that hide the data below are explicit.
 pub trait Overlay: BlockDevice {
-    /// Bytes that become its own together, aligned; the length is a multiple of it. A write of a
-    /// part of such a block makes the rest zeros, unless it was the overlay's own before.
+    /// Returns the size of a block in bytes; blocks are aligned, and the length is a multiple of
+    /// it. A partial write of a block that the overlay does not have zeros the rest of the block.
     fn grain(&self) -> u64;
 
-    /// As [`set_len`](BlockDevice::set_len), but of the new bytes those within `hidden` state zeros
-    /// from the moment on that they are there, even if it ends in a crash. The others are holes.
+    /// Does the same as [`set_len`](BlockDevice::set_len), but new bytes within `hidden` are
+    /// explicit zeros from the start, even after a crash. Other new bytes are holes.
     fn set_len_hiding(&self, len: u64, hidden: Range<u64>) -> Result<()>;
 }

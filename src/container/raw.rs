@@ -10,27 +10,27 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "raw image";
 
-/// A disk that is a file's bytes as they are.
+/// A disk stored as the plain bytes of a file.
 #[derive(Debug, Clone)]
 pub struct Raw {
     file: Arc<dyn BlockDevice>,
 }
 
 impl Raw {
-    /// The disk in `file`, whatever it holds: that it is one is for the caller to know.
+    /// Creates the disk in `file`. The contents are not checked.
     pub fn new(file: Arc<dyn BlockDevice>) -> Self {
         Self { file }
     }
 
-    /// A new blank disk of `len` bytes, a multiple of 512, in the file `name`, which must not
-    /// exist.
+    /// Creates a blank disk of `len` bytes, a multiple of 512, in the new file `name`, which must
+    /// not exist.
     pub fn create(store: &dyn Store, name: &str, len: u64) -> Result<Self> {
         check_len(LAYER, len)?;
         let Some(file) = store.open(name, Open::CreateNew)? else {
             return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
         };
         Self::blank(file, len).inspect_err(|_| {
-            // Best effort: what went wrong before is what the caller must hear of.
+            // Best effort: the caller needs the first error.
             let _ = store.remove(name);
         })
     }
@@ -42,7 +42,7 @@ impl Raw {
         Ok(Self::new(file))
     }
 
-    /// Bytes of the file that are no part of the disk, because they make no whole sector.
+    /// Returns the number of bytes after the last whole sector, which are not part of the disk.
     pub fn trailing(&self) -> u64 {
         self.file.info().len % SECTOR
     }
@@ -82,14 +82,13 @@ impl BlockDevice for Raw {
         self.file.flush()
     }
 
-    /// `len` must be a whole number of sectors.
+    /// `len` must be a multiple of 512.
     fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.info().check_writable(LAYER)?;
         check_len(LAYER, len)?;
         let info = self.info();
         if self.trailing() > 0 && len > info.len {
-            // Growth trusts no leftovers: the odd bytes past the old end would become part of the
-            // disk.
+            // Removes the odd bytes past the end first, which growth would make part of the disk.
             self.file.set_len(info.len, leave)?;
             self.file.flush()?;
         }

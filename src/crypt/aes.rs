@@ -1,4 +1,4 @@
-//! AES-CBC over many blocks of an image at once.
+//! AES-CBC of many blocks of an image in parallel.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
@@ -8,22 +8,22 @@ use super::back_end::BackEnd;
 use super::cpu::{NativeAes, Width};
 use crate::{Error, Result};
 
-/// An initialisation vector, or any AES block.
+/// An initialization vector, or any AES block.
 pub(super) type Cell = [u8; 16];
 
-/// An AES key ready for use, by the fastest means this processor has.
+/// An AES key, expanded for the fastest implementation that this processor supports.
 pub(super) enum Cipher {
-    /// By the processor's instructions, many chains side by side.
+    /// Processor instructions, many chains in parallel.
     #[cfg(target_arch = "x86_64")]
     Native(Box<NativeAes>),
-    /// By the `aes` crate.
+    /// The `aes` crate.
     Aes128(Box<Aes128>),
-    /// By the `aes` crate.
+    /// The `aes` crate.
     Aes256(Box<Aes256>),
 }
 
 impl Cipher {
-    /// A key of 16 or 32 bytes.
+    /// Expands a key of 16 or 32 bytes. Fails for other lengths.
     pub(super) fn new(key: &[u8], back_end: BackEnd) -> Result<Self> {
         #[cfg(target_arch = "x86_64")]
         let native = match back_end {
@@ -39,7 +39,7 @@ impl Cipher {
         Self::portable(key)
     }
 
-    /// By the `aes` crate.
+    /// Expands a key with the `aes` crate.
     fn portable(key: &[u8]) -> Result<Self> {
         match key.len() {
             16 => Ok(Self::Aes128(Box::new(
@@ -52,8 +52,8 @@ impl Cipher {
         }
     }
 
-    /// Encrypts `ivs.len()` blocks of `block` bytes (whole 64s) from `plain` to `cipher`, each a
-    /// CBC chain that begins with its vector.
+    /// Encrypts `ivs.len()` blocks of `block` bytes (a multiple of 64) from `plain` to `cipher`.
+    /// Each block is a CBC chain with its own initialization vector.
     pub(super) fn encrypt(&self, ivs: &[Cell], plain: &[u8], cipher: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -63,8 +63,8 @@ impl Cipher {
         }
     }
 
-    /// Decrypts `ivs.len()` blocks of `block` bytes (whole 64s) in place, each a CBC chain that
-    /// begins with its vector.
+    /// Decrypts `ivs.len()` blocks of `block` bytes (a multiple of 64) in place. Each block is a
+    /// CBC chain with its own initialization vector.
     pub(super) fn decrypt(&self, ivs: &[Cell], data: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -82,8 +82,8 @@ fn bad_key(key: &[u8]) -> Error {
     )
 }
 
-/// Chains side by side: what the crate's narrow back ends overlap, and no more than the first-level
-/// cache holds at a stride of 4096.
+/// Number of chains processed in parallel: the overlap of the crate's narrow back ends, limited by
+/// the first-level cache at a stride of 4096.
 const LANES: usize = 8;
 
 type Bytes16 = aes::cipher::consts::U16;
@@ -156,7 +156,7 @@ mod tests {
         BackEnd::Portable,
     ];
 
-    /// FIPS 197, appendix C: one block, so CBC with a vector of zeros.
+    /// FIPS 197, appendix C: one block, so CBC with a zero vector.
     #[test]
     fn known_answers() {
         let plain: Cell = std::array::from_fn(|n| n as u8 * 0x11);
@@ -186,8 +186,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Every back end agrees with the plain crate, for every number of chains, and decryption
-        /// undoes encryption.
+        /// Asserts that every back end gives the results of the plain crate for every number of
+        /// chains, and that decryption inverts encryption.
         #[test]
         fn back_ends_agree(
             seed in any::<u64>(),

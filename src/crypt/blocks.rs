@@ -1,5 +1,5 @@
-//! Any bytes of cipher text in a file: whole blocks straight through, parts of one under that
-//! block's lock.
+//! Access to arbitrary byte ranges of cipher text in a file: whole blocks without a lock, partial
+//! blocks under the lock of the block.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,54 +11,51 @@ use crate::device::units::Units;
 use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Kind, Result};
 
-/// The largest cipher block.
+/// Maximum size of a cipher block in bytes.
 const MOST_BLOCK: usize = 4096;
-/// Zeros that are encrypted at a time: enough for every core.
+/// Number of zero bytes encrypted at a time: enough for all cores.
 const ZEROS: u64 = 4 << 20;
 
 thread_local! {
-    /// Cipher text on its way to the file.
+    /// Buffer for cipher text before it is written.
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch(Vec::new())) };
 }
 
-/// What a cipher block of nothing but zero bytes is. Encryption makes none in the lifetime of the
-/// universe.
+/// Interpretation of a cipher block that consists of zero bytes. The probability that encryption
+/// produces one is negligible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blank {
-    /// Cipher text like any other: it decrypts to noise.
+    /// Ordinary cipher text, which decrypts to noise.
     Noise,
     /// A block that was never written: zeros.
     Zeros,
 }
 
-/// Reads and writes cipher text as the plain bytes that it hides. Requests that do not overlap are
-/// independent.
+/// Reads and writes cipher text as plain bytes. Requests that do not overlap are independent.
 pub(crate) struct CipherBlocks {
     sectors: Sectors,
     blank: Blank,
-    /// Blocks of which a part is being read or written, by their place among the plain bytes:
-    /// numbers repeat across windows.
+    /// Locks of partially accessed blocks, by their plain offset: numbers repeat across windows.
     parts: Units,
 }
 
-/// Where cipher text stands: the block that begins with the plain byte `plain` begins at byte `at`
-/// of `file`.
+/// Location of cipher text in a file: the block at plain offset `plain` is at byte `at` of `file`.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a> {
     pub(crate) file: &'a dyn BlockDevice,
     pub(crate) at: u64,
     pub(crate) plain: u64,
-    /// The plain byte that block number 0 begins with, a whole number of blocks.
+    /// The plain offset of block number 0, a multiple of the block size.
     pub(crate) numbered_from: u64,
 }
 
 impl Window<'_> {
-    /// The place in the file of the plain byte `offset`.
+    /// Returns the file offset of plain byte `offset`.
     fn place(&self, offset: u64) -> u64 {
         self.at + (offset - self.plain)
     }
 
-    /// The number that the cipher counts the block by that begins with the plain byte `offset`.
+    /// Returns the number that the cipher uses for the block at plain offset `offset`.
     fn number(&self, offset: u64, block: u64) -> u64 {
         (offset - self.numbered_from) / block
     }
@@ -73,17 +70,17 @@ impl CipherBlocks {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub(crate) fn block(&self) -> u64 {
         self.sectors.block()
     }
 
-    /// Refuses lengths past the last block that has a number.
+    /// Fails for lengths past the last numbered block.
     pub(crate) fn check_len(&self, layer: &'static str, len: u64) -> Result<()> {
         Self::check_size(layer, len, self.block() as u32)
     }
 
-    /// The same for an image that is to be, with cipher blocks of `block` bytes.
+    /// Fails for lengths of a new image past the last numbered cipher block of `block` bytes.
     pub(crate) fn check_size(layer: &'static str, len: u64, block: u32) -> Result<()> {
         let most = u64::from(block) << 32;
         if len <= most {
@@ -99,8 +96,8 @@ impl CipherBlocks {
         Err(Error::new(Kind::Limit, layer, message))
     }
 
-    /// Fills `buf` with the plain bytes at `offset`. The file has every block whole that they lie
-    /// in.
+    /// Fills `buf` with the plain bytes at `offset`. The file must contain every affected block
+    /// completely.
     pub(crate) fn read(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at_mut(parts.head);
@@ -120,8 +117,8 @@ impl CipherBlocks {
         Ok(())
     }
 
-    /// Writes the plain bytes `buf` at `offset`, into blocks that the file has whole. Blocks that
-    /// are covered are not read.
+    /// Writes the plain bytes `buf` at `offset`. The file must contain every affected block
+    /// completely. Blocks that are overwritten completely are not read.
     pub(crate) fn write(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at(parts.head);
@@ -141,12 +138,12 @@ impl CipherBlocks {
         Ok(())
     }
 
-    /// Zeros as cipher text: what a hole cannot be.
+    /// Writes encrypted zeros, which a hole cannot represent.
     pub(crate) fn write_zeros(&self, window: Window<'_>, range: Range<u64>) -> Result<()> {
         let zeros = vec![0; ZEROS.min(range.end.saturating_sub(range.start)) as usize];
         let mut at = range.start;
         while at < range.end {
-            // Up to a boundary, so that all but the first and the last are of whole blocks.
+            // Up to a boundary, so that only the first and the last piece are partial blocks.
             let end = (at + 1).next_multiple_of(ZEROS).min(range.end);
             self.write(window, at, &zeros[..(end - at) as usize])?;
             at = end;
@@ -154,8 +151,8 @@ impl CipherBlocks {
         Ok(())
     }
 
-    /// Whole blocks from plain byte `offset` on, decrypted in the caller's buffer while the cache
-    /// still holds them.
+    /// Reads whole blocks from plain offset `offset` on, and decrypts them in the caller's buffer
+    /// while they are in the CPU cache.
     fn read_whole(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = window.number(offset, self.block());
         window.file.read_at(window.place(offset), buf)?;
@@ -163,7 +160,7 @@ impl CipherBlocks {
             return self.sectors.decrypt(number, buf);
         }
         let block = self.block() as usize;
-        // Nearly always empty, and then it costs a look at the first bytes of each block.
+        // Almost always empty, at the cost of the first bytes of each block.
         let blank: Vec<usize> = (0..buf.len())
             .step_by(block)
             .filter(|&at| is_zero(&buf[at..at + block]))
@@ -175,7 +172,7 @@ impl CipherBlocks {
         Ok(())
     }
 
-    /// Whole blocks from plain byte `offset` on.
+    /// Writes whole blocks from plain offset `offset` on.
     fn write_whole(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let cipher = scratch.bytes(buf.len());
@@ -185,7 +182,7 @@ impl CipherBlocks {
         })
     }
 
-    /// Bytes `within` the block that begins with plain byte `offset`.
+    /// Reads the bytes `within` the block at plain offset `offset`.
     fn read_part(
         &self,
         window: Window<'_>,
@@ -201,7 +198,7 @@ impl CipherBlocks {
         Ok(())
     }
 
-    /// The same, read, patched and written as a whole.
+    /// Writes a part of a block by reading, patching and writing the block.
     fn write_part(
         &self,
         window: Window<'_>,
@@ -227,8 +224,8 @@ impl fmt::Debug for CipherBlocks {
     }
 }
 
-/// Bytes that begin with a page: where sixteen chains are stored side by side, lines of the cache
-/// cut in two cost a fifth.
+/// A page-aligned buffer: with sixteen chains stored in parallel, unaligned stores that cross cache
+/// lines would cost 20 %.
 struct Scratch(Vec<u8>);
 
 impl Scratch {
@@ -242,17 +239,17 @@ impl Scratch {
     }
 }
 
-/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last.
-/// Blocks are told by the plain byte that they begin with.
+/// A range split at block boundaries: a part of the first, whole blocks, a part of the last. Blocks
+/// are identified by their plain offset.
 struct Parts {
-    /// The block that the head lies in, and where within it.
+    /// The block that contains the head, and the offset within it.
     first: u64,
     within: usize,
     head: usize,
     /// The first whole block.
     second: u64,
     whole: usize,
-    /// The block that the tail begins.
+    /// The block that contains the tail.
     last: u64,
 }
 
@@ -260,7 +257,7 @@ impl Parts {
     fn of(offset: u64, length: usize, block: u64) -> Self {
         let (within, block) = ((offset % block) as usize, block as usize);
         let first = offset - within as u64;
-        // A request within one block is all head, however it lies.
+        // A request within one block is always a head.
         let head = if within == 0 {
             0
         } else {

@@ -1,5 +1,4 @@
-//! Everything that is wrong with the header of an encrypted image, as far as it can be told without
-//! a key.
+//! Consistency check of the header of an encrypted image, as far as it is possible without a key.
 
 use std::ops::Range;
 
@@ -17,12 +16,13 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "encryption header";
 const ENTRY: &str = "encryption key entry";
 
-/// What real images have after their data at most: they are padded to whole blocks of the host.
+/// Maximum number of bytes after the data in real images, which are padded to whole blocks of the
+/// host.
 const PADDING: u64 = 4096;
 
-/// Adds every problem of the header or trailer of `file`, which is only read, and returns the bytes
-/// of its cipher blocks; `None` if the file is not encrypted. An error is damage that leaves
-/// nothing to tell, or says what is not known.
+/// Reports every problem of the header or trailer of `file`, read-only, and returns the cipher
+/// block size in bytes; `None` if the file is not encrypted. Fails if the header is damaged so much
+/// that nothing else can be checked, or uses unknown features.
 pub fn check(file: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<u32>> {
     let len = file.info().len;
     if len >= 8 && file.read_array::<8>(0)? == MAGIC_V2 {
@@ -61,7 +61,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
         let kind = entry.kind.get();
         match Content::read(file, kind, &place) {
             Ok(_) => keys += 1,
-            // A kind or a way of wrapping that is not known does no harm to the others.
+            // An unknown type of entry or wrapping does not affect the other entries.
             Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Limit) => {
                 unknown += 1;
                 let severity = if matches!(kind, PASSPHRASE | PUBLIC_KEY) {
@@ -91,7 +91,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     Ok(header.block)
 }
 
-/// How far the file must reach, and in which words that is told.
+/// The required length of the file, and its description.
 struct Needed {
     end: u64,
     why: String,
@@ -107,7 +107,7 @@ fn header_end(header: &Header, end: u64) -> Needed {
     }
 }
 
-/// Returns whether the file holds what its header tells, and little more.
+/// Reports a file that is shorter than its header requires, or much longer.
 fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     let Needed { end, why } = needed;
     if *end > len {
@@ -121,7 +121,7 @@ fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     }
 }
 
-/// The bytes of an entry, which are in the file.
+/// Returns the file range of an entry; fails if it is not within the file.
 fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Result<Range<u64>> {
     let place = entry.range(header)?;
     if place.end > file.info().len {

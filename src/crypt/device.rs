@@ -1,4 +1,4 @@
-//! The plain bytes of one encrypted file, as a device.
+//! The plain contents of an encrypted file as a device.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,26 +15,26 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "encrypted image";
 
 /// An unlocked `encrcdsa` or `cdsaencr` file. Whole cipher blocks are read and written without a
-/// lock and without reading first; parts of one under that block's lock. Everything is `Data`:
-/// cipher text has no holes.
+/// lock and without reading them first; partial blocks under the lock of the block. All extents are
+/// `Data`: cipher text has no holes.
 #[derive(Debug)]
 pub struct Device {
     file: Arc<dyn BlockDevice>,
     header: Locked,
     blocks: CipherBlocks,
     len: AtomicU64,
-    /// The length that the header on disk tells.
+    /// The length in the header on disk.
     stored_len: Mutex<u64>,
     broken: AtomicBool,
-    /// Held shared by every request, alone by what changes the length.
+    /// Held shared by every request, and exclusively to change the length.
     in_flight: RwLock<()>,
 }
 
 impl Device {
-    /// The plain bytes behind `header`, which stands in `file`, with the keys it unlocked to.
+    /// Opens the encrypted contents of `file` with its `header` and the keys it unlocked to.
     pub fn new(file: Arc<dyn BlockDevice>, header: Locked, keys: &KeyMaterial) -> Result<Self> {
-        // What encryption did not make is noise here as it is everywhere: the header says what
-        // counts.
+        // A zero block is cipher text here: the header has the length of the data, so no block is
+        // unwritten.
         let blocks = CipherBlocks::new(Sectors::new(keys, header.block)?, Blank::Noise);
         let needed = header.data_offset + header.data_size.next_multiple_of(blocks.block());
         let there = file.info().len;
@@ -58,7 +58,7 @@ impl Device {
         })
     }
 
-    /// Makes `file`, which is empty, an encrypted one without data.
+    /// Initializes `file`, which must be empty, as an encrypted file without data.
     pub fn create(file: Arc<dyn BlockDevice>, protection: &Protection) -> Result<Self> {
         let keys = KeyMaterial::random(protection.key_bits)?;
         let (header, bytes) = Locked::make(&keys, protection, 0)?;
@@ -67,7 +67,7 @@ impl Device {
         Self::new(file, header, &keys)
     }
 
-    /// What protects it.
+    /// Returns the description of its encryption.
     pub fn description(&self) -> Description {
         Description {
             data_size: self.len(),
@@ -83,12 +83,12 @@ impl Device {
         self.blocks.block()
     }
 
-    /// The place of plain byte `offset` of a block's start in the file.
+    /// Returns the file offset of the block at plain offset `offset`.
     fn place(&self, offset: u64) -> u64 {
         self.header.data_offset + offset
     }
 
-    /// Lets a request in, unless the length is being changed.
+    /// Begins a request: checks its range and blocks changes of the length.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
         let guard = self
             .in_flight
@@ -110,7 +110,7 @@ impl Device {
         Ok(())
     }
 
-    /// The cipher text of all of it.
+    /// Returns the location of the cipher text.
     fn window(&self) -> Window<'_> {
         Window {
             file: &*self.file,
@@ -127,8 +127,7 @@ impl Device {
         if self.file.info().len < end {
             self.file.set_len(end, AfterDiscard::Any)?;
         }
-        // Old filler of the last block, and whatever the new blocks hold, is not zeros until
-        // written as such.
+        // The tail of the last block, and new blocks, do not read as zeros until zeros are written.
         match leave {
             AfterDiscard::Zeros => self
                 .blocks
@@ -205,7 +204,7 @@ impl BlockDevice for Device {
         })
     }
 
-    /// Data first, then the length in the header that makes them count.
+    /// Flushes the data first, then writes the new length to the header.
     fn flush(&self) -> Result<()> {
         if self.info().access == Access::ReadOnly {
             return Ok(());

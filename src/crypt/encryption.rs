@@ -1,4 +1,4 @@
-//! What is asked of the encryption of a new image, and what follows from the image's size.
+//! Encryption options of a new image, and the parameters that depend on its size.
 
 use super::blocks::CipherBlocks;
 use super::header::Protection;
@@ -9,27 +9,27 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption";
 
-/// How a new image is to be encrypted. Its keys are fresh ones in any case.
+/// Encryption options of a new image. Its keys are always new.
 #[derive(Debug, Clone)]
 pub struct Encryption {
-    /// Bits of the AES key: 256 or 128.
+    /// Size of the AES key in bits: 256 or 128.
     pub key_bits: u32,
-    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for a file
-    /// that may pass 2 TiB.
+    /// Cipher block size in bytes, 512 or 4096. `None`: 512 as newer macOS writes, or 4096 for a
+    /// file that may exceed 2 TiB.
     pub cipher_block: Option<u32>,
-    /// Iterations of the passphrase's derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`].
-    /// `None`: as many as take a quarter of a second here.
+    /// Iterations of the key derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`]. `None`:
+    /// as many as take a quarter of a second on this machine.
     pub iterations: Option<u32>,
-    /// The cipher around the keys that the passphrase opens.
+    /// The cipher that wraps the keys for the passphrase.
     pub key_wrap: KeyWrap,
     /// The passphrase.
     pub passphrase: Secret,
-    /// Certificates whose private keys open the image, too.
+    /// Certificates whose private keys also open the image.
     pub certificates: Vec<Certificate>,
 }
 
 impl Encryption {
-    /// AES-256, and the rest as it comes out.
+    /// Returns the default options: AES-256, and defaults for the rest.
     pub fn new(passphrase: Secret) -> Self {
         Self {
             key_bits: 256,
@@ -41,7 +41,6 @@ impl Encryption {
         }
     }
 
-    /// Refuses what no image can be like.
     pub(crate) fn check(&self) -> Result<()> {
         if !matches!(self.key_bits, 128 | 256) {
             return Err(Error::new(
@@ -71,16 +70,16 @@ impl Encryption {
         }
     }
 
-    /// The block that an image of at most `most` encrypted bytes gets. [`Kind::Limit`] past the
-    /// last numbered one.
+    /// Returns the cipher block size of an image of at most `most` encrypted bytes. [`Kind::Limit`]
+    /// past the last numbered block.
     pub(crate) fn block_for(&self, most: u64) -> Result<u32> {
         let small = CipherBlocks::check_size(LAYER, most, 512).is_ok();
         let block = self.cipher_block.unwrap_or(if small { 512 } else { 4096 });
         CipherBlocks::check_size(LAYER, most, block).map(|()| block)
     }
 
-    /// All of it said, for an image of at most `most` encrypted bytes. Takes the time of a
-    /// calibration, if one is needed.
+    /// Returns all parameters for an image of at most `most` encrypted bytes. Calibrates the
+    /// iterations if necessary, which takes time.
     pub(crate) fn protection(&self, most: u64) -> Result<Protection> {
         self.check()?;
         Ok(Protection {

@@ -1,4 +1,4 @@
-//! The key entries of a version 2 header: each is a way into the image.
+//! The key entries of a version 2 header, each of which can unlock the image.
 
 use std::ops::Range;
 
@@ -16,56 +16,57 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption key entry";
 
-/// A way into an image, as it is told without a key.
+/// A key entry of an image, as it is described without a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeySlot {
     /// A passphrase.
     Passphrase {
-        /// Of its derivation.
+        /// Iterations of the key derivation.
         iterations: u32,
-        /// The cipher around the image's keys.
+        /// The cipher that wraps the image's keys.
         wrap: KeyWrap,
     },
-    /// The private key that belongs to a certificate.
+    /// The private key of a certificate.
     PublicKey {
-        /// Which key: SHA-1 of the public key, in most certificates the subject key identifier.
+        /// Identifier of the key: SHA-1 of the public key, in most certificates the subject key
+        /// identifier.
         id: Vec<u8>,
-        /// Of its modulus.
+        /// Size of its modulus in bits.
         bits: u32,
     },
-    /// An entry that is not understood. It keeps no other from opening the image.
+    /// An unsupported entry. Other entries can still open the image.
     Unknown {
-        /// Its kind.
+        /// Its type.
         kind: u32,
-        /// What is not understood.
+        /// The reason why it is unsupported.
         why: String,
-        /// Whether it is unknown, damaged, or asks for too much.
+        /// The error kind: unknown, damaged, or beyond a limit.
         error: Kind,
     },
 }
 
-/// A way in to be made.
+/// A new key entry.
 #[derive(Debug, Clone)]
 pub enum NewKeySlot {
     /// A passphrase.
     Passphrase {
-        /// As bytes.
+        /// The bytes of the passphrase.
         passphrase: Secret,
-        /// Of its derivation.
+        /// Iterations of the key derivation.
         iterations: u32,
-        /// The cipher around the image's keys.
+        /// The cipher that wraps the image's keys.
         wrap: KeyWrap,
     },
-    /// The private key that belongs to this certificate.
+    /// The private key of this certificate.
     Certificate(Certificate),
 }
 
-/// An entry as it stands in the header.
+/// An entry as it is stored in the header.
 #[derive(Debug, Clone)]
 pub(super) struct KeyEntry {
     pub(super) kind: u32,
-    /// Its place, empty where the directory tells of one that no entry can have.
+    /// Its file range, empty if the directory has an invalid one.
     pub(super) range: Range<u64>,
     pub(super) content: Content,
 }
@@ -74,12 +75,12 @@ pub(super) struct KeyEntry {
 pub(super) enum Content {
     Passphrase(Passphrase),
     PublicKey(PublicKey),
-    /// Not understood, and why.
+    /// Unsupported, with the reason.
     Unknown(Kind, String),
 }
 
 impl KeyEntry {
-    /// The entries that the directory behind `header` leads to.
+    /// Reads all entries of the directory of `header`.
     pub(super) fn read_all(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Self>> {
         let mut entries = Vec::new();
         for n in 0..header.entries {
@@ -90,8 +91,8 @@ impl KeyEntry {
         Ok(entries)
     }
 
-    /// The entry that `directory` leads to. Only what keeps the file from being read is an error:
-    /// an entry that is not understood must not keep another from opening the image.
+    /// Reads the entry of `directory`. Fails only if the file cannot be read: an unsupported entry
+    /// must not prevent another from opening the image.
     fn read(file: &dyn BlockDevice, header: &Header, directory: &DirectoryRaw) -> Result<Self> {
         let kind = directory.kind.get();
         let found = directory
@@ -119,7 +120,8 @@ impl KeyEntry {
         })
     }
 
-    /// All of it, as stored. [`Kind::Corrupt`] where the directory leads to no place.
+    /// Returns the stored bytes of the entry. [`Kind::Corrupt`] if the directory has no valid
+    /// range.
     pub(super) fn bytes(&self, file: &dyn BlockDevice) -> Result<Vec<u8>> {
         match &self.content {
             Content::Unknown(_, why) if self.range.is_empty() => {
@@ -132,7 +134,7 @@ impl KeyEntry {
         }
     }
 
-    /// What it holds for a private key, with its number.
+    /// Returns the contents for a private key, with the number of the entry.
     pub(super) fn public_key(&self, number: usize) -> Option<(usize, &PublicKey)> {
         match &self.content {
             Content::PublicKey(entry) => Some((number, entry)),
@@ -160,12 +162,12 @@ impl KeyEntry {
 }
 
 impl Content {
-    /// What stands at `range`, an entry of this kind. [`Kind::Unsupported`], [`Kind::Corrupt`] or
-    /// [`Kind::Limit`] for what is not understood.
+    /// Reads the entry of this type at `range`. [`Kind::Unsupported`], [`Kind::Corrupt`] or
+    /// [`Kind::Limit`] if it is not supported.
     pub(super) fn read(file: &dyn BlockDevice, kind: u32, range: &Range<u64>) -> Result<Self> {
         let at = range.start;
-        // No more than counts, whatever lengths the directory tells of; an entry that stores no
-        // more of its last field than is used is understood as well.
+        // Reads at most the used bytes, whatever length the directory has. An entry that stores
+        // only the used part of its last field is accepted, too.
         let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
         let short = |what: &str, found: usize, size: u64| {
             Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"))
@@ -200,7 +202,7 @@ impl Content {
 }
 
 impl NewKeySlot {
-    /// The entry that lets this in: its kind and its bytes.
+    /// Wraps the keys for this entry. Returns its type and its bytes.
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<(u32, Vec<u8>)> {
         Ok(match self {
             Self::Passphrase {
@@ -209,7 +211,7 @@ impl NewKeySlot {
                 wrap,
             } => {
                 let derivation = Derivation::random(*iterations)?;
-                // Of this length around AES, too, as macOS does it.
+                // 8 bytes with AES, too, as macOS does.
                 let mut iv = vec![0; 8];
                 random(&mut iv)?;
                 let blob = derivation.derive(passphrase, *wrap)?.wrap(&iv, keys);
@@ -230,7 +232,8 @@ impl NewKeySlot {
     }
 }
 
-/// Where entries of these sizes stand right behind their directory, as macOS packs them.
+/// Returns the ranges of entries of these sizes directly after their directory, as macOS packs
+/// them.
 pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64>> {
     let mut at = Header::directory_at(sizes.len() as u32);
     let mut places = Vec::with_capacity(sizes.len());
@@ -241,7 +244,7 @@ pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64
     places
 }
 
-/// Refuses to change entries that share bytes: what is written for one would change the other.
+/// Fails for entries that overlap: a change of one would change the other.
 pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a KeyEntry>) -> Result<()> {
     let mut ranges: Vec<_> = entries
         .map(|entry| &entry.range)

@@ -1,4 +1,4 @@
-//! The header of an encrypted image as a whole: found, unlocked, made.
+//! Reading, unlocking and creation of the header of an encrypted image.
 
 use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
@@ -19,34 +19,34 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
 
-/// What protects an image and how, as `info` shows it. Nothing secret.
+/// Public properties of the encryption of an image, as `info` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// 1 (`cdsaencr`, read only) or 2 (`encrcdsa`).
+    /// Version of the format: 1 (`cdsaencr`, read only) or 2 (`encrcdsa`).
     pub version: u8,
-    /// 128 or 256.
+    /// Size of the AES key in bits: 128 or 256.
     pub key_bits: u32,
-    /// Bytes of a cipher block.
+    /// Cipher block size in bytes.
     pub block: u32,
-    /// The image's own UUID.
+    /// The UUID of the image.
     pub uuid: Uuid,
-    /// Bytes of plain text.
+    /// Length of the plain text in bytes.
     pub data_size: u64,
-    /// Where the cipher text begins in the file.
+    /// File offset of the cipher text, in bytes.
     pub data_offset: u64,
-    /// What opens it, in the order of the header.
+    /// The key entries, in the order of the header.
     pub ways_in: Vec<KeySlot>,
 }
 
 impl Description {
-    /// Returns whether some passphrase opens it.
+    /// Returns true if a passphrase opens it.
     pub fn has_passphrase(&self) -> bool {
         self.ways_in
             .iter()
             .any(|way| matches!(way, KeySlot::Passphrase { .. }))
     }
 
-    /// Returns how many ways in its header has room for.
+    /// Returns the maximum number of key entries in its header.
     pub fn most_ways_in(&self) -> u64 {
         match self.version {
             1 => 1,
@@ -56,15 +56,15 @@ impl Description {
         }
     }
 
-    /// Returns whether some private key opens it.
+    /// Returns true if a private key opens it.
     pub fn has_public_key(&self) -> bool {
         self.ways_in
             .iter()
             .any(|way| matches!(way, KeySlot::PublicKey { .. }))
     }
 
-    /// The key entries that are not understood, by the numbers that `passwd list` shows, and why.
-    /// `None`: all are.
+    /// Returns the unsupported key entries with reasons, by the numbers that `passwd list` shows.
+    /// `None` if all are supported.
     pub fn not_understood(&self) -> Option<String> {
         let named: Vec<_> = (1..)
             .zip(&self.ways_in)
@@ -78,8 +78,8 @@ impl Description {
         (!named.is_empty()).then(|| named.join(", "))
     }
 
-    /// Why nothing that is known here opens the image: its keys were erased, or what opens it is
-    /// not understood.
+    /// Returns the error for an image without a supported key entry: its keys were erased, or all
+    /// entries are unsupported.
     pub(crate) fn closed(&self) -> Error {
         let error = self.ways_in.iter().find_map(|way| {
             if let KeySlot::Unknown { error, .. } = way {
@@ -103,20 +103,20 @@ impl Description {
     }
 }
 
-/// What opens an image.
+/// A passphrase or private key that opens an image.
 #[derive(Debug, Clone)]
 pub enum Key {
-    /// A passphrase, as bytes.
+    /// The bytes of a passphrase.
     Passphrase(Secret),
     /// The private key of a certificate.
     Private(PrivateKey),
 }
 
-/// The header (or trailer) of an encrypted image, read and checked, still locked.
+/// The validated header (or trailer) of an encrypted image, not unlocked.
 #[derive(Debug, Clone)]
 pub struct Locked {
     version: Version,
-    /// Where the cipher text lies in the file.
+    /// File offset of the cipher text, in bytes.
     pub(super) data_offset: u64,
     pub(super) data_size: u64,
     pub(super) block: u32,
@@ -132,7 +132,7 @@ enum Version {
 }
 
 impl Locked {
-    /// The header of `file`, `None` where it has none.
+    /// Reads the header of `file`; `None` if there is none.
     pub fn read(file: &dyn BlockDevice) -> Result<Option<Self>> {
         let len = file.info().len;
         if len >= 8 && file.read_array::<8>(0)? == MAGIC_V2 {
@@ -173,8 +173,8 @@ impl Locked {
         })
     }
 
-    /// A new header: the image's keys wrapped in each of the ways asked for, and the bytes up to
-    /// where the data begin.
+    /// Creates a header with the image's keys wrapped for each key of `protection`. Returns it with
+    /// its bytes up to the start of the data.
     pub fn make(
         keys: &KeyMaterial,
         options: &Protection,
@@ -234,18 +234,18 @@ impl Locked {
         Ok((made, bytes))
     }
 
-    /// The keys, by a passphrase. Every entry is tried, so that a wrong one takes as long as a
-    /// right one.
+    /// Unlocks with a passphrase. Tries every entry, so that a wrong passphrase takes as long as a
+    /// correct one.
     pub fn unlock(&self, passphrase: &[u8]) -> Result<KeyMaterial> {
         self.unlock_by_passphrase(passphrase).map(|(keys, _)| keys)
     }
 
-    /// The keys, by whatever opens the image.
+    /// Unlocks with a passphrase or a private key.
     pub fn unlock_with(&self, key: &Key) -> Result<KeyMaterial> {
         self.open_with(key).map(|(keys, _)| keys)
     }
 
-    /// The keys, and the number of the entry that gave them, from 0.
+    /// Unlocks, and returns the keys with the number of the matching entry, from 0.
     pub(super) fn open_with(&self, key: &Key) -> Result<(KeyMaterial, usize)> {
         match key {
             Key::Passphrase(passphrase) => self.unlock_by_passphrase(passphrase),
@@ -297,8 +297,8 @@ impl Locked {
         })
     }
 
-    /// Keys have names: the entry of this one is tried first, then those whose names mean something
-    /// else.
+    /// Tries the entry with the identifier of the key first, then the others, because identifiers
+    /// may have other meanings.
     fn unlock_by_private_key(&self, key: &PrivateKey) -> Result<(KeyMaterial, usize)> {
         let Version::Two { header, entries } = &self.version else {
             return Err(Error::new(
@@ -328,7 +328,8 @@ impl Locked {
         ))
     }
 
-    /// Why nothing of a kind of keys opens it; `message` where all entries are understood.
+    /// Returns the error for a type of key without an entry; `message` applies if all entries are
+    /// supported.
     fn no_such_way(&self, message: &'static str) -> Error {
         let described = self.describe();
         match described.not_understood() {
@@ -337,7 +338,7 @@ impl Locked {
         }
     }
 
-    /// What is known without a key.
+    /// Returns the properties that are known without a key.
     pub fn describe(&self) -> Description {
         let (version, key_bits, uuid, ways_in) = match &self.version {
             Version::One(trailer) => {
@@ -371,7 +372,7 @@ impl Locked {
         }
     }
 
-    /// Header and entries of version 2, the one that is written.
+    /// Returns header and entries of version 2, the only version that is written.
     pub(super) fn into_v2(self) -> Result<(Header, Vec<KeyEntry>)> {
         match self.version {
             Version::Two { header, entries } => Ok((header, entries)),
@@ -382,31 +383,31 @@ impl Locked {
         }
     }
 
-    /// Returns whether the format is one that we write.
+    /// Returns true if the format is one that is written.
     pub(super) fn writable(&self) -> bool {
         matches!(self.version, Version::Two { .. })
     }
 }
 
-/// How a new image is protected.
+/// Encryption parameters of a new image.
 #[derive(Debug, Clone)]
 pub struct Protection {
-    /// 128 or 256.
+    /// Size of the AES key in bits: 128 or 256.
     pub key_bits: u32,
-    /// Bytes of a cipher block: 512 as newer macOS writes, or 4096.
+    /// Cipher block size in bytes: 512 as newer macOS writes, or 4096.
     pub block: u32,
-    /// The passphrase that opens it, if one is to.
+    /// The passphrase that opens it, if any.
     pub passphrase: Option<Secret>,
-    /// Iterations of the passphrase's derivation.
+    /// Iterations of the key derivation.
     pub iterations: u32,
-    /// The cipher around the keys that the passphrase opens.
+    /// The cipher that wraps the keys for the passphrase.
     pub key_wrap: KeyWrap,
     /// Certificates whose private keys open it.
     pub certificates: Vec<Certificate>,
 }
 
 impl Protection {
-    /// In the order in which macOS puts them: certificates first.
+    /// Returns the key entries in the order of macOS: certificates first.
     fn key_slots(&self) -> Vec<NewKeySlot> {
         let certificates = self
             .certificates
@@ -425,8 +426,9 @@ impl Protection {
     }
 }
 
-/// The passphrase entries to try, by number, and how many are left out: however many there are,
-/// together they may not keep the machine busy for minutes. Those of few iterations come first.
+/// Returns the passphrase entries to try, with their numbers, and the number of omitted ones. The
+/// sum of their iterations is limited, so that many entries cannot cause minutes of computation;
+/// those with few iterations come first.
 fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &Passphrase)>, usize) {
     let mut found: Vec<_> = entries
         .iter()
@@ -491,8 +493,8 @@ mod tests {
     use crate::crypt::KeyRing;
     use crate::crypt::keys::DERIVED;
 
-    /// Of several passphrases, too: the first is not told apart from the last, nor either from a
-    /// wrong one.
+    /// Asserts that the first of several passphrases, the last, and a wrong one take the same
+    /// number of iterations.
     #[test]
     fn a_wrong_passphrase_takes_as_many_iterations_as_a_right_one() {
         let keys = KeyMaterial::random(128).unwrap();

@@ -1,4 +1,4 @@
-//! HMAC-SHA1 with the key's two pads prepared: the vectors of an image's blocks, and PBKDF2.
+//! HMAC-SHA1 with prepared pads of the key: initialization vectors of blocks, and PBKDF2.
 
 use sha1::block_api::compress;
 use sha1::{Digest, Sha1};
@@ -9,9 +9,8 @@ use super::back_end::BackEnd;
 #[cfg(target_arch = "x86_64")]
 use super::cpu::{NativeSha1, WideSha1};
 
-/// Bytes of a SHA-1 block.
+/// Size of a SHA-1 block in bytes.
 const BLOCK: usize = 64;
-/// SHA-1's state before any input.
 const START: [u32; 5] = [
     0x6745_2301,
     0xEFCD_AB89,
@@ -30,12 +29,12 @@ pub(super) struct HmacKey {
 }
 
 impl HmacKey {
-    /// Any key; one longer than 64 bytes is hashed first, as HMAC demands.
+    /// Prepares a key of any length; one longer than 64 bytes is hashed first, as HMAC requires.
     pub(super) fn new(key: &[u8]) -> Self {
         Self::with(key, BackEnd::Best)
     }
 
-    /// The same, by other means than the fastest.
+    /// Prepares a key for a specific back end.
     pub(super) fn with(key: &[u8], back_end: BackEnd) -> Self {
         let mut block = [0; BLOCK];
         match block.get_mut(..key.len()) {
@@ -57,7 +56,6 @@ impl HmacKey {
         key
     }
 
-    /// The MAC of a message.
     pub(super) fn mac(&self, message: &[u8]) -> [u8; 20] {
         to_bytes(&self.mac_words(message))
     }
@@ -67,10 +65,10 @@ impl HmacKey {
         finish(self.outer, &to_bytes(&digest))
     }
 
-    /// The vectors of blocks `first`, `first + 1`, ...: the first 16 bytes of each number's MAC,
-    /// the number as 32 bits big-endian.
+    /// Computes the initialization vectors of blocks `first`, `first + 1`, ...: the first 16 bytes
+    /// of each number's MAC, the number as 32 bits big-endian.
     pub(super) fn vectors(&self, first: u32, vectors: &mut [Cell]) {
-        // Where only eight or sixteen at a time can be had, two are had sooner one by one.
+        // The wide back ends always compute eight or sixteen; two are faster one by one.
         #[cfg(target_arch = "x86_64")]
         if vectors.len() > 2
             && let Some(wide) = self.wide()
@@ -104,8 +102,8 @@ impl HmacKey {
         }
     }
 
-    /// PBKDF2 with this key as the password: up to 40 bytes. Each 20 are a chain of their own, on a
-    /// core of its own.
+    /// Computes PBKDF2 with this key as the password: up to 40 bytes, each 20 of them on a core of
+    /// their own.
     pub(super) fn pbkdf2(&self, salt: &[u8], iterations: u32, out: &mut [u8]) {
         assert!(
             out.len() <= 40,
@@ -139,7 +137,7 @@ impl HmacKey {
     }
 }
 
-/// Ends a hash that has taken one block (a pad) and now takes `message`.
+/// Finishes a hash that has processed one block (a pad) with `message`.
 fn finish(mut state: [u32; 5], message: &[u8]) -> [u32; 5] {
     let bits = 8 * (BLOCK + message.len()) as u64;
     let mut rest = message;
@@ -217,7 +215,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// What the processor's instructions compute is what the plain crate computes.
+        /// Asserts that processor instructions give the results of the plain crate.
         #[test]
         fn back_ends_agree(key in prop::collection::vec(any::<u8>(), 0..100), first in any::<u32>(), count in 1usize..50) {
             let first = first.min(u32::MAX - 50);

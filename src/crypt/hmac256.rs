@@ -1,12 +1,11 @@
-//! HMAC-SHA-256 with the key's two pads prepared, and PBKDF2 over it: the keys of APFS volumes.
+//! HMAC-SHA-256 with prepared pads of the key, and PBKDF2 over it, for the keys of APFS volumes.
 
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// Bytes of a SHA-256 block.
+/// Size of a SHA-256 block in bytes.
 const BLOCK: usize = 64;
-/// SHA-256's state before any input.
 const START: [u32; 8] = [
     0x6A09_E667,
     0xBB67_AE85,
@@ -26,7 +25,7 @@ struct HmacKey {
 }
 
 impl HmacKey {
-    /// Any key; one longer than 64 bytes is hashed first, as HMAC demands.
+    /// Prepares a key of any length; one longer than 64 bytes is hashed first, as HMAC requires.
     fn new(key: &[u8]) -> Self {
         let mut block = Zeroizing::new([0; BLOCK]);
         match block.get_mut(..key.len()) {
@@ -44,7 +43,8 @@ impl HmacKey {
         }
     }
 
-    /// The MAC of a message of one hash's length, which is all but the first in PBKDF2.
+    /// Returns the MAC of a message of the length of a hash, as in all but the first iteration of
+    /// PBKDF2.
     fn chain(&self, mac: [u32; 8]) -> [u32; 8] {
         let once = |mut state: [u32; 8], words: [u32; 8]| {
             let mut block = [0; BLOCK];
@@ -59,7 +59,7 @@ impl HmacKey {
     }
 }
 
-/// HMAC-SHA-256 of a message.
+/// Returns the HMAC-SHA-256 of a message.
 pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = Zeroizing::new([0; BLOCK]);
     match block.get_mut(..key.len()) {
@@ -77,7 +77,7 @@ pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     hash(0x5C, &hash(0x36, message))
 }
 
-/// PBKDF2-HMAC-SHA-256: 32 bytes.
+/// Derives 32 bytes with PBKDF2-HMAC-SHA-256.
 pub fn pbkdf2_sha256(password: &[u8], salt: &[u8], iterations: u32) -> Zeroizing<[u8; 32]> {
     let key = HmacKey::new(password);
     let first = Zeroizing::new(hmac_sha256(

@@ -1,5 +1,5 @@
-//! The ways into an image, changed: passphrases and certificates come and go, the keys of the data
-//! stay.
+//! Changing the key entries of an image: passphrases and certificates are added and removed, the
+//! keys of the data stay.
 
 use std::sync::Arc;
 
@@ -13,12 +13,11 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
 
-/// The ways into an image that one of them has opened. Entries count from 0, in the order of the
-/// header.
+/// The key entries of an unlocked image. Entries count from 0, in the order of the header.
 ///
-/// Every change is durable when it returns. A crash at any moment leaves the image with its old
-/// ways in or its new ones. What an old way in opened it can open for ever in a copy of the old
-/// header: the keys of the data do not change.
+/// Every change is durable on return. A crash at any time leaves the image with its old or its new
+/// entries. A removed passphrase or key can still open a copy of the image with the old header: the
+/// keys of the data do not change.
 #[derive(Debug)]
 pub struct KeyRing {
     file: Arc<dyn BlockDevice>,
@@ -29,7 +28,7 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Unlocks the version 2 header at the beginning of `file`, an image or the token of a sparse
+    /// Unlocks the version 2 header at the start of `file`, an image or the token of a sparse
     /// bundle.
     pub fn unlock(file: Arc<dyn BlockDevice>, key: &Key) -> Result<Self> {
         let locked = read(&*file)?;
@@ -44,17 +43,17 @@ impl KeyRing {
         })
     }
 
-    /// The entry that opened it.
+    /// Returns the number of the entry that unlocked it.
     pub fn opened(&self) -> usize {
         self.opened
     }
 
-    /// What opens it.
+    /// Returns the key entries.
     pub fn ways_in(&self) -> Vec<KeySlot> {
         self.entries.iter().map(KeyEntry::describe).collect()
     }
 
-    /// Puts another way in in place of `entry`, of which nothing is left.
+    /// Replaces `entry` with another key entry, and wipes the old one.
     pub fn replace(self, entry: usize, new: &NewKeySlot) -> Result<()> {
         self.check(entry)?;
         let new = new.wrap(&self.keys)?;
@@ -63,7 +62,7 @@ impl KeyRing {
         self.write(&entries)
     }
 
-    /// Adds a way in; returns its entry. Certificates stand before the others, as macOS puts them.
+    /// Adds a key entry and returns its number. Certificates precede the others, as in macOS.
     pub fn insert(self, new: &NewKeySlot) -> Result<usize> {
         let new = new.wrap(&self.keys)?;
         let mut entries = self.stored(None)?;
@@ -78,10 +77,10 @@ impl KeyRing {
         Ok(place)
     }
 
-    /// Removes a way in, of which nothing is left.
+    /// Removes a key entry and wipes it.
     ///
-    /// [`Kind::Invalid`] for the last one, and for the one that opened this: that another opens the
-    /// image has to be shown.
+    /// [`Kind::Invalid`] for the last supported one, and for the one that unlocked this, because
+    /// the caller must prove that another one opens the image.
     pub fn remove(self, entry: usize) -> Result<()> {
         self.check(entry)?;
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, LAYER, message));
@@ -116,7 +115,7 @@ impl KeyRing {
         }
     }
 
-    /// All entries as they stand, those that are not understood among them, but for one that goes.
+    /// Returns all entries as stored, including unsupported ones, with an empty one for `but`.
     fn stored(&self, but: Option<usize>) -> Result<Vec<(u32, Vec<u8>)>> {
         let stays = |number| but != Some(number);
         check_overlaps(
@@ -142,8 +141,8 @@ impl KeyRing {
     }
 }
 
-/// Removes every way into the image whose version 2 header begins `file`, durably: nothing opens it
-/// any more.
+/// Removes all key entries of the image whose version 2 header is at the start of `file`, durably.
+/// Nothing can open the image any more.
 pub fn erase_keys(file: &dyn BlockDevice) -> Result<()> {
     let (header, _) = read(file)?.into_v2()?;
     erase(file, &header)

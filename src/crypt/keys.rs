@@ -1,5 +1,5 @@
-//! From a passphrase to the keys: PBKDF2-HMAC-SHA1, then triple DES or AES around the key material.
-//! Source: docs/formats/encrypted.md §2.1, §2.3, §6.
+//! Derivation of keys from a passphrase with PBKDF2-HMAC-SHA1, and wrapping of the key material
+//! with triple DES or AES. Source: docs/formats/encrypted.md §2.1, §2.3, §6.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,34 +12,35 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use super::hmac::HmacKey;
 use crate::{Error, Kind, Result};
 
-/// What follows the keys in a wrapped blob; its presence, with right padding, proves the
+/// Marker after the keys in a wrapped blob; its presence, with valid padding, proves the
 /// passphrase.
 const MARK: &[u8; 5] = b"CKIE\0";
-/// Fewer iterations are never written.
+/// Minimum number of iterations that is written.
 pub const LEAST_ITERATIONS: u32 = 150_000;
-/// More are refused when read: a made-up count would keep the machine busy for minutes.
+/// Maximum number of iterations that is accepted: a forged count would cause minutes of
+/// computation.
 pub const MOST_ITERATIONS: u32 = 100_000_000;
 
-/// The keys of an image: AES-128 or AES-256, and the one that makes the vectors. Wiped when
-/// dropped.
+/// The keys of an image: an AES-128 or AES-256 key, and the MAC key for initialization vectors.
+/// Wiped when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyMaterial(Vec<u8>);
 
 impl KeyMaterial {
-    /// A cipher key of 16 or 32 bytes and a MAC key.
+    /// Combines a cipher key of 16 or 32 bytes and a MAC key.
     #[cfg(test)]
     pub(super) fn new(cipher: &[u8], mac: &[u8; 20]) -> Self {
         Self([cipher, mac].concat())
     }
 
-    /// Fresh keys from the system's random source for AES of `bits` (128 or 256).
+    /// Creates keys for AES of `bits` (128 or 256) from the system's random source.
     pub fn random(bits: u32) -> Result<Self> {
         let mut keys = Self(vec![0; bits as usize / 8 + 20]);
         random(&mut keys.0)?;
         Ok(keys)
     }
 
-    /// Key material as unwrapped: the cipher's key, then 20 bytes of the MAC's.
+    /// Parses unwrapped key material: the cipher key, then 20 bytes of the MAC key.
     fn from_bytes(bytes: &[u8], bits: u32) -> Result<Self> {
         if bytes.len() != bits as usize / 8 + 20 {
             return Err(Error::new(
@@ -55,16 +56,16 @@ impl KeyMaterial {
         Ok(Self(bytes.to_vec()))
     }
 
-    /// The keys as they are wrapped: with the mark behind them.
+    /// Returns the keys followed by the marker, ready to be wrapped.
     pub(super) fn marked(&self) -> Zeroizing<Vec<u8>> {
-        // With room for the padding, so that nothing is left behind by growing.
+        // With capacity for the padding, so that no copy is left behind by a reallocation.
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.0.len() + MARK.len() + 8));
         bytes.extend_from_slice(&self.0);
         bytes.extend_from_slice(MARK);
         bytes
     }
 
-    /// What was unwrapped, `None` if the mark is not behind it.
+    /// Parses unwrapped bytes; `None` if the marker is missing.
     pub(super) fn from_marked(bytes: &[u8], bits: u32) -> Result<Option<Self>> {
         bytes
             .strip_suffix(MARK)
@@ -72,7 +73,7 @@ impl KeyMaterial {
             .transpose()
     }
 
-    /// The two keys of a version 1 trailer, unwrapped one by one.
+    /// Combines the two keys of a version 1 trailer, which are unwrapped separately.
     pub(super) fn from_parts(cipher: &[u8], mac: &[u8], bits: u32) -> Result<Self> {
         Self::from_bytes(&Zeroizing::new([cipher, mac].concat()), bits)
     }
@@ -92,7 +93,7 @@ impl fmt::Debug for KeyMaterial {
     }
 }
 
-/// How a passphrase becomes the key that wraps the keys.
+/// Parameters of the derivation of a wrapping key from a passphrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Derivation {
     pub(super) iterations: u32,
@@ -100,7 +101,7 @@ pub(super) struct Derivation {
 }
 
 impl Derivation {
-    /// A fresh salt.
+    /// Returns parameters with a random salt.
     pub(super) fn random(iterations: u32) -> Result<Self> {
         let mut salt = vec![0; 20];
         random(&mut salt)?;
@@ -120,8 +121,7 @@ impl Derivation {
     }
 }
 
-/// Refuses iteration counts that no derivation has, or that would keep the machine busy for
-/// minutes.
+/// Fails for iteration counts of 0 or above the maximum.
 pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<()> {
     if (1..=MOST_ITERATIONS).contains(&iterations) {
         return Ok(());
@@ -130,22 +130,22 @@ pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<(
     Err(Error::new(Kind::Limit, layer, message))
 }
 
-/// The cipher that a key derived from a passphrase wraps the image's keys with.
+/// The cipher that wraps the image's keys with a key derived from a passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyWrap {
-    /// Triple DES, which every system reads that knows encrypted images.
+    /// Triple DES, readable by every system that supports encrypted images.
     #[default]
     TripleDes,
-    /// AES with a key of 128 bits. Not written by macOS as far as is known.
+    /// AES with a 128-bit key. Not known to be written by macOS.
     Aes128,
-    /// AES with a key of 192 bits, as current macOS writes.
+    /// AES with a 192-bit key, as current macOS writes.
     Aes192,
-    /// AES with a key of 256 bits. Not written by macOS as far as is known.
+    /// AES with a 256-bit key. Not known to be written by macOS.
     Aes256,
 }
 
 impl KeyWrap {
-    /// Bits of the derived key.
+    /// Returns the size of the derived key in bits.
     pub fn key_bits(self) -> u32 {
         match self {
             Self::TripleDes | Self::Aes192 => 192,
@@ -154,7 +154,7 @@ impl KeyWrap {
         }
     }
 
-    /// Bytes of a block of the cipher.
+    /// Returns the block size of the cipher in bytes.
     pub(super) fn cell(self) -> usize {
         if self == Self::TripleDes { 8 } else { 16 }
     }
@@ -171,19 +171,19 @@ impl fmt::Display for KeyWrap {
 
 #[cfg(test)]
 thread_local! {
-    /// Iterations of all derivations of this thread: how long unlocking takes, without a clock.
+    /// Sum of the iterations of all derivations in this thread, a measure of the unlocking time.
     pub(super) static DERIVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A key derived from a passphrase, and the cipher that it is for.
+/// A key derived from a passphrase, and its cipher.
 pub(super) struct WrapKey {
     wrap: KeyWrap,
     bytes: Zeroizing<Vec<u8>>,
 }
 
 impl WrapKey {
-    /// The plain text of a v2 blob, if this key fits it: right padding and the mark. What `iv` is
-    /// shorter than a block of the cipher by is zeros.
+    /// Unwraps a v2 blob. Returns `None` if this key does not fit, as shown by padding and marker.
+    /// An `iv` shorter than a block of the cipher is extended with zeros.
     pub(super) fn unwrap(&self, iv: &[u8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
         let mut plain = Zeroizing::new(blob.to_vec());
         match self.decrypt(iv, &mut plain) {
@@ -192,7 +192,7 @@ impl WrapKey {
         }
     }
 
-    /// A v2 blob around these keys.
+    /// Wraps keys into a v2 blob.
     pub(super) fn wrap(&self, iv: &[u8], keys: &KeyMaterial) -> Vec<u8> {
         let mut data = keys.marked();
         let pad = self.wrap.cell() - data.len() % self.wrap.cell();
@@ -206,8 +206,8 @@ impl WrapKey {
         data.to_vec()
     }
 
-    /// A v1 key, if this key fits its blob: wrapped twice, the inner time reversed, after four zero
-    /// bytes.
+    /// Unwraps a v1 blob, if this key fits: it is wrapped twice, and the inner result is reversed
+    /// and follows four zero bytes.
     pub(super) fn unwrap_v1(&self, blob: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         const IV: [u8; 8] = [0x4A, 0xDD, 0xA2, 0x2C, 0x79, 0xE8, 0x21, 0x05];
         let mut outer = Zeroizing::new(blob.to_vec());
@@ -218,7 +218,7 @@ impl WrapKey {
         Some(Zeroizing::new(plain.strip_prefix(&[0; 4])?.to_vec()))
     }
 
-    /// CBC decryption in place, without the PKCS#7 padding; `None` where the padding is wrong.
+    /// Decrypts CBC in place and removes the PKCS#7 padding; `None` if the padding is invalid.
     fn decrypt<'a>(&self, iv: &[u8], data: &'a mut [u8]) -> Option<&'a [u8]> {
         let cell = self.wrap.cell();
         if !data.len().is_multiple_of(cell) {
@@ -236,7 +236,7 @@ impl WrapKey {
             .then_some(plain)
     }
 
-    /// CBC in place, over whole blocks.
+    /// Decrypts CBC in place, over whole blocks.
     fn decrypt_by<C: KeyInit + BlockCipherDecrypt>(&self, iv: &[u8], data: &mut [u8]) {
         let Some((cipher, mut previous)) = self.cipher::<C>(iv) else {
             return;
@@ -264,8 +264,8 @@ impl WrapKey {
         }
     }
 
-    /// The cipher, and the vector filled up with zeros. The key is as long as the cipher's by
-    /// construction.
+    /// Returns the cipher, and the initialization vector extended with zeros. The length of the key
+    /// matches the cipher by construction.
     fn cipher<C: KeyInit + BlockSizeUser>(
         &self,
         iv: &[u8],
@@ -277,7 +277,8 @@ impl WrapKey {
     }
 }
 
-/// Iterations that take about a quarter of a second here, never below [`LEAST_ITERATIONS`].
+/// Returns the number of iterations that take about a quarter of a second on this machine, at least
+/// [`LEAST_ITERATIONS`].
 pub fn calibrate() -> u32 {
     const TRIAL: u32 = 100_000;
     let start = Instant::now();

@@ -1,6 +1,6 @@
-//! The bytes of `encrcdsa` headers and `cdsaencr` trailers. All integers are big-endian. Source:
-//! docs/formats/encrypted.md; every value was confirmed on images made by macOS unless said
-//! otherwise.
+//! On-disk structures of `encrcdsa` headers and `cdsaencr` trailers. All integers are big-endian.
+//! Source: docs/formats/encrypted.md; every value was confirmed on images made by macOS unless
+//! noted otherwise.
 
 mod entry;
 mod trailer;
@@ -16,16 +16,17 @@ pub(super) use entry::{
 };
 pub(super) use trailer::{TRAILER_SIZE, Trailer, TrailerRaw};
 
-/// Starts a version 2 header.
+/// Magic at the start of a version 2 header.
 pub(super) const MAGIC_V2: [u8; 8] = *b"encrcdsa";
-/// Ends a version 1 trailer, and so the file.
+/// Magic at the end of a version 1 trailer, which is the end of the file.
 pub(super) const MAGIC_V1: [u8; 8] = *b"cdsaencr";
-/// Where the data begins in images of each block size: room for 192 entries, rounded up to a block.
+/// Offset of the data in images of each cipher block size: room for 192 entries, rounded up to a
+/// block.
 pub(super) const DATA_OFFSET_512: u64 = 0x1DE00;
 pub(super) const DATA_OFFSET_4096: u64 = 0x1E000;
-/// No header seen is larger; what claims to be is not read.
+/// Maximum size of a header in bytes; no known header is larger.
 pub(super) const LARGEST_HEADER: u64 = 1 << 20;
-/// No header has room for more entries; see [`DATA_OFFSET_512`].
+/// Maximum number of entries for which a header has room; see [`DATA_OFFSET_512`].
 pub(super) const MOST_ENTRIES: u32 = 192;
 
 const AES: u32 = 0x8000_0001;
@@ -36,7 +37,7 @@ const TRIPLE_DES: u32 = 0x11;
 const PKCS7: u32 = 7;
 const CBC_PADDED: u32 = 6;
 
-/// Version 2, at byte 0. Source: §2.
+/// The version 2 header, at byte 0. Source: §2.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct HeaderRaw {
@@ -56,15 +57,15 @@ pub(super) struct HeaderRaw {
     /*4C*/ // the directory of entries
 }
 pub(super) const HEADER_SIZE: u64 = 0x4C;
-/// Where [`HeaderRaw::entries`] stands.
+/// File offset of [`HeaderRaw::entries`].
 pub(super) const ENTRIES_AT: u64 = 0x48;
-/// Where [`HeaderRaw::data_size`] stands.
+/// File offset of [`HeaderRaw::data_size`].
 pub(super) const DATA_SIZE_AT: u64 = 0x38;
 const _: () = assert!(size_of::<HeaderRaw>() as u64 == HEADER_SIZE);
 
 const HEADER: &str = "encryption header";
 
-/// What a version 2 header says, all of it checked.
+/// A parsed and validated version 2 header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) key_bits: u32,
@@ -152,7 +153,7 @@ impl Header {
         }
     }
 
-    /// Where entry `n` of the directory stands.
+    /// Returns the file offset of entry `n` of the directory.
     pub(super) fn directory_at(n: u32) -> u64 {
         HEADER_SIZE + u64::from(n) * DIRECTORY_SIZE
     }
@@ -180,7 +181,7 @@ fn one_of<const N: usize>(
     .at(at))
 }
 
-/// The used part of a field of fixed size.
+/// Returns the used part of a fixed-size field.
 fn prefix(layer: &'static str, what: &str, at: u64, field: &[u8], length: U32) -> Result<Vec<u8>> {
     match field.get(..length.get() as usize) {
         Some(used) => Ok(used.to_vec()),

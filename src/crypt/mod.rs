@@ -1,9 +1,9 @@
-//! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of
-//! another kind.
+//! `encrcdsa` and `cdsaencr`: Apple's encrypted images, which contain a complete image of another
+//! format.
 //!
-//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `CipherBlocks`
-//! themselves, because only they know what is a gap. Neither form protects against changed cipher
-//! text: the format has no integrity check. Source: docs/formats/encrypted.md.
+//! [`Device`] decrypts a single encrypted file; the bands of a sparse bundle use `CipherBlocks`
+//! themselves, because only they distinguish gaps. Neither detects changes of the cipher text: the
+//! format has no integrity check. Source: docs/formats/encrypted.md.
 
 mod aes;
 mod back_end;

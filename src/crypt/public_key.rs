@@ -18,12 +18,12 @@ use super::keys::{KeyMaterial, random};
 use super::layout::PublicKey;
 use crate::{Error, Kind, Result};
 
-/// Bits of the RSA keys used here: shorter ones are broken, longer ones do not fit an entry.
+/// Supported sizes of RSA keys in bits: shorter ones are insecure, longer ones do not fit an entry.
 const KEY_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 const RSA_ENCRYPTION: &str = "1.2.840.113549.1.1.1";
 
-/// An RSA public key out of an X.509 certificate. Whether the certificate is valid, or whose it is,
-/// is not looked at.
+/// An RSA public key from an X.509 certificate. The validity and the owner of the certificate are
+/// not checked.
 #[derive(Clone)]
 pub struct Certificate {
     key: Box<RsaPublicKey>,
@@ -31,7 +31,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate, PEM or DER.
+    /// Parses a certificate, PEM or DER.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         const LAYER: &str = "certificate";
         let parsed = if is_pem(bytes) {
@@ -61,14 +61,15 @@ impl Certificate {
         })
     }
 
-    /// SHA-1 of the public key, which is what most certificates call their subject key identifier.
+    /// Returns the SHA-1 of the public key, which is the subject key identifier in most
+    /// certificates.
     pub fn id(&self) -> &[u8] {
         &self.id
     }
 
-    /// The entry that lets the owner of the private key in.
+    /// Wraps the keys for the owner of the private key.
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<PublicKey> {
-        // The random source below panics where it fails; here it is asked in a way that does not.
+        // The random source below panics on failure; this one returns an error first.
         random(&mut [0; 1])?;
         let blob = self
             .key
@@ -88,7 +89,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// An RSA private key. Wiped when dropped and never shown.
+/// An RSA private key. Wiped when dropped and never printed.
 #[derive(Clone)]
 pub struct PrivateKey {
     key: Box<RsaPrivateKey>,
@@ -96,7 +97,7 @@ pub struct PrivateKey {
 }
 
 impl PrivateKey {
-    /// Reads a key, PEM: PKCS#8 (`PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
+    /// Parses a key, PEM: PKCS#8 (`PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
     pub fn parse(pem: &[u8]) -> Result<Self> {
         const LAYER: &str = "private key";
         let invalid = |message: &'static str| Error::new(Kind::Invalid, LAYER, message);
@@ -128,12 +129,12 @@ impl PrivateKey {
         })
     }
 
-    /// SHA-1 of its public key, as [`Certificate::id`].
+    /// Returns the SHA-1 of its public key, as [`Certificate::id`] does.
     pub fn id(&self) -> &[u8] {
         &self.id
     }
 
-    /// The keys in an entry, if it is for this key.
+    /// Unwraps the keys of an entry; `None` if it is for another key.
     pub(super) fn unwrap(&self, entry: &PublicKey, bits: u32) -> Result<Option<KeyMaterial>> {
         if entry.blob.len() != self.key.size() {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! The entries of a header replaced where it stands, so that no crash leaves one without a whole
-//! way in.
+//! Replacing the entries of a header in place, so that a crash always leaves a complete set of
+//! entries.
 //!
-//! The directory says which entries count, and all of it that is written here lies in the first
-//! sector of 512 bytes, which a disk writes as a whole or not at all. The new entries are written
-//! to free space, then the directory turns to them; only then are they written where they belong,
-//! right behind the directory, and it turns once more. A flush stands between any two of these
-//! steps. At last everything that no entry uses is wiped.
+//! The directory selects the valid entries, and all of it that is written here is in the first
+//! sector of 512 bytes, which a disk writes atomically. The new entries are first written to free
+//! space, then the directory is switched to them; then they are written to their final place,
+//! directly after the directory, and it is switched once more. A flush separates these steps.
+//! Finally everything that no entry uses is wiped.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
-/// What a disk writes as a whole.
+/// Number of bytes that a disk writes atomically.
 const SECTOR: u64 = 512;
-/// Entries whose directory lies within the first sector.
+/// Maximum number of entries whose directory is within the first sector.
 const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 
-/// Puts `new` (kind and bytes of each entry) in place of `old`. Durable when it returns, and
-/// nothing of `old` is left.
+/// Replaces `old` with `new` (type and bytes of each entry). On return it is durable, and `old` is
+/// wiped.
 pub(super) fn rewrite(
     file: &dyn BlockDevice,
     header: &Header,
@@ -47,14 +47,15 @@ pub(super) fn rewrite(
     )
 }
 
-/// Removes all entries. Durable when it returns.
+/// Removes all entries. Durable on return.
 pub(super) fn erase(file: &dyn BlockDevice, header: &Header) -> Result<()> {
-    // One write for what the first sector holds: no crash leaves a count without its directory.
+    // One write of the rest of the first sector, so that no crash leaves a count without its
+    // directory.
     file.write_at(ENTRIES_AT, &[0; (SECTOR - ENTRIES_AT) as usize])?;
     wipe(file, SECTOR..header.data_offset)
 }
 
-/// Writes entries and then, in one sector, the directory that leads to them.
+/// Writes entries and then, in one sector, the directory that refers to them.
 fn put(file: &dyn BlockDevice, entries: &[(u32, Vec<u8>)], places: &[Range<u64>]) -> Result<()> {
     for ((_, bytes), place) in entries.iter().zip(places) {
         file.write_at(place.start, bytes)?;
@@ -68,8 +69,8 @@ fn put(file: &dyn BlockDevice, entries: &[(u32, Vec<u8>)], places: &[Range<u64>]
     file.flush()
 }
 
-/// Free space for entries as long as those at `places`: neither where one stands now, nor where one
-/// will.
+/// Returns free space for entries of the lengths of `places`, which overlaps neither the old nor
+/// the new places.
 fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec<Range<u64>>> {
     let end = |ranges: &[Range<u64>]| ranges.last().map_or(HEADER_SIZE, |last| last.end);
     let length = end(places) - HEADER_SIZE;
@@ -100,9 +101,8 @@ fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec
         .collect())
 }
 
-/// Zeros over whatever is left in the range, durably.
 fn wipe(file: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
-    // What is zeros already is not written: the host keeps its holes.
+    // Pieces that are zeros already are not written, so that the host keeps its holes.
     const PIECE: u64 = 4096;
     let mut at = range.start;
     while at < range.end {

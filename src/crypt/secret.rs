@@ -1,16 +1,16 @@
-//! What must not be shown or left in memory.
+//! Sensitive data that must not be printed or left in memory.
 
 use std::fmt;
 use std::ops::Deref;
 
 use zeroize::Zeroizing;
 
-/// Bytes that are wiped when dropped and never shown.
+/// Bytes that are wiped when dropped and never printed.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes over.
+    /// Takes ownership of the bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }

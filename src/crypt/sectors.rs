@@ -1,5 +1,5 @@
-//! The codec: whole cipher blocks by number, in and out. It does no I/O and holds no state but the
-//! keys.
+//! The block cipher of an image: whole cipher blocks by number. It does no I/O and has no state
+//! except the keys.
 
 use std::fmt;
 
@@ -9,11 +9,12 @@ use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
 use crate::{Error, Kind, Result};
 
-/// Chains that run side by side in the widest back end, and so the blocks of one batch.
+/// Number of blocks in a batch: the parallel chains of the widest back end.
 const BATCH: usize = 16;
 
-/// Encrypts and decrypts blocks of an image: AES-CBC, the vector of block `n` being the first 16
-/// bytes of HMAC-SHA1 of `n` as 32 bits, big-endian. Source: docs/formats/encrypted.md §3.
+/// Encrypts and decrypts blocks of an image: AES-CBC, where the initialization vector of block `n`
+/// is the first 16 bytes of HMAC-SHA1 of `n` as 32 bits, big-endian. Source:
+/// docs/formats/encrypted.md §3.
 pub struct Sectors {
     cipher: Cipher,
     vectors: HmacKey,
@@ -21,12 +22,12 @@ pub struct Sectors {
 }
 
 impl Sectors {
-    /// For blocks of `block` bytes: 512 or 4096.
+    /// Creates a cipher for blocks of `block` bytes: 512 or 4096.
     pub fn new(keys: &KeyMaterial, block: u32) -> Result<Self> {
         Self::with(keys, block, BackEnd::Best)
     }
 
-    /// The same, by other means than the fastest.
+    /// Creates a cipher with a specific back end.
     pub fn with(keys: &KeyMaterial, block: u32, back_end: BackEnd) -> Result<Self> {
         let cipher = Cipher::new(keys.cipher(), back_end)?;
         Ok(Self {
@@ -36,13 +37,13 @@ impl Sectors {
         })
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block(&self) -> u64 {
         self.block as u64
     }
 
-    /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of
-    /// blocks, or it panics. [`Kind::Limit`] past block 2^32 - 1.
+    /// Encrypts the blocks from number `first` on. Panics if `plain` and `cipher` differ in length
+    /// or are not whole blocks. [`Kind::Limit`] past block 2^32 - 1.
     pub fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
         assert_eq!(
             plain.len(),
@@ -63,8 +64,8 @@ impl Sectors {
         Ok(())
     }
 
-    /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks, or it
-    /// panics. [`Kind::Limit`] past block 2^32 - 1.
+    /// Decrypts the blocks from number `first` on in place. Panics if `data` is not whole blocks.
+    /// [`Kind::Limit`] past block 2^32 - 1.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         let mut number = self.check(first, data.len())?;
         for data in data.chunks_mut(BATCH * self.block) {
@@ -77,7 +78,7 @@ impl Sectors {
         Ok(())
     }
 
-    /// Block numbers are 32 bits wide; past them the vectors would repeat.
+    /// Checks that block numbers fit 32 bits; past them the vectors would repeat.
     fn check(&self, first: u64, length: usize) -> Result<u32> {
         assert!(length.is_multiple_of(self.block), "whole cipher blocks");
         let last = first + (length / self.block).saturating_sub(1) as u64;
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// §8, V1 to V5 and V7: the vectors of blocks, and how some of them begin.
+    /// §8, V1 to V5 and V7: the vectors of blocks, and the start of some of them.
     #[test]
     fn documented_blocks() {
         let bytes = |text: &str| -> Vec<u8> {
@@ -179,7 +180,7 @@ mod tests {
             512,
         );
         let zeros = "0000000000000000000000000000000000000000000000000000000000000000";
-        // Keys, number, vector, how the cipher text and the plain text begin.
+        // Key, number, vector, and the start of cipher text and plain text.
         for ((key, mac, block), number, vector, cipher, plain) in [
             (
                 v1,
@@ -239,7 +240,7 @@ mod tests {
                 let mut found = [Cell::default(); 5];
                 HmacKey::with(keys.mac(), back_end).vectors(number, &mut found);
                 assert_eq!(found[0][..], vector, "block {number} of {key}");
-                // Only what stands before a cell of a chain has a part in it.
+                // A cell of a chain depends only on the cells before it.
                 let mut data = vec![0; block as usize];
                 data[..cipher.len()].copy_from_slice(&cipher);
                 let sectors = Sectors::with(&keys, block, back_end).unwrap();

@@ -1,4 +1,4 @@
-//! Large requests over the cores.
+//! Parallel processing of large requests.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,25 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// What is encrypted or decrypted at a time: as much as the second-level cache holds beside what
-/// comes of it.
+/// Number of bytes encrypted or decrypted at a time: input and output fit the second-level cache.
 pub(crate) const PIECE: usize = 256 << 10;
-/// From this many bytes a request is spread over the cores: handing a piece over costs a small part
-/// of its encryption.
+/// Minimum size in bytes of a request that is processed in parallel: dispatching a piece costs a
+/// small part of its encryption.
 const SPREAD: usize = 2 * PIECE;
 
-/// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a
-/// piece.
+/// A thread pool only for pieces of large requests. Its threads never wait for a thread that waits
+/// for a piece.
 static POOL: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
     ThreadPoolBuilder::new()
         .thread_name(|n| format!("crypt {n}"))
         .build()
         .ok()
 });
-/// Large requests under way.
+/// Number of large requests in progress.
 static LARGE: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives each [`PIECE`] of `data`, with its number, to `work`: on all cores if there is much of it.
+/// Calls `work` for each [`PIECE`] of `data` with its number, on all cores if `data` is large.
 pub(crate) fn each<E: Send>(
     data: &[u8],
     work: impl Fn(usize, &[u8]) -> Result<(), E> + Sync,
@@ -36,7 +35,8 @@ pub(crate) fn each<E: Send>(
     }
 }
 
-/// The same with pieces that are changed.
+/// Calls `work` for each mutable [`PIECE`] of `data` with its number, on all cores if `data` is
+/// large.
 pub(crate) fn each_mut<E: Send>(
     data: &mut [u8],
     work: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
@@ -48,9 +48,9 @@ pub(crate) fn each_mut<E: Send>(
     }
 }
 
-/// A large request under way. It has all cores for itself, unless others keep them busy: two
-/// requests on two cores are fastest where they are. Nor has a caller from a pool, whose other work
-/// must not begin in the middle of a request.
+/// A large request in progress. It uses the pool if there are at least two threads per large
+/// request: otherwise requests are faster on the threads of their callers. Neither does a caller
+/// from a pool, whose other tasks must not start in the middle of a request.
 struct Large {
     counted: bool,
     pool: Option<&'static ThreadPool>,

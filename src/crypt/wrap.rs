@@ -1,14 +1,14 @@
-//! AES key wrap (RFC 3394): keys under keys, with a check that the outer one fits.
+//! AES key wrap (RFC 3394): encryption of keys with an integrity check.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
 use zeroize::Zeroizing;
 
-/// What comes out in front of a key that was wrapped with the same outer key.
+/// Value before an unwrapped key if the outer key is correct.
 const INTEGRITY: u64 = 0xA6A6_A6A6_A6A6_A6A6;
 
-/// A key of 16 or more bytes, a multiple of 8, under a key of 16 or 32 bytes; 8 bytes longer.
-/// `None` for other lengths.
+/// Wraps a key of 16 or more bytes, a multiple of 8, with a key of 16 or 32 bytes; the result is 8
+/// bytes longer. `None` for other lengths.
 pub fn wrap_key(outer: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     let aes = Aes::new(outer)?;
     let (parts, rest) = key.as_chunks::<8>();
@@ -34,7 +34,7 @@ pub fn wrap_key(outer: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     )
 }
 
-/// The key in `wrapped`, if `outer`, of 16 or 32 bytes, is the key that it was wrapped with.
+/// Unwraps a key; `None` if it was not wrapped with `outer`, of 16 or 32 bytes.
 pub fn unwrap_key(outer: &[u8], wrapped: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let aes = Aes::new(outer)?;
     let (parts, rest) = wrapped.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! AES-128-XTS as APFS uses it (IEEE 1619): units of 512 bytes, numbered from anywhere.
+//! AES-128-XTS as used by APFS (IEEE 1619): units of 512 bytes with arbitrary start numbers.
 
 use std::fmt;
 
@@ -8,31 +8,30 @@ use aes::{Aes128, Block};
 #[cfg(target_arch = "x86_64")]
 use super::cpu::NativeXts;
 
-/// Bytes of an AES block.
+/// Size of an AES block in bytes.
 const CELL: usize = 16;
-/// Units whose tweaks are made at once.
+/// Number of units whose tweaks are computed at a time.
 const BATCH: usize = 8;
 
-/// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be the
-/// same.
+/// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be equal.
 #[derive(Clone)]
 pub struct Xts(Means);
 
-/// The fastest that this processor has.
+/// The fastest implementation that this processor supports.
 #[derive(Clone)]
 enum Means {
-    /// By the processor's instructions, sixteen blocks and more side by side.
+    /// Processor instructions, sixteen or more blocks in parallel.
     #[cfg(target_arch = "x86_64")]
     Native(Box<NativeXts>),
-    /// By the `aes` crate.
+    /// The `aes` crate.
     Portable(Box<Portable>),
 }
 
 impl Xts {
-    /// Bytes of a unit.
+    /// Size of a unit in bytes.
     pub const UNIT: usize = 512;
 
-    /// The key for the data, then the key for the numbers.
+    /// Expands the key: the first half is for the data, the second for the numbers.
     pub fn new(key: &[u8; 32]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if let ([data, tweak], []) = key.as_chunks::<CELL>()
@@ -43,7 +42,7 @@ impl Xts {
         Self::portable(key)
     }
 
-    /// By the `aes` crate.
+    /// Expands the key with the `aes` crate.
     fn portable(key: &[u8; 32]) -> Self {
         let half = |at: usize| {
             Aes128::new(&std::array::from_fn::<u8, CELL, _>(|byte| key[at + byte]).into())
@@ -54,8 +53,8 @@ impl Xts {
         })))
     }
 
-    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit
-    /// stays as it is.
+    /// Decrypts units in place; `first` is the number of the first. A partial unit at the end is
+    /// left unchanged.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -66,8 +65,8 @@ impl Xts {
         }
     }
 
-    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit
-    /// stays as it is.
+    /// Encrypts units in place; `first` is the number of the first. A partial unit at the end is
+    /// left unchanged.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -79,7 +78,7 @@ impl Xts {
     }
 }
 
-/// The schedules of both halves.
+/// The key schedules of both halves.
 #[derive(Clone)]
 struct Portable {
     data: Aes128,
@@ -96,7 +95,7 @@ impl Portable {
                 start[..8].copy_from_slice(&number.to_le_bytes());
                 number = number.wrapping_add(1);
             }
-            // The last batch may be shorter; the numbers after it are of no use.
+            // The last batch may be shorter; its surplus numbers are ignored.
             self.tweak.encrypt_blocks(&mut starts);
             for (unit, start) in batch.iter_mut().zip(starts) {
                 one_unit(unit, u128::from_le_bytes(start.into()), &cipher);
@@ -174,8 +173,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The processor's instructions agree with the plain crate, for any number of units, and
-        /// decryption undoes encryption.
+        /// Asserts that processor instructions give the results of the plain crate for any number
+        /// of units, and that decryption inverts encryption.
         #[test]
         fn means_agree(key in any::<[u8; 32]>(), first in any::<u64>(), plain in prop::collection::vec(any::<u8>(), 0..40 * 512)) {
             let (best, portable) = (Xts::new(&key), Xts::portable(&key));

@@ -1,25 +1,24 @@
-//! One chunk: packed, or behind a byte that says it is not (§5).
+//! One chunk: compressed, or stored after a marker byte (§5).
 
 use super::{LAYER, Method};
 use crate::codec::{self, Codec};
 use crate::{Error, Kind, Result};
 
-/// Returns whether a chunk that begins with `first` is stored as it is, behind that byte.
+/// Returns true if a chunk that starts with `first` is stored uncompressed after that byte.
 fn is_stored(method: Method, first: u8) -> bool {
     match method {
         Method::Stored => true,
-        // A zlib stream begins with a byte whose low half is 8.
+        // The low half of the first byte of a zlib stream is 8.
         Method::Zlib | Method::Lzbitmap => first & 0xF == 0xF,
-        // The opcode of a stream's end, with which none begins.
+        // The opcode of the end of a stream, which cannot be the first.
         Method::Lzvn => first == 0x06,
-        // Every block of a stream begins with `bvx`.
+        // Every block of a stream starts with `bvx`.
         Method::Lzfse => first != b'b',
     }
 }
 
-/// Fills `plain`. A chunk that holds more than that is as wrong as one that holds less: the size in
-/// the attribute and the payload must agree. Bytes after a stream's end are ignored, because real
-/// files have them.
+/// Decodes a chunk into `plain`, whose length it must match: the size in the attribute and the
+/// payload must agree. Bytes after the end of the stream are ignored, because real files have them.
 pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<()> {
     let Some((&first, rest)) = packed.split_first() else {
         return Err(Error::new(Kind::Corrupt, LAYER, "a chunk is empty"));

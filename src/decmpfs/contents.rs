@@ -1,5 +1,5 @@
-//! Contents in a resource fork as a device: any place can be read, and only the chunks touched are
-//! decoded.
+//! A device for contents in a resource fork, with random access: only the chunks that a read
+//! touches are decoded.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,9 @@ use super::{CHUNK, LAYER, Method, chunk};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Result};
 
-/// Chunks that are decoded side by side for a reader who goes on from where it stopped.
+/// Number of chunks decoded in parallel for a sequential reader.
 const AHEAD: u64 = 8;
 
-/// A compressed file's contents.
 #[derive(Debug)]
 pub(super) struct Contents {
     fork: PackedFork,
@@ -25,12 +24,12 @@ pub(super) struct Contents {
     recent: Mutex<Recent>,
 }
 
-/// What was decoded last, for whoever reads less than a chunk at a time.
+/// The chunks decoded last, for reads of less than a chunk.
 #[derive(Debug, Clone, Default)]
 struct Recent {
     chunks: Range<u64>,
     plain: Arc<Vec<u8>>,
-    /// Where the last reader stopped.
+    /// Offset at which the last read ended.
     stopped: Option<u64>,
 }
 
@@ -46,11 +45,11 @@ impl Contents {
     }
 
     fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
-        // Replaced whole: nobody leaves it half done.
+        // Always replaced as a whole, so a panic leaves no partial state.
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of the contents that `chunks` are.
+    /// Returns the byte range of `chunks` in the contents.
     fn bytes(&self, chunks: &Range<u64>) -> Range<u64> {
         chunks.start * CHUNK..(chunks.end * CHUNK).min(self.len)
     }
@@ -75,8 +74,7 @@ impl Contents {
         if single {
             return work.try_for_each(one);
         }
-        // One at a time: a core that has nothing left takes the next one, and none is left with
-        // several.
+        // One chunk per task, to balance the load between cores.
         work.collect::<Vec<_>>()
             .into_par_iter()
             .with_max_len(1)
@@ -89,7 +87,7 @@ impl Contents {
         })
     }
 
-    /// Makes `chunk` and, for who reads on, those behind it recent.
+    /// Decodes `chunk` and, if `reads_on`, the chunks after it.
     fn load(&self, chunk: u64, reads_on: bool) -> Result<Recent> {
         let end = if reads_on {
             self.table.chunks.min(chunk + AHEAD)
@@ -126,8 +124,8 @@ impl BlockDevice for Contents {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let chunk = at / CHUNK;
-            // Whole chunks go where they are wanted if they are more than are worth keeping, or
-            // nothing comes behind them.
+            // Whole chunks are decoded directly into the buffer if they are too many to keep, or at
+            // the end of the contents.
             let whole = if end == self.len {
                 self.table.chunks
             } else {

@@ -1,4 +1,4 @@
-//! One chunk packed, or as it is behind what says so (§5).
+//! Encoding of one chunk: compressed, or stored after a marker (§5).
 
 use std::cell::RefCell;
 
@@ -7,11 +7,10 @@ use super::pack::Packing;
 use crate::Result;
 use crate::codec::{Codec, Encoder, LzvnEncoder};
 
-/// Packs `plain`, of 1 to 65,536 bytes.
+/// Compresses `plain`, of 1 to 65,536 bytes.
 pub(super) fn chunk(packing: Packing, plain: &[u8]) -> Result<Vec<u8>> {
     thread_local! {
-        // What an encoder keeps is larger than most files: one is made for each thread, not for
-        // each file.
+        // The state of an encoder is larger than most files, so it is reused by the thread.
         static LAST: RefCell<Option<(Packing, ChunkEncoder)>> = const { RefCell::new(None) };
     }
     LAST.with_borrow_mut(|last| match last {
@@ -50,8 +49,8 @@ impl ChunkEncoder {
         match self {
             Self::Zlib(_) => packed.push(0xFF),
             Self::Lzvn(_) => packed.push(0x06),
-            // A marker of its own is told differently by different readers: a block of the stream
-            // that holds plain bytes is not.
+            // Readers disagree about a marker for LZFSE, but not about a stream with a block of
+            // plain bytes.
             Self::Lzfse(_) => {
                 packed.extend(b"bvx-");
                 packed.extend((plain.len() as u32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! The resource fork that holds the chunks.
+//! The resource fork that stores the chunks.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::Result;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Info};
 
-/// Forks up to this size are read in one go.
+/// Maximum length of a fork that is read as a whole, in bytes.
 const SMALL: u64 = 2 * super::CHUNK;
 
-/// A resource fork. A small one is in memory: it costs one read, and no copy of what is decoded.
+/// A resource fork. A small one is in memory, which costs one read and avoids copies.
 #[derive(Debug)]
 pub(super) enum PackedFork {
     Memory(Vec<u8>),
@@ -40,7 +40,7 @@ impl PackedFork {
         }
     }
 
-    /// Fills `buf` from `offset` on, all of which is within the fork.
+    /// Fills `buf` from `offset`, all of which must be within the fork.
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
             Self::Memory(bytes) => buf.copy_from_slice(&bytes[offset as usize..][..buf.len()]),
@@ -49,7 +49,7 @@ impl PackedFork {
         Ok(())
     }
 
-    /// Hands the bytes at `place`, which is within the fork, to `each`.
+    /// Calls `each` with the bytes at `place`, which must be within the fork.
     pub(super) fn with<R>(
         &self,
         place: Range<u64>,
@@ -62,7 +62,7 @@ impl PackedFork {
             Self::Memory(bytes) => return each(&bytes[place.start as usize..place.end as usize]),
             Self::Device(fork) => fork,
         };
-        // Taken rather than borrowed: the device below may hold a compressed file, too.
+        // Taken rather than borrowed: the underlying device may be in a compressed file, too.
         let mut packed = PACKED.take();
         packed.resize((place.end - place.start) as usize, 0);
         let result = fork

@@ -1,10 +1,10 @@
-//! What stands on disk: the head of the attribute (§2) and of the two kinds of resource fork (§4).
+//! On-disk structures: the header of the attribute (§2) and of the two kinds of resource fork (§4).
 
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian, little_endian,
 };
 
-/// The head of the attribute; contents follow where the type says so.
+/// The header of the attribute; the contents follow for some types.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -16,16 +16,17 @@ pub(crate) struct HeaderRaw {
 }
 const _: () = assert!(size_of::<HeaderRaw>() == 16);
 
-/// In [`HeaderRaw::magic`].
+/// Value of [`HeaderRaw::magic`].
 pub(crate) const MAGIC: [u8; 4] = *b"fpmc";
-/// The longest attribute that macOS accepts.
+/// Maximum length of an attribute that macOS accepts, in bytes.
 pub(crate) const MAX_ATTRIBUTE: usize = 3802;
 
-/// Types of files whose contents are on a server.
+/// Types of files whose contents are stored on a server.
 pub(crate) const DATALESS_FILE: u32 = 0x8000_0001;
 pub(crate) const DATALESS_PACKAGE: u32 = 0x8000_0002;
 
-/// Bytes of the contents. A package has the number of its children in the high bits.
+/// Returns the length of the contents in bytes. A package has the number of its children in the
+/// high bits.
 pub(crate) fn size(header: &HeaderRaw) -> u64 {
     let size = header.uncompressed_size.get();
     match header.compression_type.get() {
@@ -34,7 +35,7 @@ pub(crate) fn size(header: &HeaderRaw) -> u64 {
     }
 }
 
-/// The head of a classic resource fork, in which zlib chunks are (§4.1).
+/// The header of a classic resource fork with zlib chunks (§4.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -47,10 +48,10 @@ pub(crate) struct ResourceForkRaw {
 }
 const _: () = assert!(size_of::<ResourceForkRaw>() == 16);
 
-/// Where macOS puts the one resource.
+/// Offset of the single resource, as in macOS.
 pub(crate) const RESOURCES: u32 = 0x100;
 
-/// What the resource begins with; an [`EntryRaw`] for each chunk follows.
+/// The header of the resource; an [`EntryRaw`] for each chunk follows.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -61,7 +62,7 @@ pub(crate) struct ResourceRaw {
 }
 const _: () = assert!(size_of::<ResourceRaw>() == 8);
 
-/// Where a chunk is, counted from [`ResourceRaw::chunks`].
+/// Location of a chunk, relative to [`ResourceRaw::chunks`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

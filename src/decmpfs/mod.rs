@@ -1,9 +1,9 @@
-//! Transparent compression of one file: what macOS shows as ordinary contents is kept packed, in an
-//! extended attribute or in the resource fork. Sections of `docs/formats/decmpfs.md` are cited as
-//! §n throughout.
+//! Transparent compression of a file by macOS: its contents are stored compressed in an extended
+//! attribute or in the resource fork. Sections of `docs/formats/decmpfs.md` are cited as §n
+//! throughout.
 //!
-//! A file system finds the attribute [`ATTRIBUTE`] of a file that has the flag for it, asks
-//! [`Compression::parse`] what it says, and hands out [`contents`] in place of the empty data fork.
+//! For a file with the compression flag, a file system reads the attribute [`ATTRIBUTE`], parses it
+//! with [`Compression::parse`], and presents [`contents`] instead of the empty data fork.
 
 mod chunk;
 mod contents;
@@ -32,20 +32,20 @@ use crate::{Error, Kind, Result};
 
 pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, Plain, pack};
 
-/// The attribute that describes compressed contents.
+/// Name of the attribute that describes compressed contents.
 pub const ATTRIBUTE: &str = "com.apple.decmpfs";
 
 const LAYER: &str = "decmpfs";
-/// Contents are cut into chunks of this many bytes, each packed by itself (§4).
+/// Size of a chunk of the contents in bytes; each is compressed separately (§4).
 pub(crate) const CHUNK: u64 = 65536;
-/// Contents in an attribute are no longer than this. macOS writes one chunk at most; this bounds
-/// what damage can ask for.
+/// Maximum length of contents in an attribute, in bytes. macOS writes at most one chunk; this
+/// limits the memory that a damaged attribute can request.
 const MAX_INLINE: u64 = 4 << 20;
 
-/// How chunks are packed.
+/// Compression method of the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Not at all.
+    /// Not compressed.
     Stored,
     /// zlib streams.
     Zlib,
@@ -69,31 +69,31 @@ impl fmt::Display for Method {
     }
 }
 
-/// Where the chunks are.
+/// Location of the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Behind the attribute's header.
+    /// After the header of the attribute.
     Attribute,
     /// In the resource fork.
     Fork,
-    /// Nowhere: the contents are zeros.
+    /// Not stored: the contents are zeros.
     Nowhere,
-    /// Not on this disk: they come from a server when a Mac reads the file.
+    /// Not on this disk: downloaded from a server when a Mac reads the file.
     Server,
 }
 
-/// How a file is compressed, as its attribute says.
+/// Compression of a file, as described by its attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
-    /// The type's number (§3).
+    /// Number of the type (§3).
     pub number: u32,
-    /// Bytes of the contents.
+    /// Length of the contents in bytes.
     pub size: u64,
 }
 
 impl Compression {
-    /// What `value`, an attribute of name [`ATTRIBUTE`], says; `None` where macOS takes the file
-    /// for a plain one.
+    /// Parses `value`, the attribute named [`ATTRIBUTE`]. Returns `None` if macOS treats the file
+    /// as uncompressed.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (header, _) = HeaderRaw::ref_from_prefix(value).ok()?;
         (header.magic == MAGIC && value.len() <= MAX_ATTRIBUTE).then(|| Self {
@@ -102,7 +102,8 @@ impl Compression {
         })
     }
 
-    /// How the chunks are packed and where they are; `None` for a type that nobody has described.
+    /// Returns the compression method and the location of the chunks; `None` for an undocumented
+    /// type.
     pub fn method(self) -> Option<(Method, Place)> {
         Some(match self.number {
             1 | 9 => (Method::Stored, Place::Attribute),
@@ -122,11 +123,11 @@ impl Compression {
     }
 }
 
-/// The contents of a file whose attribute is `value`, as a read-only device. `fork` opens its
-/// resource fork.
+/// Returns the contents of a file with the attribute `value` as a read-only device. `fork` opens
+/// its resource fork.
 ///
-/// Contents in the attribute are decoded here; of those in a fork only the head of the table is
-/// looked at.
+/// Contents in the attribute are decoded here; for those in a fork only the head of the table is
+/// read.
 pub fn contents(
     value: &[u8],
     fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>>,
@@ -159,7 +160,7 @@ pub fn contents(
     }
 }
 
-/// Decodes contents that stand in the attribute, `packed`.
+/// Decodes `packed`, contents in the attribute.
 fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec<u8>> {
     let Compression { number, size } = compression;
     if size > MAX_INLINE {

@@ -1,5 +1,5 @@
-//! Contents packed: chunk by chunk on all cores, into the attribute where they fit, else for the
-//! resource fork.
+//! Compression of contents: chunk by chunk on all cores, into the attribute if they fit, otherwise
+//! into the resource fork.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use crate::codec::Level;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// The longest contents that are packed: macOS fails on longer ones (§6).
+/// Maximum length of contents that are compressed, in bytes: macOS fails on longer ones (§6).
 pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
 
-/// Chunks for each core that are packed before what came of them is written: so many that none
-/// waits long for the others.
+/// Number of chunks per core that are compressed before the results are written; large enough to
+/// balance the load.
 const BATCH: u64 = 32;
 
-/// How contents are to be packed.
+/// Compression parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
     pub(super) method: Method,
@@ -29,8 +29,8 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// `level` counts for zlib only. [`Kind::Unsupported`] for what is not written: LZBITMAP, and
-    /// contents as they are.
+    /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`] for methods that are
+    /// not written: LZBITMAP, and stored contents.
     pub fn new(method: Method, level: Level) -> Result<Self> {
         match method {
             Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
@@ -41,7 +41,7 @@ impl Packing {
         }
     }
 
-    /// The type's number (§3) for contents in this place.
+    /// Returns the number of the type (§3) for contents at this location.
     fn number(self, place: Place) -> u32 {
         let in_attribute = match self.method {
             Method::Lzvn => 7,
@@ -51,7 +51,7 @@ impl Packing {
         in_attribute + u32::from(place == Place::Fork)
     }
 
-    /// The attribute that goes with contents of `len` bytes.
+    /// Returns the attribute of contents of `len` bytes.
     fn attribute(self, place: Place, len: u64, payload: &[u8]) -> Vec<u8> {
         let compression_type = self.number(place).into();
         let header = HeaderRaw {
@@ -63,37 +63,36 @@ impl Packing {
     }
 }
 
-/// Contents that are packed.
+/// Result of a compression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// The value of [`ATTRIBUTE`](super::ATTRIBUTE).
+    /// Value of [`ATTRIBUTE`](super::ATTRIBUTE).
     pub attribute: Vec<u8>,
-    /// Bytes of the resource fork; 0 where all is in the attribute.
+    /// Length of the resource fork in bytes; 0 if everything is in the attribute.
     pub fork_len: u64,
 }
 
 impl Packed {
-    /// The type's number (§3).
+    /// Returns the number of the type (§3).
     pub fn number(&self) -> Option<u32> {
         Compression::parse(&self.attribute).map(|compression| compression.number)
     }
 }
 
-/// What may come of packing.
+/// Limits of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The longest attribute, up to the 3802 bytes that macOS takes.
+    /// Maximum length of the attribute in bytes, up to the 3802 that macOS accepts.
     pub attribute: usize,
-    /// The longest resource fork that is worth it.
+    /// Maximum length of the resource fork in bytes.
     pub fork: u64,
 }
 
-/// Contents to be packed.
+/// Contents to be compressed.
 pub struct Plain<'a> {
-    /// Their bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Fills a buffer with those from an offset on. It is asked for all of them in order, from one
-    /// thread at a time.
+    /// Fills a buffer from an offset on. Called for all bytes in order, from one thread at a time.
     pub read: &'a mut (dyn FnMut(u64, &mut [u8]) -> Result<()> + Send),
 }
 
@@ -105,11 +104,11 @@ impl fmt::Debug for Plain<'_> {
     }
 }
 
-/// Packs all of `plain`, of 1 to [`MAX_LEN`] bytes. What belongs in the resource fork is given to
-/// `write`, with where it goes, not always in order. `None`: it would be longer than `bounds`
-/// allow; then nothing that was written counts.
+/// Compresses all of `plain`, of 1 to [`MAX_LEN`] bytes. Data for the resource fork is passed to
+/// `write` with its offset, not always in order. Returns `None` if the result would exceed
+/// `bounds`; data written so far is then invalid.
 ///
-/// While all cores pack, what was packed before is written and what comes next is read.
+/// While all cores compress, the previous results are written and the next input is read.
 pub fn pack(
     plain: Plain<'_>,
     packing: Packing,
@@ -132,10 +131,10 @@ pub fn pack(
         bytes.resize(batch.min(len - start) as usize, 0);
         read(start, bytes)
     };
-    // What is packed, and what comes next.
+    // The current input, and the next one.
     let (mut start, mut bytes, mut following) = (0, Vec::new(), Vec::new());
     read_from(0, &mut bytes)?;
-    // Where what is packed and not written yet belongs, and its chunks.
+    // The offset of the results that are not written yet, and their chunks.
     let (mut at, mut ready) = (table.len(), Vec::<Vec<u8>>::new());
     loop {
         progress.check()?;
@@ -200,10 +199,9 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
     chunks.iter().map(|chunk| chunk.len() as u64).sum()
 }
 
-/// The chunks of `bytes` packed, in their order.
+/// Compresses the chunks of `bytes`; returns them in order.
 fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
-    // One at a time: a core that has nothing left takes the next one, and none is left with
-    // several.
+    // One chunk per task, to balance the load between cores.
     bytes
         .par_chunks(CHUNK as usize)
         .with_max_len(1)
@@ -211,7 +209,7 @@ fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// The table of a resource fork as it grows.
+/// The table of a resource fork under construction.
 struct ChunkTable {
     classic: bool,
     count: usize,
@@ -227,7 +225,7 @@ impl ChunkTable {
         }
     }
 
-    /// Bytes before the chunks.
+    /// Returns the number of bytes before the chunks.
     fn len(&self) -> u64 {
         let count = self.count as u64;
         match self.classic {
@@ -240,7 +238,7 @@ impl ChunkTable {
         }
     }
 
-    /// Bytes behind the chunks.
+    /// Returns the number of bytes after the chunks.
     fn tail_len(&self) -> u64 {
         if self.classic {
             size_of::<MapRaw>() as u64
@@ -253,7 +251,7 @@ impl ChunkTable {
         self.lens.push(len as u32);
     }
 
-    /// What stands before the chunks, which end at `end`.
+    /// Returns the bytes before the chunks, which end at `end`.
     fn head(&self, end: u64) -> Vec<u8> {
         let end = end as u32; // checked with each batch
         let mut at = self.len() as u32;
@@ -284,7 +282,7 @@ impl ChunkTable {
         };
         head.extend(resource.as_bytes());
         for len in &self.lens {
-            // Counted from the number of chunks.
+            // Relative to the number of chunks.
             let offset = next(len) - RESOURCES - 4;
             head.extend(
                 EntryRaw {
@@ -297,7 +295,7 @@ impl ChunkTable {
         head
     }
 
-    /// What stands behind them: the map of the one resource.
+    /// Returns the bytes after the chunks: the map of the single resource.
     fn tail(&self) -> Vec<u8> {
         if !self.classic {
             return Vec::new();

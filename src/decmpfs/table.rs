@@ -1,5 +1,4 @@
-//! Where in a resource fork each chunk is (§4.1, §4.2). Read as it is needed, so that a file costs
-//! what is read of it.
+//! Table of the chunks in a resource fork (§4.1, §4.2), read on demand.
 
 use std::ops::Range;
 
@@ -10,30 +9,30 @@ use super::layout::{EntryRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
 use super::{CHUNK, LAYER, Method};
 use crate::{Error, Result};
 
-/// The longest chunk that is accepted: twice its contents, as LZFSE makes some longer than they
-/// were.
+/// Maximum length of a compressed chunk in bytes: twice its contents, because LZFSE can make chunks
+/// longer.
 const MAX_PACKED: u64 = 2 * CHUNK;
 
-/// The table of chunks of one fork.
+/// The table of the chunks in a fork.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkTable {
     form: Form,
-    /// Bytes of the fork.
+    /// Length of the fork in bytes.
     fork: u64,
-    /// Chunks of the contents.
+    /// Number of chunks of the contents.
     pub(super) chunks: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// Pairs of offset and length, counted from `base`, in a classic resource.
+    /// Pairs of offset and length, relative to `base`, in a classic resource.
     Resource { base: u64 },
-    /// Offsets from the beginning of the fork; one more than there are chunks.
+    /// Offsets from the start of the fork, one more than the number of chunks.
     Offsets,
 }
 
 impl ChunkTable {
-    /// Reads the head of the table of `size` bytes of contents. An error if it holds fewer or more
+    /// Reads the head of the table for `size` bytes of contents. Fails if it has fewer or more
     /// chunks than that.
     pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {
         let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
@@ -48,7 +47,7 @@ impl ChunkTable {
         read(fork, 0, &mut first)?;
         let classic = match method {
             Method::Zlib => true,
-            // Described in both forms.
+            // Documented in both forms.
             Method::Stored => first == RESOURCES.to_be_bytes(),
             _ => false,
         };
@@ -76,8 +75,8 @@ impl ChunkTable {
             fork: len,
             chunks,
         };
-        // Tables of Apple's have room for further chunks, which is zero. A further chunk that holds
-        // something is contents that the size would cut off without a word.
+        // Apple's tables have room for further chunks, which is zero. A nonzero further chunk is
+        // contents that the size would silently truncate.
         if counted < chunks || counted > chunks && table.has_chunk(fork, chunks)? {
             let message = format!(
                 "the size in the attribute ({size} bytes) makes {chunks} chunks, the table in the resource fork has {counted}"
@@ -87,7 +86,7 @@ impl ChunkTable {
         Ok(table)
     }
 
-    /// Returns whether the table's entry for `chunk`, which is within the table, stands for any
+    /// Returns true if the table's entry for `chunk`, which must be within the table, has any
     /// bytes.
     fn has_chunk(&self, fork: &PackedFork, chunk: u64) -> Result<bool> {
         Ok(match self.form {
@@ -106,7 +105,7 @@ impl ChunkTable {
         })
     }
 
-    /// Where `chunks` are in the fork. At most the fork's own length is asked of memory.
+    /// Returns the ranges of `chunks` in the fork. Allocates at most the length of the fork.
     pub(super) fn places(&self, fork: &PackedFork, chunks: Range<u64>) -> Result<Vec<Range<u64>>> {
         let count = (chunks.end - chunks.start) as usize;
         match self.form {

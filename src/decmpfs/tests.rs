@@ -1,4 +1,4 @@
-//! Attributes and forks as the specification has them.
+//! Tests with attributes and forks as specified.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ fn read(device: &dyn BlockDevice) -> Vec<u8> {
     device.read_vec(0, device.info().len as usize).unwrap()
 }
 
-/// Text that shrinks, with lines that differ.
+/// Returns compressible text with varying lines.
 fn text(len: usize) -> Vec<u8> {
     (0_u32..)
         .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
@@ -43,7 +43,7 @@ fn text(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Chunks of `plain`, each packed by `codec`; every third is stored behind `marker`.
+/// Returns the chunks of `plain`, compressed with `codec`; every third is stored after `marker`.
 fn chunks(codec: Codec, marker: u8, plain: &[u8]) -> Vec<Vec<u8>> {
     let mut encoder = Encoder::new(codec, Level::default());
     let pack = |(index, chunk): (usize, &[u8])| {
@@ -56,7 +56,7 @@ fn chunks(codec: Codec, marker: u8, plain: &[u8]) -> Vec<Vec<u8>> {
     plain.chunks(CHUNK as usize).enumerate().map(pack).collect()
 }
 
-/// A classic resource fork of one resource (§4.1), without its map, which is not read.
+/// Returns a classic resource fork of one resource (§4.1), without its map, which is not read.
 fn classic(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut fork = vec![0; 0x100];
     fork[..4].copy_from_slice(&RESOURCES_BYTES);
@@ -75,7 +75,7 @@ fn classic(chunks: &[Vec<u8>]) -> Vec<u8> {
 
 const RESOURCES_BYTES: [u8; 4] = layout::RESOURCES.to_be_bytes();
 
-/// A fork that begins with offsets (§4.2).
+/// Returns a fork that starts with offsets (§4.2).
 fn offsets(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut fork = Vec::new();
     let mut at = 4 * (chunks.len() as u32 + 1);
@@ -147,7 +147,7 @@ fn on_any_place_in_any_order() {
             "{range:?}"
         );
     };
-    // On from where it stopped, in pieces of all sizes; then here and there.
+    // Sequential reads in pieces of all sizes, then random ones.
     for piece in [1_000, 4_096, 65_536, 100_000, 900_000] {
         (0..plain.len())
             .step_by(piece)
@@ -195,8 +195,8 @@ fn what_cannot_be() {
     );
 }
 
-/// A size that disagrees with the payload, in either direction, is told by the time that all bytes
-/// are read.
+/// Asserts that a size that disagrees with the payload, in either direction, is reported at the
+/// latest when all bytes are read.
 #[test]
 fn sizes_that_disagree_with_the_payload() {
     let zbm = |plain: &[u8]| {

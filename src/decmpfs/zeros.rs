@@ -1,4 +1,4 @@
-//! Contents of nothing but zeros, stored nowhere.
+//! Contents that consist of zeros and are not stored.
 
 use std::ops::Range;
 
@@ -6,7 +6,6 @@ use super::LAYER;
 use crate::Result;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 
-/// Zeros, read-only.
 #[derive(Debug)]
 pub(super) struct Zeros {
     pub(super) len: u64,

@@ -1,4 +1,4 @@
-//! What every device can do by means of the few things it must do.
+//! Derived operations of all devices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::{BlockDevice, Extent, ExtentKind, Slice};
 use crate::{Error, Kind, Result};
 
-/// Conveniences over [`BlockDevice`], implemented once for all.
+/// Convenience methods over [`BlockDevice`], implemented for all devices.
 pub trait BlockDeviceExt: BlockDevice {
-    /// `length` bytes at `offset` as a vector. The range is checked before memory is taken.
+    /// Reads `length` bytes at `offset` into a vector. The range is checked before memory is
+    /// allocated.
     fn read_vec(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         self.info().check("device", offset, length as u64)?;
         let mut buf = vec![0; length];
@@ -16,14 +17,14 @@ pub trait BlockDeviceExt: BlockDevice {
         Ok(buf)
     }
 
-    /// `N` bytes at `offset`.
+    /// Reads `N` bytes at `offset`.
     fn read_array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
         let mut buf = [0; N];
         self.read_at(offset, &mut buf)?;
         Ok(buf)
     }
 
-    /// The runs of `range` one after another.
+    /// Returns an iterator over the extents of `range`.
     fn extents(&self, range: Range<u64>) -> Extents<'_, Self> {
         Extents {
             device: self,
@@ -32,7 +33,7 @@ pub trait BlockDeviceExt: BlockDevice {
         }
     }
 
-    /// A fixed window on this device.
+    /// Returns a device for a fixed range of this device.
     fn slice(self: &Arc<Self>, range: Range<u64>) -> Result<Slice>
     where
         Self: Sized + 'static,
@@ -43,7 +44,7 @@ pub trait BlockDeviceExt: BlockDevice {
 
 impl<D: BlockDevice + ?Sized> BlockDeviceExt for D {}
 
-/// Iterator over the runs of a range: their starts, kinds and lengths.
+/// Iterator over the extents of a range: their ranges and kinds.
 #[derive(Debug)]
 pub struct Extents<'a, D: ?Sized> {
     device: &'a D,

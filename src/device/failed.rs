@@ -1,16 +1,16 @@
-//! An error is not forgotten.
+//! A sticky error flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Kind, Result};
 
-/// Whether a change of metadata, or a flush, has failed. From then on what is on disk is not known,
-/// and the device refuses to change anything until it is opened anew; reads go on.
+/// True if a change of metadata, or a flush, has failed. The state on disk is then unknown, and the
+/// device refuses changes until it is opened again; reads continue.
 #[derive(Debug, Default)]
 pub(crate) struct Failed(AtomicBool);
 
 impl Failed {
-    /// Refuses once something has failed.
+    /// Fails if an error was recorded.
     pub(crate) fn check(&self, layer: &'static str) -> Result<()> {
         if self.0.load(Ordering::Acquire) {
             let refused = "an earlier change of its tables failed and may be half done; open it anew to change it";
@@ -19,7 +19,7 @@ impl Failed {
         Ok(())
     }
 
-    /// Takes note if `result` is an error.
+    /// Records whether `result` is an error, and returns it.
     pub(crate) fn note<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.0.store(true, Ordering::Release);

@@ -9,20 +9,20 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "memory";
 
-/// Bytes in memory, all of them allocated. For tests, for small structures, and as the model of
-/// what a device does.
+/// A device of bytes in memory, all of them allocated: for tests, for small structures, and as a
+/// reference model of a device.
 pub struct Memory {
     bytes: Arc<RwLock<Vec<u8>>>,
     access: Access,
 }
 
 impl Memory {
-    /// `len` zeros.
+    /// Creates a device of `len` zeros.
     pub fn zeros(len: usize) -> Self {
         Self::from(vec![0; len])
     }
 
-    /// The same bytes, read-only.
+    /// Creates a read-only device of `bytes`.
     pub fn read_only(bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             access: Access::ReadOnly,
@@ -30,7 +30,7 @@ impl Memory {
         }
     }
 
-    /// Another device of the same bytes.
+    /// Returns another device that shares the same bytes.
     pub(crate) fn view(&self, access: Access) -> Self {
         Self {
             bytes: self.bytes.clone(),
@@ -38,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes().clone()
     }
@@ -151,8 +151,8 @@ fn info(bytes: &[u8], access: Access) -> Info {
     }
 }
 
-/// The range as indices. Checked under the lock that the bytes are used under: another thread may
-/// cut them.
+/// Converts the range to indices. Must be called under the lock of the bytes: another thread may
+/// truncate them.
 fn place(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
     let end = info(bytes, Access::ReadOnly).check(LAYER, offset, length)?;
     Ok(offset as usize..end as usize)

@@ -1,8 +1,7 @@
-//! The narrow waist: a run of bytes at positions.
+//! The block device interface: reads and writes of bytes at offsets.
 //!
-//! Everything that holds bytes is a [`BlockDevice`], and most of them wrap another. The trait has
-//! no default bodies, so a wrapper cannot forget a method; what can be derived from it is in
-//! [`BlockDeviceExt`].
+//! Everything that stores bytes is a [`BlockDevice`], and most of them wrap another. The trait has
+//! no default methods, so a wrapper cannot omit one; derived operations are in [`BlockDeviceExt`].
 
 mod ext;
 pub(crate) mod failed;
@@ -28,64 +27,64 @@ pub(crate) use read_only::read_only;
 pub use slice::Slice;
 pub(crate) use zeros::is_zero;
 
-/// A run of bytes at positions, shared by any number of threads.
+/// An array of bytes, shared by any number of threads.
 ///
-/// * A range that reaches past `info().len` is refused with
-///   [`Kind::OutOfRange`](crate::Kind::OutOfRange) and nothing is then read or written. An empty
-///   range within the length succeeds.
-/// * Offsets and lengths are in bytes and need no alignment; `info()` tells which are cheap.
-/// * Requests that overlap are ordered by the caller; requests that do not are independent, even
-///   within one block.
+/// * A range that exceeds `info().len` fails with [`Kind::OutOfRange`](crate::Kind::OutOfRange)
+///   without reading or writing anything. An empty range within the length succeeds.
+/// * Offsets and lengths are in bytes and need no alignment; `info()` has the efficient ones.
+/// * The caller must order overlapping requests; other requests are independent, even within one
+///   block.
 pub trait BlockDevice: fmt::Debug + Send + Sync {
-    /// Size and grain. Cheap: it is asked before every request.
+    /// Returns size, alignment and access. Cheap, because it is called for every request.
     fn info(&self) -> Info;
 
     /// Fills all of `buf` from `offset`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Writes all of `buf` at `offset`: visible to every reader at once, durable after
+    /// Writes all of `buf` at `offset`: immediately visible to every reader, durable after
     /// [`flush`](Self::flush).
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
 
-    /// Gives the storage behind `range` back, by the next flush. What may be read there afterwards
-    /// is `leave`.
+    /// Deallocates the storage behind `range`, by the next flush. `leave` selects the contents
+    /// afterwards.
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()>;
 
-    /// What stands at `range.start`, and for how many bytes, never past `range.end`. `range` is not
-    /// empty.
+    /// Returns the kind of data at `range.start` and its length, which does not pass `range.end`.
+    /// `range` must not be empty.
     fn extent_at(&self, range: Range<u64>) -> Result<Extent>;
 
-    /// Makes every write, discard and length that returned before this call durable, data before
-    /// what points to it. A device without changes flushes for free. After a failed flush the
-    /// device refuses writes and flushes.
+    /// Makes every write, discard and length change that returned before this call durable, data
+    /// before its references. Cheap without changes. After a failed flush the device refuses writes
+    /// and flushes.
     fn flush(&self) -> Result<()>;
 
-    /// Grows (new bytes read as zeros) or cuts the device. Requests to a range that is cut off are
-    /// waited for. `leave` says whether the new bytes must read as zeros.
+    /// Grows (new bytes read as zeros) or truncates the device. Waits for requests to the removed
+    /// range. `leave` selects whether new bytes must read as zeros.
     fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()>;
 
-    /// The host file behind a prefix of `range`, for `sendfile` and kernel copies. `None` is always
-    /// right. The bytes stay in place while the [`FileRange`] lives.
+    /// Returns the host file range of a prefix of `range`, for `sendfile` and kernel copies. `None`
+    /// is always valid. The bytes stay in place until the [`FileRange`] is dropped.
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>>;
 }
 
-/// Size and grain of a device.
+/// Size, alignment and access of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// Bytes, any number.
+    /// Length in bytes, of any value.
     pub len: u64,
-    /// The disk's sector: 512 or 4096 bytes.
+    /// Sector size of the disk in bytes: 512 or 4096.
     pub block: u32,
-    /// A write of less than this, or unaligned to it, reads first. 1 where no write does.
+    /// Size and alignment of writes in bytes below which a write has to read first. 1 if none has
+    /// to.
     pub write: u32,
-    /// The bytes that a discard must cover, aligned, to free storage.
+    /// Size and alignment in bytes of a discard that frees storage.
     pub discard: u64,
-    /// Whether it may be changed.
+    /// Permitted access.
     pub access: Access,
 }
 
 impl Info {
-    /// Refuses a range that reaches past the end; returns its end.
+    /// Returns the end of a range. Fails if it exceeds the length.
     pub fn check(&self, layer: &'static str, offset: u64, length: u64) -> Result<u64> {
         match offset.checked_add(length) {
             Some(end) if end <= self.len => Ok(end),
@@ -93,7 +92,7 @@ impl Info {
         }
     }
 
-    /// Refuses a range that ends before it begins or reaches past the end.
+    /// Fails for a range whose end is before its start or exceeds the length.
     pub fn check_range(&self, layer: &'static str, range: &Range<u64>) -> Result<()> {
         if range.start > range.end {
             return Err(
@@ -105,7 +104,7 @@ impl Info {
             .map(drop)
     }
 
-    /// Refuses a change of something read-only.
+    /// Fails if the device is read-only.
     pub fn check_writable(&self, layer: &'static str) -> Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
@@ -114,63 +113,64 @@ impl Info {
     }
 }
 
-/// Whether a device may be changed.
+/// Permitted access to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reads only; every change is refused with [`Kind::ReadOnly`](crate::Kind::ReadOnly).
+    /// Reads only; every change fails with [`Kind::ReadOnly`](crate::Kind::ReadOnly).
     ReadOnly,
     /// Reads and changes.
     ReadWrite,
 }
 
-/// What may be read where a discard, or a new length, left bytes behind.
+/// Contents of a range after a discard, or of new bytes after growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterDiscard {
     /// Zeros, even if they have to be written.
     Zeros,
-    /// Anything, until written again. May do nothing, never costs a data write.
+    /// Undefined until written again. May do nothing, and never writes data.
     Any,
 }
 
-/// A run of bytes of one kind.
+/// A contiguous range of one kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// What is stored there.
+    /// The kind of data.
     pub kind: ExtentKind,
-    /// How many bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: u64,
 }
 
-/// What a layer stores at a position. On top of a chain `Hole` and `Zero` both read as zeros; in a
+/// Kind of the data that a layer stores. On a chain `Hole` and `Zero` both read as zeros; in a
 /// stack a hole shows the layer below and a zero hides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtentKind {
-    /// The format stores nothing here.
+    /// Not stored by the format.
     Hole,
-    /// The format states zeros here.
+    /// Explicit zeros of the format.
     Zero,
-    /// Anything else (which may happen to be zeros).
+    /// Any other data (which may be zeros).
     Data,
 }
 
-/// A host file that holds a device's bytes for as long as this lives. It owns what keeps them in
-/// place, because the device at the bottom may be one of many that a layer opens and forgets.
+/// A host file range that holds bytes of a device while this exists. It owns the locks that keep
+/// them in place, because the device at the bottom may be one of many that a layer opens and
+/// closes.
 pub struct FileRange {
-    /// The file.
+    /// The host file.
     pub file: Arc<File>,
-    /// Where in the file the range begins.
+    /// File offset of the range in bytes.
     pub offset: u64,
-    /// How many bytes of it, at least 1.
+    /// Length of the range in bytes, at least 1.
     pub len: u64,
     pins: Vec<Box<dyn Pin>>,
 }
 
-/// Anything that keeps a lent place where it is until it is dropped.
+/// A guard that keeps a lent range in place until it is dropped.
 pub trait Pin: Send {}
 impl<T: Send> Pin for T {}
 
 impl FileRange {
-    /// `len` bytes at `offset` of `file`.
+    /// Returns `len` bytes at `offset` of `file`.
     pub fn new(file: Arc<File>, offset: u64, len: u64) -> Self {
         Self {
             file,
@@ -180,7 +180,7 @@ impl FileRange {
         }
     }
 
-    /// Keeps `guard` until the loan ends.
+    /// Keeps `guard` until the loan is dropped.
     #[must_use]
     pub fn holding(mut self, guard: impl Pin + 'static) -> Self {
         self.pins.push(Box::new(guard));

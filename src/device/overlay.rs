@@ -1,4 +1,4 @@
-//! A device whose changes stay in memory: for trying out a repair before anything is written.
+//! A copy-on-write device with its changes in memory, to test a repair before it is written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,30 +8,30 @@ use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, In
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "overlay";
-/// Bytes that are kept together.
+/// Size of the unit of changes in bytes.
 const CHUNK: u64 = 512;
 const CHUNK_LEN: usize = CHUNK as usize;
-/// The most that is written in one call when changes are applied.
+/// Maximum number of bytes per write when changes are applied.
 const WRITE: usize = 1 << 20;
 
-/// What a chunk holds instead of what lies below.
+/// A changed chunk.
 #[derive(Debug, Clone)]
 enum OverlayChunk {
     Zero,
     Bytes(Box<[u8; CHUNK_LEN]>),
 }
 
-/// A device that reads through to another and keeps its own changes in memory, up to a bound.
+/// A device that reads from another one and keeps its changes in memory, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
     chunks: RwLock<BTreeMap<u64, OverlayChunk>>,
-    /// The most chunks that are kept.
+    /// Maximum number of changed chunks.
     most: usize,
 }
 
 impl Overlay {
-    /// No changes yet; at most `bytes` of them are kept, more is [`Kind::Limit`].
+    /// Creates an overlay for at most `bytes` of changes; more fail with [`Kind::Limit`].
     pub(crate) fn new(below: Arc<dyn BlockDevice>, bytes: u64) -> Self {
         let most = usize::try_from(bytes / CHUNK).unwrap_or(usize::MAX);
         Self {
@@ -45,7 +45,7 @@ impl Overlay {
         self.chunks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the changes in `range` to `target`, a device like the one below. Nothing is flushed.
+    /// Writes the changes in `range` to `target`, a device like the one below. Does not flush.
     pub(crate) fn apply(&self, range: Range<u64>, target: &dyn BlockDevice) -> Result<()> {
         let (first, last) = (range.start / CHUNK, range.end.div_ceil(CHUNK));
         let mut run: Vec<u8> = Vec::new();
@@ -69,7 +69,7 @@ impl Overlay {
         }
     }
 
-    /// Changes `length` bytes of the chunk that `offset` lies in; `bytes` of `None` are zeros.
+    /// Changes `length` bytes within the chunk of `offset`; zeros if `bytes` is `None`.
     fn change(
         &self,
         chunks: &mut BTreeMap<u64, OverlayChunk>,

@@ -1,7 +1,7 @@
-//! What devices have in common that are only read.
+//! Common methods of read-only devices.
 
-/// The methods of a [`BlockDevice`](super::BlockDevice) that change it, for an `impl` of one that
-/// refuses them. The argument is what errors call the layer.
+/// Expands to the methods of [`BlockDevice`](super::BlockDevice) that change it, all of which fail.
+/// The argument is the name of the layer in errors.
 macro_rules! read_only {
     ($layer:expr) => {
         fn write_at(&self, _offset: u64, _buf: &[u8]) -> $crate::Result<()> {

@@ -1,5 +1,4 @@
-//! Emptying, comparing and moving regions of one device. What it stores nothing for is neither read
-//! nor written.
+//! Zeroing, comparing and copying regions of a device. Holes are neither read nor written.
 
 use std::ops::Range;
 
@@ -9,12 +8,12 @@ use crate::Result;
 /// Bytes read at a time.
 const PIECE: u64 = 256 << 10;
 
-/// Makes `range` read as zeros. Costs nothing where it does already.
+/// Makes `range` read as zeros. Cheap if it does already.
 pub(crate) fn blank(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
-        // Of one byte only: where data ends takes some hosts long to tell (tmpfs looks at every
-        // page), and holes that follow it are taken away as fast as they are found.
+        // One byte only: some hosts are slow to find the end of data (tmpfs walks all pages), and
+        // discarding the holes after it costs no more than finding them.
         if device.extent_at(at..at + 1)?.kind == ExtentKind::Data {
             return device.discard(at..range.end, AfterDiscard::Zeros);
         }
@@ -23,7 +22,7 @@ pub(crate) fn blank(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether `range` reads as zeros. What lies past the end of the device counts as zeros.
+/// Returns true if `range` reads as zeros. Bytes past the end of the device count as zeros.
 pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
     let end = range.end.min(device.info().len);
     let (mut at, mut buf) = (range.start, Vec::new());
@@ -46,8 +45,8 @@ pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<boo
     Ok(true)
 }
 
-/// Returns whether the `len` bytes at `one` and at `other` are the same. What lies past the end of
-/// the device counts as zeros.
+/// Returns true if the `len` bytes at `one` and at `other` are equal. Bytes past the end of the
+/// device count as zeros.
 pub(crate) fn are_equal(device: &dyn BlockDevice, one: u64, other: u64, len: u64) -> Result<bool> {
     let device_len = device.info().len;
     let (mut done, mut left, mut right) = (0, Vec::new(), Vec::new());
@@ -74,7 +73,7 @@ pub(crate) fn are_equal(device: &dyn BlockDevice, one: u64, other: u64, len: u64
     Ok(true)
 }
 
-/// Copies `len` bytes from `from` to `to`, which do not overlap. Holes are copied as holes.
+/// Copies `len` bytes from `from` to `to`, which must not overlap. Preserves holes.
 pub(crate) fn copy(device: &dyn BlockDevice, from: u64, to: u64, len: u64) -> Result<()> {
     let (mut done, mut buf) = (0, Vec::new());
     while done < len {
@@ -95,7 +94,7 @@ pub(crate) fn copy(device: &dyn BlockDevice, from: u64, to: u64, len: u64) -> Re
     Ok(())
 }
 
-/// Gives `target` the length and the bytes of `source`. Holes stay holes.
+/// Sets the length and the contents of `target` to those of `source`. Preserves holes.
 pub(crate) fn copy_all(source: &dyn BlockDevice, target: &dyn BlockDevice) -> Result<()> {
     let len = source.info().len;
     target.set_len(0, AfterDiscard::Zeros)?;

@@ -1,4 +1,4 @@
-//! A fixed window on a device: a partition, a volume, a structure at a known place.
+//! A fixed range of a device: a partition, a volume, or a structure at a known offset.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "slice";
 
-/// The bytes `start..start + len` of another device, as a device. Its length is fixed.
+/// A device for the bytes `start..start + len` of another device. Its length is fixed.
 #[derive(Debug, Clone)]
 pub struct Slice {
     inner: Arc<dyn BlockDevice>,
@@ -17,7 +17,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// A window on `inner`; `range` must lie within it.
+    /// Returns a device for `range` of `inner`. Fails if `range` exceeds its length.
     pub fn new(inner: Arc<dyn BlockDevice>, range: Range<u64>) -> Result<Self> {
         inner.info().check_range(LAYER, &range)?;
         Ok(Self {
@@ -27,7 +27,7 @@ impl Slice {
         })
     }
 
-    /// Where the window begins in the device below.
+    /// Returns the offset of the range in the underlying device, in bytes.
     pub fn start(&self) -> u64 {
         self.start
     }

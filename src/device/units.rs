@@ -1,26 +1,26 @@
-//! Locks of units: one band, one chunk, one page of a table.
+//! Locks of numbered units: a band, a chunk, or a page of a table.
 //!
-//! A container locks what a request touches and nothing else: shared for reading and writing in
-//! place, exclusively for making, moving or cutting it off. Only units in use take memory.
+//! A container locks only the units that a request touches: shared for reads and writes in place,
+//! exclusive to allocate, move or truncate them. Only units in use take memory.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// More than the threads that are likely to meet here; a power of two, so that neighbours never
-/// share a shard.
+/// Number of shards: more than the likely number of threads; a power of two, so that adjacent units
+/// never share a shard.
 const SHARDS: usize = 32;
 
-/// A lock for every number.
+/// A reader-writer lock for every number.
 ///
-/// Requests are served in the order in which they came, so that neither kind starves. Whoever holds
-/// a unit must not ask for it again.
+/// Requests are served in order, so that neither kind starves. A thread must not acquire a unit
+/// that it holds already.
 pub(crate) struct Units {
     shards: [Shard; SHARDS],
 }
 
-/// On a cache line of its own, so that threads in different units do not slow each other down.
+/// Aligned to a cache line, to avoid false sharing between threads.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
@@ -31,10 +31,10 @@ struct Shard {
 struct InUse {
     unit: u64,
     shared: u32,
-    /// Of those, how many are loans, which may last.
+    /// Number of shared holds that are loans, which may be long-lived.
     pinned: u32,
     exclusive: bool,
-    /// Who waits, first come first served.
+    /// Queue of the waiting threads, first come, first served.
     waiting: VecDeque<u64>,
     next_turn: u64,
 }
@@ -44,7 +44,7 @@ enum UnitMode {
     Shared,
     Pinned,
     Exclusive,
-    /// As exclusive, but does not wait for loans.
+    /// Exclusive, but does not wait for loans.
     ExclusiveUnlessPinned,
 }
 
@@ -57,7 +57,7 @@ impl Default for Units {
 }
 
 impl Units {
-    /// Waits until nobody holds `unit` exclusively, then holds it along with others.
+    /// Acquires a shared lock of `unit`. Waits for exclusive holders.
     pub(crate) fn shared(&self, unit: u64) -> HeldUnit<&Self> {
         self.acquire(unit, UnitMode::Shared);
         HeldUnit {
@@ -67,7 +67,7 @@ impl Units {
         }
     }
 
-    /// As [`shared`](Self::shared), for as long as a loan may live.
+    /// Acquires a shared lock of `unit` for a loan, which may be long-lived.
     pub(crate) fn pinned(self: &Arc<Self>, unit: u64) -> HeldUnit<Arc<Self>> {
         self.acquire(unit, UnitMode::Pinned);
         HeldUnit {
@@ -77,7 +77,7 @@ impl Units {
         }
     }
 
-    /// Waits until nobody holds `unit`, then holds it alone.
+    /// Acquires an exclusive lock of `unit`. Waits for all holders.
     pub(crate) fn exclusive(&self, unit: u64) -> HeldUnit<&Self> {
         self.acquire(unit, UnitMode::Exclusive);
         HeldUnit {
@@ -87,8 +87,8 @@ impl Units {
         }
     }
 
-    /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a loan may last, and be
-    /// the caller's own.
+    /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a loan may last, and
+    /// be the caller's own.
     pub(crate) fn exclusive_unless_pinned(&self, unit: u64) -> Option<HeldUnit<&Self>> {
         let held = self.acquire(unit, UnitMode::ExclusiveUnlessPinned);
         held.then_some(HeldUnit {
@@ -102,7 +102,7 @@ impl Units {
         &self.shards[(unit % SHARDS as u64) as usize]
     }
 
-    /// `false`: given up.
+    /// Acquires a lock. Returns false if it is lent and `hold` does not wait for loans.
     fn acquire(&self, unit: u64, hold: UnitMode) -> bool {
         let shard = self.shard(unit);
         let mut in_use = shard.in_use();
@@ -118,7 +118,7 @@ impl Units {
         one.next_turn += 1;
         one.waiting.push_back(turn);
         loop {
-            // It is there: an entry with somebody waiting is kept.
+            // Always found: an entry with a waiting thread is kept.
             if let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) {
                 let admitted = one.waiting.front() == Some(&turn) && one.admits(hold);
                 if admitted || (hold == UnitMode::ExclusiveUnlessPinned && one.pinned > 0) {
@@ -197,7 +197,7 @@ impl fmt::Debug for Units {
     }
 }
 
-/// A unit that is held until this is dropped.
+/// A lock of a unit, held until this is dropped.
 #[must_use]
 pub(crate) struct HeldUnit<U: Deref<Target = Units>> {
     units: U,

@@ -1,10 +1,10 @@
-//! Telling zeros from data.
+//! Detection of zeros.
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// Returns whether all of `bytes` are zero. Stops within 4096 bytes of the first that is not.
+/// Returns true if all of `bytes` are zero. Reads at most 4096 bytes past the first nonzero one.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Slices of bytes are compared by the C library's memcmp, the fastest loop at hand.
+    // The comparison of slices is the C library's memcmp, the fastest loop available.
     bytes
         .chunks(ZEROS.len())
         .all(|chunk| *chunk == ZEROS[..chunk.len()])

@@ -1,15 +1,15 @@
-//! Addresses as they may be shown: without passwords, signatures and tokens.
+//! Addresses fit to print: without passwords, signatures and tokens.
 
 use std::borrow::Cow;
 
-/// Stands where something secret stood.
+/// Replacement text for a secret.
 const MASK: &str = "***";
 
 /// Characters that end an address in running text.
 const ENDS: &[char] = &['"', '\'', '<', '>', '`', '|'];
 
-/// `text` as it may be shown: the user name and password of every URL in it, and the values of its
-/// query, are replaced by `***`.
+/// Returns `text` with the user name and password of every URL in it, and the values of its query,
+/// replaced by `***`.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let secrets = Secrets::of(text);
     match secrets.is_empty() {
@@ -18,10 +18,10 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The secret parts of addresses that are known, to be left out of whatever is shown.
+/// The secret parts of known addresses, to be removed from all output.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    /// What may not be shown, and what is shown instead; the longest first.
+    /// Secrets, each with its replacement; the longest first.
     parts: Vec<(String, String)>,
 }
 
@@ -34,14 +34,14 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Those of every URL in `text`.
+    /// Collects the secrets of every URL in `text`.
     pub fn of(text: &str) -> Self {
         let mut secrets = Self::default();
         secrets.add(text);
         secrets
     }
 
-    /// Those of every URL in `text`, too.
+    /// Adds the secrets of every URL in `text`.
     pub fn add(&mut self, text: &str) {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("://") {
@@ -60,7 +60,7 @@ impl Secrets {
         self.parts.dedup();
     }
 
-    /// `url` is what follows the `://`.
+    /// Adds the secrets of `url`, which is the text after `://`.
     fn add_url(&mut self, url: &str) {
         let authority = url.split(['/', '?', '#']).next().unwrap_or_default();
         if let Some((user, _)) = authority.rsplit_once('@') {
@@ -69,7 +69,7 @@ impl Secrets {
         let Some((_, query)) = url.split_once('?') else {
             return;
         };
-        // After a colon come a volume and a path.
+        // A colon is followed by a volume and a path.
         let query = query.split(['#', ':']).next().unwrap_or_default();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
@@ -80,12 +80,12 @@ impl Secrets {
         }
     }
 
-    /// Returns whether nothing is secret.
+    /// Returns true if there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// `text` without them.
+    /// Returns `text` with the secrets replaced.
     pub fn mask(&self, text: &str) -> String {
         self.parts
             .iter()

@@ -1,8 +1,8 @@
-//! Bits of blocks, the first one in the lowest bit of the first byte.
+//! Bitmaps of blocks; the first block is the lowest bit of the first byte.
 
 use std::ops::Range;
 
-/// Sets the bits of `range`, which lies within `bytes`.
+/// Sets the bits of `range`, which must be within `bytes`.
 pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     let (first, last) = (range.start / 8, range.end / 8);
     if range.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
 }
 
-/// Clears the bits of `range`, which lies within `bytes`.
+/// Clears the bits of `range`, which must be within `bytes`.
 pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
     let flipped = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = !*byte);
     let touched = range.start / 8..range.end.div_ceil(8).max(range.start / 8);
@@ -36,14 +36,14 @@ pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
     flipped(part);
 }
 
-/// Returns whether the bit `at` is set, and the first one after it, up to `end`, that is not the
-/// same. All of them lie within `bytes`.
+/// Returns true if bit `at` is set, and the position of the first bit after it that differs, at
+/// most `end`. All of them must be within `bytes`.
 pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     let set = bytes[at / 8] & 1 << (at % 8) != 0;
     let mut bit = at;
     while bit < end {
         let byte = if set { !bytes[bit / 8] } else { bytes[bit / 8] };
-        // The bits that differ, those before `bit` shifted out.
+        // Differing bits, with those before `bit` shifted out.
         match (byte >> (bit % 8)).trailing_zeros() as usize {
             8 => bit = (bit / 8 + 1) * 8,
             same => return (set, (bit + same).min(end)),
@@ -52,7 +52,7 @@ pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     (set, end)
 }
 
-/// Returns how many of the first `end` bits are not set.
+/// Returns the number of clear bits among the first `end`.
 pub(super) fn count_clear(bytes: &[u8], end: usize) -> usize {
     let whole: usize = bytes[..end / 8]
         .iter()

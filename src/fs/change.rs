@@ -1,4 +1,4 @@
-//! Volumes as trees of files that change.
+//! The interface for modifying volumes.
 
 use super::{FileKind, FileSystem, Fork, NodeId, Timestamp};
 use crate::Result;
@@ -6,50 +6,50 @@ use crate::device::{AfterDiscard, BlockDevice, Memory};
 
 use std::sync::Arc;
 
-/// The write half of a volume, shared by any number of threads.
+/// The write interface of a volume, shared by any number of threads.
 ///
-/// Each operation is done whole or not at all, also in the eyes of a crash; one that fails leaves
-/// the volume as it was. Operations are durable after [`sync`](Self::sync), and a crash before that
-/// undoes the last of them, in order, but for contents written in place. Names are as
-/// [`FileSystem`] has them. A full volume is [`Kind::Limit`](crate::Kind::Limit), a name that is
-/// taken [`Kind::Conflict`](crate::Kind::Conflict).
+/// Each operation is atomic, also with respect to a crash; one that fails leaves the volume
+/// unchanged. Operations are durable after [`sync`](Self::sync). A crash before that undoes the
+/// last of them, in order, except for contents written in place. Names have the form described at
+/// [`FileSystem`]. A full volume is an error of [`Kind::Limit`](crate::Kind::Limit), a name that
+/// exists one of [`Kind::Conflict`](crate::Kind::Conflict).
 pub trait FileSystemMut: FileSystem {
-    /// Makes an object called `name` in folder `dir`, where nothing of that name may be. A file is
+    /// Creates an object called `name` in folder `dir`; the name must not exist. A new file is
     /// empty.
     fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId>;
 
-    /// Gives a file one more name. [`Kind::Unsupported`](crate::Kind::Unsupported) for what the
-    /// format allows no second name.
+    /// Adds a name to a file. [`Kind::Unsupported`](crate::Kind::Unsupported) for objects that
+    /// cannot have a second name in the format.
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
 
-    /// The same in the place of a file that may be there, in one step.
+    /// Adds a name to a file, replacing an existing file of that name in the same step.
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
 
-    /// Moves the entry `from` to the folder and name `to`. What is there is replaced only if
-    /// `existing` says so, in one step: a file by a file, an empty folder by a folder.
+    /// Moves the entry `from` to the folder and name `to`. An existing entry is replaced only if
+    /// `existing` says so, in the same step: a file by a file, an empty folder by a folder.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
 
-    /// Lets two entries change places, whatever they are, in one step: each object is called
-    /// afterwards what the other was, where that was; on HFS+ in the spelling given here.
-    /// [`Kind::Invalid`](crate::Kind::Invalid) if one of them lies in the other. Two names of one
-    /// file stay as they are.
+    /// Swaps two entries of any kind in one step: each object gets the folder and the name of the
+    /// other; on HFS+ in the spelling given here. [`Kind::Invalid`](crate::Kind::Invalid) if one of
+    /// them contains the other. Two names of one file stay as they are.
     fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()>;
 
-    /// Removes a name of a file, or an empty folder. A file without a name stays as long as it is
+    /// Removes a name of a file, or an empty folder. A file without a name is kept while it is
     /// open.
     fn remove(&self, dir: NodeId, name: &str) -> Result<()>;
 
-    /// The contents of a file's fork, to be written within its length and made longer and shorter.
+    /// Opens the contents of a file's fork for writing within its length and for changing its
+    /// length.
     fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
-    /// Makes a file, symbolic link or special file without a name: nobody sees it before it gets
-    /// one by [`link_unlinked`](Self::link_unlinked), or its contents become those of another file by
-    /// [`store`](Self::store). After a crash the next change of the volume removes it. [`UnlinkedFile`]
-    /// sees to it that none is forgotten.
+    /// Creates a file, symbolic link or special file without a name. It is invisible until
+    /// [`link_unlinked`](Self::link_unlinked) links it, or [`store`](Self::store) uses its contents
+    /// for another file. After a crash the next change of the volume deletes it. [`UnlinkedFile`]
+    /// deletes it if it is not used.
     fn create_unlinked(&self, new: &NewNode) -> Result<NodeId>;
 
-    /// Gives what [`create_unlinked`](Self::create_unlinked) has made its name. A file that is there is
-    /// replaced only if `existing` says so, in the same step.
+    /// Gives a name to an object made by [`create_unlinked`](Self::create_unlinked). An existing
+    /// file is replaced only if `existing` says so, in the same step.
     fn link_unlinked(
         &self,
         node: NodeId,
@@ -58,21 +58,24 @@ pub trait FileSystemMut: FileSystem {
         existing: Existing,
     ) -> Result<()>;
 
-    /// Removes what [`create_unlinked`](Self::create_unlinked) has made and has got no name; when it is
-    /// closed, if it is open.
+    /// Deletes an object made by [`create_unlinked`](Self::create_unlinked) that has no name yet;
+    /// if it is open, when it is closed.
     fn discard_unlinked(&self, node: NodeId) -> Result<()>;
 
-    /// Stores the contents of a file another way, which its readers do not see: its dates and all
-    /// else stay. What was stored is gone with the file without a name.
-    /// [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
-    /// or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that the volume
-    /// holds no place for.
+    /// Changes the stored form of a file's contents without a visible change: its dates and
+    /// everything else stay. The previous form and the unlinked file are deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored in that form
+    /// already, or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that
+    /// is too large for the volume.
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()>;
 
-    /// Changes what is recorded of an object.
+    /// Changes the attributes of an object.
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()>;
 
-    /// Sets an extended attribute to all of `value`. One of that name is replaced only if
+    /// Sets an extended attribute to all of `value`. An existing attribute is replaced only if
     /// `existing` says so.
     fn set_xattr(
         &self,
@@ -82,67 +85,67 @@ pub trait FileSystemMut: FileSystem {
         existing: Existing,
     ) -> Result<()>;
 
-    /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if there is none of
-    /// that name.
+    /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if it does not
+    /// exist.
     fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()>;
 
-    /// Makes everything that returned before this call durable.
+    /// Makes all operations that returned before this call durable.
     fn sync(&self) -> Result<()>;
 
-    /// Makes blocks free that were given up and are held back for older states of the volume, if
-    /// there are enough of them to be worth the writes. Everything is durable when it returns.
+    /// Frees the blocks that are only held for older states of the volume, if there are enough of
+    /// them to justify the writes. Everything is durable when this returns.
     fn release_held(&self) -> Result<()>;
 
-    /// Makes everything durable and leaves the volume clean. It can be changed further, which makes
-    /// it unclean again.
+    /// Makes everything durable and marks the volume as clean. The next change marks it as dirty
+    /// again.
     fn unmount(&self) -> Result<()>;
 }
 
-/// How contents are to be stored.
+/// The stored form of a file's contents.
 #[derive(Debug, Clone, Copy)]
 pub enum Stored<'a> {
-    /// As they are.
+    /// Uncompressed.
     Plain {
-        /// The file without a name that holds them.
+        /// Unlinked file with the contents.
         contents: NodeId,
     },
-    /// Packed, as [`decmpfs::pack`](crate::decmpfs::pack) does.
+    /// Compressed, as by [`decmpfs::pack`](crate::decmpfs::pack).
     Packed {
-        /// The attribute that says how.
+        /// Value of the compression attribute.
         attribute: &'a [u8],
-        /// The file without a name that holds what is not in the attribute, cut to its length;
-        /// empty if all is.
+        /// Unlinked file with the part that is not in the attribute, with its exact length; empty
+        /// if everything is in the attribute.
         contents: NodeId,
     },
 }
 
-/// What to do about something that is there already.
+/// The behavior if the target exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays; the operation fails with [`Kind::Conflict`](crate::Kind::Conflict).
+    /// Keep it; the operation fails with [`Kind::Conflict`](crate::Kind::Conflict).
     Error,
-    /// It is replaced.
+    /// Replace it.
     Replace,
 }
 
-/// An object to be made.
+/// Properties of an object to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewNode {
-    /// What it is.
+    /// Kind of the object.
     pub kind: NewKind,
     /// Permission bits, `0o7777`.
     pub mode: u16,
-    /// Owner.
+    /// Owner's user ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
     /// BSD flags, as in [`Attributes`](super::Attributes).
     pub flags: u32,
-    /// All its dates; `None` for the time of the operation.
+    /// All timestamps; `None` for the time of the operation.
     pub created: Option<Timestamp>,
 }
 
-/// What an object to be made is.
+/// The kind of an object to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewKind {
     /// An empty file.
@@ -156,7 +159,7 @@ pub enum NewKind {
 }
 
 impl NewNode {
-    /// An object of this kind, owned by root, readable by all.
+    /// Returns the properties of an object of this kind, owned by root and readable by all.
     pub fn new(kind: NewKind) -> Self {
         let mode = if matches!(kind, NewKind::Folder | NewKind::Symlink(_)) {
             0o755
@@ -174,30 +177,30 @@ impl NewNode {
     }
 }
 
-/// What of an object's attributes is to change; `None` leaves a part as it is.
+/// Changes to an object's attributes; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// Permission bits, `0o7777`.
     pub mode: Option<u16>,
-    /// Owner.
+    /// Owner's user ID.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group ID.
     pub gid: Option<u32>,
     /// All BSD flags.
     pub flags: Option<u32>,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// When its contents changed.
+    /// Modification time of the contents.
     pub modified: Option<Timestamp>,
-    /// When its attributes changed; without this, the time of the operation.
+    /// Change time of the attributes; if `None`, the time of the operation.
     pub changed: Option<Timestamp>,
-    /// When it was last read.
+    /// Time of the last access.
     pub accessed: Option<Timestamp>,
-    /// When it was last backed up.
+    /// Time of the last backup.
     pub backed_up: Option<Timestamp>,
 }
 
-/// An object without a name, which is removed again unless it gets one.
+/// A guard for an object without a name, which is deleted on drop unless it was given one.
 #[derive(Debug)]
 pub struct UnlinkedFile<'a> {
     fs: &'a dyn FileSystemMut,
@@ -205,7 +208,7 @@ pub struct UnlinkedFile<'a> {
 }
 
 impl<'a> UnlinkedFile<'a> {
-    /// Makes one.
+    /// Creates an object without a name; returns the guard and the object's number.
     pub fn new(fs: &'a dyn FileSystemMut, new: &NewNode) -> Result<(Self, NodeId)> {
         let node = fs.create_unlinked(new)?;
         Ok((
@@ -217,7 +220,7 @@ impl<'a> UnlinkedFile<'a> {
         ))
     }
 
-    /// Gives it its name.
+    /// Gives the object its name.
     pub fn link_unlinked(mut self, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
         match self.node {
             Some(node) => self.fs.link_unlinked(node, dir, name, existing)?,
@@ -231,22 +234,22 @@ impl<'a> UnlinkedFile<'a> {
 impl Drop for UnlinkedFile<'_> {
     fn drop(&mut self) {
         if let Some(node) = self.node {
-            // Best effort: nobody is left to tell. The next mount finds it.
+            // Errors cannot be returned here; the next mount finds the object.
             let _ = self.fs.discard_unlinked(node);
         }
     }
 }
 
-/// Conveniences over [`FileSystemMut`].
+/// Convenience methods for [`FileSystemMut`].
 pub trait FileSystemMutExt: FileSystemMut {
-    /// Puts `bytes` in the place of all contents of a file's data fork.
+    /// Replaces the contents of a file's data fork by `bytes`.
     fn write_all(&self, node: NodeId, bytes: &[u8]) -> Result<()> {
         let file = self.open_mut(node, Fork::Data)?;
         file.set_len(bytes.len() as u64, AfterDiscard::Any)?;
         file.write_at(0, bytes)
     }
 
-    /// Sets an extended attribute to `value`, whether or not there is one of that name.
+    /// Sets an extended attribute to `value`, replacing an existing one.
     fn set_xattr_bytes(&self, node: NodeId, name: &str, value: &[u8]) -> Result<()> {
         self.set_xattr(node, name, &Memory::read_only(value), Existing::Replace)
     }

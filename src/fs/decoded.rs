@@ -1,4 +1,4 @@
-//! Every compressed file of a volume decoded, to find those that do not decode.
+//! Verification of all compressed files of a volume by decompressing them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,13 +13,13 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "compressed files";
-/// Bytes decoded in one go.
+/// Number of bytes decompressed per step.
 const PIECE: u64 = 4 << 20;
-/// Files decoded side by side.
+/// Number of files decompressed in parallel.
 const BATCH: usize = 64;
 
-/// Decodes every compressed file of a volume that is found at `place`, and adds those with
-/// problems. An error is one of the volume itself, or the watcher's wish to stop.
+/// Decompresses every compressed file of the volume at `place` (a name for messages), and adds
+/// those with problems. Errors of the volume itself, and cancellation, are returned.
 pub(crate) fn check(
     fs: &dyn FileSystem,
     place: &str,
@@ -49,7 +49,8 @@ pub(crate) fn check(
                     let found = Error::new(error.kind(), LAYER, message)
                         .named(path)
                         .in_file(place);
-                    // What no one has described may be sound; all else is lost.
+                    // A file with an unknown compression type may be intact; all other errors mean
+                    // lost contents.
                     let severity = if error.kind() == Kind::Unsupported {
                         Severity::Warning
                     } else {
@@ -66,7 +67,8 @@ pub(crate) fn check(
             progress.check()?;
             let (path, found) = (format!("{path}/{}", entry.name), entry.attributes);
             match found.kind {
-                // A folder within itself is damage that others tell; nothing is walked twice.
+                // A cycle of folders is reported by the volume's own check; here no folder is
+                // visited twice.
                 FileKind::Folder if seen.insert(found.id) => ahead.push((path, found.id)),
                 FileKind::File
                     if found.flags & UF_COMPRESSED != 0
@@ -85,7 +87,7 @@ pub(crate) fn check(
     decode(&mut batch)
 }
 
-/// What is to be said of a file that is not damaged.
+/// Returns a message about a file that is not corrupt, but unusual.
 fn judge(
     fs: &dyn FileSystem,
     file: &Attributes,
@@ -125,7 +127,7 @@ fn judge(
     Ok(None)
 }
 
-/// What says how a file is compressed.
+/// Returns the compression attribute of a file.
 fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
     let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else {
         return Ok(None);

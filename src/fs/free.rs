@@ -1,31 +1,32 @@
-//! Which bytes of a volume no file uses.
+//! Free space of a volume.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::Result;
 
-/// The free space of a volume, as its own map of used blocks tells it.
+/// The free map of a volume: its own map of used blocks.
 ///
-/// Only the map is read, and of it only what the answer needs; memory is bounded whatever the
-/// volume's size. Positions are bytes of the volume, from its first on. Headers and what the blocks
-/// do not cover at the end are never free.
+/// Only those parts of the map are read that an answer needs; memory use is bounded regardless of
+/// the volume's size. Positions are offsets on the volume in bytes. Headers, and bytes at the end
+/// that no block covers, are never free.
 ///
-/// This is the volume as it was when the map was opened, with the changes that wait in its journal
-/// made: the map is of no use any more once the volume changes.
+/// The map is a snapshot of the volume when it was opened, with its journal replayed: it is invalid
+/// after the volume changes.
 pub trait FreeMap: fmt::Debug + Send + Sync {
-    /// Returns whether the volume was left in order, so that the map tells the truth: cleanly
-    /// unmounted, with nothing waiting in a journal. Where it was not, what is free here may still
-    /// be somebody's file. Whether to go by it all the same is for the caller to decide.
+    /// Returns true if the volume is clean, so that the map is correct: cleanly unmounted, with no
+    /// journal to replay. Otherwise, space that is free here may belong to a file, and the caller
+    /// must decide whether to rely on the map.
     fn is_in_order(&self) -> bool;
 
-    /// The first free bytes from `at` on, up to the next that are used; `None` if there are none.
+    /// Returns the first free range at or after `at`, up to the next used byte; `None` if there is
+    /// none.
     fn free_from(&self, at: u64) -> Result<Option<Range<u64>>>;
 }
 
-/// The first blocks from `first` on that are free, up to the next that is used or to `end`.
-/// `run_at` says whether a block is used, and the first one after it that may be otherwise: a map
-/// is read in pieces, and a run may go on in the next.
+/// Returns the first free blocks at or after `first`, up to the next used one or to `end`. `run_at`
+/// returns whether a block is used, and the first block after it for which that may differ: a map
+/// is read in pieces, and a run may continue in the next one.
 pub(in crate::fs) fn free_blocks(
     first: u64,
     end: u64,
@@ -49,9 +50,9 @@ pub(in crate::fs) fn free_blocks(
     Ok(None)
 }
 
-/// Conveniences over [`FreeMap`].
+/// Convenience methods for [`FreeMap`].
 pub trait FreeMapExt: FreeMap {
-    /// The free runs within `range`, in order and apart. An error is the last item.
+    /// Returns the free ranges within `range`, ascending and disjoint. An error is the last item.
     fn free_runs(&self, range: Range<u64>) -> FreeRuns<'_>;
 }
 
@@ -73,7 +74,7 @@ impl FreeMapExt for dyn FreeMap {
     }
 }
 
-/// The free runs of a range, found one by one.
+/// An iterator over the free ranges within a range.
 #[derive(Debug)]
 pub struct FreeRuns<'a> {
     map: &'a dyn FreeMap,
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use crate::{Error, Kind};
 
-    /// Free are the tens whose digit is even; from 60 on nothing can be told.
+    /// Tens with an even digit are free; from 60 on every query fails.
     #[derive(Debug)]
     struct EvenTens;
 

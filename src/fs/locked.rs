@@ -1,4 +1,4 @@
-//! Encrypted volumes, as far as whoever knows their keys has to be told of them.
+//! Encrypted volumes: their description for the callback that returns the key, and the keys.
 
 use zeroize::Zeroizing;
 
@@ -7,45 +7,45 @@ use crate::Result;
 use crate::crypt::MOST_ITERATIONS;
 use crate::crypt::{self, Secret};
 
-/// An encrypted volume whose key is wanted.
+/// An encrypted volume whose key is needed.
 #[derive(Debug, Clone, Default)]
 pub struct LockedVolume {
-    /// Its name, as [`VolumeInfo`](super::VolumeInfo) has it.
+    /// Name of the volume, as in [`VolumeInfo`](super::VolumeInfo).
     pub name: String,
-    /// What its owner wrote down to be reminded of the passphrase.
+    /// Passphrase hint.
     pub hint: Option<String>,
 }
 
 /// A passphrase or key that opens an encrypted volume.
 #[derive(Debug, Clone)]
 pub enum VolumeKey {
-    /// The passphrase of the volume or of one of its users, as bytes.
+    /// Passphrase of the volume or of one of its users, as bytes.
     Passphrase(Secret),
-    /// The recovery key that was shown when the volume was encrypted, as it is written, dashes
-    /// included.
+    /// Recovery key that was shown when the volume was encrypted, with its dashes.
     Recovery(Secret),
 }
 
-/// How a new encrypted volume is opened later.
+/// The credentials of a new encrypted volume.
 #[derive(Debug, Clone)]
 pub struct VolumeEncryption {
-    /// Its passphrase, as bytes; not empty.
+    /// Passphrase, as bytes; not empty.
     pub passphrase: Secret,
-    /// A recovery key that opens it, too, as it is written; [`recovery_key`] makes one.
+    /// Optional recovery key, with its dashes; [`recovery_key`] generates one.
     pub recovery_key: Option<Secret>,
-    /// What is shown, to anybody, of whom the passphrase is wanted. At most 255 bytes.
+    /// Passphrase hint, at most 255 bytes; readable without the passphrase.
     pub hint: Option<String>,
-    /// Iterations of the passphrase's derivation, 1 to [`MOST_ITERATIONS`].
+    /// Number of iterations of the passphrase's derivation, 1 to [`MOST_ITERATIONS`].
     pub iterations: u32,
 }
 
-/// A new recovery key as macOS writes them: six groups of four letters and digits, 120 random bits.
-/// Those that are taken for one another are left out.
+/// Generates a recovery key in the form that macOS uses: six groups of four letters and digits,
+/// with 120 random bits. Characters that are easily confused are not used.
 pub fn recovery_key() -> Result<Secret> {
     const SIGNS: [u8; 32] = *b"23456789ABCDEFGHJKLMNPQRSTUVWXYZ";
     let mut random = Zeroizing::new([0; 24]);
     crypt::random(&mut *random)?;
-    // All of it at once: growing would leave copies behind that nobody wipes.
+    // Allocated with its full capacity, because growing would leave copies behind that are not
+    // wiped.
     let mut key = Vec::with_capacity(29);
     for (at, byte) in random.iter().enumerate() {
         if at > 0 && at % 4 == 0 {

@@ -1,4 +1,4 @@
-//! Volumes as trees of files.
+//! File systems: the interfaces of volumes, and their implementations.
 
 pub mod apfs;
 mod bitmap;
@@ -30,61 +30,61 @@ pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use resize::{ResizeVolume, SizeLimits};
 
-/// The read side of a volume, shared by any number of threads.
+/// The read interface of a volume, shared by any number of threads.
 ///
 /// Names are UTF-8 as macOS shows them to programs: `:` where the disk has `/`, and U+FFFD for a
 /// lone surrogate. Extended attributes include those that a volume stores elsewhere:
 /// `com.apple.FinderInfo` (unless all zero) and `com.apple.ResourceFork` (unless empty).
 pub trait FileSystem: fmt::Debug + Send + Sync {
-    /// What the volume is and how full.
+    /// Returns the properties and the usage of the volume.
     fn volume(&self) -> VolumeInfo;
 
-    /// The root folder.
+    /// Returns the root folder.
     fn root(&self) -> NodeId;
 
-    /// The entry `name` of folder `dir`, by the volume's own rules of case and composition. Hard
-    /// links are followed.
+    /// Looks up the entry `name` of folder `dir`, by the volume's own rules of case and
+    /// normalization. Hard links are followed.
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>>;
 
-    /// Everything about one object.
+    /// Returns the attributes of an object.
     fn attributes(&self, node: NodeId) -> Result<Attributes>;
 
-    /// Calls `each` for every entry of folder `dir` in the volume's order, hard links followed, the
-    /// volume's private folders left out, until it says [`ControlFlow::Break`].
+    /// Calls `each` for every entry of folder `dir` in the volume's order, until it returns
+    /// [`ControlFlow::Break`]. Hard links are followed, and the volume's private folders are
+    /// omitted.
     fn list(
         &self,
         dir: NodeId,
         each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
     ) -> Result<()>;
 
-    /// The contents of a file's fork as a read-only device.
+    /// Opens the contents of a file's fork as a read-only device.
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, node: NodeId) -> Result<String>;
 
-    /// The names of all extended attributes.
+    /// Returns the names of all extended attributes.
     fn xattrs(&self, node: NodeId) -> Result<Vec<String>>;
 
-    /// The value of one extended attribute as a read-only device, `None` if there is none of that
-    /// name.
+    /// Opens the value of an extended attribute as a read-only device, `None` if it does not exist.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>>;
 }
 
-/// An object's number within its volume (a catalog node ID on HFS+).
+/// The number of an object within its volume (a catalog node ID on HFS+).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// Which of a file's contents.
+/// A fork of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fork {
-    /// The contents proper.
+    /// The data fork.
     Data,
     /// The resource fork.
     Resource,
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "POSIX's seven, by name")]
 pub enum FileKind {
@@ -100,61 +100,61 @@ pub enum FileKind {
 /// An entry of a folder.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The name, as [`FileSystem`] says.
+    /// Name, in the form described at [`FileSystem`].
     pub name: String,
-    /// The object behind it (for a hard link, the object linked to).
+    /// Attributes of the object (for a hard link, of its target).
     pub attributes: Attributes,
 }
 
-/// What is recorded of an object.
+/// The attributes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its number; the same for all hard links of one object.
+    /// Number of the object; the same for all of its hard links.
     pub id: NodeId,
-    /// What it is.
+    /// Kind of the object.
     pub kind: FileKind,
-    /// Bytes in the data fork (for a symbolic link, of its target; for a folder, the number of its
-    /// entries).
+    /// Length of the data fork in bytes (for a symbolic link, of its target; for a folder, the
+    /// number of its entries).
     pub size: u64,
-    /// Bytes of storage behind both forks.
+    /// Space allocated for both forks, in bytes.
     pub allocated: u64,
-    /// Bytes in the resource fork.
+    /// Length of the resource fork in bytes.
     pub resource_size: u64,
     /// Permission bits, `0o7777`.
     pub mode: u16,
-    /// Owner.
+    /// Owner's user ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
-    /// Names of this object; 1 for a folder.
+    /// Number of names of this object; 1 for a folder.
     pub links: u32,
-    /// Device number of a device node, as macOS writes it (major in the top 8 bits).
+    /// Device number of a device node, in the format of macOS (major in the top 8 bits).
     pub device: u32,
     /// BSD flags as in `stat(2)` on macOS: `UF_*` in the low half, `SF_*` in the high.
     pub flags: u32,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// When its contents changed.
+    /// Modification time of the contents.
     pub modified: Option<Timestamp>,
-    /// When its attributes changed.
+    /// Change time of the attributes.
     pub changed: Option<Timestamp>,
-    /// When it was last read.
+    /// Time of the last access.
     pub accessed: Option<Timestamp>,
-    /// When it was last backed up.
+    /// Time of the last backup.
     pub backed_up: Option<Timestamp>,
-    /// True if it has extended attributes beyond Finder info and resource fork.
+    /// True if it has extended attributes besides Finder info and resource fork.
     pub has_xattrs: bool,
 }
 
-/// The attribute that is a file's resource fork.
+/// Name of the attribute that contains a file's resource fork.
 pub const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
 /// BSD flag: contents are compressed and described by the attribute `com.apple.decmpfs`.
 pub const UF_COMPRESSED: u32 = 0x20;
-/// BSD flag: hidden from people.
+/// BSD flag: hidden from users.
 pub const UF_HIDDEN: u32 = 0x8000;
 
-/// A moment: seconds since 1970-01-01 UTC, and nanoseconds.
+/// A point in time: seconds since 1970-01-01 UTC, and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00:00 UTC, negative before.
@@ -164,52 +164,52 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// A whole second.
+    /// Returns the timestamp of a whole second.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self { seconds, nanos: 0 }
     }
 }
 
-/// What a volume is and how full.
+/// The properties and the usage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// `HFS+`, `HFSX`, ... as users know it.
+    /// Name of the format for users: `HFS+`, `HFSX`, ...
     pub format: &'static str,
-    /// The volume's name.
+    /// Name of the volume.
     pub name: String,
-    /// The volume's UUID where it has one.
+    /// UUID of the volume, if it has one.
     pub uuid: Option<uuid::Uuid>,
-    /// True if `A` and `a` are different names.
+    /// True if names are case-sensitive.
     pub case_sensitive: bool,
-    /// True if changes go through a journal.
+    /// True if the volume has a journal.
     pub journaled: bool,
-    /// True if it was cleanly unmounted (and no journal waits to be replayed).
+    /// True if it was cleanly unmounted (and no journal must be replayed).
     pub clean: bool,
-    /// True if files may have holes, for which nothing is stored.
+    /// True if files may be sparse.
     pub holes: bool,
-    /// Bytes of an allocation block.
+    /// Allocation block size in bytes.
     pub block_size: u32,
-    /// Bytes of the volume.
+    /// Length of the volume in bytes.
     pub total: u64,
-    /// Free bytes.
+    /// Free space in bytes.
     pub free: u64,
-    /// Bytes that are neither used nor free: given up, and held back for older states of the
+    /// Space that is neither used nor free, in bytes: it is only held for older states of the
     /// volume.
     pub pending: u64,
-    /// Files, as the volume counts them.
+    /// Number of files, by the volume's own count.
     pub files: u64,
-    /// Folders, as the volume counts them.
+    /// Number of folders, by the volume's own count.
     pub folders: u64,
-    /// When it was formatted.
+    /// Time of formatting.
     pub created: Option<Timestamp>,
-    /// When it last changed.
+    /// Time of the last modification.
     pub modified: Option<Timestamp>,
 }
 
-/// Conveniences over [`FileSystem`].
+/// Convenience methods for [`FileSystem`].
 pub trait FileSystemExt: FileSystem {
-    /// The object at an absolute path within the volume; `/` and the empty path are the root.
-    /// Symbolic links on the way are not followed.
+    /// Returns the object at an absolute path within the volume; `/` and the empty path are the
+    /// root. Symbolic links in the path are not followed.
     fn resolve(&self, path: &str) -> Result<Attributes> {
         let mut at = self.attributes(self.root())?;
         for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -228,7 +228,7 @@ pub trait FileSystemExt: FileSystem {
         Ok(at)
     }
 
-    /// All entries of a folder.
+    /// Returns all entries of a folder.
     fn entries(&self, dir: NodeId) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
         self.list(dir, &mut |entry| {

@@ -1,10 +1,11 @@
-//! The files of volumes that are there to be damaged: some of everything.
+//! A source tree for the sample volumes that tests corrupt, with files of every kind.
 
 use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 
-/// So many files in two folders, one with hard links, a symbolic link, attributes of several sizes.
-/// `more_names`: of the file with hard links besides its first two.
+/// Returns a tree of `files` files in two folders, one with hard links, a symbolic link, and
+/// attributes of several sizes. `more_names` are names of the hard-linked file in addition to its
+/// first two.
 pub(super) fn tree(files: usize, more_names: &[&str]) -> Tree {
     let mut tree = Tree::empty(Timestamp::from_seconds(1_600_000_000));
     let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {

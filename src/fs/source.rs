@@ -1,5 +1,5 @@
-//! What a new volume is filled from: a tree of nodes known in full before the first byte is
-//! written, and the contents of its files, read from several threads.
+//! The input for a new volume: a tree of nodes that is known in full before the first byte is
+//! written, and the contents of its files, which several threads read.
 //!
 //! `ops::import` makes one from a folder or a tar archive; `fs::hfsplus::build` lays it out.
 
@@ -11,18 +11,18 @@ use super::{FileKind, Timestamp};
 use crate::platform::{self, Next};
 use crate::{Error, Kind, Result};
 
-/// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index
-/// than the node.
+/// A tree from which a volume is built. Node 0 is the root folder; the index of a node's parent is
+/// smaller than its own.
 #[derive(Debug)]
 pub struct Tree {
-    /// The nodes.
+    /// Nodes, the root first.
     pub nodes: Vec<SourceNode>,
-    /// Where their contents come from.
+    /// Access to the contents of the nodes.
     pub contents: Box<dyn Contents>,
 }
 
 impl Tree {
-    /// A root folder with nothing in it, made at `moment`, for a volume that is only formatted.
+    /// Returns an empty root folder, created at `moment`, for a volume that is only formatted.
     pub fn empty(moment: Timestamp) -> Self {
         let root = SourceNode::made(0, "", SourceKind::Folder, 0o755, moment);
         Self {
@@ -31,7 +31,7 @@ impl Tree {
         }
     }
 
-    /// The path of a node within the tree, for people.
+    /// Returns the path of a node within the tree, for messages.
     pub fn path(&self, mut node: u32) -> String {
         let mut names = Vec::new();
         while node != 0
@@ -45,7 +45,7 @@ impl Tree {
     }
 }
 
-/// The contents of a tree all of whose streams are [`Stream::Bytes`]: there is nothing to open.
+/// The contents of a tree whose streams are all [`Stream::Bytes`], so that none is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InHand;
 
@@ -59,7 +59,7 @@ impl Contents for InHand {
     }
 }
 
-/// Reads what [`SourceNode`]s name. Called from several threads at once.
+/// Access to the contents of [`SourceNode`]s, used by several threads.
 pub trait Contents: fmt::Debug + Send + Sync {
     /// Opens the contents of a stream for sequential or positional reading.
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>>;
@@ -67,17 +67,17 @@ pub trait Contents: fmt::Debug + Send + Sync {
 
 /// The open contents of one stream.
 pub trait ContentReader: Send {
-    /// Fills all of `buf` from `offset`. Bytes past the end (the file shrank since it was listed)
-    /// are an error of [`Kind::Conflict`] that names the file.
+    /// Fills all of `buf` from `offset`. Bytes past the end (the file was truncated since it was
+    /// listed) are an error of [`Kind::Conflict`] that names the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The first run of bytes at or after `from` that may be other than zeros; `None` if there are
-    /// none up to the end.
+    /// Returns the first range at or after `from` that may contain nonzero bytes; `None` if there
+    /// is none before the end.
     fn data_from(&self, from: u64) -> Result<Option<Range<u64>>>;
 }
 
-/// [`ContentReader::data_from`] of contents that are `len` bytes of a file of the host from `base`
-/// on. A host that cannot tell has data everywhere.
+/// Implements [`ContentReader::data_from`] for `len` bytes of a host file, which begin at offset
+/// `base`. If the host does not support holes, everything is data.
 pub(crate) fn data_in_file(file: &File, base: u64, len: u64, from: u64) -> Option<Range<u64>> {
     let end = base.saturating_add(len);
     let start = match platform::next_data(file, base.saturating_add(from)) {
@@ -92,30 +92,29 @@ pub(crate) fn data_in_file(file: &File, base: u64, len: u64, from: u64) -> Optio
     (start < until).then(|| start - base..until - base)
 }
 
-/// Bytes of a known length: in hand, or to be read from [`Contents`].
+/// Bytes of known length: in memory, or to be read from [`Contents`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stream {
-    /// Small and already read.
+    /// Small contents in memory.
     Bytes(Box<[u8]>),
-    /// To be opened by [`Contents::open`]: the node it belongs to, an offset (in a tar archive) and
-    /// its length.
+    /// Contents to be opened with [`Contents::open`]: node, offset (in a tar archive) and length.
     Extern {
-        /// Index of the node whose data this is.
+        /// Index of the node with these contents.
         node: u32,
-        /// Where it begins (in a tar archive); 0 for a host file.
+        /// Offset of the first byte (in a tar archive); 0 for a host file.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
 }
 
 impl Stream {
-    /// No bytes.
+    /// Returns an empty stream.
     pub fn empty() -> Self {
         Self::Bytes(Box::default())
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -123,44 +122,44 @@ impl Stream {
         }
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// One object of the tree, or one more name of an object named before.
+/// An object of the tree, or an additional name of a previous object.
 #[derive(Debug, Clone)]
 pub struct SourceNode {
-    /// Index of the folder it is in; the root's is 0.
+    /// Index of its folder; 0 for the root.
     pub parent: u32,
-    /// UTF-8, decomposed or not; empty for the root.
+    /// Name in UTF-8, decomposed or not; empty for the root.
     pub name: Box<str>,
-    /// What it is.
+    /// Kind of the node.
     pub kind: SourceKind,
     /// Permission bits, `0o7777`.
     pub mode: u16,
-    /// Owner.
+    /// Owner's user ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
     /// BSD flags, as in [`Attributes`](super::Attributes).
     pub flags: u32,
-    /// When it was made, if known.
+    /// Creation time, if known.
     pub created: Option<Timestamp>,
-    /// When its contents changed.
+    /// Modification time of the contents.
     pub modified: Timestamp,
-    /// When its attributes changed, if known.
+    /// Change time of the attributes, if known.
     pub changed: Option<Timestamp>,
-    /// When it was last read, if known.
+    /// Time of the last access, if known.
     pub accessed: Option<Timestamp>,
-    /// Extended attributes under their macOS names; `com.apple.FinderInfo` and
-    /// `com.apple.ResourceFork` among them.
+    /// Extended attributes under their macOS names, including `com.apple.FinderInfo` and
+    /// `com.apple.ResourceFork`.
     pub xattrs: Vec<(Box<str>, Stream)>,
 }
 
 impl SourceNode {
-    /// A node that comes from nowhere, made at `moment`.
+    /// Returns a node without a source, with all times set to `moment`.
     pub fn made(parent: u32, name: &str, kind: SourceKind, mode: u16, moment: Timestamp) -> Self {
         Self {
             parent,
@@ -179,7 +178,7 @@ impl SourceNode {
     }
 }
 
-/// What a source node is.
+/// The kind of a source node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceKind {
     /// A file with these contents.
@@ -188,7 +187,7 @@ pub enum SourceKind {
     Folder,
     /// A symbolic link to this target.
     Symlink(Box<str>),
-    /// One more name of the node at this smaller index, which is no folder.
+    /// An additional name of the node at this smaller index, which is not a folder.
     HardLink(u32),
     /// A FIFO, socket or device node, with macOS's device number.
     Special(FileKind, u32),

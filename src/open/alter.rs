@@ -1,4 +1,4 @@
-//! What becomes of a volume as a whole: its length, its journal.
+//! Changes of a volume as a whole: its length, its journal.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::{Error, Result};
 const LAYER: &str = "volume";
 
 impl Volume {
-    /// Opens it to make it longer or shorter, on `device` if that is longer than its partition.
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if its format is not resized.
+    /// Opens the volume for resizing, on `device` if that is longer than its partition.
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if its format cannot be resized.
     pub(crate) fn open_resizable(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -37,14 +37,14 @@ impl Volume {
         }
     }
 
-    /// Gives the volume a journal that stays, of `size` bytes or as large as Apple's formatter
-    /// makes it. [`Kind::Conflict`](crate::Kind::Conflict) if it has one.
+    /// Adds a persistent journal of `size` bytes, or of the size that Apple's formatter chooses.
+    /// [`Kind::Conflict`](crate::Kind::Conflict) if the volume has one.
     pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
         self.open_hfs_plus()?.enable_journal(size)
     }
 
-    /// Takes the volume's journal away, with what waits in it made.
-    /// [`Kind::NotFound`](crate::Kind::NotFound) if it has none.
+    /// Removes the volume's journal after replaying it. [`Kind::NotFound`](crate::Kind::NotFound)
+    /// if it has none.
     pub fn disable_journal(&self) -> Result<()> {
         self.open_hfs_plus()?.disable_journal()
     }
@@ -73,7 +73,7 @@ mod tests {
     use crate::open::{OpenOptions, open};
     use crate::progress::Silent;
 
-    /// However many files there are, and whatever is done with them.
+    /// Memory use is bounded by the options, independent of the number of files and operations.
     #[test]
     fn memory_is_what_the_options_say() {
         let mut tree = Tree::empty(Timestamp::from_seconds(1_700_000_000));
@@ -131,7 +131,7 @@ mod tests {
                     .create(changed.root(), "one more", &NewNode::new(NewKind::File))
                     .unwrap();
             }
-            // A handful of nodes of each of the two trees there are.
+            // A few nodes of each of the two trees.
             let most = cache.max(2 * 16 * 8192);
             for cached in [read.cached(), changed.cached()] {
                 all = all.max(cached);

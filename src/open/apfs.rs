@@ -1,4 +1,4 @@
-//! Volumes within an APFS container: which of them is meant, and what opens it.
+//! Volumes within an APFS container: selection and unlocking.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::fs::apfs::{ApfsMut, Container, ContainerMut, Label, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::{Error, Kind, Result};
 
-/// Which state of a volume is wanted, and whom to ask for its key.
+/// A state of a volume, and the source of its key.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VolumeQuery<'a> {
-    /// A snapshot instead of the volume as it is.
+    /// A snapshot to open instead of the current state.
     pub snapshot: Option<&'a str>,
-    /// Whom to ask for the key of an encrypted volume. `None`: it stays locked.
+    /// The source of the key of an encrypted volume. `None`: it stays locked.
     pub keys: Option<&'a dyn Keys>,
 }
 
 impl Volume {
-    /// The APFS container that it is. [`Kind::Invalid`] for anything else.
+    /// Returns the APFS container. [`Kind::Invalid`] if the volume is not one.
     pub fn container(&self) -> Result<Arc<Container>> {
         if self.format != super::VolumeFormat::Apfs {
             return Err(
@@ -30,8 +30,8 @@ impl Volume {
     }
 }
 
-/// Opens the volume of a number, from 1, of a container; without one, the first that is not only
-/// there to start a Mac.
+/// Opens a volume of a container by number, from 1; without a number, the first volume that does
+/// not merely serve to start a Mac.
 pub(super) fn open(
     container: &Arc<Container>,
     number: Option<u32>,
@@ -47,7 +47,7 @@ pub(super) fn open(
     Ok(Arc::new(opened))
 }
 
-/// The same for changes.
+/// Opens a volume of a container for changes; the number is as in [`open`].
 pub(super) fn open_mut(
     container: &Arc<Container>,
     number: Option<u32>,
@@ -66,8 +66,7 @@ pub(super) fn open_mut(
     )?))
 }
 
-/// Makes free what waits for older checkpoints, unless the container cannot be changed. Nobody
-/// needs a key for that.
+/// Frees the blocks queued for older checkpoints, unless the container is read-only. Needs no key.
 pub(super) fn release_queued(container: &Arc<Container>) -> Result<()> {
     match ContainerMut::open(container) {
         Ok(container) => container.release_queued(),
@@ -97,7 +96,7 @@ fn first(container: &Container) -> Result<u32> {
     auxiliary.ok_or_else(|| failed.unwrap_or_else(none))
 }
 
-/// The number of the volume of this name.
+/// Returns the number of the volume of this name.
 pub(super) fn named(container: &Container, name: &str) -> Result<Option<u32>> {
     let mut failed = None;
     for volume in container.labels() {

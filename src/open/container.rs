@@ -1,4 +1,4 @@
-//! The container of an image: told by its contents, opened, and laid over the file or folder.
+//! The container of an image: detects it by its contents and opens it on the file or folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Reason, Result};
 
-/// Bytes at the front of a file that tell its container.
+/// Bytes at the front of a file that identify its container.
 const HEAD: usize = 16;
 
 pub(super) fn open_folder(
@@ -29,7 +29,7 @@ pub(super) fn open_folder(
     open_store(Arc::new(Local::new(path)), options, layers)
 }
 
-/// The bundle in a folder, wherever that is.
+/// Opens the bundle in a local or remote folder.
 pub(super) fn open_store(
     store: Arc<dyn Store>,
     options: &OpenOptions<'_>,
@@ -84,14 +84,15 @@ fn unlock_bundle(
     if options.access == Access::ReadWrite {
         old_numbering::find(&bundle).map_or(Ok(()), Err)?;
     }
-    // A bundle's header does not say how much it encrypts.
+    // A bundle's header does not hold the length of the encrypted data.
     if let Some(Layer::Crypt(description)) = layers.last_mut() {
         description.data_size = bundle.info().len;
     }
     Ok(bundle)
 }
 
-/// Opens the sparse bundle at `path` and nothing above it. [`Kind::Unsupported`] if it is none.
+/// Opens the sparse bundle at `path` without the layers above it. [`Kind::Unsupported`] if it is
+/// none.
 pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
@@ -107,8 +108,8 @@ pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bund
     }
 }
 
-/// What is in the folder at `path`, which may be in a bucket: a sparse bundle, if anything. `None`:
-/// it is a file.
+/// Opens the folder at `path`, which may be in a bucket; it need not be a sparse bundle. `None`: it
+/// is a file.
 pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc<dyn Store>>> {
     Ok(match remote::find(path, options)? {
         Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Some(store),
@@ -118,7 +119,7 @@ pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc
     })
 }
 
-/// Opens a file of the host, and keeps others from changing it, or from using it at all.
+/// Opens a file of the host and locks it: shared for reading, exclusive for writing.
 pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
     let (how, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
@@ -139,7 +140,7 @@ pub(super) fn open_file(
     open_bytes(path, file, options, layers)
 }
 
-/// The container in a file, wherever that is.
+/// Opens the container in a local or remote file.
 pub(super) fn open_bytes(
     path: &Path,
     file: Arc<dyn BlockDevice>,
@@ -166,14 +167,14 @@ pub(super) fn open_bytes(
     open_in(file, format, options.access, layers)
 }
 
-/// The container that the bytes of `file` are. Where nothing tells of another they are a raw image,
-/// as far as is known here.
+/// Returns the container format of the bytes of `file`. Bytes without a known signature are a raw
+/// image.
 pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
     let head = file.read_vec(
         0,
         HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)),
     )?;
-    // Before the trailer of UDIF: a sparse image may end with the end of one that lies on its disk.
+    // Before the trailer of UDIF: the disk of a sparse image may itself end with a UDIF trailer.
     if sparseimage::probe(&head) {
         return Ok(Format::Udsp);
     }
@@ -186,7 +187,7 @@ pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
     foreign::recognise(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
 }
 
-/// Opens the container in `file`, which may be what an encrypted file holds.
+/// Opens the container in `file`, which may be the decrypted contents of a file.
 pub(super) fn open_in(
     file: Arc<dyn BlockDevice>,
     format: Format,
@@ -250,7 +251,7 @@ fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>
     }
 }
 
-/// Refuses a layer of a stack: alone it would show zeros where it shows what is below.
+/// Refuses a layer of a stack: without the images below, it would read as zeros.
 pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
     let remembered = note::below(&image.metadata()).map(|note| note.below);
     if !image.layer().is_overlaid && remembered.is_none() {
@@ -270,7 +271,7 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
     ))
 }
 
-/// The exact kind follows from the chunks, whichever was named.
+/// The exact UDIF format follows from the chunks, even if another was named.
 fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
     let udif = Arc::new(udif);
     let format = udif.format();
@@ -289,9 +290,10 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Foun
     })
 }
 
-/// That the name of an image says another format than it has. Contents decide; people go by names.
+/// Returns a warning if the extension of an image's name belongs to another format. Detection uses
+/// the contents only.
 pub(super) fn misnamed(path: &Path, format: Format) -> Option<String> {
-    // What follows an `@` may be a snapshot's name.
+    // Text after an `@` may be a snapshot's name.
     let is_snapshot = path.to_str().is_some_and(|text| {
         snapshot::cuts(text).any(|(bundle, _)| format.fits_name(Path::new(bundle)))
     });

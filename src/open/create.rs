@@ -1,4 +1,4 @@
-//! New images, which get their name when they are finished and not before.
+//! New images, which are moved to their final name only when they are finished.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,36 +20,37 @@ use crate::progress::{Progress, Silent};
 use crate::store::{Local, LocalFile, Lock, Store};
 use crate::{Error, Kind, Result};
 
-/// What a new image is to be. The default is a raw image without a length, which has to be given.
+/// Options of a new image. The default is a raw image without a length, which must be set.
 #[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
-    /// Its container.
+    /// The container format.
     pub format: Format,
-    /// Bytes of the disk: whole sectors.
+    /// Length of the disk in bytes: whole sectors.
     pub len: u64,
-    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    /// Bytes of a band, for formats that have bands. `None`: the format's default.
     pub band_size: Option<u64>,
-    /// Bytes of a sector, of formats that have a choice: 512 or 4096. `None`: 512.
+    /// Bytes of a sector, for formats that support several sizes: 512 or 4096. `None`: 512.
     pub sector_size: Option<u32>,
-    /// True if an image that exists is to be replaced.
+    /// Replaces an existing image.
     pub overwrite: bool,
-    /// Whether and how the image is encrypted.
+    /// Encryption of the image, if any.
     pub encryption: Option<Encryption>,
-    /// Leave out what an encrypted raw image does not hold yet: the file has holes, and what was
-    /// never written reads as noise. Without this every block is written, zeros as cipher text.
+    /// Leaves holes for unwritten blocks of an encrypted raw image, which read as noise. Otherwise
+    /// every block is written, zeros as cipher text.
     pub thin: bool,
-    /// How a bucket is reached, if the image is to be in one.
+    /// Options of the bucket, if the image is to be in one.
     pub network: NetworkOptions<'static>,
-    /// Who may read the image: only its owner if it is encrypted, unless told exactly.
+    /// The mode of the image. An encrypted image is readable only by its owner, unless the mode is
+    /// exact.
     pub mode: NewMode,
-    /// Take the nearest size of bands that the format can have, instead of refusing others.
+    /// Rounds to the nearest band size that the format supports, instead of refusing others.
     pub round_band_size: bool,
     /// The UUID of an Apple sparse image. `None`: a random one.
     pub id: Option<Uuid>,
 }
 
 impl CreateOptions {
-    /// Refuses what the format does not have, whatever the length.
+    /// Refuses options that the format does not support, independent of the length.
     pub(crate) fn check(&self) -> Result<()> {
         let format = self.format;
         if !format.can_write() {
@@ -100,8 +101,8 @@ impl CreateOptions {
         matches!(self.format, Format::Udrw | Format::Udto)
     }
 
-    /// Bytes under one run of block numbers once the disk is full: the disk and what the container
-    /// keeps beside it, or a band of a bundle.
+    /// Returns the number of bytes under one run of block numbers once the disk is full: the disk
+    /// and the container's metadata, or a band of a bundle.
     fn most_encrypted(&self) -> u64 {
         match self.format {
             Format::Udsb => self.len.min(*sparsebundle::BAND_SIZES.end()),
@@ -114,7 +115,7 @@ impl CreateOptions {
         self.mode.of_secret(self.encryption.is_some())
     }
 
-    /// The size of bands, rounded where that was asked for.
+    /// Returns the band size, rounded if requested.
     fn band_size(&self) -> Result<Option<u64>> {
         let Some(size) = self.band_size.filter(|_| self.round_band_size) else {
             return Ok(self.band_size);
@@ -144,7 +145,7 @@ impl CreateOptions {
 }
 
 impl CreateOptions {
-    /// Refuses formats that cannot be changed: blank they would stay.
+    /// Refuses formats that cannot be written: the image would stay blank.
     pub(super) fn check_changeable(&self) -> Result<()> {
         if self.format.can_change() {
             return Ok(());
@@ -158,35 +159,35 @@ impl CreateOptions {
     }
 }
 
-/// Makes a blank image at `path`, durably, and opens it for writing.
+/// Creates a blank image at `path`, durably, and opens it for writing.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
     Draft::new(path, options)?.finish()
 }
 
-/// A new image under a name of its own beside its place, or unseen in its bucket.
-/// [`finish`](Self::finish) puts it there; dropped before that it is removed, and what it was to
-/// replace is as it was.
+/// A new image under a temporary name beside its place, or hidden in its bucket.
+/// [`finish`](Self::finish) moves it to its place; if dropped before, it is removed, and an image
+/// that it was to replace is unchanged.
 #[derive(Debug)]
 pub struct Draft {
-    /// `None` once it is closed.
+    /// `None` after closing.
     image: Option<Image>,
     new_image: NewImage,
-    /// What the image opens with, if it is encrypted.
+    /// The passphrase of the image, if it is encrypted.
     passphrase: Option<Secret>,
 }
 
 impl Draft {
-    /// A blank image that is to be at `path`.
+    /// Creates a blank image that is to be at `path`.
     ///
-    /// [`Kind::Conflict`] if something is there, unless it is an image that nobody uses and
+    /// [`Kind::Conflict`] if `path` exists, unless it is an image that is not in use and
     /// `overwrite` is set. Only files and sparse bundles are ever replaced, no other folders and no
     /// symbolic links.
     pub fn new(path: &Path, options: &CreateOptions) -> Result<Self> {
         Self::watched(path, options, &Silent)
     }
 
-    /// The same, with `progress` told and asked while an encrypted raw image is filled with
-    /// encrypted zeros.
+    /// Like [`new`](Self::new), but reports to and polls `progress` while an encrypted raw image is
+    /// filled with encrypted zeros.
     pub fn watched(path: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Self> {
         let made = || {
             options.check()?;
@@ -204,7 +205,7 @@ impl Draft {
         made().map_err(|error: Error| error.in_file(path))
     }
 
-    /// The image, open for writing.
+    /// Returns the image, open for writing.
     pub fn image(&self) -> &Image {
         match &self.image {
             Some(image) => image,
@@ -212,13 +213,13 @@ impl Draft {
         }
     }
 
-    /// Makes everything written durable, puts the image in its place, and opens it there for
-    /// writing. Whoever still holds its disk keeps it locked, which the opening then finds in use.
+    /// Makes everything written durable, moves the image to its place, and opens it there for
+    /// writing. The reopening fails as in use if another reference to its disk is still held.
     pub fn finish(self) -> Result<Image> {
         self.finish_watched(&Silent)
     }
 
-    /// The same, with `progress` asked a last time whether to.
+    /// Like [`finish`](Self::finish), but polls `progress` a last time for cancellation.
     pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
         let path = self.new_image.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
@@ -236,23 +237,23 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Closed before its files go.
+        // Closed before its files are removed.
         self.image = None;
     }
 }
 
-/// A new file under a name of its own beside its place, for formats that are written from front to
-/// back rather than changed in place. [`finish`](Self::finish) puts it there; dropped before that
-/// it is removed, and what it was to replace is as it was.
+/// A new file under a temporary name beside its place, for formats that are written sequentially
+/// rather than changed in place. [`finish`](Self::finish) moves it to its place; if dropped before,
+/// it is removed, and an image that it was to replace is unchanged.
 #[derive(Debug)]
 pub struct FileDraft {
-    /// `None` once it is closed.
+    /// `None` after closing.
     file: Option<Arc<LocalFile>>,
     place: ImagePlace,
 }
 
 impl FileDraft {
-    /// An empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
+    /// Creates an empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
     pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let made = || {
             let place = ImagePlace::claim(path, overwrite, mode)?;
@@ -263,7 +264,7 @@ impl FileDraft {
         made().map_err(|error: Error| error.in_file(path))
     }
 
-    /// The file, to be filled.
+    /// Returns the file, to be filled.
     pub fn file(&self) -> &Arc<LocalFile> {
         match &self.file {
             Some(file) => file,
@@ -271,12 +272,12 @@ impl FileDraft {
         }
     }
 
-    /// Makes the file durable, puts it in its place, and opens it there.
+    /// Makes the file durable, moves it to its place, and opens it there.
     pub fn finish(self, options: &OpenOptions<'_>) -> Result<Image> {
         open(&self.persist()?, options)
     }
 
-    /// Makes the file durable and puts it in its place, which is returned: for a file that is no
+    /// Makes the file durable, moves it to its place, and returns that path: for a file that is no
     /// image by itself.
     pub fn persist(mut self) -> Result<PathBuf> {
         let path = self.place.target().to_owned();
@@ -286,7 +287,7 @@ impl FileDraft {
         Ok(path)
     }
 
-    /// Lets the file be read and written by the same users as the one that it replaces.
+    /// Makes the file readable and writable by the same users as the one that it replaces.
     pub(super) fn keep_mode(&self) -> Result<()> {
         let failed = |source| Error::io(LAYER, "take over who may read it", source);
         let mode = fs::metadata(self.place.target())
@@ -295,7 +296,7 @@ impl FileDraft {
         fs::set_permissions(self.place.aside(), mode).map_err(failed)
     }
 
-    /// Makes the file durable and puts it in its place.
+    /// Makes the file durable and moves it to its place.
     pub(super) fn close(mut self) -> Result<()> {
         self.file().flush()?;
         self.file = None;
@@ -305,7 +306,7 @@ impl FileDraft {
 
 impl Drop for FileDraft {
     fn drop(&mut self) {
-        // Closed before it goes.
+        // Closed before it is removed.
         self.file = None;
     }
 }
@@ -317,7 +318,7 @@ fn new_file(place: &ImagePlace) -> Result<Arc<LocalFile>> {
     Ok(Arc::new(file))
 }
 
-/// Makes the container. What a failure leaves is for [`ImagePlace`] to remove.
+/// Creates the container. [`ImagePlace`] removes the remains of a failure.
 pub(super) fn make(
     place: &ImagePlace,
     options: &CreateOptions,
@@ -349,7 +350,7 @@ pub(super) fn make(
     Ok(made.into_image(place.aside(), layers))
 }
 
-/// A bundle in `store`, wherever that is.
+/// Creates a bundle in `store`, local or remote.
 pub(super) fn make_folder(
     store: Arc<dyn Store>,
     options: &CreateOptions,
@@ -379,7 +380,7 @@ pub(super) fn make_folder(
     })
 }
 
-/// Makes `file`, new and empty, the container asked for.
+/// Formats `file`, new and empty, as the requested container.
 fn make_in(
     file: Arc<dyn BlockDevice>,
     options: &CreateOptions,
@@ -433,14 +434,14 @@ fn make_in(
     })
 }
 
-/// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is
-/// asked for.
+/// Creates a raw disk of cipher text. Holes would read as noise, so every block is written, unless
+/// holes are requested.
 fn encrypted_raw(
     file: Arc<dyn BlockDevice>,
     options: &CreateOptions,
     progress: &dyn Progress,
 ) -> Result<Raw> {
-    /// Between two looks at whether to go on.
+    /// Bytes between two checks for cancellation.
     const PIECE: u64 = 16 << 20;
     crate::container::check_len("raw image", options.len)?;
     file.set_len(options.len, AfterDiscard::Any)?;
@@ -456,8 +457,8 @@ fn encrypted_raw(
     Ok(Raw::new(file))
 }
 
-/// Opens a new image for writing, and warns of what is not said again when it is opened later:
-/// `told`, what was odd in the choices made, and what no Mac has confirmed.
+/// Opens a new image for writing and adds warnings that later opens do not repeat: `told`, about
+/// unusual options, and about a format not confirmed by a Mac.
 pub(super) fn open_new(
     path: &Path,
     format: Format,
@@ -467,7 +468,7 @@ pub(super) fn open_new(
     open_new_by(format, passphrase, told, |options| open(path, options))
 }
 
-/// The same with `open` to open it.
+/// Like [`open_new`], but opens the image with `open`.
 pub(super) fn open_new_by(
     format: Format,
     passphrase: Option<&Secret>,
@@ -490,7 +491,8 @@ pub(super) fn open_new_by(
     Ok(image)
 }
 
-/// What is to be said of a new image in a form that was never seen from a Mac.
+/// Returns a warning about a new image in a form for which no image made by macOS exists as a
+/// reference.
 fn unconfirmed(image: &Image) -> Option<String> {
     let what = match image.encryption()? {
         _ if image.asif().is_some() => "the encrypted form of ASIF",

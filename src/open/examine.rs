@@ -1,5 +1,5 @@
-//! The layers that [`open`](super::open) lays, each judged by itself. Damage to one does not end
-//! the walk as long as the next can still be told.
+//! Checks of the layers that [`open`](super::open) stacks, one by one. Damage to one does not end
+//! the check as long as the next can still be determined.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,47 +23,47 @@ use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
-/// Bytes at the beginning of a partition that tell whether anything was written there.
+/// Bytes at the beginning of a partition that show if anything was written there.
 const FIRST_BYTES: u64 = 64 << 10;
 
-/// What became of a layer.
+/// The result of checking a layer.
 #[derive(Debug)]
 pub enum Verdict {
-    /// All of it was looked at.
+    /// All of it was checked.
     Checked,
-    /// Damage ended the look; it is among the problems.
+    /// Damage ended the check; it is among the problems.
     Broken,
-    /// It could not be judged, and so nothing above it either.
+    /// It could not be checked, and so nothing above it either.
     Unknown(Error),
-    /// Nothing looks at layers of this kind yet.
+    /// No check exists for layers of this kind.
     Skipped,
 }
 
-/// A layer, from the bottom, and what became of it.
+/// A layer, with the result of its check.
 #[derive(Debug)]
 pub struct Judged {
     /// `sparse bundle`, `GPT`, `HFS+ in partition 1`, ...
     pub layer: String,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// Everything that was found out about an image.
+/// The results of checking an image.
 #[derive(Debug, Default)]
 pub struct Examination {
-    /// The layers from the bottom, as far as they can be told.
+    /// The layers from the bottom, as far as they can be determined.
     pub layers: Vec<Judged>,
-    /// What is wrong with them.
+    /// The problems found in them.
     pub problems: Problems,
     /// True if compressed files are decoded.
     decoding: bool,
-    /// True if volumes are left to somebody else.
+    /// True if volumes are not checked here.
     only_outside: bool,
 }
 
 impl Examination {
-    /// Takes note of a layer. Errors are those that leave nothing to report: interrupts, and images
-    /// in use.
+    /// Records the result of a layer. Errors leave nothing to report: cancellation, and images in
+    /// use.
     fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
         let (verdict, value) = match checked {
             Ok(value) => (Verdict::Checked, Some(value)),
@@ -83,7 +83,7 @@ impl Examination {
         Ok(value)
     }
 
-    /// The same for a layer whose damage was told when it was checked, and that is now opened.
+    /// Records the failure to open a layer, unless damage was already reported when it was checked.
     fn opened<T>(&mut self, layer: &str, opened: Result<T>) -> Result<Option<T>> {
         match opened {
             Err(error)
@@ -97,7 +97,8 @@ impl Examination {
     }
 }
 
-/// Looks at every layer of the image at `path`, which is only read, whatever `options` say.
+/// Checks every layer of the image at `path`, which is opened read-only even if `options` say
+/// otherwise.
 pub fn examine(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -106,7 +107,7 @@ pub fn examine(
     examine_into(Examination::default(), path, options, progress)
 }
 
-/// The same, and every compressed file of every volume is decoded.
+/// Like [`examine`], but also decodes every compressed file of every volume.
 pub fn examine_contents(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -123,7 +124,7 @@ pub fn examine_contents(
     )
 }
 
-/// Looks at every layer of these stored bytes but into the volumes.
+/// Checks every layer of these stored bytes except the volumes.
 pub(crate) fn examine_outside(
     path: &Path,
     stored: StoredImage,
@@ -248,7 +249,7 @@ fn examine_file(
     }
 }
 
-/// Looks at the container in `plain`; the disk in it, as far as it can be told.
+/// Checks the container in `plain` and returns its disk, if it can be determined.
 fn examine_container(
     plain: &Arc<dyn BlockDevice>,
     parts: Result<Vec<Part>>,
@@ -291,7 +292,7 @@ fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn B
     Arc::new(raw)
 }
 
-/// Looks at the layers over a disk, if there are any, and at what is on the disk that shows.
+/// Checks the layers over a disk, if there are any, and the resulting disk.
 fn examine_shown(
     path: &Path,
     disk: &Arc<dyn BlockDevice>,
@@ -321,7 +322,7 @@ fn examine_shown(
     }
 }
 
-/// Looks at the partition map and at every volume of a disk.
+/// Checks the partition map and every volume of a disk.
 fn examine_disk(
     disk: &Arc<dyn BlockDevice>,
     format: Format,
@@ -374,7 +375,7 @@ fn examine_disk(
     Ok(())
 }
 
-/// Decodes the compressed files of every volume that a volume of the disk is, or holds.
+/// Decodes the compressed files of every volume of the disk, including those in containers.
 fn decode_files(
     volume: &Volume,
     options: &OpenOptions<'_>,
@@ -387,7 +388,7 @@ fn decode_files(
     };
     let numbers = match volume.format {
         VolumeFormat::Apfs => match found.opened("volumes", volume.container())? {
-            // Those that cannot be told are among the problems already.
+            // Failures are among the problems already.
             Some(container) => container
                 .volumes()
                 .into_iter()
@@ -414,8 +415,8 @@ fn decode_files(
     Ok(())
 }
 
-/// Partitions that are said to hold a volume of Apple's and do not begin with one. Blank ones wait
-/// to be formatted.
+/// Reports partitions of Apple's types that do not begin with such a volume. Blank ones are noted
+/// as unformatted.
 fn missing_volumes(
     disk: &dyn BlockDevice,
     map: Option<&Map>,

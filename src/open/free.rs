@@ -1,4 +1,4 @@
-//! Which bytes of a volume no file uses, by the map of its file system.
+//! Free space of a volume, by the allocation map of its file system.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::fs::hfsplus::{HfsPlus, HfsPlusFree};
 use crate::fs::{FileSystem, FreeMap};
 
 impl VolumeFormat {
-    /// What it is where only its free space is read.
+    /// Returns the format, if only its free space is read.
     const fn foreign(self) -> Option<Foreign> {
         match self {
             Self::Ext => Some(Foreign::Ext),
@@ -23,10 +23,10 @@ impl VolumeFormat {
 }
 
 impl Volume {
-    /// Which of its bytes no file uses, in bytes of the volume: on the disk they lie `range.start`
-    /// further. `None`: the map of this format is not read yet.
+    /// Returns the map of free bytes, in bytes of the volume: on the disk they are `range.start`
+    /// further. `None`: the map of this format is not supported yet.
     ///
-    /// It is handed out whatever state the volume is in; whoever is going to rely on it asks
+    /// The state of the volume is not checked; a caller that relies on the map calls
     /// [`FreeMap::is_in_order`].
     pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
@@ -41,8 +41,8 @@ impl Volume {
         }
     }
 
-    /// Where the volume ends by what it says of itself, in bytes of its device. `None`: nothing
-    /// here reads that of volumes of this format.
+    /// Returns the end of the volume by its own header, in bytes of its device. `None`: not
+    /// supported for this format.
     pub(crate) fn told_len(&self) -> Result<Option<u64>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -63,8 +63,8 @@ impl Volume {
         }
     }
 
-    /// The same, once a quick check has found that the volume was left in order and that its map is
-    /// not plainly wrong: what a trim goes by. [`Kind::Conflict`](crate::Kind::Conflict) or
+    /// Returns the free map after a quick check that the volume is clean and its map not obviously
+    /// wrong, as a trim requires. [`Kind::Conflict`](crate::Kind::Conflict) or
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) if not.
     pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
@@ -81,8 +81,8 @@ impl Volume {
         }
     }
 
-    /// The same with what a trim makes free first: what only older checkpoints of an APFS container
-    /// wait for.
+    /// Returns the free map as it will be after a trim has freed the blocks that only older
+    /// checkpoints of an APFS container use.
     pub fn foretold_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
             VolumeFormat::Apfs => Ok(Some(self.container()?.foretold_free_map()?)),
@@ -90,8 +90,8 @@ impl Volume {
         }
     }
 
-    /// Bytes of an APFS container that older checkpoints hold back; `None` for anything else, or if
-    /// it cannot be read.
+    /// Returns the number of bytes of an APFS container that older checkpoints retain; `None` for
+    /// anything else, or if it cannot be read.
     pub fn pending(&self) -> Option<u64> {
         if self.format != VolumeFormat::Apfs {
             return None;
@@ -99,8 +99,8 @@ impl Volume {
         self.container().ok().map(|container| container.pending())
     }
 
-    /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be
-    /// changed: none of its volumes is open for changes. Nothing elsewhere.
+    /// Frees the blocks that only older checkpoints of an APFS container use, provided that none of
+    /// its volumes is open for changes. Does nothing for other formats.
     pub(crate) fn release_queued(&self) -> Result<()> {
         match self.format {
             VolumeFormat::Apfs => apfs::release_queued(&self.container()?),

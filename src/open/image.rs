@@ -1,4 +1,4 @@
-//! An open image: what it is made of, and what is on it.
+//! An open image: its layers and its contents.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub enum Layer {
     File(Arc<LocalFile>),
     /// A file behind a URL.
     Remote(Arc<dyn BlockDevice>),
-    /// A folder in a bucket, and how the bundle in it stood when it was opened.
+    /// A folder in a bucket, and the status of the bundle in it when it was opened.
     Bucket(Status),
-    /// Encryption of all that lies above. It is told of locked images too.
+    /// Encryption of all layers above. Also present for locked images.
     Crypt(crypt::Description),
-    /// A raw image: the file's bytes are the disk.
+    /// A raw image: the disk, byte for byte.
     Raw(Arc<Raw>),
     /// A sparse bundle: a folder that holds the disk.
     Bundle(Arc<Bundle>),
@@ -44,18 +44,18 @@ pub enum Layer {
     Asif(Arc<Asif>),
     /// A UDIF image: the disk in chunks, mostly compressed.
     Udif(Arc<Udif>),
-    /// A layer over the disk below, in a file of its own.
+    /// An overlay over the disk below, in a file of its own.
     Overlay(LayerFile),
-    /// The disk that an image and the layers over it make up.
+    /// The disk that an image and the layers over it form.
     Stack(Arc<Stack>),
-    /// The map of the disk.
+    /// The partition map of the disk.
     Partitions(Map),
-    /// What is on the disk, or in its partitions.
+    /// The contents of the disk, or of its partitions.
     Volumes(Vec<Volume>),
 }
 
 impl Layer {
-    /// The disk, if it is a container's.
+    /// Returns the disk, if the layer is a container.
     pub fn disk(&self) -> Option<Arc<dyn BlockDevice>> {
         Some(match self {
             Self::Raw(raw) => raw.clone(),
@@ -64,7 +64,7 @@ impl Layer {
             Self::Asif(image) => image.clone(),
             Self::Udif(udif) => udif.clone(),
             Self::Stack(stack) => stack.clone(),
-            // Alone a layer is none.
+            // A layer file is no disk by itself.
             Self::File(_)
             | Self::Remote(_)
             | Self::Bucket(_)
@@ -76,7 +76,7 @@ impl Layer {
     }
 }
 
-/// An open image: its layers, and the disk they make up.
+/// An open image: its layers, and its disk.
 #[derive(Debug)]
 pub struct Image {
     pub(super) path: PathBuf,
@@ -87,39 +87,39 @@ pub struct Image {
 }
 
 impl Image {
-    /// Where it is on the host.
+    /// Returns the path on the host.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who may read a copy of it: those who may read it, and its owner only if it is encrypted and
-    /// the copy may not be.
+    /// Returns the mode for a copy of it: its own, restricted to the owner if the image is
+    /// encrypted, as the copy may not be.
     pub fn mode_of_copy(&self) -> NewMode {
         NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY))
             .of_secret(self.encryption().is_some())
     }
 
-    /// The format of its container.
+    /// Returns the format of its container.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Its layers from the bottom.
+    /// Returns its layers from the bottom.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// What is odd about it without keeping it from working.
+    /// Returns warnings about oddities that do not prevent its use.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The disk in it.
+    /// Returns its disk.
     pub fn disk(&self) -> &Arc<dyn BlockDevice> {
         &self.disk
     }
 
-    /// The sparse bundle it is, if it is one.
+    /// Returns the sparse bundle, if it is one.
     pub fn bundle(&self) -> Option<&Bundle> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Bundle(bundle) => Some(&**bundle),
@@ -127,7 +127,7 @@ impl Image {
         })
     }
 
-    /// The sparse image it is, if it is one.
+    /// Returns the sparse image, if it is one.
     pub fn sparse_image(&self) -> Option<&SparseImage> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::SparseImage(image) => Some(&**image),
@@ -135,7 +135,7 @@ impl Image {
         })
     }
 
-    /// The ASIF image it is, if it is one.
+    /// Returns the ASIF image, if it is one.
     pub fn asif(&self) -> Option<&Asif> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Asif(image) => Some(&**image),
@@ -143,7 +143,7 @@ impl Image {
         })
     }
 
-    /// The UDIF image it is, if it is one.
+    /// Returns the UDIF image, if it is one.
     pub fn udif(&self) -> Option<&Udif> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Udif(udif) => Some(&**udif),
@@ -151,7 +151,7 @@ impl Image {
         })
     }
 
-    /// The layers that lie over it, from the bottom.
+    /// Returns the layers over it, from the bottom.
     pub fn overlays(&self) -> impl Iterator<Item = &LayerFile> {
         self.layers.iter().filter_map(|layer| match layer {
             Layer::Overlay(file) => Some(file),
@@ -159,7 +159,7 @@ impl Image {
         })
     }
 
-    /// How it is encrypted, if it is.
+    /// Returns its encryption, if any.
     pub fn encryption(&self) -> Option<&crypt::Description> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Crypt(description) => Some(description),
@@ -167,7 +167,7 @@ impl Image {
         })
     }
 
-    /// The map of its disk, if that has one.
+    /// Returns the partition map of its disk, if that has one.
     pub fn partitions(&self) -> Option<&Map> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Partitions(map) => Some(map),
@@ -175,7 +175,7 @@ impl Image {
         })
     }
 
-    /// The volumes on it, also those that cannot be read.
+    /// Returns the volumes on it, including unreadable ones.
     pub fn volumes(&self) -> &[Volume] {
         let volumes = self.layers.iter().find_map(|layer| match layer {
             Layer::Volumes(volumes) => Some(volumes.as_slice()),
@@ -184,7 +184,7 @@ impl Image {
         volumes.unwrap_or_default()
     }
 
-    /// The selected volume; without a selector, the first of a format that is read.
+    /// Returns the selected volume; without a selector, the first of a supported format.
     pub fn volume(&self, which: Option<&VolumeSelector>) -> Result<&Volume> {
         let found = match which {
             None => volume::first_known(self.volumes()),
@@ -193,13 +193,13 @@ impl Image {
         found.map_err(|error| error.in_file(&self.path))
     }
 
-    /// Opens the selected volume; without a selector, the first that can be read. An encrypted one
+    /// Opens the selected volume; without a selector, the first readable one. An encrypted one
     /// stays locked, see [`file_system_as`](Self::file_system_as).
     pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {
         self.file_system_as(which, VolumeQuery::default())
     }
 
-    /// The same of a certain state of the volume, with somebody to ask for its key.
+    /// Opens a certain state of the selected volume, with a source of its key.
     pub fn file_system_as(
         &self,
         which: Option<&VolumeSelector>,
@@ -212,9 +212,9 @@ impl Image {
         found.map_err(|error| error.in_file(&self.path))
     }
 
-    /// Opens the selected volume for changes; without a selector, the first that can be changed.
-    /// The image must be open for changes too. The volume is left clean by
-    /// [`FileSystemMut::unmount`], which is worth calling: only it tells of failures.
+    /// Opens the selected volume for changes; without a selector, the first writable one. The image
+    /// must be open for changes too. Callers should close the volume with
+    /// [`FileSystemMut::unmount`]: only it reports failures.
     pub fn file_system_mut(
         &self,
         which: Option<&VolumeSelector>,
@@ -222,7 +222,7 @@ impl Image {
         self.file_system_mut_as(which, None)
     }
 
-    /// The same with somebody to ask for the key of an encrypted volume.
+    /// Opens the selected volume for changes, with a source of the key of an encrypted volume.
     pub fn file_system_mut_as(
         &self,
         which: Option<&VolumeSelector>,

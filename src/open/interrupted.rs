@@ -1,4 +1,4 @@
-//! Repairs that were interrupted, by the undo data beside an image.
+//! Detection of interrupted repairs, by the undo data beside an image.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use crate::device::Access;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
-/// The end of the name of the folder of an image's undo data.
+/// The suffix of the folder of an image's undo data.
 pub(crate) const UNDO_SUFFIX: &str = ".undo";
 
 /// Files of the undo data of one repair, in a folder of its number: the log of changes; the state
-/// of the image when the repair ended, written last; and a mark that stands there while the repair
-/// is being undone.
+/// of the image when the repair ended, written last; and a mark that exists while the repair is
+/// being undone.
 pub(crate) const LOG: &str = "log";
 pub(crate) const SEALED: &str = "sealed";
 pub(crate) const UNDOING: &str = "undoing";
 
-/// The folder of the undo data of the image at `path`, beside the image.
+/// Returns the folder of the undo data of the image at `path`, beside the image.
 pub(crate) fn undo_folder(path: &Path) -> PathBuf {
     let text = path.to_string_lossy();
     let trimmed = Path::new(text.trim_end_matches('/'));
@@ -26,8 +26,8 @@ pub(crate) fn undo_folder(path: &Path) -> PathBuf {
     trimmed.with_file_name(name)
 }
 
-/// Refuses changes of an image of which a repair was interrupted; of one that is only read, the
-/// warning. Undo data in a folder of the user's choice is not found.
+/// Refuses changes of an image with an interrupted repair; for a read-only open, returns a warning.
+/// Undo data in a folder of the user's choice is not found.
 pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     let folder = undo_folder(path);
     if remote::url(path).is_some() || !folder.is_dir() || !is_unfinished(&Local::new(&folder))? {
@@ -42,7 +42,7 @@ pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     }
 }
 
-/// Returns whether one of the repairs in a folder of undo data was interrupted, or its undo.
+/// Returns true if one of the repairs in a folder of undo data, or its undo, was interrupted.
 pub(crate) fn is_unfinished(undo: &dyn Store) -> Result<bool> {
     let mut numbers = Vec::new();
     undo.list("", &mut |entry| {

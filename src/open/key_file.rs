@@ -1,5 +1,5 @@
-//! Where an image keeps its keys: the beginning of its file, or the token of a bundle. Opened apart
-//! from the rest, because changing keys needs nothing else of the image.
+//! The location of an image's keys: the header of its file, or the token of a bundle. Opened
+//! separately, because changing keys needs nothing else of the image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::{Error, Kind, Result};
 const IN_BUCKET: &str = "is in a bucket, where older versions of its keys may stay that nobody here sees: remove all of its objects there instead";
 const IN_SNAPSHOTS: &str = "has snapshots, which have its keys too and would open as before: remove them first (`bandsaw snapshot delete`)";
 
-/// The encryption header of an image, not unlocked.
+/// The encryption header of an image, still locked.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
     file: Arc<dyn BlockDevice>,
     description: Description,
-    /// Where the keys stay although they are erased here, and what to do about it.
+    /// Places that retain copies of the keys after they are erased here, and the remedy.
     copies: Option<&'static str>,
     _locks: Vec<Guard>,
 }
 
 impl KeyFile {
-    /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not
-    /// encrypted, or no image at all. [`Access::ReadWrite`] takes the image's lock, reading its
-    /// header needs none.
+    /// Opens the encryption header of the image at `path`, a file or a sparse bundle; `None` if it
+    /// is not encrypted, or not an image. [`Access::ReadWrite`] locks the image, reading its header
+    /// does not.
     pub fn open(path: &Path, access: Access, network: NetworkOptions) -> Result<Option<Self>> {
         let options = OpenOptions {
             access,
@@ -101,26 +101,26 @@ impl KeyFile {
         }))
     }
 
-    /// What the header tells without a key.
+    /// Returns the properties that the header stores unencrypted.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Unlocks it by what `keys` knows, to change the ways into the image.
+    /// Unlocks the header with `keys`, to change the key slots.
     pub fn unlock(&self, keys: &dyn Keys) -> Result<KeyRing> {
         let key = super::unlock::key(&self.description, Some(keys));
         key.and_then(|key| KeyRing::unlock(self.file.clone(), &key))
             .map_err(|error| error.in_file(&self.path))
     }
 
-    /// Refuses to erase keys of which copies are known to stay.
+    /// Refuses to erase keys of which copies are known to remain.
     pub fn check_erasable(&self) -> Result<()> {
         self.copies.map_or(Ok(()), |copies| {
             Err(Error::new(Kind::Conflict, LAYER, copies).in_file(&self.path))
         })
     }
 
-    /// Removes every way into the image, durably: nothing opens it any more.
+    /// Removes every key slot, durably: the image can no longer be opened.
     pub fn erase_keys(self) -> Result<()> {
         self.check_erasable()?;
         crypt::erase_keys(&*self.file).map_err(|error| error.in_file(&self.path))

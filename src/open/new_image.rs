@@ -1,5 +1,5 @@
-//! Where a new image is made: beside its place on this host, or in a bucket, where nobody sees it
-//! until it is finished.
+//! The place where a new image is created: beside its final path on this host, or in a bucket,
+//! where it is hidden until it is finished.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::crypt::Secret;
 use crate::progress::Progress;
 use crate::store::{Remote, Status};
 
-/// See the module. Dropped before the image has its place, what there is of it goes.
+/// See the module. If dropped before the image is moved to its place, it is removed.
 #[derive(Debug)]
 pub(super) enum NewImage {
     Host(ImagePlace),
@@ -42,7 +42,7 @@ impl NewImage {
         }
     }
 
-    /// Makes the container.
+    /// Creates the container.
     pub(super) fn make(&self, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
         match self {
             Self::Host(place) => make(place, options, progress),
@@ -55,7 +55,7 @@ impl NewImage {
         }
     }
 
-    /// Puts the finished image, which is closed, in its place and opens it there for writing.
+    /// Moves the finished image, which is closed, to its place and opens it there for writing.
     pub(super) fn take(
         &mut self,
         format: Format,
@@ -80,7 +80,7 @@ impl NewImage {
 }
 
 fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -> Result<Image> {
-    // Its writer is who asks.
+    // The writer is this process.
     let mut layers = vec![Layer::Bucket(Status {
         holder: None,
         ..bundle.status()

@@ -1,4 +1,4 @@
-//! What layers remember in their user metadata. Source: docs/formats/stack.md §2, §5.
+//! Records in the user metadata of layers. Source: docs/formats/stack.md §2, §5.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,30 +14,30 @@ use crate::{Error, Kind, Result};
 const BELOW: &str = "bandsaw";
 const COMMIT: &str = "bandsaw commit";
 
-/// An image without a UUID, as it was when a layer was made over it.
+/// The state of an image without a UUID when a layer was created over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The name of its file, for people.
+    /// The name of its file, for messages.
     pub(crate) below: String,
-    /// Bytes of its disk.
+    /// Length of its disk in bytes.
     pub(crate) size: u64,
-    /// When it was last changed, in seconds since 1970; of single files.
+    /// Modification time in seconds since 1970; of single files only.
     modified: Option<i64>,
 }
 
-/// A layer's contents on their way into the image below it.
+/// A commit in progress: a layer's contents being written to the image below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Commit {
-    /// The UUID that the image below gets, or has by now.
+    /// The UUID that the image below gets, or already has.
     pub(crate) parent: Uuid,
-    /// Bytes of the disk that are there already.
+    /// Bytes of the disk already written.
     pub(crate) done: u64,
-    /// The layer's own UUID when that was noted.
+    /// The layer's own UUID when the record was written.
     pub(crate) uuid: Uuid,
 }
 
 impl Note {
-    /// The image at `path`, whose disk has `size` bytes.
+    /// Describes the image at `path`, whose disk has `size` bytes.
     pub(super) fn of(path: &Path, size: u64) -> Self {
         let shown = redacted(&path.to_string_lossy()).into_owned();
         let below = Path::new(&shown)
@@ -54,7 +54,7 @@ impl Note {
         }
     }
 
-    /// The user metadata of a new layer.
+    /// Returns the user metadata of a new layer.
     pub(super) fn to_dictionary(&self) -> Dictionary {
         let mut note = Dictionary::new();
         note.insert("below".to_owned(), Value::String(self.below.clone()));
@@ -65,7 +65,8 @@ impl Note {
         Dictionary::from_iter([(BELOW, Value::Dictionary(note))])
     }
 
-    /// Refuses an image that cannot be the one that was noted `then`; tells of what is odd.
+    /// Refuses an image that cannot be the one recorded as `then`; returns a warning about lesser
+    /// differences.
     pub(super) fn compare(&self, then: &Self) -> Result<Option<String>> {
         if self.size != then.size {
             let message = format!(
@@ -94,7 +95,7 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 impl Commit {
-    /// `user` with this in it.
+    /// Returns `user` with this record added.
     pub(crate) fn add_to(&self, mut user: Dictionary) -> Dictionary {
         let mut commit = Dictionary::new();
         commit.insert("parent".to_owned(), Value::String(self.parent.to_string()));
@@ -105,8 +106,7 @@ impl Commit {
     }
 }
 
-/// What a layer remembers of the image it was made over. `None`: nothing, or nothing that makes
-/// sense.
+/// Reads the record of the image below. `None`: there is none, or it is invalid.
 pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
     let note = metadata.user.get(BELOW)?.as_dictionary()?;
     let below = note
@@ -122,7 +122,7 @@ pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
     })
 }
 
-/// What a layer remembers of a commit that was begun.
+/// Reads the record of a commit in progress.
 pub(crate) fn commit(metadata: &Metadata) -> Option<Commit> {
     let commit = metadata.user.get(COMMIT)?.as_dictionary()?;
     let uuid = |key| Uuid::try_parse(commit.get(key)?.as_string()?).ok();

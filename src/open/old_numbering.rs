@@ -1,10 +1,10 @@
 //! Encrypted bundles of development versions before the first release. Their cipher counted its
-//! blocks over the whole disk; macOS counts from 0 in every band, and so does everything here.
+//! blocks over the whole disk; macOS and this library count from 0 in every band.
 //!
-//! Both agree in band 0. Beyond it what is recognized by itself is read in both ways: the copy of a
+//! Both agree in band 0. Beyond it, self-identifying structures are read in both ways: the backup
 //! GPT, the alternate header and the tree nodes of an HFS+ volume, the objects of an APFS
-//! container. The disk as it would be in the old numbering leads there: in a bundle by macOS it
-//! ends with the first structure that lies beyond band 0.
+//! container. They are found by parsing the disk in the old numbering: for a bundle by macOS,
+//! parsing ends at the first structure beyond band 0.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -21,19 +21,20 @@ use crate::fs::hfsplus::{self, HfsPlus};
 use crate::{Error, Result, partition};
 
 const LAYER: &str = "sparse bundle";
-/// Ranges that are compared at most, for each volume and for the map.
+/// Maximum number of ranges compared, for each volume and for the map.
 const MOST_COMPARED: usize = 256;
-/// Nodes of each tree of an HFS+ volume that are read beside those that opening it needs.
+/// Maximum number of nodes of each tree of an HFS+ volume that are read in addition to those that
+/// opening it needs.
 const MOST_NODES: u32 = 16;
-/// Entries of the root folder of a volume that are read.
+/// Maximum number of entries of the root folder of a volume that are read.
 const MOST_ENTRIES: usize = 1024;
-/// Bytes of a read that is compared; structures are smaller.
+/// Maximum length of a compared read, in bytes; structures are smaller.
 const MOST_READ: usize = 1 << 20;
 /// Bytes of a header.
 const HEADER: usize = 512;
 
-/// The error about a bundle that was encrypted in the old numbering, `None` about any other.
-/// Bundles that are not encrypted, or have one band, cost nothing.
+/// Returns the error about a bundle encrypted in the old numbering, `None` for any other. Returns
+/// immediately for bundles that are not encrypted or have one band.
 pub(super) fn find(bundle: &Arc<Bundle>) -> Option<Error> {
     if !bundle.has_other_numbering() {
         return None;
@@ -47,8 +48,8 @@ pub(super) fn find(bundle: &Arc<Bundle>) -> Option<Error> {
     Some(Error::unsupported(LAYER, message))
 }
 
-/// Refuses the bundle at `path` if it was encrypted in the old numbering. What does not open for
-/// another reason passes.
+/// Refuses the bundle at `path` if it was encrypted in the old numbering. Bundles that fail to open
+/// for another reason pass.
 pub(crate) fn refuse(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     let (layers, _) = super::trace(path, options);
     let found = layers.iter().find_map(|layer| match layer {
@@ -58,7 +59,8 @@ pub(crate) fn refuse(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     found.map_or(Ok(()), Err)
 }
 
-/// What gives the old numbering away. What cannot be read gives nothing away.
+/// Returns the structure that is valid only in the old numbering, if any. Unreadable structures are
+/// skipped.
 fn look(bundle: &Arc<Bundle>) -> Option<String> {
     let old = Arc::new(Old {
         bundle: bundle.clone(),
@@ -117,7 +119,7 @@ fn look_at_apfs(old: &Old, volume: &Volume) -> Option<&'static str> {
     old.gives_away(block, verify).then_some("an object")
 }
 
-/// Reads for the sake of what is read on the way.
+/// Lists the root folder for the side effect of reading it.
 fn list_root(fs: &dyn FileSystem) {
     let mut left = MOST_ENTRIES;
     let _ = fs.list(fs.root(), &mut |_| {
@@ -134,7 +136,7 @@ fn touch(device: &dyn BlockDevice, offset: u64, length: usize) {
     let _ = device.read_vec(offset, length);
 }
 
-/// The disk of a bundle in the old numbering, which takes note of what is read beyond band 0.
+/// The disk of a bundle in the old numbering, which records reads beyond band 0.
 #[derive(Debug)]
 struct Old {
     bundle: Arc<Bundle>,
@@ -142,8 +144,8 @@ struct Old {
 }
 
 impl Old {
-    /// Takes a structure of at most `unit` bytes after the other from what was read since this was
-    /// last asked, and says whether one is valid in the old numbering and not in that of macOS.
+    /// Checks the ranges read since the last call in units of at most `unit` bytes; returns true if
+    /// one is valid in the old numbering and not in that of macOS.
     fn gives_away(&self, unit: usize, is_valid: impl Fn(&[u8]) -> bool) -> bool {
         let met = std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner));
         met.into_iter().any(|range| {

@@ -1,4 +1,4 @@
-//! The files of an image that was cut into parts, found beside the first.
+//! The files of an image that was split into parts, found beside the first.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif set";
 
-/// Opens the UDIF image in `file`, and whatever other files it lies in.
+/// Opens the UDIF image in `file`, and the other files of the set.
 pub(super) fn open(
     path: &Path,
     file: Arc<dyn BlockDevice>,
@@ -25,7 +25,7 @@ pub(super) fn open(
     }
 }
 
-/// `file`, and whatever other files the image lies in that begins in it.
+/// Returns `file` and the other parts of the image that begins in it.
 pub(super) fn find(
     path: &Path,
     file: Arc<dyn BlockDevice>,
@@ -83,6 +83,6 @@ fn open_part(
     };
     let file = Arc::new(file);
     layers.push(Layer::File(file.clone()));
-    // What encrypts the first is told once.
+    // The encryption layer is reported for the first part only.
     unlock::unlock(file, options, &mut Vec::new())
 }

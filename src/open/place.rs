@@ -1,5 +1,4 @@
-//! The place of a new image among the files of the host: claimed first, taken when the image is
-//! finished.
+//! The place of a new image on the host: claimed first, occupied when the image is finished.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,30 +13,29 @@ use crate::container::sparsebundle;
 use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result, platform};
 
-/// Where an image is to be, and where it is made meanwhile.
+/// The final path of an image, and its temporary path.
 #[derive(Debug)]
 pub(crate) struct ImagePlace {
     target: PathBuf,
-    /// In the same folder, so that it can be moved. Whatever is here when this is dropped is
-    /// removed.
+    /// In the same folder, so that it can be renamed. Removed on drop.
     aside: PathBuf,
-    /// What is aside stays, to be gone on with.
+    /// The temporary file is kept on drop, to be resumed.
     keeps: bool,
     /// The image is in its place.
     taken: bool,
-    /// What the image replaces, locked.
+    /// The image to be replaced, locked.
     old: Option<Old>,
     mode: FileMode,
-    /// The mode is what the image gets whatever the umask says.
+    /// The mode is applied exactly, independent of the umask.
     is_exact: bool,
 }
 
-/// Who may read and write a new image.
+/// The permissions of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewMode {
-    /// Those of this mode, whatever the umask says.
+    /// This mode, independent of the umask.
     Exactly(FileMode),
-    /// Those of this mode whom the image that it replaces lets, and the umask.
+    /// This mode, restricted by the mode of the image that it replaces and by the umask.
     AtMost(FileMode),
 }
 
@@ -48,14 +46,14 @@ impl Default for NewMode {
 }
 
 impl NewMode {
-    /// The mode itself.
+    /// Returns the mode.
     pub fn mode(self) -> FileMode {
         match self {
             Self::Exactly(mode) | Self::AtMost(mode) => mode,
         }
     }
 
-    /// The same for an image that holds secrets: nobody but the owner, unless told otherwise.
+    /// Returns the mode for an image that holds secrets: only the owner, unless the mode is exact.
     #[must_use]
     pub fn of_secret(self, is_secret: bool) -> Self {
         match self {
@@ -65,7 +63,7 @@ impl NewMode {
     }
 }
 
-/// An image that is to be replaced, with the locks that tell that nobody uses it.
+/// An image that is to be replaced, with the locks that prove it is not in use.
 #[derive(Debug)]
 enum Old {
     File(#[expect(dead_code, reason = "holds the lock")] LocalFile),
@@ -123,8 +121,7 @@ impl ImagePlace {
         })
     }
 
-    /// Claims `target` for an image that is made under a name that stays the same, and is not
-    /// removed when this is dropped.
+    /// Claims `target` for an image under a fixed temporary name, which is not removed on drop.
     pub(super) fn claim_kept(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let mut place = Self::claim(target, overwrite, mode)?;
         let mut name = OsString::from(".");
@@ -134,7 +131,7 @@ impl ImagePlace {
         Ok(place)
     }
 
-    /// Removes what is kept of an image that was never begun right, unless somebody is at it.
+    /// Removes a kept image without a valid note, unless it is in use.
     pub(super) fn clear_kept(&self) -> Result<()> {
         let Ok(meta) = fs::symlink_metadata(&self.aside) else {
             return Ok(());
@@ -159,7 +156,7 @@ impl ImagePlace {
         &self.aside
     }
 
-    /// The mode that the image is made with.
+    /// Returns the mode with which the image is created.
     pub(crate) fn mode(&self) -> FileMode {
         self.mode
     }
@@ -187,12 +184,11 @@ impl ImagePlace {
 
 impl Drop for ImagePlace {
     fn drop(&mut self) {
-        // What has made way for the new image is at the kept name now: it goes in any case.
+        // Once moved, the temporary name holds the replaced image, which is removed in any case.
         if self.keeps && !self.taken {
             return;
         }
-        // The unfinished image, or the old one that has made way. Best effort: nobody is left to
-        // tell.
+        // The unfinished or the replaced image. Best effort: a drop cannot report errors.
         if fs::symlink_metadata(&self.aside).is_ok_and(|meta| meta.is_dir()) {
             let _ = fs::remove_dir_all(&self.aside);
         } else {
@@ -242,7 +238,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// How the names of what is to be at `target` begin until it is finished.
+/// Returns the prefix of the temporary names of an image at `target`.
 fn unfinished(target: &Path) -> Result<OsString> {
     let Some(name) = target.file_name() else {
         return Err(Error::new(
@@ -257,7 +253,7 @@ fn unfinished(target: &Path) -> Result<OsString> {
     Ok(prefix)
 }
 
-/// A name beside `target` that nothing has.
+/// Returns an unused name beside `target`.
 fn unused_name(target: &Path) -> Result<PathBuf> {
     loop {
         let mut aside = unfinished(target)?;
@@ -271,11 +267,11 @@ fn unused_name(target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Moves to a name that must not be taken.
+/// Renames to a name that must not exist.
 fn move_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // File systems that do not know the flag: who takes the name between the look and the move
-        // loses it.
+        // File systems without the flag: a name created between the check and the rename is
+        // overwritten.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::symlink_metadata(to) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
             Err(source) => Err(source),
@@ -294,8 +290,7 @@ fn exchange(old: &Old, from: &Path, to: &Path) -> io::Result<()> {
     if matches!(old, Old::File(_)) && fs::symlink_metadata(from)?.is_file() {
         return fs::rename(from, to);
     }
-    // No single step does it here. A crash in between leaves both, each under a name that tells
-    // what it is.
+    // No atomic exchange here. A crash in between leaves both, each under a recognizable name.
     let mut aside = from.as_os_str().to_owned();
     aside.push(".old");
     fs::rename(to, &aside)?;

@@ -1,5 +1,5 @@
-//! The quick check of a volume before it is opened for changes: as much of the full check as a
-//! bounded number of reads allows.
+//! The quick check of a volume before it is opened for changes: the full check up to a bounded
+//! number of reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,10 @@ use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
 
-/// The layer of the error about a volume that is damaged.
+/// The layer of the error about a damaged volume.
 const LAYER: &str = "quick check";
-/// Nodes of trees that are looked at. All of a volume of some ten thousand files, and in every
-/// volume what finds the rest: a change of one file must not take as long as a check of all.
+/// Maximum number of tree nodes checked. Covers all of a volume of some ten thousand files, and the
+/// upper levels of larger ones: a change of one file must not take as long as a full check.
 const MOST_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
@@ -36,9 +36,9 @@ impl Progress for Budget {
     }
 }
 
-/// Refuses a volume that the first part of its check finds damaged. Nobody is asked for a key, so
-/// the files of an encrypted volume are not looked at. What keeps it from being checked keeps it
-/// from being opened, which tells why.
+/// Refuses a volume that the first part of its check finds damaged. No key is requested, so the
+/// files of an encrypted volume are not checked. Other errors are ignored: opening the volume
+/// reports them.
 ///
 /// [`Kind::Corrupt`] with the first finding.
 pub(super) fn check(volume: &Volume) -> Result<()> {

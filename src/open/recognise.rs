@@ -1,11 +1,11 @@
-//! Which file system begins somewhere, by its magic.
+//! Detection of file systems by their magic.
 
 use super::volume::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus;
 
-/// A magic number and where it stands.
+/// Magic numbers and their offsets.
 const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (3, b"EXFAT   ", VolumeFormat::ExFat),
@@ -20,10 +20,10 @@ const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
     (0x8001, b"CD001", VolumeFormat::Iso9660),
 ];
 
-/// Bytes read at once for the magics near the front.
+/// Bytes read in one call for the magics near the front.
 const HEAD: usize = 2048;
 
-/// The file system that begins at the first byte of `device`.
+/// Returns the file system that begins at the first byte of `device`.
 pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
     if let Some(found) = hfsplus::probe_front(device)? {
         return Ok(Some(of_apple(found)));
@@ -50,7 +50,7 @@ pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>
     if let Some((_, format)) = by_fields.into_iter().find(|(is, _)| *is) {
         return Ok(Some(format));
     }
-    // Last: the copy of a header outlives its volume where another is made over it.
+    // Last: the alternate header survives when another file system is created over the volume.
     Ok(hfsplus::probe_copy(device)?.map(of_apple))
 }
 
@@ -62,7 +62,7 @@ fn of_apple(found: hfsplus::Probed) -> VolumeFormat {
     }
 }
 
-/// The magic of ext2, 3 and 4 has two bytes, which is too few to go by alone.
+/// Recognizes ext2, 3 and 4 by more than their magic, whose two bytes are too few.
 fn is_ext(head: &[u8]) -> bool {
     let Some(superblock) = head
         .get(1024..)
@@ -86,7 +86,7 @@ fn is_ext(head: &[u8]) -> bool {
         && revision <= 1
 }
 
-/// FAT has no magic of its own: its boot sector is told by fields that make sense together.
+/// Recognizes FAT, which has no magic of its own, by consistent fields of its boot sector.
 fn is_fat(boot: &[u8]) -> bool {
     let Some(boot) = boot.first_chunk::<512>() else {
         return false;
@@ -119,7 +119,7 @@ mod tests {
         bytes[at..at + what.len()].copy_from_slice(what);
     }
 
-    /// A boot sector as mkfs.fat writes it.
+    /// Writes a boot sector as mkfs.fat does.
     fn fat(bytes: &mut [u8]) {
         put(bytes, 0, &[0xeb, 0x3c, 0x90]);
         put(bytes, 11, &[0x00, 0x02, 4, 1, 0, 2, 0, 2, 0, 8, 0xf8]);

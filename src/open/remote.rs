@@ -11,20 +11,20 @@ use crate::device::{Access, BlockDevice};
 use crate::store::{FlushTo, Local, Objects, Remote, RemoteOptions, Status, Store};
 use crate::{Error, Kind, Result};
 
-/// How images are reached that are not on this host.
+/// Options for images that are not on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkOptions<'a> {
-    /// Looks up the variables that name a store and the key to it, see
+    /// Looks up the variables that name a store and its credentials, see
     /// `BucketOptions::from_variables`: the library does not read the environment itself. The
-    /// default knows none.
+    /// default finds none.
     pub variables: fn(&str) -> Option<String>,
-    /// A limit of bandwidth, in bytes a second, for what is in a bucket.
+    /// Bandwidth limit for buckets, in bytes a second.
     pub bytes_per_second: Option<u64>,
-    /// How long a server may stay silent before a request fails. `None`: a minute.
+    /// Time without a response after which a request fails. `None`: a minute.
     pub timeout: Option<Duration>,
-    /// Take a bundle in a bucket over from a writer that seems to be alive.
+    /// Takes the lease of a bundle in a bucket from a writer that appears to be alive.
     pub steal_lease: bool,
-    /// A cache on a local disk of what is in a bucket. `None`: what fits into memory is kept there.
+    /// A local disk cache for images in buckets. `None`: a cache in memory.
     pub cache: Option<LocalCache<'a>>,
 }
 
@@ -41,7 +41,7 @@ impl Default for NetworkOptions<'_> {
 }
 
 impl NetworkOptions<'_> {
-    /// The same without a cache: for what is made anew, which is written once.
+    /// Returns the same options without a cache: for new images, which are written once.
     pub fn without_cache(self) -> NetworkOptions<'static> {
         let Self {
             variables,
@@ -60,20 +60,20 @@ impl NetworkOptions<'_> {
     }
 }
 
-/// A cache on a local disk of images in buckets.
+/// A local disk cache for images in buckets.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalCache<'a> {
     /// The folder, in which each image has its own.
     pub folder: &'a Path,
-    /// Bytes of each image that are kept, at most.
+    /// Maximum number of bytes kept of each image.
     pub size: u64,
-    /// Where a flush makes things durable.
+    /// The place where a flush makes data durable.
     pub flush: FlushTo,
 }
 
-/// What a name leads to that is no path of this host.
+/// The target of a name that is no path of this host.
 pub(super) enum Elsewhere {
-    /// A bucket's folder, a sparse bundle if anything, and how that stands.
+    /// A folder in a bucket, possibly a sparse bundle, and its status.
     Folder(Arc<dyn Store>, Status),
     /// The folder of a snapshot of a bundle on this host.
     Snapshot(Arc<dyn Store>),
@@ -81,13 +81,13 @@ pub(super) enum Elsewhere {
     File(Arc<dyn BlockDevice>),
 }
 
-/// The URL that `path` is, if it is one, with its scheme in front.
+/// Returns the URL that `path` is, if it is one, with its scheme first.
 pub(crate) fn url(path: &Path) -> Option<(&str, &str)> {
     let text = path.to_str()?;
     Some((address::scheme(text)?, text))
 }
 
-/// Refuses a URL where only what is on this host will do.
+/// Refuses a URL if only files of this host are supported.
 pub(crate) fn must_be_here(path: &Path) -> Result<()> {
     match url(path) {
         None => Ok(()),
@@ -99,7 +99,7 @@ pub(crate) fn must_be_here(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a place for a new image where images of its format cannot be.
+/// Refuses a place for a new image that cannot hold images of its format.
 pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
     match url(path) {
         Some(("s3", _)) if format != Format::Udsb => {
@@ -118,8 +118,8 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
     }
 }
 
-/// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there,
-/// unless that is a bundle and `overwrite` is set.
+/// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if `path` exists,
+/// unless it is a bundle and `overwrite` is set.
 pub(super) fn draft(
     path: &Path,
     overwrite: bool,
@@ -142,8 +142,8 @@ pub(super) fn draft(
     Remote::draft(objects, &options, overwrite && is_bundle).map(Some)
 }
 
-/// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern
-/// no image in it.
+/// Opens the bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, without
+/// opening its image.
 pub(crate) fn bundle(
     path: &Path,
     access: Access,
@@ -159,8 +159,8 @@ pub(crate) fn bundle(
     Ok(Some(remote))
 }
 
-/// What `path` leads to, if it is a URL or names a snapshot. A bundle in a bucket can be changed,
-/// whoever does so holding its lease.
+/// Opens the target of `path`, if it is a URL or names a snapshot. Changing a bundle in a bucket
+/// requires its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
     let Some((scheme, url)) = url(path) else {
         let Some(folder) = snapshot::on_host(path)? else {
@@ -222,8 +222,8 @@ mod network {
         Ok(Arc::new(Bucket::new(place(url)?, &options)?))
     }
 
-    /// The cache of this bundle: in a folder of its own, of which the name tells the store, the
-    /// bucket and the prefix.
+    /// Returns the cache of this bundle: in a folder of its own, whose name identifies the store,
+    /// the bucket and the prefix.
     fn cache(url: &str, network: NetworkOptions) -> Result<Option<CacheOptions>> {
         let Some(cache) = network.cache else {
             return Ok(None);
@@ -262,7 +262,7 @@ mod network {
         }))
     }
 
-    /// Makes a folder, durably, that is nobody else's business.
+    /// Creates a folder, durably, that only its owner can access.
     fn make_private(folder: &Path) -> io::Result<()> {
         let folder = std::path::absolute(folder)?;
         let new: Vec<_> = folder
@@ -300,10 +300,11 @@ mod network {
         Ok((remote, status))
     }
 
-    /// A bundle, by its URL and its objects, and a snapshot of it.
+    /// A bundle, by its URL and its objects, and the name of a snapshot of it.
     type Kept<'a> = (&'a str, Arc<dyn Objects>, String);
 
-    /// The bundle and the snapshot of it that `url` names, unless a bundle has just this name.
+    /// Returns the bundle and the snapshot of it that `url` names, unless a bundle has exactly this
+    /// name.
     fn snapshot<'a>(
         url: &'a str,
         objects: &dyn Objects,
@@ -326,14 +327,14 @@ mod network {
         Ok(None)
     }
 
-    /// The bundle behind `objects`, to be changed only where there is one.
+    /// Opens the bundle behind `objects`; for changes only if there is a bundle.
     pub(super) fn open(
         url: &str,
         objects: Arc<dyn Objects>,
         access: Access,
         network: NetworkOptions,
     ) -> Result<Arc<Remote>> {
-        // Where there is no bundle, nothing is left behind either.
+        // Without a bundle, nothing is written.
         if access == Access::ReadWrite && !is_bundle(&*objects)? {
             return Err(Error::new(
                 Kind::NotFound,
@@ -353,7 +354,7 @@ mod network {
         )
     }
 
-    /// Returns whether there is a bundle, or was one.
+    /// Returns true if there is a bundle, or was one.
     fn is_bundle(objects: &dyn Objects) -> Result<bool> {
         let has_log = has_any(objects, ".bandsaw/manifest/", &|_| true)?;
         Ok(has_log

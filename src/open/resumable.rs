@@ -1,8 +1,8 @@
-//! A new image that stays when work on it is broken off, so that it can be gone on with.
+//! A new image that is kept when its creation is interrupted, so that it can be resumed.
 //!
-//! Beside the place of `x.img` stand `.x.img.partial`, the image itself, and `.x.img.partial-note`:
-//! what it is made from, and how much of the disk is in it, durably. The note is replaced in one
-//! step, after the bytes that it tells of.
+//! Beside `x.img` are created `.x.img.partial`, the image itself, and `.x.img.partial-note`: the
+//! source of the image, and how much of the disk is durable. The note is replaced atomically, after
+//! the data that it describes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,32 +19,32 @@ use crate::{Error, Kind, Reason, Result};
 
 /// The first line of every note.
 const HEAD: &str = "bandsaw unfinished image 1";
-/// No note is longer.
+/// Maximum size of a note.
 const MOST_BYTES: u64 = 4096;
 
-/// A new image under a name that stays. [`finish`](Self::finish) puts it in its place; dropped
-/// before that it is kept.
+/// A new image under a fixed temporary name. [`finish`](Self::finish) moves it to its place; if
+/// dropped before, it is kept.
 #[derive(Debug)]
 pub struct ResumableImage {
-    /// `None` once it is closed.
+    /// `None` after closing.
     image: Option<Image>,
     place: ImagePlace,
     note: Note,
-    /// What it is made from and how: one line.
+    /// The source of the image and the options, in one line.
     identity: String,
-    /// What it opens with, if it is encrypted.
+    /// The passphrase, if it is encrypted.
     passphrase: Option<Secret>,
-    /// Bytes of the disk, from the front, that are in it.
+    /// Bytes at the start of the disk that are complete.
     done: u64,
 }
 
 impl ResumableImage {
-    /// The unfinished image that is kept beside `path`, or a blank one. `identity`, one line, tells
-    /// what it is made from and how.
+    /// Opens the unfinished image that is kept beside `path`, or creates a blank one. `identity`,
+    /// one line, describes its source and options.
     ///
-    /// [`Kind::Conflict`] if what is kept was begun as something else, or if something is at `path`
-    /// and `overwrite` is not set. [`Kind::WrongKey`] if what is kept is encrypted under another
-    /// passphrase. What is kept is as it was up to [`done`](Self::done), and blank behind that, or
+    /// [`Kind::Conflict`] if the kept image has another identity, or if `path` exists and
+    /// `overwrite` is not set. [`Kind::WrongKey`] if the kept image is encrypted under another
+    /// passphrase. Its contents are valid up to [`done`](Self::done), and blank after that, or
     /// noise if it is thin.
     pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
@@ -122,7 +122,7 @@ impl ResumableImage {
         })
     }
 
-    /// The image, open for writing.
+    /// Returns the image, open for writing.
     pub fn image(&self) -> &Image {
         match &self.image {
             Some(image) => image,
@@ -130,13 +130,13 @@ impl ResumableImage {
         }
     }
 
-    /// Bytes of the disk, from the front, that need not be written again.
+    /// Returns the number of bytes at the start of the disk that need not be written again.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Makes everything written durable, and then that the first `done` bytes of the disk are
-    /// there.
+    /// Makes everything written durable, then records durably that the first `done` bytes of the
+    /// disk are complete.
     pub fn keep(&mut self, done: u64) -> Result<()> {
         let kept = self
             .image()
@@ -148,7 +148,7 @@ impl ResumableImage {
         Ok(())
     }
 
-    /// Makes everything written durable, puts the image in its place, and opens it there for
+    /// Makes everything written durable, moves the image to its place, and opens it there for
     /// writing.
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
@@ -165,7 +165,7 @@ impl ResumableImage {
 
 impl Drop for ResumableImage {
     fn drop(&mut self) {
-        // Closed before its place is left.
+        // Closed before it is moved.
         self.image = None;
     }
 }
@@ -199,8 +199,8 @@ impl Note {
         })
     }
 
-    /// Identity and bytes done. `None`: there is no note that makes sense, so nothing is known of
-    /// what is kept.
+    /// Returns identity and complete bytes. `None`: there is no valid note, so the kept image
+    /// cannot be resumed.
     fn read(&self) -> Result<Option<(String, u64)>> {
         let Some(file) = self.folder.open(&self.name, Open::Read)? else {
             return Ok(None);

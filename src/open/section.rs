@@ -1,4 +1,4 @@
-//! A part of a disk that is taken for all of it.
+//! A part of a disk that is used as the whole disk.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use crate::{Error, Kind, Result};
 
 use super::LAYER;
 
-/// Bytes of a sector, which sections are told in.
+/// Bytes of a sector, the unit of sections.
 const SECTOR: u64 = 512;
 
-/// Some sectors of a disk, as hdiutil's `-section` names them: `START` up to the end, `FIRST-LAST`
-/// with both of these, or `START,COUNT`. Sectors have 512 bytes, and the first is 0.
+/// Sectors of a disk, as in hdiutil's `-section`: `START` up to the end, `FIRST-LAST` inclusive, or
+/// `START,COUNT`. Sectors have 512 bytes, and the first is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     first: u64,
@@ -21,7 +21,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// The section of `disk`. [`Kind::OutOfRange`] where the disk is shorter.
+    /// Returns the section of `disk`. [`Kind::OutOfRange`] if the disk is shorter.
     pub(super) fn of(self, disk: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
         let len = disk.info().len;
         let start = self.first.checked_mul(SECTOR).filter(|start| *start < len);

@@ -1,8 +1,7 @@
-//! Snapshots of sparse bundles where images are named: `Name.sparsebundle@SNAPSHOT`, to be read
-//! only.
+//! Snapshots of sparse bundles in image names: `Name.sparsebundle@SNAPSHOT`, read-only.
 //!
-//! Something that has just that name goes before. Otherwise the bundle's name is the longest text
-//! before an `@` that is one's.
+//! An existing file or folder of exactly that name takes precedence. Otherwise the bundle's name is
+//! the longest text before an `@` that names a bundle.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +12,7 @@ use crate::device::Access;
 use crate::store::{Local, check_name};
 use crate::{Error, Kind, Result};
 
-/// The places where a text may be cut into a bundle and a snapshot's name, the longest bundle
-/// first.
+/// Returns the splits of a text into a bundle and a snapshot's name, the longest bundle first.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let last = text.rfind('/').map_or(0, |slash| slash + 1);
     let cuts = text
@@ -24,8 +22,8 @@ pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
     cuts.map(|at| (&text[..at], &text[at + 1..]))
 }
 
-/// The folder on this host that `path` means, if that is a snapshot's. [`Kind::NotFound`] for one
-/// of a bundle that has none of this name.
+/// Returns the folder on this host that `path` names, if that is a snapshot's. [`Kind::NotFound`]
+/// for a bundle without a snapshot of this name.
 pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
     let Some(text) = path
         .to_str()
@@ -61,7 +59,7 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
 }
 
 impl Address {
-    /// Reads an address, asking the host which paths and snapshots of bundles exist.
+    /// Parses an address, checking on the host which paths and snapshots of bundles exist.
     pub fn parse_on_host(text: &str) -> Result<Self> {
         Self::parse(text, &|path| {
             path.symlink_metadata().is_ok() || matches!(on_host(path), Ok(Some(_)))

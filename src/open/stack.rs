@@ -1,5 +1,5 @@
-//! Layers laid over an image: those of a stack, and shadow files, which are the same. No layer is
-//! ever opened because a file names it; the caller names all of them. Source:
+//! Layers over an image: those of a stack, and shadow files, which have the same format. No layer
+//! is ever opened because a file names it; the caller names all of them. Source:
 //! docs/formats/stack.md.
 
 use std::fs;
@@ -23,10 +23,10 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{FileMode, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
 
-/// Bytes at the front of a file that tell its container.
+/// Bytes at the front of a file that identify its container.
 const HEAD: usize = 16;
 
-/// Files of a folder that are looked at to find the image below a layer.
+/// Maximum number of files of a folder that are examined to find the image below a layer.
 const MOST_LOOKED_AT: usize = 10_000;
 
 /// A layer over a disk, in a file of its own.
@@ -34,9 +34,9 @@ const MOST_LOOKED_AT: usize = 10_000;
 pub struct LayerFile {
     /// The file.
     pub path: PathBuf,
-    /// Whether it holds what was written, or copies.
+    /// Its role: it holds writes, or copies of the data below.
     pub role: Role,
-    /// Its contents, and what it says of itself.
+    /// Its contents and metadata.
     pub image: Arc<Asif>,
 }
 
@@ -57,33 +57,33 @@ impl LayerFile {
     }
 }
 
-/// What a new layer is to be.
+/// Options of a new layer.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerOptions {
-    /// Whether it is to hold what is written, or copies of what is below.
+    /// The role: to hold writes, or copies of the data below.
     pub role: Role,
-    /// Bytes of the disk; `None`: as many as it has below. A cache has no other choice.
+    /// Length of the disk in bytes; `None`: that of the disk below, which is required for a cache.
     pub len: Option<u64>,
-    /// Bytes of a block: 512 or 4096. `None`: the sectors of the disk below.
+    /// Bytes of a block: 512 or 4096. `None`: the sector size of the disk below.
     pub block: Option<u32>,
-    /// True if a layer, or other image, that exists is to be replaced.
+    /// Replaces an existing layer or other image.
     pub overwrite: bool,
 }
 
-/// The disk that layers are laid over, with what they must fit.
+/// The disk below a layer, with the properties that the layer must match.
 pub(crate) struct Below {
     pub(crate) disk: Arc<dyn BlockDevice>,
     /// All images of it from the bottom.
     pub(crate) links: Vec<Link>,
-    /// The topmost ASIF image of it, if that is what it ends with.
+    /// The topmost image of it, if that is ASIF.
     pub(crate) top: Option<Arc<Asif>>,
-    /// What a layer over it is to remember, if it has no UUID.
+    /// The record to store in a layer over it, if it has no UUID.
     pub(crate) note: Option<Note>,
-    /// Who may read a layer over it, which is not encrypted and holds what is written to the disk.
+    /// The mode of a layer over it, which is not encrypted and holds data of the disk.
     pub(crate) mode: NewMode,
 }
 
-/// Opens the image at `path` and lays the layers of `options` over it.
+/// Opens the image at `path` and stacks the layers of `options` over it.
 pub(super) fn open(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -92,7 +92,7 @@ pub(super) fn open(
     lay(path, None, options, layers).map(|(found, _)| found)
 }
 
-/// The same with `top` as the stored bytes of the topmost layer, whatever its path leads to.
+/// Like [`open`], with `top` as the stored bytes of the topmost layer instead of its path.
 pub(super) fn open_with(
     path: &Path,
     top: Arc<dyn BlockDevice>,
@@ -102,8 +102,8 @@ pub(super) fn open_with(
     lay(path, Some(top), options, layers).map(|(found, _)| found)
 }
 
-/// The disk of an image and layers over it, whatever is on it: for who is to write, or to lay
-/// another layer over it.
+/// Opens the disk of an image and layers over it, with any contents: for a writer, or for another
+/// layer over it.
 pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
     if let Some(missing) = options.shadows.iter().find(|shadow| is_missing(shadow)) {
         return Err(Error::new(Kind::NotFound, LAYER, "does not exist").in_file(missing));
@@ -169,7 +169,7 @@ fn lay(
 }
 
 impl Below {
-    /// The image that no layer lies over yet.
+    /// Describes the image at the bottom of a stack.
     fn base(path: &Path, found: &Found, layers: &[Layer]) -> Self {
         let top = layers.iter().find_map(|layer| match layer {
             Layer::Asif(image) => Some(image.clone()),
@@ -196,14 +196,15 @@ impl Below {
         }
     }
 
-    /// Refuses a layer that was made over another image; returns what is odd about it.
+    /// Refuses a layer that was created over another image; returns a warning about lesser
+    /// differences.
     pub(crate) fn check(&self, file: &LayerFile) -> Result<Option<String>> {
         let mut links = self.links.clone();
         links.push(file.link());
         check_chain(&links)?;
         let metadata = file.image.metadata();
         match (&self.note, note::below(&metadata)) {
-            // Half of the layer is in it already, and its length may be.
+            // An interrupted commit: half of the layer is in it already, and its length may be.
             (Some(now), Some(_))
                 if note::commit(&metadata).is_some() && now.size == file.image.info().len =>
             {
@@ -216,7 +217,7 @@ impl Below {
         }
     }
 
-    /// Lays a layer over it. A cache shows what is below and remembers the same.
+    /// Adds a layer. A cache does not change the contents, nor the record for layers above.
     fn add(&mut self, file: &LayerFile) -> Result<Option<String>> {
         let odd = self.check(file)?;
         self.links.push(file.link());
@@ -226,20 +227,21 @@ impl Below {
         Ok(odd)
     }
 
-    /// The UUID that layers name it by; nil if it has none.
+    /// Returns the UUID by which layers refer to it; nil if it has none.
     fn uuid(&self) -> Uuid {
         self.links
             .last()
             .map_or(Uuid::nil(), |link| link.identity.uuid)
     }
 
-    /// Returns whether a layer over it would lie directly on a cache.
+    /// Returns true if a layer over it would be directly over a cache.
     pub(crate) fn ends_with_cache(&self) -> bool {
         self.links.last().is_some_and(|link| link.identity.is_cache)
     }
 }
 
-/// The layer at `path`, one of those of `options`; a missing one is made where it is to be written.
+/// Opens the layer at `path`, one of those of `options`; a missing one is created if it is to be
+/// written.
 fn layer(path: &Path, is_top: bool, options: &OpenOptions<'_>, below: &Below) -> Result<LayerFile> {
     let is_written = is_top && options.access == Access::ReadWrite;
     if is_written && is_missing(path) {
@@ -266,7 +268,7 @@ fn layer(path: &Path, is_top: bool, options: &OpenOptions<'_>, below: &Below) ->
     }
     drop(file);
     match open(Access::ReadWrite) {
-        // A cache that cannot be written is as good for reading.
+        // A cache that cannot be written is used read-only.
         Err(error) if is_refused(&error) => open(Access::ReadOnly),
         opened => opened,
     }
@@ -283,12 +285,12 @@ fn is_refused(error: &Error) -> bool {
     )
 }
 
-/// Opens a layer, whatever it was made over.
+/// Opens a layer without checking the image below.
 pub fn open_layer(path: &Path, access: Access) -> Result<LayerFile> {
     open_one_of(1, path, access)
 }
 
-/// One of as many layers, which share the memory of one.
+/// Opens one of several layers, which share one memory budget.
 fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> {
     let (how, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
@@ -299,7 +301,7 @@ fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> 
     layer_of(path, images, Arc::new(file), access)
 }
 
-/// The layer in an open file.
+/// Returns the layer in an open file.
 fn layer_of(
     path: &Path,
     images: usize,
@@ -336,7 +338,7 @@ fn layer_of(
     })
 }
 
-/// Makes a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing
+/// Creates a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing
 /// else is changed.
 pub fn create_layer(
     path: &Path,
@@ -362,8 +364,8 @@ pub fn create_layer(
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
 
-/// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening
-/// for writing does.
+/// Creates the last of the layers of `options` over the image at `path` if it is missing, as
+/// opening for writing does.
 pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     let Some((last, shadows)) = options
         .shadows
@@ -389,7 +391,7 @@ pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     make(last, &wanted, &below, None).map_err(|error| error.in_file(last))
 }
 
-/// Makes a layer that fits `below`, in place of one that must still have the UUID `old`.
+/// Creates a layer that matches `below`, in place of one that must still have the UUID `old`.
 pub(crate) fn make(
     path: &Path,
     options: &LayerOptions,
@@ -443,9 +445,9 @@ pub(crate) fn make(
     draft.close()
 }
 
-/// Images in the folder of the layer at `path` that it may have been made over: with the UUID that
-/// it names, or the file name that it remembers. `None`: it is no layer. This is for people to
-/// read; nothing is opened because it is found here.
+/// Returns the images in the folder of the layer at `path` that it may have been created over: with
+/// the UUID or the file name that it records. `None`: `path` is no layer. For messages only; none
+/// of them is used automatically.
 pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     let layer = open_layer(path, Access::ReadOnly)?.image;
     let (parent, remembered) = (
@@ -477,7 +479,7 @@ pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     Ok(Some(found))
 }
 
-/// The UUID of the Apple sparse image at `path`, if there is one that can be read.
+/// Returns the UUID of the Apple sparse image at `path`, if there is a readable one.
 fn uuid_of(path: &Path) -> Option<Uuid> {
     if !path.metadata().ok()?.is_file() {
         return None;
@@ -485,7 +487,7 @@ fn uuid_of(path: &Path) -> Option<Uuid> {
     asif::peek_uuid(&LocalFile::open(path, Open::Read).ok()??).ok()?
 }
 
-/// One file twice would be locked by itself, or hide what it shows.
+/// Refuses a file that is named twice: it would conflict with its own lock, or hide its own data.
 fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
     let mut seen = Vec::new();
     for path in std::iter::once(base).chain(shadows.iter().map(PathBuf::as_path)) {

@@ -1,4 +1,4 @@
-//! What is on a disk: its map, its volumes, or nothing at all.
+//! The contents of a disk: its partition map, its volumes, or neither.
 
 use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, volume};
 use crate::container::Format;
@@ -7,14 +7,14 @@ use crate::error::Place;
 use crate::partition::{self, Map};
 use crate::{Error, Kind, Reason, Result};
 
-/// The message of the error about a header of encryption and nothing behind it.
+/// The message of the error about an encryption header with no data after it.
 const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
 
-/// Bytes looked at in one go when a file may be all zeros.
+/// Bytes read per call when checking for all zeros.
 const PIECE: usize = 1 << 20;
 
-/// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it
-/// from any other file.
+/// Finds partitions and volumes. A raw image must contain some, or be blank: nothing else
+/// distinguishes it from any other file.
 pub(super) fn survey_disk(
     found: &mut Found,
     options: &OpenOptions,
@@ -36,7 +36,7 @@ pub(super) fn survey_disk(
         volume.change_damaged = options.change_damaged;
         volume.system_files = options.system_files;
     }
-    // What is encrypted is an image, whatever is on it.
+    // An encrypted file is an image, independent of its contents.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
     let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
     let proven = !volumes.is_empty()
@@ -64,7 +64,8 @@ pub(super) fn survey_disk(
     }
 }
 
-/// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
+/// Returns the error of a map whose partitions are all past the end of the disk: the image was
+/// truncated.
 fn cut_off(map: &Map) -> Option<Error> {
     let problem = map
         .problems
@@ -82,21 +83,21 @@ fn cut_off(map: &Map) -> Option<Error> {
     })
 }
 
-/// Returns whether the file has bytes that make no whole sector, as a blank disk never has.
+/// Returns true if the file length is no multiple of the sector size, which excludes a blank disk.
 fn has_odd_bytes(layers: &[Layer]) -> bool {
     layers
         .iter()
         .any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
 }
 
-/// Returns whether a disk of at least a sector is all zeros. Holes are not read, and anything else
-/// ends it at once.
+/// Returns true if a disk of at least a sector is all zeros. Holes are not read, and the first
+/// other byte ends the search.
 pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
     let len = disk.info().len;
     if len == 0 {
         return Ok(false);
     }
-    // What is no zero is mostly found at the ends.
+    // Nonzero data is mostly found at the ends.
     let probe = len.min(4096) as usize;
     if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
         return Ok(false);

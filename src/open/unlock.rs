@@ -1,5 +1,5 @@
-//! Encryption around an image file or within a bundle: the first layer that is looked for, and laid
-//! off with a passphrase from outside.
+//! Encryption of an image file or bundle: the first layer that is probed, and unlocked with an
+//! external passphrase.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "encryption";
 
-/// Whoever knows what opens images and the encrypted volumes in them: an option, a keychain, a
-/// person. The library never asks by itself.
+/// A source of keys for images and the encrypted volumes in them: an option, a keychain, a person.
+/// The library never prompts by itself.
 pub trait Keys: fmt::Debug {
-    /// The passphrase or private key of the image that is encrypted like this; `None` if it is not
-    /// known. Asked only of images that are encrypted, once each time one is opened.
+    /// Returns the passphrase or private key of the image with this encryption; `None` if it is not
+    /// known. Called only for encrypted images, once per open.
     fn key(&self, image: &Description) -> Result<Option<Key>>;
 
-    /// The same of an encrypted volume within an image, once the image itself is open.
+    /// Returns the key of an encrypted volume within an image, once the image itself is open.
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>>;
 }
 
-/// The same passphrase for every image, and every volume in it.
+/// Offers the same passphrase for every image and volume.
 impl Keys for Secret {
     fn key(&self, _image: &Description) -> Result<Option<Key>> {
         Ok(Some(Key::Passphrase(self.clone())))
@@ -47,7 +47,7 @@ pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<Volu
     known.ok_or_else(|| locked().named(&volume.name))
 }
 
-/// The plain bytes of `file`: its own, or what its encryption hides.
+/// Returns the plain bytes of `file`: its own, or its decrypted contents.
 pub(super) fn unlock(
     file: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
@@ -66,7 +66,7 @@ pub(super) fn unlock(
     Ok(Arc::new(plain))
 }
 
-/// The keys behind a header, whose layer is kept whether or not it opens.
+/// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
 pub(super) fn keys(
     locked: &Locked,
     options: &OpenOptions<'_>,
@@ -77,7 +77,7 @@ pub(super) fn keys(
     locked.unlock_with(&key(&description, options.keys)?)
 }
 
-/// What opens the image that is encrypted like this.
+/// Returns the passphrase or private key of the image with this encryption.
 pub(super) fn key(description: &Description, keys: Option<&dyn Keys>) -> Result<Key> {
     let known = keys
         .map(|keys| keys.key(description))

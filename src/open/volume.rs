@@ -1,4 +1,4 @@
-//! The file systems on a disk: where they are, and what opens them.
+//! The file systems on a disk: their location and opening.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,8 +21,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";
 
-/// A file system, by name. Those that cannot be read are known so that a message can say what is
-/// there.
+/// A file system, by name. Unsupported ones are included so that messages can name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "their names")]
@@ -42,7 +41,7 @@ pub enum VolumeFormat {
 }
 
 impl VolumeFormat {
-    /// Its name as users know it.
+    /// Returns the usual name of the format.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HfsPlus => "HFS+",
@@ -60,7 +59,7 @@ impl VolumeFormat {
         }
     }
 
-    /// Returns whether this version reads it.
+    /// Returns true if this version reads the format.
     pub const fn is_supported(self) -> bool {
         matches!(self, Self::HfsPlus | Self::Hfsx | Self::Apfs)
     }
@@ -72,44 +71,44 @@ impl fmt::Display for VolumeFormat {
     }
 }
 
-/// A file system met on a disk; of APFS, a container of volumes.
+/// A file system found on a disk; for APFS, a container of volumes.
 #[derive(Debug, Clone)]
 pub struct Volume {
     /// The number of its partition; `None` on a disk without a map.
     pub partition: Option<u32>,
     /// Its bytes on the disk.
     pub range: Range<u64>,
-    /// What it is.
+    /// The format of its file system.
     pub format: VolumeFormat,
-    /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that
-    /// is whole.
+    /// The transaction number of an older checkpoint of an APFS container to open. `None`: the
+    /// newest valid one.
     pub(super) checkpoint: Option<u64>,
-    /// Of an HFS+ volume how many bytes of nodes are kept in memory.
+    /// Bytes of memory for cached nodes of an HFS+ volume.
     pub(super) cache: usize,
-    /// True if it is opened for changes although a quick check finds damage.
+    /// True if the volume is opened for changes even if a quick check finds damage.
     pub(super) change_damaged: bool,
-    /// Of an HFS+ volume whether the files of its journal are listed.
+    /// True if the journal files of an HFS+ volume are listed.
     pub(super) system_files: bool,
-    /// Of an APFS container, which is opened anew each time: who changes it.
+    /// The writer of an APFS container, which is reopened for each operation.
     pub(super) writer: VolumeWriter,
     device: Arc<dyn BlockDevice>,
 }
 
 impl Volume {
-    /// Its bytes.
+    /// Returns the device that holds the volume.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// Opens it; of an APFS container the first volume that is not only there to start a Mac.
-    /// [`Kind::Unsupported`] if its format is only known by name, [`Kind::WrongKey`] if it is
-    /// encrypted.
+    /// Opens the volume; of an APFS container the first volume that does not merely serve to start
+    /// a Mac. [`Kind::Unsupported`] if its format is recognized but not supported,
+    /// [`Kind::WrongKey`] if it is encrypted.
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
         self.open_within(None, VolumeQuery::default())
     }
 
-    /// Why it does not open, if it does not: of an APFS container why one of its volumes cannot be
-    /// told. Nobody is asked for a key, so what is encrypted is not looked at.
+    /// Checks that the volume can be opened; for an APFS container, that its volumes can be read.
+    /// No key is requested, so encrypted volumes are not opened.
     pub fn look(&self) -> Result<()> {
         match self.format {
             VolumeFormat::Apfs => self
@@ -121,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// Opens the volume of a number, from 1, of those that it holds.
+    /// Opens a volume of the container by number, from 1.
     pub(crate) fn open_numbered(
         &self,
         number: u32,
@@ -136,7 +135,7 @@ impl Volume {
         )
     }
 
-    /// Opens the volume of a number, from 1, of those that it holds, or the first.
+    /// Opens a volume of the container by number, from 1, or the first.
     pub(super) fn open_within(
         &self,
         number: Option<u32>,
@@ -160,14 +159,15 @@ impl Volume {
         }
     }
 
-    /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens.
-    /// [`Kind::Unsupported`] if its format is not changed, or something in it is not known;
-    /// [`Kind::Corrupt`] if a [quick check](super::OpenOptions::change_damaged) finds damage.
+    /// Opens the volume for changes; of an APFS container the volume that [`open`](Self::open)
+    /// opens. [`Kind::Unsupported`] if changes of its format, or a feature of the volume, are not
+    /// supported; [`Kind::Corrupt`] if a [quick check](super::OpenOptions::change_damaged) finds
+    /// damage.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
         self.open_mut_within(None, None)
     }
 
-    /// Opens the volume of a number, from 1, of those that it holds, or the first, for changes.
+    /// Opens a volume of the container by number, from 1, or the first, for changes.
     fn open_mut_within(
         &self,
         number: Option<u32>,
@@ -189,9 +189,9 @@ impl Volume {
         }
     }
 
-    /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An
-    /// error is damage that leaves nothing to tell, or why the volume cannot be judged; those
-    /// returned say why a part of it could not be looked at.
+    /// Adds every problem of the volume. `None`: checks of this format are not supported. An error
+    /// is damage that prevents any check, or the reason why the volume cannot be checked; returned
+    /// errors are the reasons why a part of it was not checked.
     pub(super) fn check(
         &self,
         keys: Option<&dyn Keys>,
@@ -219,9 +219,9 @@ impl Volume {
         }))
     }
 
-    /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this
-    /// format yet, or there is nothing to do. `header` counts where two volume headers disagree and
-    /// the rest does not decide.
+    /// Plans the repair of a damaged volume. `None`: repair of this format is not supported, or
+    /// there is nothing to do. `header` selects the volume header if the two disagree and the
+    /// remaining evidence does not decide.
     pub fn plan_repair(
         &self,
         header: Option<Which>,
@@ -236,7 +236,7 @@ impl Volume {
         }
     }
 
-    /// Makes the changes that wait in the volume's journal, as opening it for writing does.
+    /// Replays the volume's journal, as opening it for writing does.
     pub fn replay_journal(&self) -> Result<()> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -246,7 +246,7 @@ impl Volume {
         }
     }
 
-    /// How it is opened for changes, if it is HFS+.
+    /// Returns the options for opening it for changes, if it is HFS+.
     pub(super) fn write_options(&self) -> WriteOptions {
         WriteOptions {
             cache: self.cache,
@@ -255,7 +255,7 @@ impl Volume {
         }
     }
 
-    /// Where it is, in words.
+    /// Describes its place on the disk, for messages.
     pub fn place(&self) -> String {
         match self.partition {
             Some(number) => format!("partition {number}"),
@@ -264,7 +264,7 @@ impl Volume {
     }
 }
 
-/// The file systems in the partitions of a disk, or on the disk itself.
+/// Finds the file systems in the partitions of a disk, or on the disk itself.
 pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
@@ -288,7 +288,8 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             });
         }
     }
-    // Discs for several systems have a map that leads nowhere and a file system at the front.
+    // Discs for several systems may have a map without a usable partition and a file system at the
+    // front.
     if volumes.is_empty()
         && let Some(format) = recognise(&**disk)?
     {
@@ -308,13 +309,13 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     Ok(volumes)
 }
 
-/// The first volume of a format that is read.
+/// Returns the first volume of a supported format.
 pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
     let first = volumes.iter().find(|volume| volume.format.is_supported());
     first.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
 }
 
-/// Opens the first volume that can be.
+/// Opens the first readable volume.
 pub(super) fn first_readable(
     volumes: &[Volume],
     wanted: VolumeQuery<'_>,
@@ -323,12 +324,12 @@ pub(super) fn first_readable(
         .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
 }
 
-/// Opens the first volume that can be changed.
+/// Opens the first writable volume.
 pub(super) fn first_writable(
     volumes: &[Volume],
     keys: Option<&dyn Keys>,
 ) -> Result<Arc<dyn FileSystemMut>> {
-    // Nobody who means a damaged volume wants the next one to be changed.
+    // If the first volume is damaged, the next one must not be changed instead.
     let usable = volumes
         .iter()
         .position(|volume| volume.format.is_supported());
@@ -377,7 +378,7 @@ pub(super) fn select_mut(
     volume.open_mut_within(number, keys)
 }
 
-/// The volume that a selector names, and its number where it is one of several in a container.
+/// Returns the volume that a selector names, and its number if it is one of several in a container.
 pub(super) fn selected<'a>(
     volumes: &'a [Volume],
     selector: &VolumeSelector,
@@ -417,8 +418,8 @@ pub(super) fn selected<'a>(
     }
 }
 
-/// The kind of an error about what was not found: where no volume could be looked into, it may well
-/// be there.
+/// Returns the kind of an error about a volume that was not found: if some volumes were unreadable,
+/// it may exist.
 fn unseen(volumes: &[Volume]) -> Kind {
     let none_is_supported =
         !volumes.is_empty() && !volumes.iter().any(|volume| volume.format.is_supported());
@@ -433,7 +434,7 @@ fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
     none_of(kind, volumes, "holds no such volume").named(selector.to_string())
 }
 
-/// That none fits, and what there is.
+/// Returns the error that no volume matches, with a list of the volumes.
 fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
     let one = |volume: &Volume| {
         let within = volume

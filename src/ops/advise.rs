@@ -1,4 +1,4 @@
-//! Which band size suits a bundle, and why. `bandsaw advise`.
+//! Recommendation of a band size for a bundle, with reasons. `bandsaw advise`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use crate::container::sparsebundle::BAND_SIZES;
 use crate::{Error, Kind, Result};
 
-/// More files than this in one folder are slow to list and to copy, on any host.
+/// Number of files in one folder above which listing and copying are slow on any host.
 pub const MANY_FILES: u64 = 100_000;
-/// A file server lists this many at a pace that people bear.
+/// Number of files that a file server lists in acceptable time.
 const SERVER_FILES: u64 = 20_000;
-/// Names that an object store tells in one answer.
+/// Names per response to a list request of an object store.
 const NAMES_A_LIST: u64 = 1000;
-/// Streams on local disks were fastest where the disk was in about as many bands, and slow below
-/// the least.
+/// Preferred and smallest number of bands of a local disk. Streams on local disks were fastest with
+/// about `BEST_BANDS` bands, and slow with fewer than `LEAST_BANDS`.
 const BEST_BANDS: u64 = 6000;
 const LEAST_BANDS: u64 = 3000;
 
-/// Where a bundle is to be.
+/// The storage on which a bundle is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
-    /// A disk of this machine.
+    /// Local disk of this machine.
     #[default]
     Local,
     /// A file server: SMB, NFS, AFP.
@@ -30,10 +30,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// Every place.
+    /// All places.
     pub const ALL: [Self; 3] = [Self::Local, Self::Smb, Self::S3];
 
-    /// Its name in the command.
+    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -42,7 +42,8 @@ impl Place {
         }
     }
 
-    /// The smallest band worth having there: what one round trip, or one request, should carry.
+    /// Returns the smallest useful band size in bytes: the amount that one round trip, or one
+    /// request, should carry.
     const fn least(self) -> u64 {
         match self {
             Self::Local => 8 << 20,
@@ -51,7 +52,7 @@ impl Place {
         }
     }
 
-    /// Returns how many bands a full disk should have there at most.
+    /// Returns the largest recommended number of bands of a full disk.
     const fn most_bands(self) -> u64 {
         match self {
             Self::Local => 65_536,
@@ -80,38 +81,38 @@ impl FromStr for Place {
     }
 }
 
-/// What a band size comes to.
+/// Consequences of a band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Bytes of a band.
+    /// Size of a band, in bytes.
     pub band_size: u64,
-    /// Files when the disk is full.
+    /// Number of band files when the disk is full.
     pub bands: u64,
-    /// Files that what is in use takes, at least. 0 where that is not known.
+    /// Minimum number of band files for the bytes in use. 0 if that is not known.
     pub in_use: u64,
-    /// Questions that listing all of them takes: answers of an object store.
+    /// Number of requests that list all bands of a full disk in an object store.
     pub lists: u64,
 }
 
-/// The band size that suits, and why.
+/// A recommended band size, with reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// The size.
+    /// The recommended band size, in bytes.
     pub band_size: u64,
-    /// Why, in sentences.
+    /// Reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// It and its neighbours, from small to large.
+    /// The recommended size and the sizes next to it, in ascending order.
     pub choices: Vec<Choice>,
 }
 
-/// Chooses a band size for a disk of `len` bytes, `used` of which are in use as far as is known.
+/// Recommends a band size for a disk of `len` bytes, of which `used` bytes are in use, if known.
 pub fn advise(len: u64, used: Option<u64>, place: Place) -> Advice {
     let (least, most) = BAND_SIZES.into_inner();
     let mut size = place.least();
     while len.div_ceil(size) > place.most_bands() && size < most {
         size *= 2;
     }
-    // Larger bands only as long as there stay enough of them to be read and written side by side.
+    // Larger bands only while enough of them remain to be read and written in parallel.
     while place == Place::Local && len.div_ceil(size * 2) >= BEST_BANDS && size * 2 <= 16 << 20 {
         size *= 2;
     }

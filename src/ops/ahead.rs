@@ -1,5 +1,5 @@
-//! A disk from front to back, read ahead of whoever takes it: one thread reads, or decodes, while
-//! another writes or sums.
+//! Sequential read of a disk with read-ahead: one thread reads or decodes while another writes or
+//! computes checksums.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -9,19 +9,20 @@ use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
 
-/// Bytes handed over at a time: a chunk of most formats. An extent that is no longer is one piece,
-/// whose chunk is decoded whole; all pieces of longer ones but the first begin at a multiple of it.
+/// Largest piece of data, in bytes: a chunk of most formats. An extent of at most this length is
+/// one piece, so that its chunk is decoded as a whole; all pieces of longer extents but the first
+/// begin at a multiple of this size.
 pub(super) const PIECE: usize = 1 << 20;
-/// Pieces read before the first of them is taken.
+/// Number of pieces read ahead.
 const AHEAD: usize = 4;
-/// Zeros handed over at a time, so that whoever watches sees something move.
+/// Largest run of zeros handed over at a time, in bytes, so that progress stays visible.
 const MOST_ZEROS: u64 = 64 << 20;
 
-/// What comes next, and where on the disk it stands.
+/// The next piece of the disk, with its offset.
 #[derive(Debug)]
 pub(super) enum Piece<'a> {
     Data(u64, &'a [u8]),
-    /// What the source stores nothing for.
+    /// A range for which the source stores no data.
     Zeros(Range<u64>),
 }
 
@@ -30,8 +31,8 @@ enum Read {
     Zeros(Range<u64>),
 }
 
-/// Hands `range` of `disk` to `take`, piece after piece and without gaps, until `take` or a read
-/// fails or `progress` says stop. Takes [`AHEAD`] pieces of memory.
+/// Passes `range` of `disk` to `take` in pieces, in order and without gaps, until `take` or a read
+/// fails or `progress` cancels. Uses [`AHEAD`] buffers of [`PIECE`] bytes.
 pub(super) fn in_order(
     disk: &dyn BlockDevice,
     range: Range<u64>,
@@ -45,7 +46,7 @@ pub(super) fn in_order(
         for _ in 0..AHEAD {
             let _ = empty.send(vec![0; PIECE]); // a reader that has failed already takes none
         }
-        // Both ends are gone when this is done, which ends the reader.
+        // The closure drops both channel ends when it returns, which ends the reader.
         let taken = (move || {
             for piece in pieces {
                 progress.check()?;
@@ -71,7 +72,7 @@ pub(super) fn in_order(
     })
 }
 
-/// Reads until nobody takes any more.
+/// Reads until the end of `range`, or until the receiver is dropped.
 fn read(
     disk: &dyn BlockDevice,
     range: Range<u64>,

@@ -1,4 +1,4 @@
-//! The plain names of a bundle in a bucket, brought up to date. `bandsaw checkpoint`.
+//! Update of the plainly named objects of a bundle in a bucket. `bandsaw checkpoint`.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use crate::progress::Progress;
 use crate::store::Checkpointed;
 use crate::{Error, Kind, Result};
 
-/// Makes the objects under plain names the bundle at `path`, which is in a bucket, as of its newest
-/// commit, and removes what nothing needs any more. After a writer that did not close the bundle it
-/// waits for a minute.
+/// Brings the objects under plain names of the bundle at `path`, which is in a bucket, up to its
+/// newest commit, and removes objects that are no longer needed. Waits for a minute if the last
+/// writer did not close the bundle.
 ///
-/// Stopped at any moment it has done a part of it, and the next one does the rest.
-/// [`Kind::Invalid`] for what is on this host.
+/// An interrupted checkpoint is completed by the next one. [`Kind::Invalid`] for a path on this
+/// host.
 pub fn checkpoint(
     path: &Path,
     network: NetworkOptions,

@@ -1,5 +1,5 @@
-//! One sum over the whole disk of an image, whatever container it is in: the same disk has the same
-//! sum everywhere.
+//! Checksum of the whole disk of an image. It does not depend on the container: the same disk has
+//! the same checksum in every format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::{Error, Kind, Result};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// How to sum.
+/// A checksum algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names")]
 pub enum Algorithm {
@@ -29,7 +29,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every one.
+    /// All algorithms.
     pub const ALL: [Self; 6] = [
         Self::Crc32,
         Self::Md5,
@@ -39,7 +39,7 @@ impl Algorithm {
         Self::Sha512,
     ];
 
-    /// hdiutil's name.
+    /// Returns hdiutil's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Crc32 => "CRC32",
@@ -61,7 +61,7 @@ impl fmt::Display for Algorithm {
 impl FromStr for Algorithm {
     type Err = Error;
 
-    /// hdiutil's name in any case, with or without a hyphen. `SHA` is SHA-1.
+    /// Parses hdiutil's name in any case, with or without a hyphen. `SHA` is SHA-1.
     fn from_str(text: &str) -> Result<Self> {
         let name = match text.to_ascii_uppercase().replace('-', "").as_str() {
             "SHA" => "SHA1".to_owned(),
@@ -82,7 +82,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// The sum of all bytes of `disk`, in lower-case hexadecimal digits.
+/// Returns the checksum of all bytes of `disk`, in lower-case hexadecimal digits.
 pub fn checksum(
     disk: &dyn BlockDevice,
     algorithm: Algorithm,
@@ -101,7 +101,7 @@ pub fn checksum(
     Ok(sum.finish())
 }
 
-/// A sum on its way.
+/// A checksum in progress.
 enum Sum {
     Crc32(crc32fast::Hasher),
     Md5(Md5),
@@ -134,7 +134,7 @@ impl Sum {
         }
     }
 
-    /// Zeros cost what other bytes cost, but for the one sum of which two can be put together.
+    /// Adds `count` zeros. Only CRC-32 can be combined from parts; the others hash every zero.
     fn update_zeros(&mut self, count: u64) {
         if let Self::Crc32(sum) = self {
             return sum.combine(&crc_of_zeros(count));
@@ -159,7 +159,7 @@ impl Sum {
     }
 }
 
-/// The sum of `count` zeros, put together from those of powers of two.
+/// Returns the CRC-32 of `count` zeros, combined from those of powers of two.
 fn crc_of_zeros(count: u64) -> crc32fast::Hasher {
     let (mut sum, mut power) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
     power.update(&[0]);
@@ -182,7 +182,7 @@ mod tests {
     use crate::device::Memory;
     use crate::progress::Silent;
 
-    /// Source of the sums: `printf abc | sha256sum`, and its sisters.
+    /// Source of the sums: `printf abc | sha256sum`, and the corresponding commands.
     #[test]
     fn the_sums_of_others() {
         let disk = Memory::from(b"abc".to_vec());

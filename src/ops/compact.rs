@@ -1,9 +1,9 @@
-//! Making an image take no more storage than what is in it: free space is given back as by a trim,
-//! runs of zeros too where that is wanted, and files in bands or chunks are packed. `bandsaw
-//! compact`.
+//! Reduction of the storage of an image: free space is discarded as by a trim, runs of zeros too on
+//! request, and files in bands or chunks are packed. `bandsaw compact`.
 //!
-//! Every step leaves an image that is whole, and what is done stays done: it can be stopped, killed
-//! or lose its power at any moment, and is gone on with by running it again.
+//! Every step leaves a consistent image, and completed steps are not lost: compaction can be
+//! stopped, killed or interrupted by a power failure at any time, and is resumed by running it
+//! again.
 
 mod zeros;
 
@@ -16,67 +16,65 @@ use crate::{Error, Kind, Result, platform};
 
 const LAYER: &str = "compact";
 
-/// How to compact.
+/// Options of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Whether all that is in use is read, and what of it is zeros given back too. `None`: where no
-    /// volume on the disk is of a kind whose free space is known.
+    /// True to read everything in use and discard runs of zeros too. `None`: only if no volume on
+    /// the disk is of a format whose free space is known.
     pub zeros: Option<bool>,
-    /// Go on although the machine runs on its battery.
+    /// True to proceed on battery power.
     pub battery_allowed: bool,
 }
 
-/// Why storage can be given back.
+/// The reason why storage can be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Bands, or chunks, all of which is free.
+    /// Bands or chunks that are entirely free.
     FreeUnits,
-    /// The free parts of others.
+    /// Free parts of bands or chunks that are partly in use.
     FreeParts,
-    /// What is in use, as far as is known, and is nothing but zeros.
+    /// Runs of zeros that are in use, as far as is known.
     Zeros,
 }
 
-/// What compaction would do.
+/// An estimate of a compaction.
 #[derive(Debug)]
 pub struct Plan {
-    /// How full the bands are.
+    /// Usage of the bands.
     pub map: SpaceMap,
-    /// Bytes of storage to be given back, by cause.
+    /// Bytes of storage that would be freed, by cause.
     pub causes: Vec<(Cause, u64)>,
-    /// Bytes of APFS containers that older checkpoints hold back now, and that are made free first.
+    /// Bytes that older checkpoints of APFS containers hold now, and that are freed first.
     pub pending: u64,
-    /// Why volumes are left as they are: place and reason of each.
+    /// Volumes that would be skipped: location and reason of each.
     pub refused: Vec<(String, Error)>,
-    /// Bytes of storage behind the image's files now.
+    /// Bytes of storage that the image's files take now.
     pub allocated: u64,
 }
 
 impl Plan {
-    /// Bytes of storage to be given back.
+    /// Returns the bytes of storage that would be freed.
     pub fn returns(&self) -> u64 {
         self.causes.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// What compaction came to.
+/// Result of a compaction.
 #[derive(Debug)]
 pub struct Compacted {
-    /// Bytes of storage behind the image's files before.
+    /// Bytes of storage that the image's files took before.
     pub before: u64,
-    /// The same afterwards.
+    /// Bytes of storage that the image's files take afterwards.
     pub after: u64,
-    /// Bytes that were zeros and in use, as far as is known, and were given back.
+    /// Bytes of discarded zeros that were in use, as far as is known.
     pub zeros: u64,
-    /// True if parts of files could be given back. Where they could not, only whole bands, and
-    /// chunks, were.
+    /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
     pub parts: bool,
-    /// Why volumes were left as they are: place and reason of each.
+    /// Volumes that were skipped: location and reason of each.
     pub refused: Vec<(String, Error)>,
 }
 
-/// Tells what [`compact`] would give back, and changes nothing. The image may be open for reading
-/// only.
+/// Estimates what [`compact`] would free, without changes. The image may be open read-only.
 pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
     let free = FreeSpace::projected_free(image);
     let Some(storage) = Storage::of(image, progress)? else {
@@ -110,10 +108,11 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
     })
 }
 
-/// Gives back what `image`, open for changes, does not need, and packs it. Durable when it returns.
+/// Frees the storage that `image`, open for writing, does not need, and packs it. Durable on
+/// return.
 ///
-/// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for images of
-/// a kind that cannot be changed.
+/// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for formats
+/// that cannot be changed.
 pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Compacted> {
     if !options.battery_allowed && platform::on_battery() == Some(true) {
         return Err(Error::new(
@@ -148,7 +147,8 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
         image.disk().flush()?;
     }
     if pack(image, progress)? && image.encryption().is_some() {
-        // Chunks that were moved took their holes along as what these read as: noise.
+        // Moved chunks were copied with their holes, which decrypt to noise, so these are stored
+        // now.
         trim::give_back_all(
             image,
             &trim::storage(image, progress)?,
@@ -167,7 +167,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
     })
 }
 
-/// Returns whether zeros are to be looked for.
+/// Returns true if runs of zeros are to be searched.
 fn wants_zeros(options: &Options, free: &FreeSpace) -> bool {
     options.zeros.unwrap_or_else(|| free.is_unknown())
 }
@@ -179,8 +179,8 @@ fn refused(free: FreeSpace) -> Vec<(String, Error)> {
         .collect()
 }
 
-/// Fills what was freed in the file with what stands at its end, and cuts it. A sparse image does
-/// so by itself whenever it is flushed. `false`: there was nothing to fill.
+/// Moves data from the end of the file into its unused space, and truncates it. A sparse image does
+/// this itself on every flush. Returns `false` if there was no unused space.
 fn pack(image: &Image, progress: &dyn Progress) -> Result<bool> {
     match image
         .overlays()

@@ -1,8 +1,8 @@
-//! A new image: sized, partitioned, formatted and filled in one call.
+//! Creation of an image: sized, partitioned, formatted and filled in one call.
 //!
-//! The tree of files is known in full before anything is made, so the image has the right size from
-//! the beginning and is written once, from front to back. It is made under a name of its own and
-//! takes its place when it is whole.
+//! The tree of files is known completely before anything is created, so the image has the right
+//! size from the beginning and is written once, sequentially. It is created under a temporary name
+//! and renamed when it is complete.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -35,94 +35,93 @@ use crate::store::FileMode;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "create";
-/// Bytes of the blocks that all but the largest volumes have.
+/// Block size of all but the largest volumes, in bytes.
 const USUAL_BLOCK: u32 = 4096;
 
-/// What a new image is to be. The default is a blank raw image without a length, which has to be
+/// Options of a new image. The default is a blank raw image without a length, which has to be
 /// given.
 #[derive(Debug, Default)]
 pub struct CreateOptions {
-    /// Its container.
+    /// The container format.
     pub format: Format,
-    /// Bytes of the disk, a multiple of 512. `None`: what the files need, and some room; a blank
-    /// disk has no such default.
+    /// Length of the disk in bytes, a multiple of 512. `None`: the size of the files with some free
+    /// space; required for a blank disk.
     pub len: Option<u64>,
-    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    /// Band size in bytes, of formats with bands. `None`: the format's default.
     pub band_size: Option<u64>,
-    /// Bytes of a sector, of formats that have a choice: 512 or 4096. `None`: 512.
+    /// Sector size in bytes, of formats with a choice: 512 or 4096. `None`: 512.
     pub sector_size: Option<u32>,
-    /// How hard UDZO is compressed. `None`: level 1.
+    /// Compression level of UDZO. `None`: level 1.
     pub level: Option<Level>,
-    /// True if an image that exists is to be replaced.
+    /// True to replace an existing image.
     pub overwrite: bool,
-    /// What is on the disk. `None`: nothing, it is blank.
+    /// The volume on the disk. `None`: the disk is blank.
     pub volume: Option<NewVolume>,
-    /// Names of further, empty volumes beside that one, of file systems that hold several.
+    /// Names of further, empty volumes beside that one, for file systems that hold several.
     pub more_volumes: Vec<String>,
-    /// Files of the volume are compressed where these options say so. What is packed waits in a
-    /// file beside the image.
+    /// Compression of the files of the volume. Packed forks are kept in a file beside the image
+    /// meanwhile.
     pub compress: Option<CompressOptions>,
-    /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is
-    /// younger. All identifiers are then made from what the image holds, of a file's dates only
-    /// that of its contents counts, and the same input gives the same bytes, unless it is
-    /// encrypted.
+    /// `SOURCE_DATE_EPOCH`: the date of everything created now, and of every file that is newer.
+    /// All identifiers are then derived from the input, only the modification date of a file
+    /// counts, and the same input gives the same bytes, unless it is encrypted.
     pub epoch: Option<Timestamp>,
-    /// Whether and how the image is encrypted.
+    /// Encryption of the image. `None`: not encrypted.
     pub encryption: Option<Encryption>,
-    /// Whether and how the volume is, and those beside it.
+    /// Encryption of the volume and of those beside it. `None`: not encrypted.
     pub volume_encryption: Option<VolumeEncryption>,
-    /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be
-    /// zeros would be noise.
+    /// See [`open::CreateOptions::thin`]; for blank disks only, because a volume relies on zeros
+    /// that would be noise.
     pub thin: bool,
-    /// How the Finder is to show the volume. `None`: as what it is filled with says.
+    /// Finder settings of the volume. `None`: those of its source.
     pub look: Option<Look>,
-    /// What is put into a compressed or read-only image beside its disk, such as a licence.
+    /// Resources of a compressed or read-only image, such as a license.
     pub resources: Vec<Resource>,
-    /// How a bucket is reached, if the image is to be in one.
+    /// Remote access options, if the image is in a bucket.
     pub network: NetworkOptions<'static>,
-    /// The mode of the image. `None`: as the umask has it, and for its owner only if the image or
-    /// the volume is encrypted.
+    /// The mode of the image. `None`: according to the umask, and private to the owner if the image
+    /// or the volume is encrypted.
     pub mode: Option<FileMode>,
-    /// As [`open::CreateOptions::round_band_size`].
+    /// See [`open::CreateOptions::round_band_size`].
     pub round_band_size: bool,
 }
 
-/// A volume to be made.
+/// A volume to be created.
 #[derive(Debug)]
 pub struct NewVolume {
-    /// How the disk is divided.
+    /// The partition layout of the disk.
     pub layout: Layout,
-    /// Its name.
+    /// The volume name.
     pub name: String,
-    /// Its file system.
+    /// The file system.
     pub format: NewFormat,
-    /// Bytes of an allocation block, of HFS+ a power of two from 512. `None`: as Apple's formatter
-    /// chooses.
+    /// Allocation block size in bytes; for HFS+ a power of two from 512. `None`: as chosen by
+    /// Apple's formatter.
     pub block_size: Option<u32>,
-    /// What it is filled with.
+    /// The source of the files.
     pub source: Source,
 }
 
-/// How a disk is divided, by hdiutil's names.
+/// The partition layout of a disk, by hdiutil's names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `GPTSPUD`: a GUID partition table with one partition.
     #[default]
     Gptspud,
-    /// `SPUD`: Apple's partition map with one, as images had it before macOS ran on processors of
-    /// Intel's.
+    /// `SPUD`: an Apple partition map with one partition, the layout of images before macOS on
+    /// Intel processors.
     Spud,
-    /// `MBRSPUD`: a master boot record with one; not for APFS.
+    /// `MBRSPUD`: a master boot record with one partition; not for APFS.
     MbrSpud,
-    /// `NONE`: the volume is the disk.
+    /// `NONE`: no partition map, the volume is the whole disk.
     None,
 }
 
 impl Layout {
-    /// Every layout.
+    /// All layouts.
     pub const ALL: [Self; 4] = [Self::Gptspud, Self::Spud, Self::MbrSpud, Self::None];
 
-    /// The kind of its map; `None` for a disk without one.
+    /// Returns the kind of partition map. `None` for a disk without one.
     pub fn scheme(self) -> Option<Scheme> {
         match self {
             Self::Gptspud => Some(Scheme::Gpt),
@@ -132,8 +131,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of the smallest disk divided so, in sectors of `sector` bytes, that holds a volume of
-    /// `volume_len` bytes.
+    /// Returns the length in bytes of the smallest disk of this layout, in sectors of `sector`
+    /// bytes, that holds a volume of `volume_len` bytes.
     pub fn disk_len_for(self, volume_len: u64, sector: u32) -> Result<u64> {
         match self.scheme() {
             None => Ok(volume_len.next_multiple_of(sector.into())),
@@ -156,7 +155,7 @@ impl fmt::Display for Layout {
 impl FromStr for Layout {
     type Err = Error;
 
-    /// hdiutil's name in any case.
+    /// Parses hdiutil's name in any case.
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL
             .into_iter()
@@ -172,25 +171,25 @@ impl FromStr for Layout {
     }
 }
 
-/// What a volume is filled with.
+/// The source of the files of a new volume.
 #[derive(Default)]
 pub enum Source {
-    /// Nothing: the volume is formatted.
+    /// No files: the volume is only formatted.
     #[default]
     Empty,
-    /// What is in a folder of the host. The image itself is left out if it lies there.
+    /// The contents of a folder of the host. The image itself is left out if it is inside.
     Folder(PathBuf),
     /// Files and folders of the host side by side.
     Items(Vec<Item>),
-    /// What is in a tar archive.
+    /// The contents of a tar archive.
     Tar(PathBuf),
-    /// What is in a tar archive that is read to its end first, into a nameless file beside the
-    /// image.
+    /// The contents of a tar archive that is first read to its end, into an unlinked file beside
+    /// the image.
     TarStream(Box<dyn Read + Send>),
 }
 
 impl Source {
-    /// What is at `path` of the host: a folder, or else an archive.
+    /// Returns the source at `path` of the host: a folder, or else an archive.
     pub fn at(path: PathBuf) -> Self {
         if path.is_dir() {
             Self::Folder(path)
@@ -212,21 +211,21 @@ impl fmt::Debug for Source {
     }
 }
 
-/// What was made.
+/// Result of a creation.
 #[derive(Debug)]
 pub struct Created {
     /// The image, open for writing.
     pub image: Image,
-    /// The volume on it, if one was asked for.
+    /// The volume on it, if one was requested.
     pub volume: Option<Built>,
-    /// What came of each file, if they were to be compressed.
+    /// Compression result of each file, if compression was requested.
     pub compressed: Vec<FileReport>,
 }
 
-/// Makes an image at `path`, durably.
+/// Creates an image at `path`, durably.
 ///
-/// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path`
-/// is as it was.
+/// After an error, or if `progress` cancels, the image is removed, and a previous file at `path` is
+/// unchanged.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
     let CreateOptions {
         format,
@@ -251,7 +250,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let is_secret = encryption.is_some() || volume_encryption.is_some();
     let mode = mode.map_or(NewMode::default().of_secret(is_secret), NewMode::Exactly);
     if !overwrite && fs::symlink_metadata(path).is_ok() {
-        // Said again by the draft; here before the source is read for nothing.
+        // The draft checks this again. Checked here first, to avoid reading the source in vain.
         return Err(Error::new(
             Kind::Conflict,
             LAYER,
@@ -372,7 +371,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     };
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
-        // Built on a disk without a name to stay, then packed.
+        // Built on a temporary disk, then packed.
         let scratch = scratch_beside(path, "volume", len, encryption.is_some())?;
         let disk = scratch.image().disk();
         let built = plan.build(disk, ids.disk, progress)?;
@@ -410,8 +409,9 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     })
 }
 
-/// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never
-/// reaches the host in the clear, neither there: nobody ever learns the scratch disk's passphrase.
+/// Creates a temporary disk for the data of `image`, removed on drop. If the image is to be
+/// encrypted, so is this disk, with a random passphrase that is never stored: plaintext never
+/// reaches the host.
 fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result<Draft> {
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
@@ -427,14 +427,13 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
         iterations: Some(LEAST_ITERATIONS),
         ..Encryption::new(passphrase())
     });
-    // What was never written is zeros in a sparse image, and would be noise in an encrypted raw
-    // one.
+    // Unwritten ranges are zeros in a sparse image, and would be noise in an encrypted raw one.
     let format = if is_secret {
         Format::Udsp
     } else {
         Format::Udrw
     };
-    // It may hold the files of one user, whoever may read the image.
+    // It may hold private files of one user, regardless of the mode of the image.
     let mode = NewMode::AtMost(FileMode::PRIVATE);
     let options = open::CreateOptions {
         format,
@@ -447,7 +446,7 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
     Draft::new(&image.with_file_name(name), &options)
 }
 
-/// What is to be on a disk.
+/// The planned contents of a disk.
 struct Planned {
     layout: Layout,
     partition_type: Uuid,
@@ -455,7 +454,7 @@ struct Planned {
 }
 
 impl Planned {
-    /// Bytes of a disk that holds the volume with room to work.
+    /// Returns the length in bytes of a disk that holds the volume with free space to work.
     fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
         self.layout
             .disk_len_for(self.volume.comfortable_len()?, sector_size.unwrap_or(512))
@@ -512,7 +511,7 @@ fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progres
     }
 }
 
-/// Leaves the one date that belongs to the contents. The others tell when the host read, copied or
+/// Clears all dates but the modification date. The others record when the host read, copied or
 /// unpacked a file: reading the source for one image would change the next.
 fn forget_host_dates(tree: &mut Tree) {
     for node in &mut tree.nodes {
@@ -524,12 +523,13 @@ fn forget_host_dates(tree: &mut Tree) {
 pub(super) struct Ids {
     disk: gpt::Guids,
     pub(super) volume: Uuid,
-    /// Of a container that has one. `None`: a random one.
+    /// UUID of the container, if it has one. `None`: a random one.
     image: Option<Uuid>,
 }
 
 impl Ids {
-    /// Random ones, or with a fixed date such as follow from what the image holds.
+    /// Returns random identifiers, or with a fixed date ones derived from that date, the volume
+    /// name and the file names.
     pub(super) fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
         let Some(epoch) = epoch else {
             return Self {
@@ -559,7 +559,7 @@ impl Ids {
         }
     }
 
-    /// The UUID of the container of a blank disk of `len` bytes.
+    /// Returns the UUID of the container of a blank disk of `len` bytes.
     fn blank(epoch: Option<Timestamp>, len: u64) -> Option<Uuid> {
         let seed = format!("bandsaw blank image\0{len}\0{}", epoch?.seconds);
         Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()))

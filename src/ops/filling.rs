@@ -1,31 +1,29 @@
-//! Contents on their way into a new file, from the first byte to the last. Zeros become holes where
-//! a volume has such.
+//! Sequential write of the contents of a new file. Zeros become holes if the volume supports them.
 
 use crate::device::{AfterDiscard, BlockDevice, is_zero};
 use crate::{Kind, Result};
 
-/// Zeros that are looked for among bytes, and where: as much as is compressed in one go. Less is
-/// not worth an extent.
+/// Granularity of the search for zeros, in bytes: the unit of compression. Smaller holes are not
+/// worth an extent.
 const UNIT: usize = 64 << 10;
 
-/// An empty file that is being filled. What it is filled with adds up to the length that was
-/// announced.
+/// An empty file being written. The data must add up to the announced length.
 #[derive(Debug)]
 pub(super) struct Filling<'a> {
     out: &'a dyn BlockDevice,
-    /// What all of it will be.
+    /// Announced length, in bytes.
     len: u64,
-    /// What there is so far.
+    /// Length written so far, in bytes.
     at: u64,
     holes: bool,
-    /// Room is made for all of it at once, so that it lies in one piece: as long as no hole came
-    /// and it fits.
+    /// True to allocate the whole length in one step, so that it is contiguous. Cleared after the
+    /// first hole, or if the volume has too little space.
     whole: bool,
 }
 
 impl<'a> Filling<'a> {
-    /// Begins to fill `out` with `len` bytes. `holes`: zeros are left out, which its volume must
-    /// know how to.
+    /// Begins to fill `out` with `len` bytes. `holes` is true to store zeros as holes, which the
+    /// volume must support.
     pub(super) fn new(out: &'a dyn BlockDevice, len: u64, holes: bool) -> Result<Self> {
         if !holes {
             out.set_len(len, AfterDiscard::Any)?;
@@ -39,7 +37,7 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// Bytes as they are.
+    /// Appends bytes, without a search for zeros.
     pub(super) fn data(&mut self, bytes: &[u8]) -> Result<()> {
         let end = self.at + bytes.len() as u64;
         self.make_room(end)?;
@@ -48,7 +46,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// So many zeros.
+    /// Appends `count` zeros.
     pub(super) fn zeros(&mut self, count: u64) -> Result<()> {
         let end = self.at + count;
         if !self.holes {
@@ -61,7 +59,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Bytes, in which zeros are looked for.
+    /// Appends bytes, storing units of zeros as holes.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         if !self.holes {
             return self.data(bytes);
@@ -79,7 +77,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// The file has its length, also where it ends with a hole.
+    /// Extends the file to its length if it ends with a hole.
     pub(super) fn finish(self) -> Result<()> {
         if self.out.info().len < self.at {
             self.out.set_len(self.at, AfterDiscard::Zeros)?;
@@ -87,7 +85,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Makes the file so long that `end` is in it, what was left out being a hole.
+    /// Extends the file so that it includes `end`. The skipped range becomes a hole.
     fn make_room(&mut self, end: u64) -> Result<()> {
         let len = self.out.info().len;
         if len >= end {
@@ -98,7 +96,7 @@ impl<'a> Filling<'a> {
         }
         if self.whole {
             match self.out.set_len(self.len, AfterDiscard::Any) {
-                // With its holes it may fit.
+                // With holes it may still fit.
                 Err(error) if error.kind() == Kind::Limit => self.whole = false,
                 done => return done,
             }
@@ -123,7 +121,7 @@ mod tests {
             contents[zeros].fill(0);
         }
         for holes in [false, true] {
-            // Room that was never written may hold anything.
+            // The contents of extended space are undefined until written.
             let out = Memory::zeros(0);
             let mut filling = Filling::new(&out, contents.len() as u64, holes).unwrap();
             for piece in contents.chunks(4 * UNIT) {

@@ -1,6 +1,6 @@
-//! Folders of the host known by number, each opened from its parent and never by a whole path: so a
-//! tree may be deeper than the longest path, and a symbolic link that somebody slips in is refused
-//! instead of followed.
+//! Folders of the host by number, each opened from its parent and never by a whole path. A tree may
+//! therefore be deeper than the longest path, and a symbolic link inserted by another process is
+//! refused instead of followed.
 
 use std::fmt;
 use std::io;
@@ -9,24 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::platform::nodes;
 
-/// Few descriptors, but more than two threads need for folders side by side.
+/// Number of folders kept open: few descriptors, but more than two threads need for folders next to
+/// each other.
 const KEPT_OPEN: usize = 32;
 
-/// The folders of one tree, the latest few of them kept open.
+/// The folders of one tree. The most recently used ones are kept open.
 #[derive(Debug)]
 pub(super) struct Folders {
     root: Arc<OwnedFd>,
     latest: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
 }
 
-/// Where a folder is: the number of its parent, and its name there.
+/// A lookup of the parent and name of a folder.
 pub(super) trait Family: fmt::Debug {
-    /// Parent and name of folder `number`, which is not 0.
+    /// Returns parent and name of folder `number`, which is not 0.
     fn place(&self, number: u32) -> (u32, &str);
 }
 
 impl Folders {
-    /// Folders below `root`, which is number 0.
+    /// Returns the folders below `root`, which has the number 0.
     pub(super) fn below(root: OwnedFd) -> Self {
         Self {
             root: Arc::new(root),
@@ -34,7 +35,7 @@ impl Folders {
         }
     }
 
-    /// Folder `number`, open.
+    /// Opens folder `number`.
     pub(super) fn open(&self, number: u32, family: &dyn Family) -> io::Result<Arc<OwnedFd>> {
         let mut missing = Vec::new();
         let mut at = number;

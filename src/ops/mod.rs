@@ -1,4 +1,4 @@
-//! What people ask for, each in one file.
+//! Operations on images, one per file or folder.
 
 pub mod advise;
 mod ahead;

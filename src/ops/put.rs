@@ -1,8 +1,8 @@
-//! A tree of files into a volume that exists.
+//! Copy of a tree of files into an existing volume.
 //!
-//! Each file gets its name when it is complete, and one that is replaced is so in the same step:
-//! whatever happens meanwhile, no part of a file is left. What is there stays unless overwriting
-//! was asked for, and that is looked at before anything is changed.
+//! Each file is linked under its name when it is complete, which replaces an existing file in the
+//! same step: after any interruption, no partial file is left. Existing files are kept unless
+//! overwriting was requested; conflicts are detected before anything is changed.
 
 use std::collections::HashMap;
 
@@ -18,43 +18,41 @@ use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "put";
-/// Bytes of contents copied in one go.
+/// Bytes of contents copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// How a tree is put into a volume.
+/// Options for adding a tree to a volume.
 #[derive(Debug, Clone, Default)]
 pub struct PutOptions {
-    /// Files and links that are in the way are replaced. Folders never are: what they hold stays
-    /// beside what comes.
+    /// True to replace existing files and links. Existing folders are never replaced but merged.
     pub overwrite: bool,
-    /// The only entry of the tree gets this name instead of its own.
+    /// Name to use for the only entry of the tree, instead of its own.
     pub name: Option<String>,
-    /// Files are compressed where these options say so, each before it comes to be where it
-    /// belongs.
+    /// Compression of the files, each before it is linked under its name.
     pub compress: Option<CompressOptions>,
 }
 
-/// What was put into a volume.
+/// Counts of objects added to a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Put {
-    /// Files, each name of a hard-linked one counted, and everything else that is neither of the
-    /// others.
+    /// Number of files, counting each name of a hard-linked one, and of all other objects not
+    /// counted below.
     pub files: u64,
-    /// Folders.
+    /// Number of folders.
     pub folders: u64,
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub symlinks: u64,
     /// Bytes of contents.
     pub bytes: u64,
-    /// Files that are compressed.
+    /// Number of compressed files.
     pub compressed: u64,
 }
 
-/// Puts what is in the root of `tree` into the folder at `path` of the volume, which is made, with
-/// all that the root has, if it does not exist but the folder it is in does.
+/// Adds the entries in the root of `tree` to the folder at `path` of the volume. If that folder
+/// does not exist but its parent does, it is created with the attributes of the root.
 ///
-/// What was put before an error stays, each object whole; [`Kind::Conflict`] comes before anything
-/// is put.
+/// After an error, objects that were already added stay, each complete. [`Kind::Conflict`] is
+/// returned before anything is added.
 pub fn put(
     tree: &Tree,
     fs: &dyn FileSystemMut,
@@ -105,7 +103,7 @@ pub fn put(
     Ok(putting.done)
 }
 
-/// The folder that `path` is in, which must exist, and the last part of it.
+/// Returns the parent folder of `path`, which must exist, and the last component of `path`.
 pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     let path = path.trim_end_matches('/');
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -129,17 +127,17 @@ struct Putting<'a> {
     fs: &'a dyn FileSystemMut,
     options: &'a PutOptions,
     progress: &'a dyn Progress,
-    /// Files of the volume may have holes.
+    /// True if the volume supports holes.
     holes: bool,
-    /// What nodes of the tree have become.
+    /// Node on the volume of each node of the tree.
     ids: HashMap<u32, NodeId>,
-    /// Folders that were made, whose attributes come last.
+    /// Folders that were created, whose attributes are set last.
     made: Vec<u32>,
     done: Put,
 }
 
 impl Putting<'_> {
-    /// Refuses what is in the way, before anything is changed.
+    /// Refuses existing entries that are in conflict, before anything is changed.
     fn check(&self, top: &Attributes, path: &str) -> Result<()> {
         let mut there: HashMap<u32, (NodeId, String)> =
             HashMap::from([(0, (top.id, path.trim_end_matches('/').to_owned()))]);
@@ -203,7 +201,7 @@ impl Putting<'_> {
                     _ => error,
                 })?;
         }
-        // From the deepest up, for what is put into a folder changes its dates.
+        // From the deepest folder up, because adding an entry changes the dates of its folder.
         for index in std::mem::take(&mut self.made).into_iter().rev() {
             self.dress(self.ids[&index], &tree.nodes[index as usize])?;
         }
@@ -245,7 +243,7 @@ impl Putting<'_> {
         Ok(())
     }
 
-    /// Makes what is no folder, in the place of what may be there.
+    /// Creates an entry that is not a folder, replacing an existing one if requested.
     fn make(&mut self, folder: NodeId, name: &str, index: u32, node: &SourceNode) -> Result<()> {
         let (first, source) = match node.kind {
             SourceKind::HardLink(target) => (target, &self.tree.nodes[target as usize]),
@@ -261,7 +259,7 @@ impl Putting<'_> {
                 return Ok(());
             }
             SourceKind::File(_) => NewKind::File,
-            // A further name of these becomes one more of its kind, as on macOS.
+            // A further hard link to one of these becomes a separate node, as on macOS.
             SourceKind::Symlink(target) => NewKind::Symlink(target.to_string()),
             SourceKind::Special(kind, device) => NewKind::Special(*kind, *device),
             SourceKind::Folder | SourceKind::HardLink(_) => {
@@ -313,7 +311,7 @@ impl Putting<'_> {
         }
     }
 
-    /// `holes`: where nothing is stored for the contents there is to be a hole in the file.
+    /// Copies a stream to a file. `holes` is true to keep holes of the source as holes.
     fn copy(&self, stream: &Stream, to: &dyn BlockDevice, holes: bool) -> Result<()> {
         let mut reader = match stream {
             Stream::Bytes(bytes) => {
@@ -332,7 +330,8 @@ impl Putting<'_> {
                 data = match reader.data_from(at)? {
                     Some(data) => data,
                     None => {
-                        // A source that has become shorter has none either, and says so.
+                        // A source that was truncated has no data here either, and this read
+                        // reports that.
                         reader.read_at(len - 1, &mut [0])?;
                         len..len
                     }
@@ -356,7 +355,7 @@ impl Putting<'_> {
         filling.finish()
     }
 
-    /// Gives an object what else it has: attributes, flags, dates.
+    /// Sets attributes, flags and dates of a node.
     fn dress(&self, id: NodeId, node: &SourceNode) -> Result<()> {
         for (name, value) in &node.xattrs {
             match value {

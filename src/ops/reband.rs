@@ -1,5 +1,5 @@
-//! Another size for the bands of a sparse bundle, in place: no second copy of the disk. `bandsaw
-//! reband`.
+//! Change of the band size of a sparse bundle, in place, without a second copy of the disk.
+//! `bandsaw reband`.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::device::Access;
 use crate::open::{OpenOptions, open_bundle};
 use crate::progress::Progress;
 
-/// Gives the bundle at `path` bands of `band_size` bytes, or goes on with what was interrupted,
-/// which needs no size.
+/// Changes the band size of the bundle at `path` to `band_size` bytes, or resumes an interrupted
+/// change, for which no size is needed.
 ///
-/// It can be stopped at any moment, by whatever means: the bundle opens here with all that is in
-/// it, and is gone on with by calling this again. Nobody else may use it meanwhile. Errors are
+/// It can be interrupted at any time, even by a crash: the bundle can then still be opened here,
+/// with all its data, and the same call resumes. No other process may use it meanwhile. Errors are
 /// those of [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and
-/// [`Kind::Unsupported`](crate::Kind::Unsupported) for what is no sparse bundle.
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) if the image is not a sparse bundle.
 pub fn reband(
     path: &Path,
     band_size: Option<u64>,
@@ -25,7 +25,8 @@ pub fn reband(
     reband_to(path, band_size, false, options, progress)
 }
 
-/// The same with the possible size that is nearest to `band_size`, if `round` says so.
+/// Changes the band size like [`reband`]. If `round` is true, uses the supported size nearest to
+/// `band_size`.
 pub fn reband_to(
     path: &Path,
     band_size: Option<u64>,

@@ -1,5 +1,5 @@
-//! One page of HTML about an image: what it is made of, how full it is, what could be better. It
-//! needs no network and runs no code but its own. `bandsaw report`.
+//! An HTML page about an image: its layers, its usage, and possible improvements. It needs no
+//! network and runs no scripts but its own. `bandsaw report`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use crate::open::{Image, Layer};
 use crate::progress::Progress;
 use crate::size;
 
-/// Cells that the map is drawn in at most; more bands share one.
+/// Largest number of cells in the map; several units share one if there are more.
 const MOST_CELLS: u64 = 1 << 16;
 
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/map.js");
 
-/// The page about an open image, which is only read.
+/// Returns the page about an open image, which is only read.
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     let usage = ImageUsage::of(image, progress)?;
     let mut page = ReportPage(String::new());
@@ -44,10 +44,10 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     Ok(page.0)
 }
 
-/// A page on its way.
+/// A page being built.
 struct ReportPage(String);
 
-/// `text` as it may stand in HTML, also within quotes. Names in an image are a stranger's.
+/// Escapes `text` for HTML, also within quotes. Names in an image are untrusted.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -57,7 +57,7 @@ fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // What turns the direction of writing, or is not to be seen.
+            // Characters that change the direction of text or are invisible.
             c if c.is_control()
                 || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
             {
@@ -83,7 +83,7 @@ impl ReportPage {
         let name = escape(name);
         self.add("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
         self.add("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-        // Nothing is fetched, whatever is in the image.
+        // The page loads nothing, whatever the image contains.
         self.add(
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
              script-src 'unsafe-inline'\">",
@@ -92,7 +92,7 @@ impl ReportPage {
         self.add(format!("<title>{name}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}</h1>"));
     }
 
-    /// A table of names and values.
+    /// Adds a table of names and values.
     fn facts(&mut self, rows: &[(&str, String)]) {
         self.add("<dl>");
         for (name, value) in rows {
@@ -105,7 +105,7 @@ impl ReportPage {
         self.add("</dl>");
     }
 
-    /// A table that scrolls where there is no room for it.
+    /// Adds a table that scrolls if it is too wide.
     fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
         let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
             cells
@@ -382,8 +382,7 @@ impl ReportPage {
     }
 }
 
-/// Returns how many files the disk would be in with bands of another size, as far as the present
-/// ones tell.
+/// Returns the number of band files with bands of `size` bytes, estimated from the present ones.
 fn files(map: &SpaceMap, size: u64) -> u64 {
     let (mut files, mut last) = (0, None);
     for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {
@@ -403,9 +402,9 @@ fn per_cell(map: &SpaceMap) -> u64 {
     map.count().div_ceil(MOST_CELLS).max(1)
 }
 
-/// Numbers alone: the size of cells in bytes, the disk's, units in a cell, and for each cell with
-/// storage its place, bytes of storage, bytes that are free, bytes that return, and units with
-/// storage.
+/// Returns the map as JSON: the word for a unit, the size of a cell in bytes, that of the disk,
+/// units per cell, and the number of cells; then for each cell with storage its index, bytes of
+/// storage, free bytes, bytes that compaction frees, and units with storage.
 fn cells(map: &SpaceMap) -> String {
     let per_cell = per_cell(map);
     let mut cells: Vec<[u64; 5]> = Vec::new();

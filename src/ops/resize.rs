@@ -1,9 +1,9 @@
-//! Making an image longer or shorter: volume, partition map and disk together.
+//! Resize of an image: volume, partition map and disk together.
 //!
-//! What grows does so from the outside in (disk, map, volume), what shrinks from the inside out,
-//! each step durable before the next. So a crash leaves an image in which every part fits into the
-//! one around it, and doing it again completes it: each part is compared with what it is to be, and
-//! left alone where it is that already.
+//! Parts grow from the outside in (disk, map, volume) and shrink from the inside out, each step
+//! durable before the next. After a crash, every part of the image still fits in the one around it,
+//! and repeating the resize completes it: each part is compared with its new size, and left
+//! unchanged if it already has it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,68 +19,69 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "resize";
-/// Bytes of changes that opening a volume may make, kept in memory while it is only looked at.
+/// Memory for the changes of opening a volume that is only examined, in bytes.
 const TRIED: u64 = 1 << 30;
-/// What an Apple partition map calls free space.
+/// Type of free space in an Apple partition map.
 const FREE: &str = "Apple_Free";
 
-/// How large the image is to be.
+/// The new size of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes of disk, whole sectors; with [`Parts::Partition`], of the partition.
+    /// Length of the disk in bytes, a multiple of the sector size; with [`Parts::Partition`], of
+    /// the partition.
     Bytes(u64),
-    /// As few as hold what is in it.
+    /// The minimum for its contents.
     Min,
 }
 
-/// What is resized.
+/// The parts of an image to resize.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Parts {
     /// Disk, partition and volume.
     #[default]
     All,
-    /// The disk alone, and of its map what stands at its end.
+    /// The disk alone, with the backup map at its end.
     Image,
-    /// Partition and volume within the disk as it is.
+    /// Partition and volume within the unchanged disk.
     Partition,
 }
 
-/// What is asked for.
+/// Options of a resize.
 #[derive(Debug, Clone, Copy)]
 pub struct ResizeOptions<'a> {
-    /// How large it is to be.
+    /// The new size.
     pub size: Size,
-    /// What of it.
+    /// The parts to resize.
     pub parts: Parts,
-    /// Which volume, by partition or name; the only one, or the last, without.
+    /// The volume, by partition or name. `None`: the only one, or the last.
     pub volume: Option<&'a VolumeSelector>,
-    /// Nothing is changed.
+    /// True to change nothing.
     pub dry_run: bool,
 }
 
-/// What was done, or would be.
+/// Result of a resize, or of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resized {
-    /// Bytes of the disk before.
+    /// Length of the disk before, in bytes.
     pub from: u64,
-    /// And after.
+    /// Length of the disk afterwards, in bytes.
     pub to: u64,
-    /// Each step in a sentence.
+    /// The steps, one sentence each.
     pub steps: Vec<String>,
 }
 
-/// How large the image can be, in bytes of its disk.
+/// Returns the limits and the present length of the image's disk, in bytes.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
     let found = volume_of(image, which)
         .and_then(|volume| ResizePlan::new(Parted::of(image), volume)?.limits());
     found.map_err(|error| error.in_file(image.path()))
 }
 
-/// Resizes the image, which is open for changes and in nobody else's use. It is of no use any more
-/// afterwards: what it knows of its map and volumes is of before.
+/// Resizes the image, which is open for writing and not otherwise in use. It must not be used
+/// afterwards: its partition map and list of volumes are out of date.
 ///
-/// [`Kind::Unsupported`] for what cannot be resized, with what to do instead; [`Kind::Limit`] for a
-/// size that is out of its [limits]; nothing is changed then.
+/// [`Kind::Unsupported`], with an alternative, if the image cannot be resized; [`Kind::Limit`] for
+/// a size outside of its [limits]. Nothing is changed in both cases.
 pub fn resize(
     image: &Image,
     options: &ResizeOptions<'_>,
@@ -96,7 +97,7 @@ pub fn resize(
     done.map_err(|error| error.in_file(image.path()))
 }
 
-/// A disk and what is on it.
+/// A disk with its partition map and volumes.
 #[derive(Debug, Clone, Copy)]
 struct Parted<'a> {
     disk: &'a Arc<dyn BlockDevice>,
@@ -113,7 +114,7 @@ impl<'a> Parted<'a> {
         }
     }
 
-    /// The disk alone.
+    /// Resizes the disk alone.
     fn resize_disk(self, options: &ResizeOptions<'_>) -> Result<Resized> {
         let Self { disk, map, volumes } = self;
         let from = disk.info().len;
@@ -130,7 +131,7 @@ impl<'a> Parted<'a> {
                 .map(|volume| volume.range.end)
                 .max()
                 .unwrap_or(from),
-            // Nobody knows what it is; but it ends where the storage ends.
+            // The contents are unknown, but they end with the allocated space.
             None => stored_end(&**disk)?,
         };
         let min = if is_gpt {
@@ -175,7 +176,7 @@ impl<'a> Parted<'a> {
     }
 }
 
-/// The selected volume, or the one that is meant without a word.
+/// Returns the selected volume, or the default one.
 fn volume_of<'a>(image: &'a Image, which: Option<&VolumeSelector>) -> Result<&'a Volume> {
     match which {
         Some(_) => image.volume(which),
@@ -210,7 +211,7 @@ fn check_kind(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Where the last bytes are that have storage, rounded up to a sector; a disk has at least one.
+/// Returns the end of the last allocated bytes, rounded up to a sector; at least one sector.
 fn stored_end(disk: &dyn BlockDevice) -> Result<u64> {
     let mut end: u64 = 1;
     for extent in disk.extents(0..disk.info().len) {
@@ -234,19 +235,19 @@ fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
     Ok(len)
 }
 
-/// Makes the disk longer, durably, before anything says so.
+/// Extends the disk, durably, before the map or a volume refers to the new space.
 fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
     disk.set_len(to, AfterDiscard::Zeros)?;
     disk.flush()
 }
 
-/// A volume and what is around it.
+/// A volume with its surroundings.
 struct ResizePlan<'a> {
     disk: &'a Arc<dyn BlockDevice>,
     volume: &'a Volume,
-    /// Bytes of the disk that are free for the volume: from its beginning to what comes behind it.
+    /// The range of the disk that the volume can use: from its beginning to the next partition.
     room: Range<u64>,
-    /// The partition it is in.
+    /// The partition that contains it.
     partition: Option<Resizable<'a>>,
 }
 
@@ -259,7 +260,7 @@ impl<'a> ResizePlan<'a> {
             scheme: map.scheme,
             number,
         });
-        // Free space has entries of its own in some maps.
+        // Some maps have entries for free space.
         let behind = map
             .filter(|_| partition.is_some())
             .into_iter()
@@ -279,8 +280,8 @@ impl<'a> ResizePlan<'a> {
         })
     }
 
-    /// Returns whether something lies behind the volume, so that it cannot move the end of the
-    /// disk.
+    /// Returns true if no partition follows the volume, so that the end of the disk can move with
+    /// it.
     fn is_last(&self) -> bool {
         self.room.end == u64::MAX
     }
@@ -297,14 +298,14 @@ impl<'a> ResizePlan<'a> {
         Err(Error::unsupported(LAYER, message))
     }
 
-    /// Returns how long the volume can be.
+    /// Returns the possible lengths of the volume.
     fn volume_limits(&self) -> Result<SizeLimits> {
         self.volume
             .open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?
             .limits()
     }
 
-    /// Bytes of the disk for a volume of `len` bytes.
+    /// Returns the length of a disk for a volume of `len` bytes.
     fn disk_len_for(&self, len: u64) -> Result<u64> {
         let end = self.room.start.saturating_add(len);
         match self.partition {
@@ -313,12 +314,12 @@ impl<'a> ResizePlan<'a> {
         }
     }
 
-    /// Bytes of the volume on a disk of `len` bytes.
+    /// Returns the length of the volume on a disk of `len` bytes.
     fn volume_len_on(&self, len: u64) -> Result<u64> {
         Ok(self.last_end(len)?.saturating_sub(self.room.start))
     }
 
-    /// Where it can end on a disk of `len` bytes.
+    /// Returns the largest end offset of the volume on a disk of `len` bytes.
     fn last_end(&self, len: u64) -> Result<u64> {
         self.partition
             .map_or(Ok(len), |partition| partition.last_end(len))
@@ -428,8 +429,8 @@ impl<'a> ResizePlan<'a> {
         if len >= now {
             self.put_partition(to.max(from), start..start + len)?;
         }
-        // The volume's own blocks decide, and not the partition's: an interrupted run may have left
-        // it shorter.
+        // The length recorded in the volume decides, not that of the partition: an interrupted run
+        // may have left the volume shorter.
         let device = Arc::new(Slice::new(self.disk.clone(), start..start + len.max(now))?);
         self.volume.open_resizable(device)?.resize(len, progress)?;
         if len < now || to < from {
@@ -448,12 +449,12 @@ impl<'a> ResizePlan<'a> {
     }
 }
 
-/// The one volume of an image, or the last of those that are read.
+/// Returns the only volume of an image, or the last supported one.
 fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
     let known = volumes.iter().filter(|volume| volume.format.is_supported());
     match known.max_by_key(|volume| volume.range.start) {
         Some(volume) => Ok(volume),
-        // For the sentence that says what there is.
+        // To name the existing volume in the error.
         None => match volumes.iter().max_by_key(|volume| volume.range.start) {
             Some(volume) => Err(Error::unsupported(
                 LAYER,

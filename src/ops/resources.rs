@@ -1,5 +1,4 @@
-//! What was put into a compressed image beside its disk, such as a licence: changed in a finished
-//! image.
+//! Changes to the resources of a finished compressed image, such as its license.
 
 use std::fs;
 use std::path::Path;
@@ -15,17 +14,17 @@ use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "image";
 
-/// Which resources are meant: a kind, or one of its numbers.
+/// A selection of resources: all of a kind, or one by its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// Four characters; `RTF` stands for `RTF `.
+    /// The kind, four characters; `RTF` is short for `RTF `.
     pub kind: String,
-    /// The number; `None` for all.
+    /// The number. `None`: all.
     pub id: Option<String>,
 }
 
 impl Selector {
-    /// Returns whether `resource` is meant.
+    /// Returns true if `resource` is selected.
     pub fn selects(&self, resource: &Resource) -> bool {
         resource.kind == self.kind && self.id.as_ref().is_none_or(|id| *id == resource.id)
     }
@@ -34,7 +33,7 @@ impl Selector {
 impl std::str::FromStr for Selector {
     type Err = Error;
 
-    /// `TEXT` or `TEXT:5000`.
+    /// Parses `TEXT` or `TEXT:5000`.
     fn from_str(text: &str) -> Result<Self> {
         let (kind, id) = text
             .split_once(':')
@@ -52,25 +51,25 @@ impl std::str::FromStr for Selector {
     }
 }
 
-/// How a change is made.
+/// Options of a change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EditOptions<'a> {
-    /// Where the changed image is to be. `None`: it takes the place of the old one.
+    /// Path of the changed image. `None`: it replaces the old one.
     pub target: Option<&'a Path>,
-    /// True if a file at `target` is to be replaced.
+    /// True to replace an existing file at `target`.
     pub overwrite: bool,
-    /// True if a code signature may be lost, which covers the bytes of the old file.
+    /// True to allow the loss of a code signature, which covers the bytes of the old file.
     pub remove_signature: bool,
 }
 
-/// Changes the resources of the UDIF image at `path`, of a set the first file. Chunks and their
-/// sums stay as they are.
+/// Changes the resources of the UDIF image at `path`, which is the first file of a set. Chunks and
+/// their checksums stay unchanged.
 ///
-/// The change is made to a copy, which takes the old file's place when it is whole and durable:
-/// whatever goes wrong, the old file is as it was. `opening` says what unlocks an encrypted image;
-/// the copy is encrypted the same way.
+/// The change is made to a copy, which replaces the old file when it is complete and durable: after
+/// any error, the old file is unchanged. `opening` has the keys of an encrypted image; the copy is
+/// encrypted with the same keys.
 ///
-/// [`Kind::ReadOnly`] for an image that is signed, unless its signature may go.
+/// [`Kind::ReadOnly`] for a signed image, unless its signature may be removed.
 pub fn edit(
     path: &Path,
     options: &EditOptions<'_>,
@@ -138,9 +137,9 @@ fn edit_in(
     udif::write_list(image, &resources)
 }
 
-/// Adds `new` to `resources`; block tables and partition lists among them, which belong to the
-/// image they came from, are passed over. One of the same kind and number must be the same, or
-/// `replace` be set: else [`Kind::Conflict`].
+/// Adds `new` to `resources`, except for block tables and partition lists, which belong to the
+/// image they came from. [`Kind::Conflict`] if there is another resource of the same kind and
+/// number, unless `replace` is set.
 pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
     for resource in new
         .into_iter()
@@ -161,8 +160,8 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
     Ok(())
 }
 
-/// Gives `resources` the licence `new`. Another one, of whatever kinds, makes way only if `replace`
-/// is set: else [`Kind::Conflict`].
+/// Adds the license `new` to `resources`. [`Kind::Conflict`] if there is another license, of any
+/// kind, unless `replace` is set.
 pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
     let of_another = |old: &&Resource| {
         udif::LICENCE_KINDS.contains(&old.kind.as_str())
@@ -177,10 +176,10 @@ pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
     add(resources, new, replace)
 }
 
-/// Kinds that every image has its own of: where its disk is, and a list of partitions.
+/// Kinds that every image has of its own: block tables and the list of partitions.
 pub const OWN: [&str; 2] = ["blkx", "plst"];
 
-/// Removes what `which` selects, which must be there; block tables are refused.
+/// Removes the resources that `which` selects. Fails if there is none; block tables are refused.
 pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
     for selector in which {
         let name = || {

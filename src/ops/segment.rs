@@ -1,4 +1,4 @@
-//! A compressed image cut into files of a size that media or hosts take, and such files joined.
+//! Splitting of a compressed image into files of limited size, and joining of such files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,26 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "image";
 
-/// How the files are made.
+/// Options for the new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentOptions {
-    /// Where the image is cut; [`Cut::Whole`] joins.
+    /// Positions of the splits; [`Cut::Whole`] joins.
     pub cut: Cut,
-    /// True if files that exist are to be replaced.
+    /// True to replace existing files.
     pub overwrite: bool,
-    /// True if a code signature may be lost, which covers the bytes of the old file.
+    /// True to allow the loss of a code signature, which covers the bytes of the old file.
     pub remove_signature: bool,
 }
 
-/// Writes the chunks of `image`, which may lie in several files itself, as they are into the files
-/// of a set that begins at `first`, or into one file. Returns the files in their order.
+/// Copies the chunks of `image`, which may consist of several files itself, unchanged into the
+/// files of a set whose first file is `first`, or into one file. Returns the files in order.
 ///
-/// The sums of the stored bytes are checked first. All files are made under names of their own and
-/// get their places when all are whole, the first last: whatever goes wrong before, or if
-/// `progress` says stop, nothing is left of them.
+/// The checksums of the stored bytes are verified first. All files are created under temporary
+/// names and renamed when all are complete, the first one last: after an earlier error, or if
+/// `progress` cancels, they are removed.
 ///
-/// [`Kind::Unsupported`] for what is no UDIF image, [`Kind::ReadOnly`] for one that is signed,
-/// unless its signature may go.
+/// [`Kind::Unsupported`] if the image is not UDIF, [`Kind::ReadOnly`] for a signed one, unless its
+/// signature may be removed.
 pub fn segment(
     image: &Image,
     first: &Path,
@@ -86,8 +86,8 @@ pub fn segment(
     Ok(paths)
 }
 
-/// Refuses to leave a part of another, longer set behind the last of this: it would look like one
-/// of it.
+/// Refuses to leave a part of another, longer set after the last part of this one: it would be
+/// taken for a part of this set.
 fn check_next(first: &Path, count: u32) -> Result<()> {
     let next = part_path(first, count + 1);
     if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
@@ -98,7 +98,7 @@ fn check_next(first: &Path, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// What is stored must be what was written: the new sums would cover damage.
+/// Verifies the stored checksums: otherwise the new checksums would cover damaged data.
 fn check_sums(udif: &Udif, progress: &dyn Progress) -> Result<()> {
     for verdict in udif.verify_stored(progress)? {
         if verdict.agrees() == Some(false) {

@@ -1,7 +1,7 @@
-//! A layer put into the image below it. Source: docs/formats/stack.md §5.
+//! Commit of a layer to the image below it. Source: docs/formats/stack.md §5.
 //!
-//! The layer stays whole until the image below has all of it, so the two show the same disk at
-//! every moment: a commit that was stopped, by whatever, is begun again and goes on.
+//! The layer stays complete until the image below has all of its data, so the two show the same
+//! disk at every moment: an interrupted commit is resumed by running it again.
 
 use std::fs;
 use std::ops::Range;
@@ -19,26 +19,26 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "commit";
 /// Bytes moved at a time.
 const PIECE: u64 = 1 << 20;
-/// Bytes of the disk after which it is noted how far it is.
+/// Bytes of the disk after which the progress is recorded.
 const STRETCH: u64 = 1 << 30;
 
-/// What was put into the image below.
+/// Result of a commit.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// Bytes of data.
+    /// Bytes of data written.
     pub written: u64,
-    /// Bytes that are zeros now because the layer said so.
+    /// Bytes zeroed because the layer marks them as zeros.
     pub zeroed: u64,
-    /// Where it went on, in bytes of the disk: 0 unless it had been stopped before.
+    /// Disk offset at which the commit resumed; 0 unless it was interrupted before.
     pub resumed_at: u64,
 }
 
-/// Puts the topmost of `layers`, which lie over the image at `base`, into what is directly below
-/// it, and empties it: as an overlay of what is below now it can be used further, or be removed.
+/// Commits the topmost of `layers`, which are on top of the image at `base`, to the layer or image
+/// directly below it, and empties it. It can then be used further as an overlay, or be removed.
 ///
-/// What is below must be of a format that can be changed, and gets the layer's length. Layers that
-/// others made over it no longer fit. If `progress` says stop, or anything fails, both are as good
-/// as before: the same call goes on.
+/// The target must be of a format that can be changed, and gets the layer's length. Other layers on
+/// top of it no longer fit. After an error, or if `progress` cancels, both are still usable, and
+/// the same call resumes.
 pub fn commit(
     base: &Path,
     layers: &[PathBuf],
@@ -53,7 +53,7 @@ pub fn commit(
         )
         .in_file(base));
     };
-    // The file itself is going to be replaced, not a link to it.
+    // The file itself is to be replaced, not a symbolic link to it.
     let path = &fs::canonicalize(path)
         .map_err(|source| Error::io(LAYER, "look for the layer", source).in_file(path))?;
     let below_options = OpenOptions {
@@ -88,7 +88,7 @@ pub fn commit(
         below,
         ..
     } = job;
-    // Everything is below; what becomes of the layer is one step.
+    // All data is below; the layer is replaced in one step.
     let (len, block, uuid) = (
         layer.image.info().len,
         layer.image.block(),
@@ -116,7 +116,7 @@ struct Job<'a> {
     below: Below,
     layer: LayerFile,
     progress: &'a dyn Progress,
-    /// The UUID that the image below has while this goes on; nil if it has none.
+    /// The UUID of the image below during the commit; nil if it has none.
     parent: Uuid,
     committed: Committed,
 }
@@ -157,8 +157,8 @@ impl Job<'_> {
         self.below.disk.flush()
     }
 
-    /// Lets the image below have another UUID, which the layer knows beforehand; returns where to
-    /// go on. Of an image without one it is noted that it is going to be changed.
+    /// Gives the image below a new UUID, which is recorded in the layer first. Returns the offset
+    /// at which to resume. For an image without a UUID, records that it is going to be changed.
     fn begin(&mut self) -> Result<u64> {
         let layer = self.layer.image.clone();
         let before = note::commit(&layer.metadata());
@@ -189,8 +189,8 @@ impl Job<'_> {
         Ok(done)
     }
 
-    /// Notes, durably, that everything before `done` is below. An image without a UUID could be
-    /// another by the time that this is read.
+    /// Records, durably, that everything before `done` is below. Nothing is recorded for an image
+    /// without a UUID, because it could be replaced by another one before the record is read.
     fn note(&self, done: u64) -> Result<()> {
         if self.parent.is_nil() {
             return Ok(());

@@ -1,9 +1,8 @@
-//! Giving the storage back that no volume in an image uses: what macOS does when it attaches one,
-//! and what attaching, mounting and serving do here before the first change. `bandsaw trim`.
+//! Discard of the storage that no volume in an image uses: as macOS does on attaching, and as
+//! attaching, mounting and serving do here before the first change. `bandsaw trim`.
 //!
-//! A volume's map is gone by only if the volume was left in order and its own structures are marked
-//! used in it. Whatever is stopped, or cut off, halfway has given back less: nothing that is in use
-//! is touched at any moment.
+//! A volume's free map is used only if the volume was cleanly unmounted and its own structures are
+//! marked as used in the map. An interrupted trim has freed less, but never affects space in use.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,43 +17,42 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "trim";
-/// Bytes of the disk given back between two looks at whether to go on.
+/// Bytes of the disk freed between two checks for cancellation.
 const STRETCH: u64 = 1 << 30;
-/// Bytes given back between two flushes: what is done so far stays done.
+/// Bytes freed between two flushes, after which the work so far is durable.
 pub(super) const FLUSH: u64 = 16 << 30;
 
-/// What a trim came to.
+/// Result of a trim.
 #[derive(Debug)]
 pub struct Trimmed {
     /// The volumes, in the order of the disk.
     pub volumes: Vec<TrimmedVolume>,
-    /// Bytes of storage behind the image's files before.
+    /// Bytes of storage that the image's files took before.
     pub before: u64,
-    /// The same afterwards.
+    /// Bytes of storage that the image's files take afterwards.
     pub after: u64,
-    /// True if parts of files could be given back. Where they could not, only whole bands, and
-    /// chunks, were.
+    /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
     pub parts: bool,
 }
 
-/// What became of a volume's free space.
+/// Result for the free space of one volume.
 #[derive(Debug)]
 pub struct TrimmedVolume {
-    /// Where it is: `partition 1`.
+    /// Location: `partition 1`.
     pub place: String,
-    /// What it is.
+    /// Format of the volume.
     pub format: VolumeFormat,
-    /// Bytes of it that are free, and were given back as far as they had storage.
+    /// Free bytes of the volume, whose storage was freed if they had any.
     pub free: u64,
-    /// Runs that they lie in.
+    /// Number of runs of free bytes.
     pub runs: u64,
-    /// Why the volume was left as it is, if it was.
+    /// The reason why the volume was skipped, if it was.
     pub refused: Option<Error>,
 }
 
 impl TrimmedVolume {
-    /// Why the volume was left as it is, where that is more than that nothing is known of its free
-    /// space.
+    /// Returns the reason why the volume was skipped, unless it is only that its free space is not
+    /// known.
     pub fn warning(&self) -> Option<String> {
         let error = self
             .refused
@@ -68,10 +66,10 @@ impl TrimmedVolume {
     }
 }
 
-/// Gives back what no volume of `image`, open for changes, uses. Durable when it returns. Volumes
-/// that cannot be trusted are left, and told; so are those whose free space is not known.
+/// Frees the storage that no volume of `image`, open for writing, uses. Durable on return. Volumes
+/// that cannot be trusted, or whose free space is not known, are skipped and reported.
 ///
-/// [`Kind::Unsupported`] for images of a kind that cannot be changed.
+/// [`Kind::Unsupported`] for formats that cannot be changed.
 pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
@@ -87,10 +85,9 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     })
 }
 
-/// What attaching, mounting and serving do with `image` before its first change, as macOS does: the
-/// same as [`trim`], without the measuring. Nothing, and no error, where nothing can be given back:
-/// for an image open for reading only, or of a kind that has all its storage always, or while the
-/// size of its bands is being changed.
+/// Trims `image` before its first change by attaching, mounting or serving, as macOS does: like
+/// [`trim`], without measuring. Does nothing if the image is read-only, is of a format that is
+/// always fully allocated, or is changing its band size.
 pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
         || image.bundle().is_some_and(Bundle::is_between)
@@ -99,8 +96,7 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
-            // Who only wants to use the image is not kept from it by a container that is not in
-            // order: nothing is given back of it.
+            // A damaged container must not prevent the use of the image; nothing in it is freed.
             release_queued(image).or_else(|error| {
                 if error.kind() == Kind::Corrupt {
                     Ok(())
@@ -114,8 +110,8 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
     }
 }
 
-/// Makes free what only older checkpoints of APFS containers wait for: what was removed comes back
-/// when the image is used next.
+/// Frees the space that is held only by older checkpoints of APFS containers, so that the storage
+/// of removed files is discarded on the next use of the image.
 fn release_queued(image: &Image) -> Result<()> {
     if image
         .volumes()
@@ -139,8 +135,8 @@ fn give_back_trusted(
 ) -> Result<Vec<TrimmedVolume>> {
     let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
-    // Bands, and chunks, that a flush moved to where others had been took their holes along as what
-    // these read as: noise.
+    // Bands or chunks that a flush moved were copied with their holes, which decrypt to noise, so
+    // these are stored now.
     if image.encryption().is_some() && (image.sparse_image().is_some() || image.asif().is_some()) {
         give_back_all(image, storage, &free, parts, progress)?;
     }
@@ -150,7 +146,7 @@ fn give_back_trusted(
     Ok(volumes)
 }
 
-/// Gives back all that is free, durably.
+/// Frees all free space, durably.
 pub(super) fn give_back_all(
     image: &Image,
     storage: &Storage<'_>,
@@ -196,7 +192,7 @@ pub(super) fn give_back_all(
     Ok(volumes)
 }
 
-/// The storage of an image that can be changed.
+/// Returns the storage of a writable image.
 pub(super) fn storage<'a>(image: &'a Image, progress: &dyn Progress) -> Result<Storage<'a>> {
     image.disk().info().check_writable(LAYER)?;
     Storage::of(image, progress)?.ok_or_else(|| {
@@ -210,7 +206,7 @@ pub(super) fn storage<'a>(image: &'a Image, progress: &dyn Progress) -> Result<S
     })
 }
 
-/// Gives a run back, piece by piece.
+/// Frees the storage of a run in steps.
 fn give_back(
     storage: &Storage<'_>,
     disk: &dyn BlockDevice,
@@ -221,7 +217,7 @@ fn give_back(
     let mut at = run.start;
     while at < run.end {
         progress.check()?;
-        // Up to a border, so that no band is cut in two.
+        // Up to a unit boundary, so that no band is split.
         let end = ((at / STRETCH + 1) * STRETCH)
             .next_multiple_of(storage.units(disk.info().len).1)
             .min(run.end);
@@ -232,7 +228,7 @@ fn give_back(
     Ok(())
 }
 
-/// Looks at every layer of the image at `path` first. [`Kind::Corrupt`] if anything is damaged.
+/// Checks every layer of the image at `path`. [`Kind::Corrupt`] if anything is damaged.
 pub fn check_fully(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<()> {
     let found = examine(path, options, progress)?;
     let damage = found.problems.count(Severity::Damage);

@@ -1,5 +1,5 @@
-//! How much space files take, and images inside and out: lengths, storage, what of it is used, and
-//! what compaction would give back. `bandsaw du`.
+//! Space usage of files, and of images inside and out: lengths, storage, used space, and space that
+//! compaction would free. `bandsaw du`.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -14,28 +14,28 @@ use crate::progress::Progress;
 use crate::{Error, Result};
 
 const LAYER: &str = "usage";
-/// What a file may lack of its length in storage without being called sparse: short files can lie
-/// in the inode.
+/// Bytes by which the storage of a file may be less than its length without the file being counted
+/// as sparse: short files can be stored in the inode.
 const INLINE: u64 = 4096;
 
-/// What files of the host take.
+/// Space usage of files of the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostUsage {
-    /// Files, each counted once however many names it has.
+    /// Number of files, counting hard-linked ones once.
     pub files: u64,
-    /// Folders.
+    /// Number of folders.
     pub folders: u64,
-    /// Bytes of the files.
+    /// Total length of the files, in bytes.
     pub len: u64,
-    /// Bytes of storage behind files and folders.
+    /// Bytes of storage of files and folders.
     pub allocated: u64,
-    /// Files that have less storage than bytes.
+    /// Number of files with less storage than bytes.
     pub sparse: u64,
 }
 
 impl HostUsage {
-    /// Measures the file at `path`, or all that is below the folder there; symbolic links are not
-    /// followed but for `path` itself.
+    /// Measures the file at `path`, or everything below the folder there. Symbolic links are not
+    /// followed, except for `path` itself.
     pub fn of(path: &Path, progress: &dyn Progress) -> Result<Self> {
         let mut usage = Self::default();
         let meta = fs::metadata(path).map_err(|source| match source.kind() {
@@ -94,14 +94,14 @@ impl HostUsage {
     }
 }
 
-/// Bytes of a volume by their use.
+/// Bytes of a volume by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Used by files, and by the volume itself.
+    /// Bytes used by files, and by the volume itself.
     pub used: u64,
-    /// Given up, and held back for older checkpoints: a trim makes them free first.
+    /// Bytes that were freed but are held for older checkpoints. A trim makes them free first.
     pub pending: u64,
-    /// Free.
+    /// Free bytes.
     pub free: u64,
 }
 
@@ -115,27 +115,27 @@ impl Room {
     }
 }
 
-/// A volume, and how full it is.
+/// A volume with its usage.
 #[derive(Debug)]
 pub struct VolumeUsage {
-    /// Where it is: `partition 1`.
+    /// Location: `partition 1`.
     pub place: String,
-    /// What it is.
+    /// Format of the volume.
     pub format: VolumeFormat,
-    /// What it says of itself; why that cannot be read.
+    /// Properties of the volume, or the error that prevents reading them.
     pub info: Result<VolumeInfo>,
-    /// Bytes of it by their use, by what it says of itself or by its map. `None`: neither tells. Of
-    /// an APFS container, all its volumes together.
+    /// Bytes of the volume by use, according to the volume itself or to its free map. `None` if
+    /// both are unreadable. For an APFS container, all its volumes together.
     pub space: Option<Room>,
-    /// Why what is free in it is not given back, if it is not.
+    /// The reason why its free space is not discarded, if it is not.
     pub refused: Option<Error>,
 }
 
 impl VolumeUsage {
     fn of(found: FreeVolume) -> Result<Self> {
         let info = found.volume.open().map(|volume| volume.volume());
-        // Neither the quota of the first volume nor its key matters for the space that all volumes
-        // of a container share.
+        // The quota and the key of the first volume do not matter for the space that all volumes of
+        // a container share.
         let container =
             (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
         let space = match (&info, container) {
@@ -163,24 +163,23 @@ impl VolumeUsage {
     }
 }
 
-/// What an image takes, and what is in it.
+/// Space usage of an image and its contents.
 #[derive(Debug)]
 pub struct ImageUsage {
-    /// Its files on the host: those of the layers over it, too.
+    /// Usage of its files on the host, including layers on top of it.
     pub host: HostUsage,
-    /// What it is.
+    /// Format of the image.
     pub format: Format,
-    /// Bytes of the disk in it.
+    /// Length of its disk, in bytes.
     pub disk: u64,
-    /// How full its bands are. `None`: it is of a kind that cannot be changed, and nothing of it
-    /// can be given back.
+    /// Usage of its bands. `None` if the format cannot be changed, so that nothing can be freed.
     pub map: Option<SpaceMap>,
     /// The volumes, in the order of the disk.
     pub volumes: Vec<VolumeUsage>,
 }
 
 impl ImageUsage {
-    /// Measures an open image. Bitmaps of volumes are read, and no files.
+    /// Measures an open image. Reads the allocation bitmaps of volumes, but no files.
     pub fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
         let host = host(image, progress)?;
         let free = FreeSpace::projected_free(image);
@@ -199,7 +198,7 @@ impl ImageUsage {
         })
     }
 
-    /// Bytes of storage that compaction would give back.
+    /// Returns the bytes of storage that compaction would free.
     pub fn returns(&self) -> u64 {
         self.map.as_ref().map_or(0, |map| {
             let (whole, parts) = map.returns();
@@ -207,13 +206,13 @@ impl ImageUsage {
         })
     }
 
-    /// Returns whether it has less storage than bytes of disk.
+    /// Returns true if the image has less storage than bytes of disk.
     pub fn is_sparse(&self) -> bool {
         self.host.allocated < self.disk
     }
 }
 
-/// The same of an image that is not on this host: what its objects or its file hold.
+/// Measures an image that is not on this host, by its objects or its file.
 fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let Some(bundle) = image.bundle() else {
         let of = |layer: &Layer| {
@@ -240,7 +239,7 @@ fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     })
 }
 
-/// What all files of an image take.
+/// Returns the space usage of all files of an image.
 pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let mut usage = match remote::url(image.path()) {
         None => HostUsage::of(

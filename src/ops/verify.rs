@@ -1,15 +1,15 @@
-//! The sums that an image stores of itself, computed anew.
+//! Verification of the checksums stored in an image.
 
 use crate::container::udif::Verdict;
 use crate::open::Image;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Computes every sum stored in `image` anew and says of each whether it agrees. What does not even
-/// decode is an error.
+/// Computes every checksum stored in `image` and returns whether each matches. Data that cannot be
+/// decoded is an error.
 ///
-/// [`Kind::Unsupported`] where nothing is stored to compare with: raw images and sparse bundles
-/// have no sums, and UDIF images may be without.
+/// [`Kind::Unsupported`] if no checksum is stored: raw images and sparse bundles have none, and
+/// UDIF images may lack them.
 pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
     let nothing = || {
         let format = image.format();

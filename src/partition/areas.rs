@@ -1,5 +1,5 @@
-//! A disk cut into areas as hdiutil lists them: the structures of the map, the partitions, and what
-//! lies between.
+//! Division of a disk into areas as listed by hdiutil: the structures of the map, the partitions,
+//! and the gaps.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use super::{Map, Partition, Scheme, TypeId, gpt};
 use crate::Result;
 use crate::device::BlockDevice;
 
-/// A part of a disk, by hdiutil's names.
+/// A part of a disk, with hdiutil's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
-    /// Its bytes, never none.
+    /// Byte range, never empty.
     pub range: Range<u64>,
-    /// Its name: a partition's own, or that of a structure (`GPT Header`). Often empty.
+    /// Name of the partition, or of a structure (`GPT Header`). Often empty.
     pub name: String,
-    /// What it is: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
+    /// Type in hdiutil's notation: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
     pub kind: String,
 }
 
@@ -28,7 +28,7 @@ impl Area {
         }
     }
 
-    /// Returns whether it belongs to nothing: no partition, no structure.
+    /// Returns true if the area is free: neither a partition nor a structure.
     pub fn is_free(&self) -> bool {
         self.kind == FREE
     }
@@ -36,7 +36,7 @@ impl Area {
 
 const FREE: &str = "Apple_Free";
 
-/// The areas of `disk` in order, which together are all of it. Without a map, or with one whose
+/// Returns the areas of `disk` in order; together they cover it. Without a map, or with one whose
 /// partitions overlap each other or its structures, the disk is one area.
 pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme>, Vec<Area>)> {
     let len = disk.info().len;
@@ -63,7 +63,7 @@ pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme
     Ok((None, vec![Area::new(0..len, "whole disk", kind)]))
 }
 
-/// What the map itself takes, but for partitions that say so of themselves.
+/// Returns the structures of the map itself, except those that have partitions of their own.
 fn structures(disk: &dyn BlockDevice, map: &Map) -> Result<Vec<Area>> {
     let first = 0..u64::from(map.block);
     Ok(match map.scheme {
@@ -92,12 +92,12 @@ fn structures(disk: &dyn BlockDevice, map: &Map) -> Result<Vec<Area>> {
     })
 }
 
-/// Logical partitions lie inside another, which stands for them.
+/// Returns false for logical partitions, which are contained in another partition.
 fn is_area(scheme: Scheme, partition: &Partition) -> bool {
     scheme != Scheme::Mbr || partition.number <= 4
 }
 
-/// hdiutil's word for what Apple's systems know, else the GUID as it prints them.
+/// Returns hdiutil's name of a type known to Apple's systems, otherwise the GUID in its notation.
 fn kind(partition: &Partition) -> Cow<'_, str> {
     match &partition.type_id {
         TypeId::Guid(guid) if !partition.kind.starts_with("Apple_") => {
@@ -107,7 +107,7 @@ fn kind(partition: &Partition) -> Cow<'_, str> {
     }
 }
 
-/// The areas in order with all that lies between them; `None` if they overlap.
+/// Returns the areas in order with the gaps between them; `None` if they overlap.
 fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
     areas.sort_by_key(|area| area.range.start);
     let mut all = Vec::with_capacity(2 * areas.len() + 1);
@@ -128,7 +128,7 @@ fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
     Some(all)
 }
 
-/// Returns whether an HFS, HFS+ or HFSX volume begins with the disk.
+/// Returns true if the disk begins with an HFS, HFS+ or HFSX volume.
 fn has_hfs(disk: &dyn BlockDevice) -> Result<bool> {
     const SIGNATURE_AT: u64 = 1024;
     if disk.info().len < SIGNATURE_AT + 2 {

@@ -1,4 +1,4 @@
-//! Everything that is wrong with a partition map.
+//! Check of a partition map.
 
 use super::layout::{DRIVER_DESCRIPTOR_SIGNATURE, MbrRaw};
 use super::{Map, Scheme, apm, gpt, mbr, overlaps, read};
@@ -6,8 +6,8 @@ use crate::device::BlockDevice;
 use crate::problem::{Problems, Severity};
 use crate::{Error, Result};
 
-/// Adds every problem of the map of `disk` and returns the map, its own `problems` empty; `None` if
-/// the disk has none. An error is damage that leaves no partition to tell. Nothing is changed.
+/// Adds every problem of the map of `disk` and returns the map, with its own `problems` empty;
+/// `None` if the disk has none. Fails if no partition can be read. Nothing is written.
 pub fn check(disk: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<Map>> {
     if disk.info().len < size_of::<MbrRaw>() as u64 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What a partition holds, as the three kinds of map say it.
+//! Partition types in the three kinds of map.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use uuid::{Uuid, uuid};
 pub const APPLE_HFS: Uuid = uuid!("48465300-0000-11aa-aa11-00306543ecac");
 /// GPT type of an APFS container.
 pub const APPLE_APFS: Uuid = uuid!("7c3457ef-0000-11aa-aa11-00306543ecac");
-/// GPT type of the partition that firmware starts from.
+/// GPT type of the EFI system partition, from which firmware boots.
 pub const EFI_SYSTEM: Uuid = uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
 /// GPT type of FAT, exFAT and NTFS volumes.
 pub const BASIC_DATA: Uuid = uuid!("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7");
@@ -17,7 +17,8 @@ pub const BASIC_DATA: Uuid = uuid!("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7");
 /// MBR type of an HFS+ or HFSX volume.
 pub const MBR_HFS: u8 = 0xaf;
 
-/// MBR type of the one partition that hides a GPT disk from programs that do not know GPT.
+/// MBR type of the protective partition, which hides a GPT disk from programs that do not support
+/// GPT.
 pub(super) const PROTECTIVE: u8 = 0xee;
 
 const GPT_KINDS: [(Uuid, &str); 15] = [
@@ -72,19 +73,21 @@ const MBR_KINDS: [(u8, &str); 16] = [
     (PROTECTIVE, "GPT Protective"),
 ];
 
-/// The type of a partition in its map's own terms. `Display` writes them: a GUID, a name, `0x0b`.
+/// The type of a partition in the terms of its map. `Display` writes it as a GUID, a name, or
+/// `0x0b`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TypeId {
-    /// GPT.
+    /// Type of a GPT partition.
     Guid(Uuid),
-    /// Apple partition map.
+    /// Type of a partition in an Apple partition map.
     Name(String),
-    /// MBR.
+    /// Type of an MBR partition.
     Byte(u8),
 }
 
 impl TypeId {
-    /// The type in words, as macOS knows it (`Apple_HFS`), else in its map's own terms.
+    /// Returns the name of the type on macOS (`Apple_HFS`), otherwise the type in the terms of its
+    /// map.
     pub fn kind(&self) -> Cow<'_, str> {
         let known = match self {
             Self::Guid(guid) => GPT_KINDS
@@ -100,8 +103,8 @@ impl TypeId {
         known.map_or_else(|| self.to_string().into(), Into::into)
     }
 
-    /// Returns whether a volume may be inside: false for the map itself, free space, drivers and
-    /// what only contains partitions.
+    /// Returns true if the partition may contain a volume: false for the map itself, free space,
+    /// drivers and containers of other partitions.
     pub fn may_hold_volume(&self) -> bool {
         match self {
             Self::Guid(_) => true,
@@ -132,7 +135,7 @@ impl fmt::Display for TypeId {
     }
 }
 
-/// Returns whether an MBR partition of this type contains further ones.
+/// Returns true if an MBR partition of this type contains further partitions.
 pub(super) fn is_extended(kind: u8) -> bool {
     matches!(kind, 0x05 | 0x0f | 0x85)
 }

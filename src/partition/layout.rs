@@ -1,7 +1,7 @@
 //! The on-disk structures of the three kinds of partition map.
 //!
 //! Source: docs/formats/raw.md §2; the UEFI specification (GPT) and Inside Macintosh: Devices
-//! (Apple partition map) for the fields that §2 does not spell out.
+//! (Apple partition map) for the fields that §2 does not describe.
 
 use zerocopy::big_endian::{U16 as Be16, U32 as Be32};
 use zerocopy::little_endian::{U16 as Le16, U32 as Le32, U64 as Le64};
@@ -19,7 +19,7 @@ const _: () = assert!(size_of::<MbrRaw>() == 512);
 
 pub(super) const MBR_SIGNATURE: [u8; 2] = [0x55, 0xaa];
 
-/// One partition of an MBR, or one link of a chain of extended boot records.
+/// A partition of an MBR, or a link of a chain of extended boot records.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct MbrEntryRaw {
@@ -33,7 +33,7 @@ pub(super) struct MbrEntryRaw {
 }
 const _: () = assert!(size_of::<MbrEntryRaw>() == 16);
 
-/// GPT header, block 1 and the disk's last. Little-endian, 92 bytes of its block.
+/// GPT header, in block 1 and in the last block of the disk. Little-endian, 92 bytes of its block.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct GptHeaderRaw {
@@ -70,7 +70,7 @@ pub(super) struct GptEntryRaw {
 }
 const _: () = assert!(size_of::<GptEntryRaw>() == 128);
 
-/// Apple driver descriptor, the beginning of block 0. Big-endian; drivers follow.
+/// Apple driver descriptor, at the beginning of block 0. Big-endian; drivers follow.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct DriverDescriptorRaw {
@@ -82,7 +82,7 @@ const _: () = assert!(size_of::<DriverDescriptorRaw>() == 8);
 
 pub(super) const DRIVER_DESCRIPTOR_SIGNATURE: [u8; 2] = *b"ER";
 
-/// Entry of an Apple partition map: one in each block from block 1 on. Big-endian; boot fields
+/// Entry of an Apple partition map, one in each block from block 1 on. Big-endian; boot fields
 /// follow, unused here.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -1,8 +1,8 @@
-//! Partition maps: where the volumes of a disk are.
+//! Partition maps: the location of the volumes of a disk.
 //!
-//! [`probe`] knows GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR too,
-//! and a hybrid CD may have all three. A partition is then a [`Slice`](crate::device::Slice) of the
-//! disk.
+//! [`probe`] recognizes GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR
+//! too, and a hybrid CD may have all three. A partition can then be opened as a
+//! [`Slice`](crate::device::Slice) of the disk.
 
 mod apm;
 mod areas;
@@ -34,36 +34,36 @@ pub(crate) use resize::Resizable;
 /// The map of a disk.
 #[derive(Debug)]
 pub struct Map {
-    /// Which kind of map.
+    /// Kind of the map.
     pub scheme: Scheme,
-    /// The block in bytes in which the map counts: 512, 2048 or 4096.
+    /// Block size of the map in bytes: 512, 2048 or 4096.
     pub block: u32,
-    /// The disk's own GUID (GPT).
+    /// GUID of the disk (GPT).
     pub disk_guid: Option<Uuid>,
-    /// The partitions that lie within the disk, by their numbers.
+    /// The partitions within the disk, in the order of their numbers.
     pub partitions: Vec<Partition>,
-    /// What is wrong with the map, though it could be read: a damaged copy, partitions that overlap
-    /// or lie outside the disk (these are left out of `partitions`; [`Kind::OutOfRange`]).
+    /// Problems of a readable map: a damaged copy, partitions that overlap or are outside of the
+    /// disk (the latter are omitted from `partitions`; [`Kind::OutOfRange`]).
     pub problems: Vec<Error>,
 }
 
 /// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number as in macOS's `disk1s2`: the place in the map from 1; logical partitions of an
-    /// MBR count from 5.
+    /// Number as in macOS's `disk1s2`: the index in the map, from 1. Logical partitions of an MBR
+    /// count from 5.
     pub number: u32,
-    /// Its bytes, within the disk.
+    /// Byte range, within the disk.
     pub range: Range<u64>,
-    /// Its name; empty if it has none.
+    /// Name; empty if it has none.
     pub name: String,
-    /// What it holds, in words: `Apple_HFS`, `Apple_APFS`, `EFI System`, ...
+    /// Type by name: `Apple_HFS`, `Apple_APFS`, `EFI System`, ...
     pub kind: String,
-    /// The same as the map says it.
+    /// Type in the terms of the map.
     pub type_id: TypeId,
-    /// Its own GUID (GPT).
+    /// GUID of the partition itself (GPT).
     pub guid: Option<Uuid>,
-    /// The map's flags: attributes (GPT), status.
+    /// Flags of the map: attributes (GPT), status.
     pub flags: u64,
 }
 
@@ -103,9 +103,9 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// The map of `disk`; `None` if it has none (a file system may begin at byte 0).
+/// Returns the map of `disk`; `None` if it has none (a file system may begin at byte 0).
 ///
-/// A map that is recognised but cannot be used is [`Kind::Corrupt`]. Nothing is changed.
+/// Fails with [`Kind::Corrupt`] if a map is recognized but cannot be used. Nothing is written.
 pub fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
     if disk.info().len < size_of::<MbrRaw>() as u64 {
         return Ok(None);
@@ -125,15 +125,15 @@ pub fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
     }))
 }
 
-/// A structure at `offset` of the disk.
+/// Reads a structure at byte `offset` of the disk.
 fn read<T: FromBytes + zerocopy::IntoBytes>(disk: &dyn BlockDevice, offset: u64) -> Result<T> {
     let mut raw = T::new_zeroed();
     disk.read_at(offset, raw.as_mut_bytes())?;
     Ok(raw)
 }
 
-/// The bytes of `count` blocks from `first`, or the reason why they cannot be a partition of a disk
-/// of `len` bytes.
+/// Returns the byte range of `count` blocks from `first`, or the reason why it cannot be a
+/// partition of a disk of `len` bytes.
 fn block_range(
     layer: &'static str,
     number: u32,
@@ -150,14 +150,14 @@ fn block_range(
         let what = format!(
             "partition {number}, {count} blocks of {block} bytes from block {first}, is not within the disk of {len} bytes"
         );
-        // Of a disk that was cut short the map is right and the disk is wrong; an empty partition
-        // is the map's fault.
+        // If the disk was truncated, the map is right and the disk is wrong; an empty partition is
+        // an error of the map.
         let kind = if count > 0 { Kind::OutOfRange } else { Kind::Corrupt };
         Error::new(kind, layer, what)
     })
 }
 
-/// One problem for each partition that begins before another's end.
+/// Returns one problem for each partition that begins before the end of another.
 fn overlaps(partitions: &[Partition]) -> Vec<Error> {
     let mut sorted: Vec<_> = partitions
         .iter()
@@ -184,7 +184,7 @@ fn overlaps(partitions: &[Partition]) -> Vec<Error> {
     problems
 }
 
-/// Text that ends at the first zero.
+/// Decodes text up to the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Where a partition can end, and making it end there, whatever kind of map it is in.
+//! Moving the end of a partition, for all kinds of map.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use super::{Scheme, apm, gpt, mbr};
 use crate::Result;
 use crate::device::BlockDevice;
 
-/// A partition that is to end somewhere else.
+/// A partition whose end is to be moved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resizable<'a> {
-    /// The disk with the map.
+    /// The disk that contains the map.
     pub(crate) disk: &'a dyn BlockDevice,
-    /// What kind of map it is.
+    /// Kind of the map.
     pub(crate) scheme: Scheme,
-    /// The partition's number.
+    /// Partition number.
     pub(crate) number: u32,
 }
 
 impl Resizable<'_> {
-    /// Brings a map in order that an interrupted resize has left with one whole copy.
+    /// Repairs a map in which an interrupted resize has left only one valid copy.
     pub(crate) fn mend(&self) -> Result<()> {
         match self.scheme {
             Scheme::Gpt => gpt::repair(self.disk).map(drop),
@@ -26,7 +26,7 @@ impl Resizable<'_> {
         }
     }
 
-    /// Where it can end on a disk of `disk_len` bytes.
+    /// Returns the maximum end on a disk of `disk_len` bytes, as a byte offset.
     pub(crate) fn last_end(&self, disk_len: u64) -> Result<u64> {
         match self.scheme {
             Scheme::Gpt => gpt::last_end(self.disk, disk_len),
@@ -35,7 +35,8 @@ impl Resizable<'_> {
         }
     }
 
-    /// Bytes of the shortest disk on which it ends at `end`, as the last.
+    /// Returns the minimum length in bytes of a disk on which the partition ends at `end`, as the
+    /// last one.
     pub(crate) fn disk_len_for(&self, end: u64) -> Result<u64> {
         match self.scheme {
             Scheme::Gpt => gpt::disk_len_for(self.disk, end),
@@ -44,9 +45,9 @@ impl Resizable<'_> {
         }
     }
 
-    /// Lets it have these bytes, on a disk that is going to have `disk_len`, and has them at least.
-    /// A crash leaves a map that tells of the old or the new end, or one that [`mend`](Self::mend)
-    /// and doing this again complete.
+    /// Sets the byte range of the partition, on a disk that will have `disk_len` bytes and has at
+    /// least as many now. After a crash, the map contains the old or the new end, or is completed
+    /// by [`mend`](Self::mend) and repeating this.
     pub(crate) fn put(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
         let Self { disk, number, .. } = *self;
         match self.scheme {

@@ -1,4 +1,4 @@
-//! Maps that only tests make.
+//! Maps that are created by tests only.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use super::layout::{
 };
 use crate::device::BlockDevice;
 
-/// Bytes that the map's own partition takes, with the descriptor before it.
+/// Bytes of the map's own partition and the descriptor before it.
 const MAP: u64 = 64 * 512;
 
-/// Writes an Apple partition map as Apple's tools do, of itself and these partitions.
+/// Writes an Apple partition map like Apple's tools, with entries for itself and these partitions.
 pub(crate) fn apple_map(disk: &dyn BlockDevice, partitions: &[(Range<u64>, &str)]) {
     let own = [(512..MAP, "Apple_partition_map")];
     let all: Vec<_> = own.iter().chain(partitions).collect();
@@ -41,7 +41,7 @@ pub(crate) fn apple_map(disk: &dyn BlockDevice, partitions: &[(Range<u64>, &str)
     disk.write_at(0, descriptor.as_bytes()).unwrap();
 }
 
-/// Writes an MBR of these partitions.
+/// Writes an MBR with these partitions.
 pub(crate) fn mbr(disk: &dyn BlockDevice, partitions: &[(Range<u64>, u8)]) {
     let mut raw = MbrRaw {
         signature: MBR_SIGNATURE,

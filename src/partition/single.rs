@@ -1,7 +1,7 @@
-//! New maps with one partition that fills the disk: hdiutil's layouts `GPTSPUD`, `SPUD` and
+//! Creation of maps with one partition that fills the disk: hdiutil's layouts `GPTSPUD`, `SPUD` and
 //! `MBRSPUD`.
 //!
-//! Source: docs/formats/raw.md §2.1 and §2.3. An MBR made by hdiutil was not seen.
+//! Source: docs/formats/raw.md §2.1 and §2.3. No MBR created by hdiutil was available.
 
 use std::ops::Range;
 
@@ -17,19 +17,19 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "partition map";
-/// Partitions begin and end at multiples of this many bytes.
+/// Alignment of partitions in bytes.
 const ALIGN: u64 = 4096;
 /// Blocks before the partition of an Apple map: the driver descriptor and the map.
 const APM_HEAD: u64 = 64;
-/// Blocks that stay free behind it.
+/// Blocks left free after it.
 const APM_TAIL: u64 = 10;
-/// What Apple's tools write as the status of a map, a volume and free space.
+/// Status values that Apple's tools write for a map, a volume and free space.
 const APM_STATUS: [u32; 3] = [3, 0x4000_0033, 1];
-/// First and last cylinder, head and sector where nobody counts in those any more.
+/// Placeholder for first and last cylinder, head and sector, which are obsolete.
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 
-/// Bytes of the smallest disk, in blocks of `block` bytes, whose partition has room for
-/// `volume_len` bytes.
+/// Returns the length in bytes of the smallest disk, in blocks of `block` bytes, whose partition
+/// has room for `volume_len` bytes.
 pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> {
     let (head, tail) = match scheme {
         Scheme::Gpt => return Ok(gpt::MapGeometry::holding(volume_len, block)?.disk_len()),
@@ -50,12 +50,12 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
     blocks(len, block).map(|_| len)
 }
 
-/// Writes a map with one partition over the whole of `disk`, which begins with zeros; returns the
-/// partition's bytes.
+/// Writes a map with one partition over the whole of `disk`, which must begin with zeros; returns
+/// the partition's byte range.
 ///
-/// `type_guid` is what a GPT would call it. [`Kind::Unsupported`] for one that the map has no word
-/// for, [`Kind::Limit`] for a disk of more blocks than it can tell, [`Kind::Invalid`] for one that
-/// has no room.
+/// `type_guid` is the type as in a GPT. Fails with [`Kind::Unsupported`] if the map has no
+/// equivalent of it, with [`Kind::Limit`] if the disk has more blocks than the map supports, with
+/// [`Kind::Invalid`] if the disk is too small.
 pub fn create(
     scheme: Scheme,
     disk: &dyn BlockDevice,
@@ -78,7 +78,7 @@ pub fn create(
     }
 }
 
-/// Blocks of a disk. GPT alone counts beyond 32 bits.
+/// Returns the number of blocks of a disk, which must fit in 32 bits except in a GPT.
 fn blocks(len: u64, block: u32) -> Result<u32> {
     u32::try_from(len / u64::from(block)).map_err(|_| {
         let most = u64::from(u32::MAX) * u64::from(block);
@@ -103,7 +103,7 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
         (range.end..u64::from(all) * block, "", "Apple_Free"),
     ];
     for (number, ((range, name, kind), status)) in (1..).zip(entries.iter().zip(APM_STATUS)) {
-        // All fit, because the disk's count of blocks does.
+        // The values fit because the disk's number of blocks does.
         let [first, blocks] =
             [range.start / block, (range.end - range.start) / block].map(|count| count as u32);
         let mut raw = ApmEntryRaw {
@@ -174,7 +174,7 @@ mod tests {
     use crate::device::Memory;
     use crate::partition::{APPLE_APFS, probe};
 
-    /// The sample of docs/formats/raw.md §2.3, which hdiutil made.
+    /// The sample of docs/formats/raw.md §2.3, created by hdiutil.
     #[test]
     fn an_apple_map_is_as_apple_s() {
         let disk = Memory::zeros(2178 * 512);

@@ -1,5 +1,4 @@
-//! What runs that were killed have left under names of their own: removed by whoever comes to the
-//! same place later.
+//! Temporary files of killed processes, removed by later runs that use the same folder.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,31 +10,31 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::try_lock;
 
-/// Younger ones are let be where the number of their process says little: their maker may be on
-/// another machine, or not have come to lock them yet.
+/// Minimum age for removal if the process number is unreliable: the creator may be on another
+/// machine, or may not have locked the file yet.
 const AGE: Duration = Duration::from_secs(60);
 
-/// The same where it says nothing: they were made before this machine was started, in another
-/// container, or on another machine.
+/// Minimum age for removal if the process number is meaningless: created before this machine was
+/// started, in another container, or on another machine.
 const AGE_OF_FOREIGN: Duration = Duration::from_secs(3600);
 
-/// Paths that [`take_removed`] keeps at most.
+/// Maximum number of paths that [`take_removed`] returns.
 const MOST_TOLD: usize = 100;
 
 static REMOVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// What [`remove_leftovers`] has removed in this process since this was asked last, for who tells
-/// the user.
+/// Returns the paths that [`remove_leftovers`] has removed in this process since the last call, for
+/// messages.
 pub fn take_removed() -> Vec<PathBuf> {
     std::mem::take(&mut *REMOVED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The end of a name for something unfinished that nothing else has while this process lives:
+/// Returns a suffix for temporary names that is unique while this process lives:
 /// `MARK-PROCESS-NUMBER`.
 ///
-/// The mark stands for the start of this machine and the space of its process numbers: a process of
-/// the same mark that is gone is gone for certain. Where the system tells of neither, there is
-/// none.
+/// The mark identifies the boot of this machine and the process namespace: a process with the same
+/// mark that no longer exists has ended for certain. If the system provides neither, the suffix has
+/// no mark.
 pub fn own_suffix() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let (process, number) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
@@ -50,7 +49,7 @@ fn mark() -> Option<&'static str> {
     MARK.get_or_init(|| {
         let start = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
         let space = fs::read_link("/proc/self/ns/pid").ok()?;
-        // FNV-1a: names stay short, and nothing hangs on two marks being different.
+        // FNV-1a keeps names short; a collision of two marks is harmless.
         let bytes = start.iter().chain(space.as_os_str().as_encoded_bytes());
         let sum = bytes.fold(0x811c_9dc5_u32, |sum, &byte| {
             (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -60,9 +59,9 @@ fn mark() -> Option<&'static str> {
     .as_deref()
 }
 
-/// Removes the files and folders in `folder` that are called `prefix` and an [`own_suffix`] of a
-/// process that is gone, and that nobody has locked. Those of which that is not certain go when
-/// they are old. Best effort: what cannot be removed stays.
+/// Removes the files and folders in `folder` that are named `prefix` plus the [`own_suffix`] of a
+/// process that has ended, and that are not locked. If the end of the process is uncertain, they
+/// are removed only when old. Best effort: failures are ignored.
 pub fn remove_leftovers(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -81,8 +80,8 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
     }
 }
 
-/// How old something with this suffix must be to be removed; `None`: it stays. `12-3` and `12`,
-/// which tell of a process too, are of systems without marks.
+/// Returns the minimum age for removal of a name with this suffix; `None`: never remove it. `12-3`
+/// and `12` also contain a process number; systems without marks produce them.
 fn least_age(suffix: &str) -> Option<Duration> {
     let parts: Vec<&str> = suffix.split('-').collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -114,7 +113,7 @@ fn is_older(path: &Path, least: Duration) -> bool {
     least.is_zero() || changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > least))
 }
 
-/// Returns whether it was removed.
+/// Returns true if it was removed.
 fn remove_unless_locked(path: &Path) -> bool {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return false;
@@ -143,7 +142,7 @@ fn remove_unless_locked(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// No process has the highest number that one could have.
+    /// The highest process number, which no process has.
     const DEAD: u32 = i32::MAX as u32;
 
     fn old(path: &Path) -> File {

@@ -14,20 +14,19 @@ use super::Mount;
 
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
-    // fdatasync leaves out nothing that reading the bytes back needs: the length and the block map
-    // are written too.
+    // fdatasync suffices: it also writes the length and the block map, which are needed to read the
+    // data back.
     file.sync_data()
 }
 
 /// Makes the names in a folder durable.
 pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
-    // Not fdatasync: ext4 takes a new name that fits into the folder's blocks for something it may
-    // leave out.
+    // Not fdatasync: ext4 may omit a new name that fits into the folder's blocks.
     folder.sync_all()
 }
 
-/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system
-/// cannot.
+/// Frees the storage behind a range, which then reads as zeros. `false`: not supported by this host
+/// or file system.
 pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     loop {
@@ -40,7 +39,7 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
     }
 }
 
-/// File systems that free no parts of files, or mostly do not, as statfs(2) numbers them: FAT,
+/// Magic numbers, as in statfs(2), of file systems that cannot, or mostly cannot, punch holes: FAT,
 /// exFAT, three of SMB, NFS, 9P, HFS+, ramfs and FUSE.
 const WHOLE_FILES: [i128; 10] = [
     0x4d44,
@@ -55,21 +54,21 @@ const WHOLE_FILES: [i128; 10] = [
     0x6573_5546,
 ];
 
-/// SMB, as statfs(2) numbers it.
+/// Magic numbers of SMB, as in statfs(2).
 const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
 
-/// Returns whether the file server of an open, writable file has lost its state, and so the locks:
-/// it was restarted. Always false on local file systems.
+/// Returns true if the file server of an open, writable file has lost its state, including locks,
+/// after a restart. Always false on local file systems.
 pub(crate) fn is_forgotten(file: &File) -> bool {
     let on_smb = rustix::fs::fstatfs(file)
         .is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
-    // Goes to the server by the handle that it gave, also where nothing is to be flushed.
+    // Sends a request with the server's handle, even if there is nothing to flush.
     on_smb && file.sync_all().is_err()
 }
 
-/// Returns whether the file system of `folder` can punch holes, by trying it on a temporary file
-/// there; true if no file can be created. Without `named` the file has no name, and where the file
-/// system has no unnamed files, its type decides.
+/// Returns true if the file system of `folder` can punch holes, by trying it on a temporary file
+/// there; true if no file can be created. Without `named` the file has no name; if the file system
+/// does not support unnamed files, its type decides.
 pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     let unnamed = rustix::fs::open(
         folder,
@@ -97,8 +96,8 @@ pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     }
 }
 
-/// Returns whether a hole over all of an empty file leaves it without storage: some hosts write
-/// zeros, and call that a hole.
+/// Returns true if a hole over all of an empty file leaves it without storage: some hosts write
+/// zeros instead.
 fn frees_parts(file: &File) -> bool {
     const LEN: u64 = 256 << 10;
     let punched = file
@@ -113,8 +112,8 @@ fn frees_parts(file: &File) -> bool {
     }
 }
 
-/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the
-/// file system cannot.
+/// Creates `name` as a file that shares the storage of `from` until either is written. `None`: not
+/// supported by the file system.
 pub(crate) fn clone_file(
     from: &File,
     folder: BorrowedFd<'_>,
@@ -127,8 +126,8 @@ pub(crate) fn clone_file(
         flags,
         Mode::from_raw_mode(0o600),
     )?);
-    // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones
-    // soon enough.
+    // The errors that mean "unsupported" differ by file system; the fallback of copying the bytes
+    // reports the real ones.
     if rustix::fs::ioctl_ficlone(&to, from).is_ok() {
         return Ok(Some(to));
     }
@@ -136,15 +135,15 @@ pub(crate) fn clone_file(
     Ok(None)
 }
 
-/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how
-/// many were.
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns the
+/// number of bytes copied.
 pub(crate) fn copy_range(from: &File, to: &File, offset: u64, len: u64) -> io::Result<u64> {
     let (mut here, mut there) = (offset, offset);
     let most = usize::try_from(len).unwrap_or(usize::MAX).min(1 << 30);
     Ok(rustix::fs::copy_file_range(from, Some(&mut here), to, Some(&mut there), most)? as u64)
 }
 
-/// Who holds the lock of a file: a process, as far as the kernel shows it to us.
+/// Returns the process that holds the lock of a file, if the kernel shows it.
 pub(crate) fn lock_holder(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let device = meta.dev();
@@ -161,8 +160,8 @@ pub(crate) fn lock_holder(file: &File) -> Option<String> {
     }
 }
 
-/// The process in a line of `/proc/locks` (`1: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF`) that is
-/// about `place`.
+/// Returns the process in a line of `/proc/locks` (`1: FLOCK ADVISORY WRITE 708 08:01:131 0 EOF`)
+/// that is about `place`.
 fn holder_in(line: &str, place: &str) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     match fields[..] {
@@ -175,7 +174,8 @@ pub(super) fn on_battery() -> Option<bool> {
     on_battery_by(Path::new("/sys/class/power_supply"))
 }
 
-/// Any mains or USB supply that is online decides; else a system battery that is being emptied.
+/// Returns true if the machine runs on its battery: an online mains or USB supply decides,
+/// otherwise a discharging system battery.
 fn on_battery_by(folder: &Path) -> Option<bool> {
     let mut emptying = false;
     for supply in fs::read_dir(folder).ok()?.flatten() {
@@ -200,8 +200,8 @@ pub(super) fn mounts() -> io::Result<Vec<Mount>> {
         .collect())
 }
 
-/// One line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root
-/// rw`.
+/// Parses one line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3
+/// /dev/root rw`.
 fn mount_in(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let path = fields.by_ref().nth(4)?;
@@ -215,7 +215,7 @@ fn mount_in(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Undoes the kernel's `\040` for blanks, tabs, line ends and backslashes.
+/// Decodes the kernel's `\040` escapes of blanks, tabs, line ends and backslashes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! macOS. Written from the manual pages; never ran on a Mac.
+//! macOS. Written from the manual pages; never run on a Mac.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +13,8 @@ use super::{Mount, macos_text};
 
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
-    // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems
-    // know only fsync.
+    // fsync does not flush the drive's cache here; F_FULLFSYNC does. Network file systems support
+    // only fsync.
     match rustix::fs::fcntl_fullfsync(file) {
         Ok(()) => Ok(()),
         Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => {
@@ -29,22 +29,21 @@ pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
     make_durable(folder)
 }
 
-/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system
-/// cannot.
+/// Frees the storage behind a range, which then reads as zeros. `false`: not supported by this host
+/// or file system.
 ///
 /// Always `false`: F_PUNCHHOLE takes a structure by pointer and no safe binding of it exists.
 pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns whether the file system that `folder` is on frees parts of files, as far as this program
-/// can ask it to.
+/// Returns true if the file system of `folder` can punch holes with the calls available here.
 pub(crate) fn can_punch_in(_folder: &Path, _named: bool) -> bool {
     false
 }
 
-/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the
-/// file system cannot.
+/// Creates `name` as a file that shares the storage of `from` until either is written. `None`: not
+/// supported by the file system.
 pub(crate) fn clone_file(
     from: &File,
     folder: BorrowedFd<'_>,
@@ -62,20 +61,20 @@ pub(crate) fn clone_file(
     )?)))
 }
 
-/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how
-/// many were.
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns the
+/// number of bytes copied.
 ///
 /// Always refused: macOS has no such call for parts of files.
 pub(crate) fn copy_range(_from: &File, _to: &File, _offset: u64, _len: u64) -> io::Result<u64> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns whether a file server has forgotten an open file: macOS does not tell.
+/// Returns true if a file server has lost the state of an open file; macOS does not report it.
 pub(crate) fn is_forgotten(_file: &File) -> bool {
     false
 }
 
-/// Who holds the lock of a file: macOS does not say.
+/// Returns the process that holds the lock of a file; macOS does not report it.
 pub(crate) fn lock_holder(_file: &File) -> Option<String> {
     None
 }

@@ -1,14 +1,15 @@
-//! What macOS's commands print. Apart from the calls, so that it is tested on every host.
+//! Parsers of the output of macOS's commands. Separate from the calls, so that they are tested on
+//! every host.
 
 use super::Mount;
 
-/// `pmset -g batt` begins with `Now drawing from 'AC Power'` or `'Battery Power'`.
+/// Parses `pmset -g batt`, which begins with `Now drawing from 'AC Power'` or `'Battery Power'`.
 pub(super) fn on_battery(output: &str) -> Option<bool> {
     let source = output.lines().next()?.split('\'').nth(1)?;
     Some(source == "Battery Power")
 }
 
-/// One line of `mount`: `/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)`.
+/// Parses one line of `mount`: `/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)`.
 pub(super) fn mount(line: &str) -> Option<Mount> {
     let (source, rest) = line.split_once(" on ")?;
     let (path, options) = rest.rsplit_once(" (")?;

@@ -1,8 +1,8 @@
-//! What differs between operating systems: one file for each, with the same functions.
+//! Functions that differ between operating systems: one file for each, with the same functions.
 //!
-//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`],
+//! Common functions are in this module. [`on_battery`], [`mounts`], [`forbid_core_dumps`],
 //! [`raise_file_limit`] and [`remove_leftovers`] are for front ends, the rest is for the local
-//! store. The macOS half was written from Apple's manual pages and never ran on a Mac.
+//! store. The macOS half was written from Apple's manual pages and never run on a Mac.
 
 mod leftovers;
 #[cfg(target_os = "linux")]
@@ -37,29 +37,29 @@ pub(crate) use host::{
 };
 pub use leftovers::{own_suffix, remove_leftovers, take_removed};
 
-/// A place where a file system is mounted.
+/// A mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// The folder it is mounted on.
     pub path: PathBuf,
-    /// What is mounted: a device, a server, or a word of the file system's own.
+    /// The mounted source: a device, a server, or a name chosen by the file system.
     pub source: String,
     /// The file system's name (`ext4`, `apfs`).
     pub kind: String,
 }
 
-/// Returns whether the machine runs on its battery. `None` where the host does not tell.
+/// Returns true if the machine runs on its battery. `None` if the host does not report it.
 pub fn on_battery() -> Option<bool> {
     host::on_battery()
 }
 
-/// The file systems mounted now, in the order the host lists them.
+/// Returns the file systems mounted now, in the order in which the host lists them.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     host::mounts()
 }
 
-/// Keeps the memory of this process, which holds keys, out of core dumps from now on. Where the
-/// host does not allow it, nothing changes.
+/// Excludes the memory of this process, which holds keys, from core dumps from now on. Does nothing
+/// if the host does not allow it.
 pub fn forbid_core_dumps() {
     let now = getrlimit(Resource::Core);
     let _ = setrlimit(
@@ -71,8 +71,8 @@ pub fn forbid_core_dumps() {
     );
 }
 
-/// Asks for `wanted` open files at once; returns how many the process may have now, which can be
-/// fewer.
+/// Raises the limit of simultaneously open files to `wanted`; returns the resulting limit, which
+/// can be lower.
 pub fn raise_file_limit(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
@@ -96,7 +96,7 @@ pub fn raise_file_limit(wanted: u64) -> u64 {
     }
 }
 
-/// Takes the lock of an open file without waiting. `false`: somebody else has it.
+/// Takes the lock of an open file without waiting. `false`: another process has it.
 pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     let how = if exclusive {
         FlockOperation::NonBlockingLockExclusive
@@ -106,8 +106,8 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     loop {
         match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(true),
-            // ACCESS: what Linux's SMB client makes of a server's answer that another client has
-            // it.
+            // ACCESS: Linux's SMB client maps the server's answer that another client has the lock
+            // to it.
             Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -115,12 +115,12 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// How long somebody who is letting go of a lock is waited for.
+/// Maximum time to wait for a lock that is being released.
 const LETTING_GO: Duration = Duration::from_millis(200);
 
-/// Takes the lock of an open file. `false`: somebody else has it, and still has a moment later. A
-/// process that is being started by this one, or by one that just ended, holds what its parent had
-/// open until it becomes another program, for a moment as a rule.
+/// Takes the lock of an open file. `false`: another process has it, even after a short wait. A
+/// child process that is being started, by this process or one that just ended, holds the locks of
+/// its parent until it executes its program, usually for a moment.
 pub(crate) fn lock_soon(file: &File, exclusive: bool) -> io::Result<bool> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -134,23 +134,23 @@ pub(crate) fn lock_soon(file: &File, exclusive: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Where data, or a hole, begins.
+/// The result of a search for data or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// At this offset.
     At(u64),
     /// Not before the end of the file.
     Nowhere,
-    /// The host cannot tell: everything may be data.
+    /// Unknown to the host: everything may be data.
     Unknown,
 }
 
-/// Where the next stored byte at or after `offset` is.
+/// Finds the next stored byte at or after `offset`.
 pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Next> {
     next(rustix::fs::seek(file, SeekFrom::Data(offset)))
 }
 
-/// Where the next hole at or after `offset` begins; the end of the file counts as one.
+/// Finds the next hole at or after `offset`; the end of the file counts as one.
 pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<Next> {
     next(rustix::fs::seek(file, SeekFrom::Hole(offset)))
 }
@@ -159,8 +159,8 @@ fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
     match found {
         Ok(at) => Ok(Next::At(at)),
         Err(Errno::NXIO) => Ok(Next::Nowhere),
-        // IO: Linux's SMB client of a server that does not answer the question. A disk that fails
-        // says so when it is read.
+        // IO: Linux's SMB client, if the server does not support the query. A failing disk reports
+        // the error again on read.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => {
             Ok(Next::Unknown)
         }
@@ -209,7 +209,7 @@ mod tests {
         let (one, two) = (File::create(&path).unwrap(), File::open(&path).unwrap());
         assert!(try_lock(&one, true).unwrap());
         thread::scope(|scope| {
-            // As often as it takes: a busy machine makes any moment long.
+            // Retried until it succeeds: on a busy machine the wait may be too short.
             let waiting = scope.spawn(|| while !lock_soon(&two, true).unwrap() {});
             thread::sleep(Duration::from_millis(5));
             drop(one);

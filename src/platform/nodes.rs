@@ -1,5 +1,5 @@
-//! Files, folders and special nodes of the host: what is known of them, their extended attributes,
-//! their device numbers.
+//! Files, folders and special nodes of the host: their metadata, extended attributes and device
+//! numbers.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -21,10 +21,10 @@ pub(crate) use host::{
     xattr_to_mac,
 };
 
-/// Seconds and nanoseconds since 1970.
+/// A time in seconds and nanoseconds since 1970.
 pub(crate) type Moment = (i64, u32);
 
-/// What the host knows of a node.
+/// The host's metadata of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostNode {
     pub(crate) kind: FileType,
@@ -38,7 +38,7 @@ pub(crate) struct HostNode {
     /// Device and inode: the same for all names of one node.
     pub(crate) identity: (u64, u64),
     pub(crate) size: u64,
-    /// The number of a device node, as the host writes it.
+    /// The number of a device node, in the host's encoding.
     pub(crate) special: u64,
     pub(crate) created: Option<Moment>,
     pub(crate) modified: Moment,
@@ -52,16 +52,16 @@ pub(crate) fn open_folder(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> 
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Opens a file within a folder for reading, never through a symbolic link and never waiting for a
-/// FIFO's other end.
+/// Opens a file within a folder for reading, never through a symbolic link and never waiting for
+/// the writer of a FIFO.
 pub(crate) fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
-/// The extended attributes of an open node under the names that macOS gives them, in the order of
-/// those names. What belongs to the host alone (security labels, access lists) is left out, as is
-/// everything on file systems without any.
+/// Returns the extended attributes of an open node under their macOS names, sorted by those names.
+/// Attributes specific to the host (security labels, access lists) are omitted; empty on file
+/// systems without extended attributes.
 pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for name in xattr_list(node)?
@@ -78,7 +78,7 @@ pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>>
     Ok(found)
 }
 
-/// Sets an extended attribute, named as macOS does, of an open node.
+/// Sets an extended attribute of an open node by its macOS name.
 pub(crate) fn set_xattr(node: BorrowedFd<'_>, mac_name: &str, value: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::fsetxattr(
         node,
@@ -103,7 +103,7 @@ fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
     retry_larger(|buf| rustix::fs::fgetxattr(node, host_name, buf))
 }
 
-/// Calls `read` with ever larger buffers until it does not say that the buffer is too small. The
+/// Calls `read` with ever larger buffers until it does not report that the buffer is too small. The
 /// kernel's own limits (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
 fn retry_larger(
     mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
@@ -123,12 +123,12 @@ fn retry_larger(
     }
 }
 
-/// A device number as macOS writes it: 8 bits of major, 24 of minor; `None` if it does not fit.
+/// Encodes a device number as macOS does: 8 bits of major, 24 of minor; `None` if it does not fit.
 pub(crate) fn mac_device(major: u32, minor: u32) -> Option<u32> {
     (major < 1 << 8 && minor < 1 << 24).then_some(major << 24 | minor)
 }
 
-/// A file in `folder` that has no name and is gone when it is closed.
+/// Creates an unnamed file in `folder`, which is removed when it is closed.
 pub(crate) fn unlinked_file(folder: &Path) -> io::Result<File> {
     let unique = uuid::Uuid::new_v4();
     let path = folder.join(format!(".bandsaw-{unique}"));
@@ -141,13 +141,13 @@ pub(crate) fn unlinked_file(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A name for a system call.
+/// Converts a name for a system call.
 pub(crate) fn c_name(name: &[u8]) -> io::Result<std::ffi::CString> {
     std::ffi::CString::new(name)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name with a zero byte"))
 }
 
-/// `.` and `..`.
+/// Returns true for `.` and `..`.
 pub(crate) fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp};
 
 use super::{HostNode, Moment};
 
-/// What is known of a node within a folder; of a symbolic link itself.
+/// Returns the metadata of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(node(&rustix::fs::statx(
@@ -20,7 +20,7 @@ pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNod
     )?))
 }
 
-/// What is known of an open node.
+/// Returns the metadata of an open node.
 pub(crate) fn node_of(open: impl AsFd) -> io::Result<HostNode> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(node(&rustix::fs::statx(
@@ -54,32 +54,32 @@ fn node(stat: &Statx) -> HostNode {
     }
 }
 
-/// Linux keeps what programs may name freely under `user.`; macOS has no such part.
+/// The prefix of names that programs may choose freely on Linux; macOS has no such prefix.
 const PREFIX: &str = "user.";
 
-/// macOS's name of an extended attribute; `None` for those that belong to the host alone.
+/// Returns macOS's name of an extended attribute; `None` for those specific to the host.
 pub(crate) fn xattr_to_mac(host_name: &str) -> Option<&str> {
     host_name
         .strip_prefix(PREFIX)
         .filter(|name| !name.is_empty())
 }
 
-/// The host's name of one of macOS's extended attributes.
+/// Returns the host's name of a macOS extended attribute.
 pub(crate) fn xattr_from_mac(mac_name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{PREFIX}{mac_name}"))
 }
 
-/// A device number as macOS writes it: 8 bits of major, 24 of minor; `None` if it does not fit.
+/// Encodes a device number as macOS does: 8 bits of major, 24 of minor; `None` if it does not fit.
 pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
     super::mac_device(rustix::fs::major(special), rustix::fs::minor(special))
 }
 
-/// A device number of macOS as the host writes it.
+/// Converts a device number of macOS to the host's encoding.
 pub(crate) fn device_from_mac(device: u32) -> u64 {
     rustix::fs::makedev(device >> 24, device & 0xFF_FFFF)
 }
 
-/// Makes a FIFO, a socket or a device node.
+/// Creates a FIFO, a socket or a device node.
 pub(crate) fn make_special(
     folder: BorrowedFd<'_>,
     name: &str,
@@ -90,5 +90,5 @@ pub(crate) fn make_special(
     rustix::fs::mknodat(folder, name, kind, mode, special)
 }
 
-/// The longest value of an extended attribute that the kernel takes.
+/// Maximum length of the value of an extended attribute that the kernel accepts.
 pub(crate) const MOST_XATTR: u64 = 64 << 10;

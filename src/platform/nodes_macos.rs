@@ -1,4 +1,4 @@
-//! macOS. Written from its manual pages; never compiled or run there yet.
+//! macOS. Written from its manual pages; never compiled or run there.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat};
 
 use super::HostNode;
 
-/// What is known of a node within a folder; of a symbolic link itself.
+/// Returns the metadata of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
     Ok(node(&rustix::fs::statat(
         folder,
@@ -18,7 +18,7 @@ pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNod
     )?))
 }
 
-/// What is known of an open node.
+/// Returns the metadata of an open node.
 pub(crate) fn node_of(open: impl AsFd) -> io::Result<HostNode> {
     Ok(node(&rustix::fs::fstat(open)?))
 }
@@ -42,27 +42,27 @@ fn node(stat: &Stat) -> HostNode {
     }
 }
 
-/// macOS's name of an extended attribute.
+/// Returns macOS's name of an extended attribute.
 pub(crate) fn xattr_to_mac(host_name: &str) -> Option<&str> {
     Some(host_name)
 }
 
-/// The host's name of one of macOS's extended attributes.
+/// Returns the host's name of a macOS extended attribute.
 pub(crate) fn xattr_from_mac(mac_name: &str) -> Cow<'_, str> {
     Cow::Borrowed(mac_name)
 }
 
-/// A device number as macOS writes it.
+/// Converts a device number of the host to macOS's encoding.
 pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
     u32::try_from(special).ok()
 }
 
-/// A device number of macOS as the host writes it.
+/// Converts a device number of macOS to the host's encoding.
 pub(crate) fn device_from_mac(device: u32) -> u64 {
     u64::from(device)
 }
 
-/// Would make a FIFO, a socket or a device node; there is no safe binding for it.
+/// Refuses to create a FIFO, a socket or a device node; there is no safe binding for it.
 pub(crate) fn make_special(
     _folder: BorrowedFd<'_>,
     _name: &str,
@@ -73,5 +73,6 @@ pub(crate) fn make_special(
     Err(rustix::io::Errno::OPNOTSUPP)
 }
 
-/// The longest value of an extended attribute that is read into memory; HFS+ and APFS take more.
+/// Maximum length of the value of an extended attribute that is read into memory; HFS+ and APFS
+/// allow more.
 pub(crate) const MOST_XATTR: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Locks that live in this process, for stores that do.
+//! Locks within this process, for stores whose contents are limited to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Guard, Lock};
 use crate::{Error, Kind, Result};
 
-/// Who holds which name. Clones share.
+/// The holders by name. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Locks(Arc<Mutex<HashMap<String, Held>>>);
 

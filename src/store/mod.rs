@@ -1,7 +1,7 @@
-//! Where named bytes live: a folder of [`BlockDevice`]s.
+//! Named byte arrays: a folder of [`BlockDevice`]s.
 //!
-//! A sparse bundle lives in a store (its folder); a single-file image is a store of which one name
-//! is used. Names are relative paths with `/` between their parts (`bands/1f`), never absolute and
+//! A sparse bundle is a store (its folder); a single-file image is a store of which one name is
+//! used. Names are relative paths with `/` between their parts (`bands/1f`), never absolute and
 //! never with `..` in them.
 
 #[cfg(feature = "s3")]
@@ -39,71 +39,69 @@ pub use staged::Staged;
 
 /// A folder of devices.
 ///
-/// A device's `flush` makes contents durable; [`sync`](Self::sync) makes names durable. The
-/// devices' `set_len` is how files grow: a write past the end of a file is refused, as for every
-/// device.
+/// A device's `flush` makes contents durable; [`sync`](Self::sync) makes names durable. Files grow
+/// only by the devices' `set_len`: a write past the end of a file is refused, as for every device.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// The device called `name`. `None`: it does not exist ([`Open::Read`], [`Open::Write`]), or
-    /// does already ([`Open::CreateNew`]). Folders in `name` are made as needed by the creating
-    /// modes.
+    /// Opens the device `name`. `None`: it does not exist ([`Open::Read`], [`Open::Write`]), or
+    /// already exists ([`Open::CreateNew`]). The creating modes create missing folders in `name`.
     fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>>;
 
-    /// Stores `bytes` under `name`, all or nothing and durably once [`sync`](Self::sync) returned.
+    /// Stores `bytes` under `name`, atomically, and durably once [`sync`](Self::sync) returned.
     /// `false`: [`Put::IfAbsent`] found the name taken.
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool>;
 
-    /// What is known of `name` without opening it.
+    /// Returns the metadata of `name` without opening it.
     fn stat(&self, name: &str) -> Result<Option<Meta>>;
 
-    /// An independent copy: by reference or on the server's side where that is possible.
+    /// Makes an independent copy: by reference or on the server's side if possible.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Moves a name, replacing what stood there, in one step. [`Kind::Unsupported`] where names
-    /// cannot be moved so.
+    /// Renames a file atomically, replacing an existing `to`. [`Kind::Unsupported`] if the store
+    /// cannot rename.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Removes a file. `false`: there was none.
+    /// Removes a file. `false`: it did not exist.
     fn remove(&self, name: &str) -> Result<bool>;
 
-    /// Calls `each` for every file whose name begins with `prefix`, in any order, folders walked
-    /// through. An error from `each` stops the walk and is returned. Files that come or go
-    /// meanwhile may be met or not.
+    /// Calls `each` for every file whose name begins with `prefix`, in any order, recursively. An
+    /// error from `each` stops the listing and is returned. Files created or removed concurrently
+    /// may or may not be included.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()>;
 
-    /// Makes the names made, moved and removed so far durable.
+    /// Makes all created, renamed and removed names durable.
     fn sync(&self) -> Result<()>;
 
-    /// Takes the lock called `name`, waiting a moment for who is letting go of it; it is free again
-    /// when the guard is dropped. An exclusive lock creates the file if it is missing; a shared one
-    /// of a missing file holds nothing and succeeds. [`Kind::Conflict`], naming the holder where
-    /// that is known, when somebody else has it.
+    /// Takes the lock `name`, waiting a short time for a holder that is releasing it; it is
+    /// released when the guard is dropped. An exclusive lock creates the file if it is missing; a
+    /// shared one of a missing file holds nothing and succeeds. [`Kind::Conflict`], naming the
+    /// holder if known, if another process has it.
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard>;
 }
 
-/// How [`Store::open`] opens.
+/// Modes of [`Store::open`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
     /// Must exist; reads only.
     Read,
     /// Must exist; reads and writes.
     Write,
-    /// Made if missing; reads and writes.
+    /// Created if missing; reads and writes.
     Create,
     /// Must not exist; reads and writes.
     CreateNew,
 }
 
-/// What [`Store::put`] does about a name that is taken.
+/// The reaction of [`Store::put`] to a name that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// Replaces it.
     Replace,
-    /// Leaves it and says so.
+    /// Leaves it and returns `false`.
     IfAbsent,
 }
 
-/// A file met by [`Store::list`]. Its [`Meta`] is asked for on demand: a count of a million names
-/// asks nothing.
+/// A file listed by [`Store::list`]. Its [`Meta`] is read on demand: counting a million names needs
+/// none.
 pub struct Entry<'a> {
     /// Its name within the store.
     pub name: &'a str,
@@ -111,12 +109,12 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A file called `name`, about which `meta` tells more.
+    /// Creates an entry for the file `name`; `meta` reads its metadata.
     pub fn new(name: &'a str, meta: &'a dyn Fn() -> Result<Option<Meta>>) -> Self {
         Self { name, meta }
     }
 
-    /// What is known of it. `None`: it has gone meanwhile.
+    /// Reads the metadata. `None`: it was removed in the meantime.
     pub fn meta(&self) -> Result<Option<Meta>> {
         (self.meta)()
     }
@@ -130,37 +128,37 @@ impl fmt::Debug for Entry<'_> {
     }
 }
 
-/// What is known of a name.
+/// The metadata of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Bytes of storage behind them, where the store tells.
+    /// Bytes of storage in use, if the store reports it.
     pub allocated: u64,
     /// Changes whenever the contents do (nanoseconds of the last change, or a hash of the store's
     /// version tag).
     pub version: u64,
 }
 
-/// Who else may hold the lock.
+/// The kind of a lock, by who else may hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
     /// Other readers.
     Shared,
-    /// Nobody.
+    /// No one else.
     Exclusive,
 }
 
 /// A lock that is held until this is dropped.
 pub struct Guard(Option<Box<dyn Held>>);
 
-/// A lock that may be forgotten by whoever gave it.
+/// A lock that the file server may lose.
 pub(crate) trait Held: Send + Sync {
-    /// [`Guard::keep`].
+    /// Implements [`Guard::keep`].
     fn keep(&self) -> Result<()>;
 }
 
-/// A lock that is held as long as this lives.
+/// A lock that is held until this is dropped.
 struct Kept(#[expect(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>);
 
 impl Held for Kept {
@@ -170,24 +168,24 @@ impl Held for Kept {
 }
 
 impl Guard {
-    /// A guard that lets go by dropping `held`.
+    /// Creates a guard that releases the lock by dropping `held`.
     pub fn new(held: impl Any + Send + Sync) -> Self {
         Self(Some(Box::new(Kept(Box::new(held)))))
     }
 
-    /// A guard that is asked from time to time.
+    /// Creates a guard whose lock must be checked periodically.
     pub(crate) fn watched(held: impl Held + 'static) -> Self {
         Self(Some(Box::new(held)))
     }
 
-    /// Sees to it that the lock is still held, and takes it again where a file server has forgotten
-    /// it. An error says that somebody else has it by now; who has had it and let go again is not
-    /// seen.
+    /// Checks that the lock is still held, and takes it again if a file server has lost it. An
+    /// error means that another process has it now; one that had it in between and released it is
+    /// not detected.
     pub fn keep(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |held| held.keep())
     }
 
-    /// A guard that holds nothing.
+    /// Creates a guard without a lock.
     pub fn nothing() -> Self {
         Self(None)
     }
@@ -199,7 +197,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Refuses names that could lead out of the store.
+/// Refuses names that could escape from the store.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let fine = !name.is_empty()
         && name

@@ -1,5 +1,5 @@
-//! Bytes that are fetched over a network, range by range, as a device: what was fetched is kept at
-//! hand, and what is read one after the other is fetched ahead.
+//! A device over ranges fetched from a network: fetched data is cached, and sequential reads are
+//! prefetched.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,25 +12,25 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "remote file";
 
-/// Bytes that are kept or dropped together. A request costs as much as this many bytes do, or more.
+/// Bytes of a cache entry. A request costs at least as much as this many bytes.
 pub(super) const PIECE: u64 = 256 << 10;
 
-/// Pieces that are fetched in one request at most, where reads follow each other.
+/// Maximum number of pieces fetched in one request for sequential reads.
 const MOST_AHEAD: u64 = 8;
 
-/// From this many bytes on a read goes around what is kept.
+/// Minimum length in bytes of a read that bypasses the cache.
 const LARGE: u64 = MOST_AHEAD * PIECE;
 
-/// Something of a known length that answers ranges.
+/// A source of known length that serves ranges.
 pub(super) trait Ranges: fmt::Debug + Send + Sync {
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// Fills `into` from `offset` on, in one request. The range lies within the length.
+    /// Fills `into` from `offset`, in one request. The range is within the length.
     fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
-/// Pieces of any number of files that are at hand, up to a bound of bytes.
+/// A cache of pieces of any number of files, limited in bytes.
 #[derive(Debug)]
 pub(super) struct Pieces {
     kept: Mutex<Kept>,
@@ -39,14 +39,14 @@ pub(super) struct Pieces {
 
 #[derive(Default)]
 struct Kept {
-    /// By file and number.
+    /// Pieces by file and number.
     pieces: HashMap<(Arc<str>, u64), CachedPiece>,
     clock: u64,
 }
 
 struct CachedPiece {
     bytes: Arc<[u8]>,
-    /// By the clock.
+    /// The logical time of the last use.
     used: u64,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Kept {
 }
 
 impl Pieces {
-    /// None yet, and at most `bytes`.
+    /// Creates an empty cache of at most `bytes`.
     pub(super) fn new(bytes: u64) -> Arc<Self> {
         let most = usize::try_from(bytes / PIECE)
             .unwrap_or(usize::MAX)
@@ -112,14 +112,14 @@ impl Pieces {
     }
 }
 
-/// A device over ranges, read-only.
+/// A read-only device over ranges.
 #[derive(Debug)]
 pub(super) struct Fetched {
     ranges: Box<dyn Ranges>,
-    /// What tells it, and its version, from the other files whose pieces are kept.
+    /// A unique name with a version, which identifies the file in the cache.
     name: Arc<str>,
     pieces: Arc<Pieces>,
-    /// The piece behind the last one read, and how many to fetch when it is wanted.
+    /// The piece after the last one read, and the number of pieces to fetch when it is requested.
     next: AtomicU64,
     ahead: AtomicU64,
 }
@@ -135,7 +135,7 @@ impl Fetched {
         }
     }
 
-    /// Bytes of it that have been fetched already.
+    /// Puts a piece that has been fetched already into the cache.
     #[cfg(feature = "s3")]
     pub(super) fn keep(&self, index: u64, piece: &[u8]) {
         if piece.len() as u64 == self.piece(index).end - self.piece(index).start {
@@ -143,13 +143,13 @@ impl Fetched {
         }
     }
 
-    /// Where a piece lies.
+    /// Returns the byte range of a piece.
     fn piece(&self, index: u64) -> Range<u64> {
         let len = self.ranges.len();
         index.saturating_mul(PIECE).min(len)..(index + 1).saturating_mul(PIECE).min(len)
     }
 
-    /// A piece, and with it those behind it that are likely to be asked for.
+    /// Returns a piece, and prefetches the following ones that are likely to be read.
     fn get(&self, index: u64) -> Result<Arc<[u8]>> {
         if let Some(piece) = self.pieces.get(&self.name, index) {
             self.next.store(index + 1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A view of a store that keeps all changes to itself, so that they can be tried out before
+//! An overlay of a store that keeps all changes to itself, so that they can be tried out before
 //! anything is written.
 
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use crate::device::{
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "staged store";
-/// Bytes that are kept together.
+/// Bytes of a chunk, the unit of changes.
 const CHUNK: u64 = 4096;
 const CHUNK_LEN: usize = CHUNK as usize;
-/// Bytes of changes that are kept in memory; more go to a file without a name.
+/// Maximum number of bytes of changes kept in memory; more go to an unnamed file.
 const IN_MEMORY: u64 = 64 << 20;
-/// More than this of changes is refused.
+/// Maximum number of bytes of changes.
 const MOST: u64 = 1 << 42;
 
-/// A store that reads through to another and keeps writes, lengths, new, moved and removed names to
-/// itself. Clones share them. Its locks hold nothing: whoever stages holds those of the store
-/// below.
+/// A store that reads through to another and keeps writes, lengths, and created, renamed and
+/// removed names to itself. Clones share them. Its locks hold nothing: the caller holds those of
+/// the store below.
 #[derive(Debug, Clone)]
 pub struct Staged(Arc<Inner>);
 
@@ -34,16 +34,16 @@ pub struct Staged(Arc<Inner>);
 struct Inner {
     below: Arc<dyn Store>,
     spill: Arc<Spill>,
-    /// Names that were met in a way that may change them. `None`: gone.
+    /// Names that have been opened for changes, created, renamed or removed (`None`).
     files: Mutex<BTreeMap<String, Option<Arc<Content>>>>,
-    /// Flushes and syncs so far: changes are ordered by it.
+    /// Number of flushes and syncs so far, by which changes are ordered.
     epoch: Arc<AtomicU64>,
 }
 
-/// What a staged name leads to.
+/// The contents of a staged name.
 #[derive(Debug)]
 pub(crate) struct Content {
-    /// The name of the file below that shows through. `None`: a new file.
+    /// The name of the visible file below. `None`: a new file.
     pub(crate) origin: Option<String>,
     /// True if it was stored as a whole by [`Store::put`].
     pub(crate) is_put: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Content {
 #[derive(Debug)]
 struct State {
     len: u64,
-    /// Bytes from the front of the file below that still show through where no chunk is.
+    /// Bytes from the start of the file below that are still visible, except for changed chunks.
     through: u64,
     chunks: BTreeMap<u64, Chunk>,
     is_changed: bool,
@@ -75,7 +75,7 @@ enum Bytes {
     Spilled(u64),
 }
 
-/// Where changes go that are too many for memory.
+/// The file for changes that exceed the memory.
 #[derive(Debug)]
 struct Spill {
     folder: PathBuf,
@@ -142,8 +142,8 @@ impl Spill {
 }
 
 impl Staged {
-    /// No changes yet. Those that are too many for memory go to a file without a name in the folder
-    /// `spill`.
+    /// Creates an overlay without changes. Those that exceed the memory go to an unnamed file in
+    /// the folder `spill`.
     pub fn new(below: Arc<dyn Store>, spill: PathBuf) -> Self {
         let spill = Arc::new(Spill {
             folder: spill,
@@ -158,12 +158,12 @@ impl Staged {
         }))
     }
 
-    /// The store below.
+    /// Returns the store below.
     pub fn below(&self) -> &Arc<dyn Store> {
         &self.0.below
     }
 
-    /// Names that are gone (`None`) and names whose files are new, moved or changed.
+    /// Returns the removed names (`None`) and the names whose files are new, renamed or changed.
     pub(crate) fn changes(&self) -> Vec<(String, Option<Arc<Content>>)> {
         let is_changed = |name: &String, content: &Option<Arc<Content>>| {
             content.as_ref().is_none_or(|content| {
@@ -178,8 +178,7 @@ impl Staged {
             .collect()
     }
 
-    /// Returns whether anything differs from the store below, as far as is known without comparing
-    /// bytes.
+    /// Returns true if anything differs from the store below; bytes are not compared.
     pub fn is_changed(&self) -> bool {
         !self.changes().is_empty()
     }
@@ -205,7 +204,7 @@ impl Staged {
         })
     }
 
-    /// The device of a content that a name led to.
+    /// Opens the contents of a name as a device.
     pub(crate) fn device(
         &self,
         content: Arc<Content>,
@@ -377,18 +376,18 @@ impl Content {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.state().len
     }
 
-    /// Bytes from the front of the file below that were never cut off.
+    /// Returns the number of bytes from the start of the file below that were never truncated.
     pub(crate) fn through(&self) -> u64 {
         self.state().through
     }
 
-    /// Runs of changed bytes within the file, with the number of flushes before each was last
-    /// changed.
+    /// Returns the runs of changed bytes within the file, with the number of flushes before each
+    /// was last changed.
     pub(crate) fn runs(&self) -> Vec<(Range<u64>, u64)> {
         let state = self.state();
         let mut runs: Vec<(Range<u64>, u64)> = Vec::new();
@@ -404,7 +403,7 @@ impl Content {
         runs
     }
 
-    /// Makes `bytes` (`None`: zeros) the contents of `range`, which lies within the file.
+    /// Sets `range`, which is within the file, to `bytes` (`None`: zeros).
     fn change(
         &self,
         below: Option<&dyn BlockDevice>,
@@ -465,7 +464,7 @@ impl Content {
                 None => whole[within..within + length].fill(0),
             }
             let bytes = match place {
-                // The place that it had is used again.
+                // Its place in the spill file is reused.
                 Some(None) => Bytes::Memory(whole),
                 Some(Some(place)) => {
                     let written = self.spill.file()?.write_all_at(&whole[..], place);
@@ -586,7 +585,7 @@ impl BlockDevice for StagedFile {
             return Ok(());
         }
         if len < now && !len.is_multiple_of(CHUNK) {
-            // What is cut off reads as zeros where the file grows again.
+            // Truncated bytes read as zeros if the file grows again.
             let end = now.min(len.next_multiple_of(CHUNK));
             let is_chunk = self.content.state().chunks.contains_key(&(len / CHUNK));
             if is_chunk {

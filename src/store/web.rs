@@ -15,24 +15,24 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "web";
 
-/// Bytes of a file that are kept at hand.
+/// Bytes of a file that are cached.
 const MEMORY: u64 = 32 << 20;
 
-/// Bytes of a request at most.
+/// Maximum number of bytes of a request.
 const MOST_AT_ONCE: usize = 8 << 20;
 
-/// Tries of a request that fails in passing, and the pause after the first; each is twice as long
-/// as the one before.
+/// Attempts of a request with transient failures, and the pause after the first; each is twice as
+/// long as the previous one.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The file at `url`, as a device that is only read. Its length and version are those of the first
-/// answer: a file that changes meanwhile is an error ([`Kind::Conflict`]) from then on.
+/// Opens the file at `url` as a read-only device. Its length and version are those of the first
+/// response: if the file changes, every later request fails ([`Kind::Conflict`]).
 ///
-/// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address
-/// with a password in it.
+/// [`Kind::Unsupported`] for a server without range requests, [`Kind::Invalid`] for an address with
+/// a password in it.
 ///
-/// `timeout` is how long the server may stay silent; `None`: a minute.
+/// `timeout` is the maximum time without data from the server; `None`: a minute.
 pub(crate) fn open(
     url: &str,
     timeout: Option<Duration>,
@@ -85,20 +85,21 @@ struct WebFile {
     patience: Patience,
     url: String,
     len: u64,
-    /// The entity tag, or where there is none the time of the last change.
+    /// The entity tag, or without one the modification time.
     version: Option<String>,
-    /// The server has answered something. A silent one that never did is asked no second time.
+    /// The server has responded before. Requests to a server that never responded are not retried
+    /// after a timeout.
     answered: AtomicBool,
 }
 
-/// Why an answer is no good, and whether another may be better.
+/// The reason why a response is unusable, and if a retry may succeed.
 enum Failed {
     InPassing(Error),
     ForGood(Error),
 }
 
 impl WebFile {
-    /// Asks for the first piece, and learns from the answer how long the file is.
+    /// Requests the first piece, and determines the length of the file from the response.
     fn first(&mut self) -> Result<Vec<u8>> {
         let (len, version, head) = self.patiently(async || {
             let mut answer = self.ask(0..PIECE).await?;
@@ -139,7 +140,7 @@ impl WebFile {
         answer
     }
 
-    /// The length of the file that a part of was answered.
+    /// Returns the length of the file, after validating a partial response.
     fn check(&self, answer: &Response) -> Result<u64, Failed> {
         let refused =
             |kind, message: String| Err(Failed::ForGood(Error::new(kind, LAYER, message)));
@@ -194,7 +195,7 @@ impl WebFile {
         }
     }
 
-    /// Fills `into`, of which `filled` bytes are there already.
+    /// Fills `into`, of which `filled` bytes are already valid.
     async fn part(&self, offset: u64, into: &mut [u8], filled: &mut usize) -> Result<(), Failed> {
         let (offset, into) = (offset + *filled as u64, &mut into[*filled..]);
         let end = offset + into.len() as u64;
@@ -206,7 +207,7 @@ impl WebFile {
                 "was changed on the server while it is open: open it again",
             ))
         };
-        // A shorter file.
+        // The file has become shorter.
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             return Err(changed());
         }
@@ -223,7 +224,7 @@ impl WebFile {
         fill(&mut answer, into, filled).await
     }
 
-    /// Tries again what fails in passing.
+    /// Retries transient failures.
     fn patiently<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
         runtime()?.block_on(async {
             let (mut tries, began) = (1, Instant::now());
@@ -253,7 +254,7 @@ impl Ranges for WebFile {
             .step_by(MOST_AT_ONCE)
             .zip(into.chunks_mut(MOST_AT_ONCE))
         {
-            // What broke off is gone on with where it did.
+            // An interrupted transfer is resumed where it stopped.
             let mut filled = 0;
             self.patiently(async || self.part(at, piece, &mut filled).await)?;
         }
@@ -261,8 +262,8 @@ impl Ranges for WebFile {
     }
 }
 
-/// Fills all of `into` with what the answer holds, and reads no further. What came is added to
-/// `filled`.
+/// Fills all of `into` from the response, and reads no further. The number of bytes received is
+/// added to `filled`.
 async fn fill(
     answer: &mut Response,
     mut into: &mut [u8],
@@ -286,7 +287,7 @@ async fn fill(
     Ok(())
 }
 
-/// `7` and `100` of `bytes 7-9/100`: where the part begins, and the length of the file.
+/// Parses `7` and `100` of `bytes 7-9/100`: the offset of the part, and the length of the file.
 fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
     let text = headers
         .get(CONTENT_RANGE)?
@@ -314,7 +315,7 @@ fn version(headers: &HeaderMap) -> Option<String> {
     of(ETAG).or_else(|| of(LAST_MODIFIED))
 }
 
-/// The innermost cause, without the address, which the error names anyway.
+/// Returns the innermost cause, without the address, which the error names anyway.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time: check the address and the network, or give the server longer (--timeout)".to_owned();

@@ -15,8 +15,8 @@ use crate::{Error, Result};
 /// the CRC-32 of its target.
 pub type Contents = BTreeMap<String, (u64, u32)>;
 
-/// Reads every file of the image in `store`: the file called `file`, or the sparse bundle that the
-/// store holds. An error is the first thing that cannot be read.
+/// Reads every file of the image in `store`: the file named `file`, or the sparse bundle that the
+/// store contains. The error is that of the first unreadable item.
 pub fn contents(
     store: Arc<dyn Store>,
     file: Option<&str>,

@@ -1,4 +1,4 @@
-//! Calls that fail when told to: the n-th write, the second flush, every open from now on.
+//! Fault injection: the n-th write, the second flush, or every further open fails.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -65,17 +65,17 @@ impl Call {
     ];
 }
 
-/// How a call fails.
+/// The error of a failing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// ENOSPC: the disk is full. Nothing is done.
+    /// ENOSPC: the disk is full. The call has no effect.
     NoSpace,
-    /// EMFILE: too many open files. Nothing is done.
+    /// EMFILE: too many open files. The call has no effect.
     TooManyFiles,
-    /// EIO: nothing is done. After a failed flush the device refuses changes, after a failed sync
-    /// the store does.
+    /// EIO: the call has no effect. After a failed flush the device refuses changes, after a failed
+    /// sync the store does.
     Io,
-    /// EIO: a write or a read does its first half. Other calls do nothing.
+    /// EIO: a write or a read transfers the first half. Other calls have no effect.
     Short,
 }
 
@@ -90,7 +90,8 @@ impl Fault {
     }
 }
 
-/// Which calls fail, for any number of devices and stores. Calls are counted over all of them.
+/// A plan of failing calls, for any number of devices and stores. Calls are counted over all of
+/// them.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<FaultPlan>);
 
@@ -103,12 +104,12 @@ struct FaultPlan {
 }
 
 impl Faults {
-    /// No faults yet.
+    /// Creates a plan without faults.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// The `n`-th call of this kind from now on fails (1 is the next one); those after it succeed
+    /// Makes the `n`-th call of this kind from now on fail (1 is the next one); later ones succeed
     /// again.
     pub fn fail(&self, call: Call, n: u64, fault: Fault) {
         assert!(n > 0, "the next call is number 1");
@@ -117,24 +118,24 @@ impl Faults {
         plan.planned.push((call, now + n, fault));
     }
 
-    /// Every call of this kind fails from now on, until [`mend`](Self::mend).
+    /// Makes every call of this kind fail from now on, until [`mend`](Self::mend).
     pub fn break_all(&self, call: Call, fault: Fault) {
         self.plan().broken.insert(call, fault);
     }
 
-    /// No call fails any more.
+    /// Removes all faults.
     pub fn mend(&self) {
         let mut plan = self.plan();
         plan.planned.clear();
         plan.broken.clear();
     }
 
-    /// Returns how many calls of this kind were made.
+    /// Returns the number of calls of this kind so far.
     pub fn count(&self, call: Call) -> u64 {
         self.plan().counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// Returns how many calls failed because of this plan.
+    /// Returns the number of calls that failed because of this plan.
     pub fn happened(&self) -> u64 {
         self.plan().happened
     }
@@ -164,9 +165,9 @@ impl Faults {
     }
 }
 
-/// Runs `run` with the first call of this kind failing, then with the second, and so on until none
-/// is left to fail. Returns how many there were. `run` makes a fresh start each time and wraps what
-/// it uses by the given faults.
+/// Calls `run` with the first call of this kind failing, then with the second, and so on until none
+/// is left to fail. Returns the number of such calls. `run` starts from scratch each time and wraps
+/// its devices and stores with the given faults.
 pub fn at_every(call: Call, fault: Fault, mut run: impl FnMut(&Arc<Faults>, u64)) -> u64 {
     for n in 1.. {
         let faults = Faults::new();
@@ -179,7 +180,7 @@ pub fn at_every(call: Call, fault: Fault, mut run: impl FnMut(&Arc<Faults>, u64)
     unreachable!("the numbers have no end")
 }
 
-/// A device whose calls fail by plan.
+/// A device whose calls fail according to a plan.
 #[derive(Debug)]
 pub struct FaultyDevice {
     inner: Arc<dyn BlockDevice>,
@@ -189,7 +190,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// `inner`, failing by `faults`.
+    /// Wraps `inner`, which fails according to `faults`.
     pub fn new(inner: Arc<dyn BlockDevice>, faults: &Arc<Faults>) -> Self {
         Self {
             inner,
@@ -268,7 +269,7 @@ impl BlockDevice for FaultyDevice {
     }
 }
 
-/// A store whose calls, and those of its devices, fail by plan.
+/// A store whose calls, and those of its devices, fail according to a plan.
 #[derive(Debug)]
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
@@ -278,7 +279,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// `inner`, failing by `faults`.
+    /// Wraps `inner`, which fails according to `faults`.
     pub fn new(inner: Arc<dyn Store>, faults: &Arc<Faults>) -> Self {
         Self {
             inner,

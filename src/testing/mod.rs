@@ -1,20 +1,20 @@
-//! The conformance suite and the adversaries that every layer is put through.
+//! The conformance suite, fault injection and fuzz targets for every layer.
 //!
-//! * [`conformance`]: what every device and every store must do, as one call.
+//! * [`conformance`]: the contract of every device and every store, checked by one call.
 //! * [`contents`]: every file of an image, for comparing two states of it.
 //! * [`damage`]: volumes in which one structure is damaged.
 //! * [`fields`]: `repair` against a change of each field of each structure.
-//! * [`fuzz`]: a function for each parser, and inputs to begin with.
-//! * [`mutate`]: copies of good bytes with a few things wrong.
-//! * [`torture`]: lives of volumes, with power cuts.
+//! * [`fuzz`]: a function for each parser, with seeds.
+//! * [`mutate`]: corrupted copies of valid bytes.
+//! * [`torture`]: long random histories of volumes, with power failures.
 //! * [`udif`]: compressed images.
-//! * [`walk`]: everything of a volume that can be asked.
-//! * [`model`]: random operations on a device beside a plain vector.
+//! * [`walk`]: queries of everything in a volume.
+//! * [`model`]: random operations on a device, compared with a plain vector.
 //! * [`faults`]: devices and stores whose n-th call fails.
-//! * [`object_faults`]: stores of objects whose n-th request fails, or whose answer is lost.
+//! * [`object_faults`]: stores of objects whose n-th request fails, or whose response is lost.
 //! * [`power_cut`]: a store that yields every state a crash could leave.
 //!
-//! These are for tests: where a promise is broken they panic, and say which one.
+//! These are for tests: they panic on the first violation, and name it.
 
 pub mod conformance;
 pub mod contents;

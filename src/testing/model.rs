@@ -1,8 +1,7 @@
-//! Random operations on a device beside a plain vector, which cannot be wrong.
+//! Random operations on a device, compared with a plain vector.
 //!
-//! The operations of a seed are a sequence: the first hundred are the same whether a hundred or a
-//! thousand are asked for, so a property test that shrinks the count finds the operation that went
-//! wrong.
+//! The operations of a seed are a sequence: the first hundred do not depend on the total number, so
+//! that a property test that shrinks the count finds the failing operation.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,36 +12,36 @@ use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 
 use super::Random;
 
-/// One operation. Positions are parts of the length at the time, so that any operation fits any
+/// One operation. Offsets are fractions of the current length, so that any operation fits any
 /// device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Reads a range and compares it.
     Read(Span),
-    /// Writes bytes that belong to the number.
+    /// Writes bytes that are derived from the number.
     Write(Span, u64),
     /// Discards a range.
     Discard(Span, AfterDiscard),
-    /// Walks the extents of a range; what is no data must be zeros.
+    /// Iterates over the extents of a range; those without data must be zeros.
     Extents(Span),
     /// Flushes.
     Flush,
     /// Changes the length, by this many sectors of the device up or down. A refusal as unsupported
     /// is accepted.
     Resize(i8),
-    /// Flushes, drops the device and opens it again. Nothing where that is not possible.
+    /// Flushes, drops the device and reopens it. Does nothing if reopening is not supported.
     Reopen,
 }
 
-/// A range of a device: where it begins (of 2^16 parts of the device) and its bytes, cut off at the
-/// end.
+/// A range of a device: its start (in 2^16 parts of the device) and its length in bytes, clipped to
+/// the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins, in 1/65536 of the length.
+    /// The start, in 1/65536 of the length.
     pub start: u16,
-    /// True if the beginning is moved down to a multiple of 512.
+    /// True if the start is rounded down to a multiple of 512.
     pub aligned: bool,
-    /// How many bytes it has at most.
+    /// Maximum length in bytes.
     pub len: u32,
 }
 
@@ -72,7 +71,7 @@ impl Span {
     }
 }
 
-/// The first `count` operations of a seed; none is longer than `longest` bytes.
+/// Returns the first `count` operations of a seed; none is longer than `longest` bytes.
 pub fn operations(seed: u64, count: usize, longest: u32) -> Vec<Op> {
     let mut random = Random::new(seed);
     let longest = u64::from(longest);
@@ -89,10 +88,10 @@ pub fn operations(seed: u64, count: usize, longest: u32) -> Vec<Op> {
     (0..count).map(|_| one(&mut random)).collect()
 }
 
-/// A device and what it should hold. Panics, naming the operation, when they differ.
+/// A device with its expected contents. Panics, naming the operation, when they differ.
 pub struct Model<'a> {
     device: Option<Arc<dyn BlockDevice>>,
-    /// `None` where anything may be read.
+    /// `None` for bytes with undefined contents.
     bytes: Vec<Option<u8>>,
     reopen: Option<Box<dyn Fn() -> Arc<dyn BlockDevice> + 'a>>,
 }
@@ -106,7 +105,8 @@ impl fmt::Debug for Model<'_> {
 }
 
 impl<'a> Model<'a> {
-    /// A model of `device`, whose contents are read first. Keep it to a few MiB.
+    /// Creates a model of `device`, whose contents are read first. The device should have at most a
+    /// few MiB.
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         let mut bytes = vec![0; device.info().len as usize];
         device.read_at(0, &mut bytes).expect("read the device");
@@ -117,14 +117,14 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// How to open the device again after it was dropped.
+    /// Sets a function that reopens the device after it was dropped.
     #[must_use]
     pub fn reopen(mut self, reopen: impl Fn() -> Arc<dyn BlockDevice> + 'a) -> Self {
         self.reopen = Some(Box::new(reopen));
         self
     }
 
-    /// Does all operations and compares everything at the end.
+    /// Executes all operations and compares everything at the end.
     pub fn run(&mut self, operations: &[Op]) {
         for (index, operation) in operations.iter().enumerate() {
             let place = format!("operation {index}, {operation:?}");
@@ -214,7 +214,7 @@ impl<'a> Model<'a> {
     fn resize(&mut self, sectors: i64, place: &str) {
         let old = self.bytes.len() as i64;
         let block = i64::from(self.device().info().block);
-        // A disk of no sectors is refused by those who hold disks.
+        // Containers of disks refuse a disk without sectors.
         let len = (old + sectors * block).max(block);
         match self.device().set_len(len as u64, AfterDiscard::Zeros) {
             Ok(()) => self.bytes.resize(len as usize, Some(0)),

@@ -1,8 +1,8 @@
-//! Copies of good bytes with a few things wrong.
+//! Corrupted copies of valid bytes.
 
 use super::Random;
 
-/// Numbers at which arithmetic breaks.
+/// Numbers at which arithmetic overflows or wraps.
 const EXTREME: [u64; 10] = [
     0,
     1,
@@ -16,10 +16,10 @@ const EXTREME: [u64; 10] = [
     u64::MAX,
 ];
 
-/// A copy of `bytes` with one to eight changes: bits turned over, extreme or random words, pieces
-/// copied elsewhere, and now and then a cut. Half of the changes stay close together, as a lying
-/// structure has them, and they keep to what is not zero more often than not: most of an image is
-/// empty, and nothing reads it.
+/// Returns a copy of `bytes` with one to eight changes: flipped bits, extreme or random words,
+/// pieces copied elsewhere, and sometimes a truncation. Half of the changes are close together, as
+/// in a maliciously crafted structure, and more often than not they affect nonzero bytes: most of
+/// an image is empty and never read.
 pub fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut copy = bytes.to_vec();
     let mut near = 0;
@@ -58,7 +58,7 @@ pub fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     copy
 }
 
-/// A place that holds something, if a few tries find one.
+/// Returns a nonzero place, if a few attempts find one.
 fn somewhere(bytes: &[u8], random: &mut Random) -> usize {
     let mut at = 0;
     for _ in 0..16 {

@@ -1,5 +1,5 @@
-//! Stores of objects that behave as networks do: requests fail, answers are lost, answers are late,
-//! requests come twice.
+//! Object stores with network faults: requests fail, responses are lost or late, requests are
+//! executed twice.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -40,20 +40,20 @@ impl Request {
     pub const CHANGES: [Request; 3] = [Request::Put, Request::Copy, Request::Remove];
 }
 
-/// What becomes of a request.
+/// A fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slip {
-    /// It never arrives: nothing is done, and the caller is told that it failed.
+    /// It never arrives: it has no effect, and the caller gets an error.
     Lost,
-    /// It is done, but the caller is told that it failed.
+    /// It is executed, but the caller gets an error.
     AnswerLost,
-    /// It waits this long before it is done.
+    /// It is executed after this delay.
     Late(Duration),
-    /// It is done twice; the caller gets the second answer.
+    /// It is executed twice; the caller gets the second response.
     Twice,
 }
 
-/// A store of objects whose requests go wrong by plan. Requests are counted over all threads.
+/// An object store whose requests fail according to a plan. Requests are counted over all threads.
 #[derive(Debug)]
 pub struct FaultyObjects {
     inner: Arc<dyn Objects>,
@@ -69,7 +69,7 @@ struct FaultPlan {
 }
 
 impl FaultyObjects {
-    /// `inner`, without faults yet.
+    /// Wraps `inner`, without faults.
     pub fn new(inner: Arc<dyn Objects>) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -77,8 +77,8 @@ impl FaultyObjects {
         })
     }
 
-    /// The `n`-th request of this kind from now on goes wrong (1 is the next one); those after it
-    /// are done.
+    /// Makes the `n`-th request of this kind from now on fail (1 is the next one); later ones
+    /// succeed.
     pub fn plan(&self, request: Request, n: u64, slip: Slip) {
         assert!(n > 0, "the next request is number 1");
         let mut plan = self.locked();
@@ -86,24 +86,24 @@ impl FaultyObjects {
         plan.planned.push((request, now + n, slip));
     }
 
-    /// Every request of this kind goes wrong from now on, until [`mend`](Self::mend).
+    /// Makes every request of this kind fail from now on, until [`mend`](Self::mend).
     pub fn always(&self, request: Request, slip: Slip) {
         self.locked().always.insert(request, slip);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub fn mend(&self) {
         let mut plan = self.locked();
         plan.planned.clear();
         plan.always.clear();
     }
 
-    /// Returns how many requests of this kind were made.
+    /// Returns the number of requests of this kind so far.
     pub fn count(&self, request: Request) -> u64 {
         self.locked().counts.get(&request).copied().unwrap_or(0)
     }
 
-    /// Returns how many requests went wrong by plan.
+    /// Returns the number of requests that failed by plan.
     pub fn happened(&self) -> u64 {
         self.locked().happened
     }

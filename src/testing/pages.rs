@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 
 type Page = [u8; PAGE as usize];
 
-/// A length and the pages that were written. What was not written reads as zeros.
+/// A length and the written pages. Unwritten bytes read as zeros.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pages {
     len: u64,
@@ -22,12 +22,12 @@ impl Pages {
         self.len
     }
 
-    /// Bytes of pages that are there.
+    /// Returns the number of bytes of allocated pages.
     pub(super) fn allocated(&self) -> u64 {
         self.pages.len() as u64 * PAGE
     }
 
-    /// Fills `buf`; past the end there are zeros.
+    /// Fills `buf`; bytes past the end are zeros.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) {
         for (number, within, part) in pieces(offset, buf.len()) {
             match self.pages.get(&number) {
@@ -37,7 +37,7 @@ impl Pages {
         }
     }
 
-    /// Writes what is within the length.
+    /// Writes the bytes that are within the length.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let fits = self.len.saturating_sub(offset).min(bytes.len() as u64) as usize;
         for (number, within, part) in pieces(offset, fits) {
@@ -49,7 +49,7 @@ impl Pages {
         }
     }
 
-    /// Makes a range zeros: whole pages vanish.
+    /// Zeros a range; whole pages are removed.
     pub(super) fn zero(&mut self, range: Range<u64>) {
         let range = range.start..range.end.min(self.len);
         if range.is_empty() {
@@ -72,7 +72,7 @@ impl Pages {
         }
     }
 
-    /// Cuts, or grows with zeros.
+    /// Truncates, or grows with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.zero(len..self.len);
@@ -80,7 +80,7 @@ impl Pages {
         self.len = len;
     }
 
-    /// What stands at the start of `range`, which is within the length.
+    /// Returns the extent at the start of `range`, which is within the length.
     pub(super) fn extent(&self, range: Range<u64>) -> Extent {
         let first = range.start / PAGE;
         let is_there = self.pages.contains_key(&first);
@@ -110,7 +110,7 @@ impl Pages {
     }
 }
 
-/// The parts of a range page by page: the page's number, where in the page, and which part of the
+/// Splits a range into pages: the page's number, the offset in the page, and the part of the
 /// buffer.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
-    /// Against a vector, which cannot be wrong.
+    /// Compares with a plain vector.
     #[test]
     fn pages_are_a_vector() {
         let (mut pages, mut vector, mut random) = (Pages::default(), Vec::new(), Random::new(1));

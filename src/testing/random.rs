@@ -1,5 +1,4 @@
-//! Numbers that look random and are the same for the same seed, on every machine and in every
-//! version.
+//! Pseudorandom numbers that depend only on the seed, on every machine and in every version.
 
 use std::ops::Range;
 
@@ -8,12 +7,12 @@ use std::ops::Range;
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// Creates the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -22,18 +21,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `range`, which must not be empty.
+    /// Returns a number in `range`, which must not be empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         assert!(!range.is_empty(), "no number is in {range:?}");
         range.start + self.number() % (range.end - range.start)
     }
 
-    /// `true` once in `n` times.
+    /// Returns `true` with a probability of 1 in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.within(0..n) == 0
     }
 
-    /// `len` bytes, none of them zero, so that they differ from what was never written.
+    /// Returns `len` bytes, none of them zero, so that they differ from unwritten bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

@@ -1,5 +1,5 @@
-//! UDIF images put together byte by byte, for tests of readers and editors: no encoder of the
-//! library has a part in them.
+//! UDIF images constructed byte by byte, for tests of readers and editors, without any encoder of
+//! the library.
 //!
 //! Source: docs/formats/udif.md.
 
@@ -13,8 +13,8 @@ const SECTOR: usize = 512;
 /// Sectors of a chunk.
 const CHUNK: usize = 64;
 
-/// An image of `disk`, a number of whole sectors, in two areas. Chunks are compressed by `codec`,
-/// or stored as they are; those of zeros are stated. All sums are there.
+/// Creates an image of `disk`, a number of whole sectors, in two areas. Chunks are compressed by
+/// `codec`, or stored raw; zero chunks are marked as such. All checksums are present.
 pub fn image(disk: &[u8], codec: Option<Codec>) -> Vec<u8> {
     assert!(disk.len().is_multiple_of(SECTOR));
     let middle = disk.len() / SECTOR / 2 * SECTOR;
@@ -48,7 +48,7 @@ pub fn image(disk: &[u8], codec: Option<Codec>) -> Vec<u8> {
     [fork, list, trailer].concat()
 }
 
-/// The same image with something in the place of a code signature.
+/// Returns `image` with placeholder data for a code signature.
 pub fn signed(image: &[u8]) -> Vec<u8> {
     let at = image.len() - 512;
     let blob = [&b"\xfa\xde\x0c\xc0\0\0\0\x64"[..], &[0x33; 92]].concat();
@@ -58,8 +58,8 @@ pub fn signed(image: &[u8]) -> Vec<u8> {
     [&image[..at], &blob, &trailer].concat()
 }
 
-/// The same image with its block tables in a binary resource fork, where they were at first, and a
-/// `vers` that no list has. With `both` the list stays, as it did in between.
+/// Returns `image` with its block tables in a binary resource fork, the original form, and a `vers`
+/// resource that no list has. With `both` the list is kept, the intermediate form.
 pub fn with_fork(image: &[u8], both: bool) -> Vec<u8> {
     let (list, _) = read_list(&Memory::read_only(image)).expect("the image is good");
     let tables = list
@@ -84,8 +84,8 @@ pub fn with_fork(image: &[u8], both: bool) -> Vec<u8> {
     [&image[..at as usize], &fork, &trailer].concat()
 }
 
-/// A resource fork: a header of 256 bytes, data with their lengths, a map of kinds, references and
-/// names. The first of each kind has number 1, and all are called café in Mac Roman.
+/// Returns a resource fork: a header of 256 bytes, data with their lengths, a map of kinds,
+/// references and names. The first of each kind has number 1, and all are named café in Mac Roman.
 fn fork(kinds: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
     let (mut data, mut types, mut references) = (Vec::new(), Vec::new(), Vec::new());
     types.extend((kinds.len() as u16 - 1).to_be_bytes());
@@ -196,8 +196,8 @@ fn words<const N: usize>(words: [u32; N]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A stream of `codec` that decodes to `plain`. That of ADC states runs of one byte, and the rest
-/// as it is.
+/// Returns a stream of `codec` that decodes to `plain`. That of ADC encodes only runs of one byte
+/// as matches.
 pub fn packed(codec: Codec, plain: &[u8]) -> Vec<u8> {
     let mut packed = Vec::new();
     let done = match codec {
@@ -227,8 +227,8 @@ pub fn packed(codec: Codec, plain: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Runs of up to 128 bytes as they are; where a byte is there 5 to 68 times, once, and a match with
-/// the one before.
+/// Encodes runs of up to 128 bytes as literals; a byte that occurs 5 to 68 times once, followed by
+/// a match at distance one.
 fn adc(plain: &[u8]) -> Vec<u8> {
     let (mut packed, mut at, mut literal) = (Vec::new(), 0, Vec::new());
     let flush = |packed: &mut Vec<u8>, literal: &mut Vec<u8>| {

@@ -1,4 +1,4 @@
-//! Everything of a volume that can be asked, asked, however broken the volume is.
+//! Queries of everything in a volume, even a corrupt one.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -7,21 +7,22 @@ use crate::device::BlockDevice;
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId};
 use crate::{Error, Result};
 
-/// What a walk met.
+/// The results of a walk.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// Entries of folders, each folder listed once.
+    /// Number of entries of folders, each folder listed once.
     pub objects: u64,
     /// Bytes read of forks and attributes.
     pub bytes: u64,
-    /// How many questions were answered by an error.
+    /// Number of queries that failed.
     pub errors: u64,
-    /// The first of these.
+    /// The first error.
     pub first_error: Option<Error>,
 }
 
 /// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and
-/// attributes, until `most_objects` were met. Errors are counted, and the walk goes on.
+/// attributes, until `most_objects` objects have been visited. Errors are counted, and the walk
+/// continues.
 pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
     let mut walk = Walk {
         volume,
@@ -47,7 +48,7 @@ struct Walk<'a> {
     met: Walked,
 }
 
-/// How much is read of each end of a stream.
+/// Maximum number of bytes read at each end of a stream.
 const PIECE: u64 = 64 << 10;
 
 impl Walk<'_> {
@@ -60,7 +61,7 @@ impl Walk<'_> {
             .ok()
     }
 
-    /// The entries of a folder up to the first that cannot be read.
+    /// Returns the entries of a folder up to the first unreadable one.
     fn entries(&mut self, folder: NodeId) -> Vec<Entry> {
         let mut room = self.most_objects.saturating_sub(self.met.objects);
         let mut entries = Vec::new();

@@ -1,11 +1,11 @@
-//! A Ceph cluster with its S3 gateway, for one test binary.
+//! A Ceph cluster with its S3 gateway, shared by one test binary.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A running cluster: a monitor, a manager, OSDs in memory and a gateway. It ends with this.
+/// A running cluster: a monitor, a manager, OSDs in memory and a gateway. It is stopped on drop.
 pub(crate) struct Ceph {
     folder: tempfile::TempDir,
     port: u16,
@@ -15,12 +15,13 @@ impl Ceph {
     pub(crate) const KEY: &str = "AKtest";
     pub(crate) const SECRET: &str = "SKtest12345678";
 
-    /// Starts one with a single OSD. `None`, and a line that says so, where Ceph is not installed.
+    /// Starts a cluster with a single OSD. Returns `None` and prints a message if Ceph is not
+    /// installed.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(1)
     }
 
-    /// The same with several OSDs, each of which has everything.
+    /// Starts a cluster with several OSDs, each with a full replica.
     pub(crate) fn start_with(osds: usize) -> Option<Self> {
         let programs = [
             "ceph",
@@ -51,12 +52,12 @@ impl Ceph {
         format!("http://{}", self.address())
     }
 
-    /// Host and port of the gateway.
+    /// Returns the host and port of the gateway.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The variables by which a program reaches it.
+    /// Returns the environment variables with which a client connects.
     pub(crate) fn variables(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint()),
@@ -66,7 +67,7 @@ impl Ceph {
         ]
     }
 
-    /// `osd.0` or `rgw`; `kill` or `start`.
+    /// Controls a daemon, `osd.0` or `rgw`; the action is `kill` or `start`.
     pub(crate) fn daemon(&self, name: &str, deed: &str) {
         self.script(&["daemon", &self.path(), name, deed]);
     }
@@ -75,7 +76,7 @@ impl Ceph {
         self.script(&["bucket", &self.path(), name]);
     }
 
-    /// The keys in a bucket, as another program lists them: a thousand at most.
+    /// Returns the keys in a bucket, as listed by another client: a thousand at most.
     pub(crate) fn keys(&self, bucket: &str) -> Vec<String> {
         let listed = self.script(&["list", &self.path(), bucket]).stdout;
         String::from_utf8(listed)
@@ -85,7 +86,7 @@ impl Ceph {
             .collect()
     }
 
-    /// Bytes in KiB that the bucket may hold; negative: no limit.
+    /// Sets the quota of a bucket in KiB; negative: no limit.
     pub(crate) fn set_quota(&self, bucket: &str, kib: i64) {
         self.script(&["quota", &self.path(), bucket, &kib.to_string()]);
     }
@@ -130,7 +131,7 @@ fn is_installed(program: &str) -> bool {
     folders.iter().any(|folder| folder.join(program).exists())
 }
 
-/// A port that is free, and the next one too, which the monitor takes.
+/// Returns a free port whose successor is free, too; the monitor uses both.
 fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0")

@@ -1,4 +1,4 @@
-//! Random changes of a volume, and what it holds.
+//! Random changes of a volume, and its contents.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use bandsaw::fs::{
 };
 use bandsaw::testing::Random;
 
-/// Everything by its path: what it is, its names, contents and attributes.
+/// Contents of a volume by path: kind, number of names, contents and extended attributes.
 pub(crate) type World = BTreeMap<String, (FileKind, u32, Vec<u8>, Vec<(String, Vec<u8>)>)>;
 
 pub(crate) fn bytes(device: &dyn BlockDevice) -> Vec<u8> {
@@ -38,7 +38,7 @@ pub(crate) fn read_into(fs: &dyn FileSystem, dir: NodeId, path: &str, world: &mu
     }
 }
 
-/// Some operation, which may be refused.
+/// Runs a random operation, which may be refused.
 pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
     let name = |random: &mut Random| {
         format!(

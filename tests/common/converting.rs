@@ -1,4 +1,4 @@
-//! What suites that make images of others share.
+//! Helpers of the conversion suites.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use bandsaw::container::Format;
 use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::progress::Progress;
 
-/// Opens what shows no sign of its format.
+/// Opens an image whose format cannot be detected.
 pub(crate) fn open_as(path: &Path, format: Format) -> Image {
     open::open(
         path,
@@ -20,7 +20,7 @@ pub(crate) fn open_as(path: &Path, format: Format) -> Image {
     .unwrap()
 }
 
-/// Everything in the folder itself, sorted.
+/// Returns the names in a folder, sorted, without subfolders' contents.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -30,7 +30,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Says stop after some bytes.
+/// Cancels after a number of bytes.
 pub(crate) struct StopAfter {
     pub(crate) left: AtomicU64,
 }

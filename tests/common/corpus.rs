@@ -1,9 +1,9 @@
-//! The corpus: disk images of other people, nearly all written by macOS, and what is known to be in
-//! them.
+//! The corpus: disk images made by other software, nearly all by macOS, and a manifest of their
+//! contents.
 //!
-//! It is not part of the repository. `BANDSAW_CORPUS` says where it is, `../shared/corpus` from the
-//! root of the repository if it says nothing; without it, tests that ask for it are skipped and say
-//! so.
+//! It is not part of the repository. `BANDSAW_CORPUS` is its path, by default `../shared/corpus`
+//! relative to the root of the repository; without it, tests that need it are skipped with a
+//! message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,35 +20,35 @@ pub(crate) struct Image {
     entry: Value,
 }
 
-/// A file system inside an image.
+/// A file system in an image.
 #[derive(Debug)]
 pub(crate) struct FileSystem {
-    /// Where it begins on the medium.
+    /// Its offset on the disk, in bytes.
     pub(crate) offset: u64,
-    /// As the manifest calls it: `HFS+`, `HFSX`, `APFS`, ...
+    /// Its name in the manifest: `HFS+`, `HFSX`, `APFS`, ...
     pub(crate) kind: String,
-    /// Everything the manifest says about it.
+    /// All entries of the manifest about it.
     pub(crate) facts: Value,
 }
 
-/// A regular file known to be in an image.
+/// A regular file in an image, as listed in the manifest.
 #[derive(Debug)]
 pub(crate) struct KnownFile {
-    /// From the root of its volume, beginning with `/`.
+    /// Path from the root of its volume, beginning with `/`.
     pub(crate) path: String,
-    /// Bytes as macOS shows them, compression undone.
+    /// Length in bytes after decompression, as shown by macOS.
     pub(crate) size: u64,
-    /// Of these bytes.
+    /// SHA-256 of its contents.
     pub(crate) sha256: String,
-    /// Bytes of the resource fork, where the manifest says.
+    /// Length of the resource fork in bytes, if the manifest has it.
     pub(crate) resource_fork_size: Option<u64>,
-    /// Extended attributes, where the manifest says: name to size and SHA-256.
+    /// Extended attributes, if the manifest has them: name to size and SHA-256.
     pub(crate) xattrs: BTreeMap<String, (u64, String)>,
-    /// How it is compressed, if it is.
+    /// Compression type (decmpfs), if it is compressed.
     pub(crate) decmpfs_type: Option<u64>,
 }
 
-/// All images, or `None` (and a word on stderr, naming `test`) where there is no corpus.
+/// Returns all images; `None`, with a message on stderr that names `test`, if there is no corpus.
 pub(crate) fn images(test: &str) -> Option<Vec<Image>> {
     let folder = std::env::var_os("BANDSAW_CORPUS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"),
@@ -76,7 +76,7 @@ pub(crate) fn images(test: &str) -> Option<Vec<Image>> {
     )
 }
 
-/// One image by its path in the corpus.
+/// Returns one image by its path in the corpus.
 pub(crate) fn image(test: &str, path: &str) -> Option<Image> {
     let found = images(test)?.into_iter().find(|image| image.path() == path);
     if found.is_none() {
@@ -86,37 +86,38 @@ pub(crate) fn image(test: &str, path: &str) -> Option<Image> {
 }
 
 impl Image {
-    /// Its path below the corpus's folder, which is its name too.
+    /// Returns its path relative to the corpus's folder, which is its name, too.
     pub(crate) fn path(&self) -> &str {
         self.text("path").expect("every entry has a path")
     }
 
-    /// The file or folder.
+    /// Returns the path of the file or folder.
     pub(crate) fn location(&self) -> PathBuf {
         self.folder.join(self.path())
     }
 
-    /// `UDIF`, `raw (UDRW)`, `sparsebundle (UDSB)`, ..., `encrypted ...`.
+    /// Returns the format: `UDIF`, `raw (UDRW)`, `sparsebundle (UDSB)`, ..., `encrypted ...`.
     pub(crate) fn format(&self) -> &str {
         self.text("format").unwrap_or("none")
     }
 
-    /// A text of its entry.
+    /// Returns a string of its entry.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.entry[key].as_str()
     }
 
-    /// A number of its entry.
+    /// Returns a number of its entry.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.entry[key].as_u64()
     }
 
-    /// Everything the manifest says about it.
+    /// Returns its entry of the manifest.
     pub(crate) fn entry(&self) -> &Value {
         &self.entry
     }
 
-    /// The image file with the corpus's own compression undone; `None` where the image is a folder.
+    /// Returns the image file without the corpus's own compression; `None` if the image is a
+    /// folder.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         let stored = || fs::read(self.location()).expect("the corpus can be read");
         let mut bytes = Vec::new();
@@ -142,7 +143,7 @@ impl Image {
         Some(bytes)
     }
 
-    /// The whole medium of a raw image or a plain sparse bundle, put together here without the
+    /// Returns the whole disk of a raw image or a plain sparse bundle, assembled here without the
     /// library, so that file systems can be tested without containers. `None` for other formats.
     pub(crate) fn medium(&self) -> Option<Vec<u8>> {
         let medium = match self.format() {
@@ -170,7 +171,7 @@ impl Image {
         Some(medium)
     }
 
-    /// The file systems inside.
+    /// Returns the file systems of the image.
     pub(crate) fn file_systems(&self) -> Vec<FileSystem> {
         let all = self.entry["file_systems"]
             .as_array()
@@ -179,7 +180,7 @@ impl Image {
         all.iter()
             .map(|facts| FileSystem {
                 offset: facts["partition_offset"].as_u64().unwrap_or_default(),
-                // Of some only the kind is told.
+                // Some entries have only the kind.
                 kind: facts["type"]
                     .as_str()
                     .or(facts.as_str())
@@ -190,7 +191,7 @@ impl Image {
             .collect()
     }
 
-    /// How long the partition is that begins at `offset` of the medium.
+    /// Returns the length of the partition at `offset` of the disk, in bytes.
     pub(crate) fn partition_len(&self, offset: u64) -> Option<u64> {
         let partitions = self.entry["partitions"].as_array()?;
         partitions
@@ -199,7 +200,7 @@ impl Image {
             .as_u64()
     }
 
-    /// The regular files known to be inside: all of them where they are no more than 200.
+    /// Returns the known regular files: all of them if there are no more than 200.
     pub(crate) fn files(&self) -> Vec<KnownFile> {
         let all = self.entry["files"]
             .as_array()
@@ -208,7 +209,7 @@ impl Image {
         all.iter().map(known_file).collect()
     }
 
-    /// The symbolic links known to be inside and where they point.
+    /// Returns the known symbolic links and their targets.
     pub(crate) fn symlinks(&self) -> BTreeMap<String, String> {
         let all = self.entry["symlinks"].as_object();
         let link = |(path, target): (&String, &Value)| {
@@ -244,12 +245,12 @@ fn known_file(file: &Value) -> KnownFile {
     }
 }
 
-/// The SHA-256 of `bytes` as the manifest writes it.
+/// Returns the SHA-256 of `bytes` in the manifest's notation.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     sha256_of_pieces([bytes])
 }
 
-/// The same of pieces that are not in memory together.
+/// Returns the SHA-256 of pieces, which need not be in memory together.
 pub(crate) fn sha256_of_pieces<B: AsRef<[u8]>>(pieces: impl IntoIterator<Item = B>) -> String {
     use std::fmt::Write;
     let sum = pieces

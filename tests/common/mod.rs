@@ -1,4 +1,4 @@
-//! What several suites share.
+//! Helpers shared by several suites.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 #[cfg(feature = "s3")]

@@ -1,4 +1,4 @@
-//! Images of the corpus, opened as a user would: as files, with the passphrase that is known.
+//! Images of the corpus, opened as files with their known passphrase.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use bandsaw::open::{self, Image, Keys, OpenOptions};
 
 use super::corpus;
 
-/// Kinds of image that open, as the manifest calls them.
+/// Formats that can be opened, in the manifest's notation.
 pub(crate) const KINDS: [&str; 9] = [
     "raw (UDRW)",
     "sparsebundle (UDSB)",
@@ -22,8 +22,8 @@ pub(crate) const KINDS: [&str; 9] = [
     "encrypted UDIF",
 ];
 
-/// Where an image is, unpacked into `scratch` where it is stored compressed. `None`: it cannot be
-/// unpacked.
+/// Returns the path of an image, which is decompressed to `scratch` if it is stored compressed.
+/// `None` if it cannot be decompressed.
 pub(crate) fn place(image: &corpus::Image, scratch: &Path) -> Option<PathBuf> {
     if image.location().is_dir() || image.text("stored_compression").is_none() {
         return Some(image.location());
@@ -33,7 +33,7 @@ pub(crate) fn place(image: &corpus::Image, scratch: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Opens an image with its passphrase, if it has one. `None`: it cannot be unpacked.
+/// Opens an image with its passphrase, if it has one. `None` if it cannot be decompressed.
 pub(crate) fn open(image: &corpus::Image, scratch: &Path) -> Option<Result<Image>> {
     let password = image.entry()["encrypted"]["password"].as_str();
     let secret = password.map(|password| Secret::new(password.into()));

@@ -1,4 +1,4 @@
-//! A small HTTP server of one file, whose conduct is chosen.
+//! A small HTTP server of one file, with configurable behavior.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// How it answers.
+/// Behavior of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conduct {
-    /// With the range that was asked for.
+    /// Returns the requested range.
     Ranges,
-    /// The same, but every second answer ends early.
+    /// Returns the requested range, but truncates every second response.
     BreaksOff,
-    /// With all of the file, whatever was asked for.
+    /// Ignores ranges and always returns the whole file.
     Whole,
 }
 
-/// Serves until the test ends. Files whose names begin with `missing` do not exist.
+/// A server that runs until the test ends. Files whose names begin with `missing` do not exist.
 pub(crate) struct Server {
     address: SocketAddr,
     state: Arc<State>,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
 
 struct State {
     conduct: Conduct,
-    /// The file, and how often it was replaced.
+    /// The file, and the number of times it was replaced.
     bytes: Mutex<(Arc<Vec<u8>>, u32)>,
     requests: AtomicUsize,
 }
@@ -53,7 +53,7 @@ impl Server {
         format!("http://{}/{name}", self.address)
     }
 
-    /// Puts another file in the place of the one that is served.
+    /// Replaces the file served.
     pub(crate) fn replace(&self, bytes: Vec<u8>) {
         let mut served = self.state.bytes.lock().unwrap();
         *served = (Arc::new(bytes), served.1 + 1);
@@ -65,7 +65,7 @@ impl Server {
 }
 
 impl State {
-    /// Answers the requests of a connection until it is closed, by either side.
+    /// Serves the requests of a connection until either side closes it.
     fn serve(&self, stream: &TcpStream) {
         let mut lines = BufReader::new(stream).lines();
         loop {

@@ -1,4 +1,4 @@
-//! versitygw, a gateway that serves a folder of this machine, for one test binary.
+//! versitygw, an S3 gateway for a local folder, shared by one test binary.
 
 use std::env;
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::ceph::Ceph;
 
-/// A running gateway. It ends with this, and what it stored.
+/// A running gateway. It is stopped on drop, and its data is removed.
 pub(crate) struct Versity {
     child: Child,
     _folder: tempfile::TempDir,
@@ -17,8 +17,8 @@ pub(crate) struct Versity {
 }
 
 impl Versity {
-    /// Starts one that has a bucket called `test`, for the user that [`Ceph`](super::ceph::Ceph)
-    /// has. `None`, and a line that says so, where it is not installed.
+    /// Starts a gateway with a bucket called `test` and the credentials of
+    /// [`Ceph`](super::ceph::Ceph). Returns `None` and prints a message if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = program() else {
             eprintln!(
@@ -74,7 +74,7 @@ impl Drop for Versity {
     }
 }
 
-/// On the path, or where the tests' own tools are.
+/// Returns the program in the path, or in the folder of the tests' own tools.
 fn program() -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
     let set = |name: &str| {

@@ -1,5 +1,4 @@
-//! Processes that are killed: writers at random moments, servers under an open bundle; and writers
-//! who race.
+//! Killed processes: writers at random moments, servers of an open bundle; and racing writers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -20,12 +19,12 @@ use bandsaw::testing::Random;
 use super::new_prefix;
 use crate::common::ceph::Ceph;
 
-/// What a process that this test starts is to do: `write ENDPOINT PREFIX CACHE FLUSH FIRST`, `race
-/// ENDPOINT PREFIX ROUNDS`.
+/// Environment variable with the job of a child process: `write ENDPOINT PREFIX CACHE FLUSH FIRST`,
+/// `race ENDPOINT PREFIX ROUNDS`.
 const JOB: &str = "BANDSAW_OBJECT_STORE_JOB";
-/// How often writers are killed, instead of the few times of an ordinary run.
+/// Environment variable with the number of kills, instead of the few of an ordinary run.
 const KILLS: &str = "BANDSAW_OBJECT_STORE_ROUNDS";
-/// How many rounds a race has.
+/// Environment variable with the number of rounds of a race.
 const RACES: &str = "BANDSAW_OBJECT_STORE_RACES";
 
 const SIZE: CreateOptions = CreateOptions {
@@ -90,7 +89,7 @@ fn child(job: &[&str]) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap() // what it complains of is seen
 }
 
-/// Does nothing unless one of these tests calls it in a process of its own.
+/// Entry point of a child process; does nothing unless one of these tests started it.
 #[test]
 fn job() {
     let Ok(job) = std::env::var(JOB) else { return };
@@ -107,7 +106,7 @@ fn job() {
     }
 }
 
-/// What a step writes: sectors, all with its number.
+/// Returns the sectors written in a step, each filled with its number.
 fn step(number: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut random = Random::new(number);
     let writes: Vec<_> = (0..5)
@@ -138,8 +137,8 @@ fn write(endpoint: &str, prefix: &str, options: &RemoteOptions, first: u64) {
     }
 }
 
-/// A writer is killed again and again. What it said that it had flushed is there, and nothing that
-/// it did not write.
+/// A writer is killed repeatedly. All data whose flush it reported is stored, and nothing that it
+/// did not write.
 pub(super) fn writers_are_killed(ceph: &Ceph) {
     for flush in ["store", "local"] {
         let (prefix, folder) = (new_prefix(), tempfile::tempdir().unwrap());
@@ -149,7 +148,8 @@ pub(super) fn writers_are_killed(ceph: &Ceph) {
         made.flush().unwrap();
         drop(made);
         let mut random = Random::new(21);
-        // What each may hold: what was not acknowledged may still be on its way to the store.
+        // Possible contents of each sector: unacknowledged writes may still be in transit to the
+        // store.
         let mut sectors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let (mut next, mut kept) = (1, 0);
         for round in 0..rounds(KILLS, 3) {
@@ -182,7 +182,8 @@ pub(super) fn writers_are_killed(ceph: &Ceph) {
             killer.join().unwrap();
             writer.wait().unwrap();
             kept += flushed + 1 - next;
-            // One step more may have been flushed before it could say so, and one begun.
+            // One further step may have been flushed without being reported, and another one
+            // started.
             for number in next..=flushed + 2 {
                 for (first, count) in step(number) {
                     for sector in first..first + count {
@@ -250,7 +251,8 @@ fn race(endpoint: &str, prefix: &str, rounds: u64) {
     println!("done 0");
 }
 
-/// Two processes take a bundle from each other. In no generation both have a flush acknowledged.
+/// Two processes take over a bundle from each other. In no generation do both get a flush
+/// acknowledged.
 pub(super) fn two_processes_race(ceph: &Ceph) {
     let (prefix, rounds) = (new_prefix(), rounds(RACES, 12).to_string());
     drop(open(&ceph.endpoint(), &prefix, &thief()).unwrap());
@@ -285,8 +287,7 @@ pub(super) fn two_processes_race(ceph: &Ceph) {
     assert!(acknowledged.len() > 3);
 }
 
-/// The gateway goes away and comes back, then one of two OSDs goes for good, each in the middle of
-/// writes.
+/// The gateway is killed and restarted, then one of two OSDs is killed, each during writes.
 pub(super) fn servers_are_killed(ceph: &Ceph) {
     let prefix = new_prefix();
     let remote = open(&ceph.endpoint(), &prefix, &thief()).unwrap();

@@ -1,4 +1,4 @@
-//! Buckets of real stores, started here: Ceph through its S3 gateway, and versitygw.
+//! Buckets of real stores that are started here: Ceph through its S3 gateway, and versitygw.
 #![cfg(feature = "s3")]
 
 mod killed;
@@ -22,7 +22,7 @@ use bandsaw::testing::{Random, conformance};
 use crate::common::ceph::Ceph;
 use crate::common::versity::Versity;
 
-/// A prefix that nobody has used.
+/// Returns an unused prefix.
 fn new_prefix() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     format!(
@@ -74,7 +74,7 @@ fn ceph_does_what_objects_do() {
     proxy::a_connection_that_loses_and_repeats(&ceph);
     killed::writers_are_killed(&ceph);
     killed::two_processes_race(&ceph);
-    // Last, as it is not brought back.
+    // Last, because the OSD is not restarted.
     killed::servers_are_killed(&ceph);
 }
 
@@ -87,7 +87,7 @@ fn versitygw_does_what_objects_do() {
     large_bands_are_plain_objects(Arc::new(bucket_at(versity.endpoint(), "test")));
 }
 
-/// A bundle in memory, copied as it is, like `aws s3 sync` does.
+/// A bundle that was uploaded file by file, as `aws s3 sync` does.
 fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     static VARIABLES: OnceLock<[(&str, String); 4]> = OnceLock::new();
     let made = Arc::new(MemoryStore::default());
@@ -152,8 +152,7 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     );
     drop(image);
 
-    // It is changed in place by one at a time, and is the bundle under its plain names again once
-    // it is closed.
+    // It has a single writer, and is stored under its plain names again after it is closed.
     let writing = OpenOptions {
         access: Access::ReadWrite,
         ..reading
@@ -164,7 +163,7 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     image.disk().flush().unwrap();
     let second = open::open(Path::new(&url), &writing).unwrap_err();
     assert_eq!(second.kind(), Kind::Conflict, "{second}");
-    // What was flushed is seen by readers, though the plain names lag.
+    // Readers see flushed data although the plain names are outdated.
     let seen = open::open(Path::new(&url), &reading).unwrap();
     assert_eq!(seen.disk().read_vec(300 << 20, more.len()).unwrap(), more);
     drop((seen, image));
@@ -192,8 +191,8 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     );
 }
 
-/// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed,
-/// however little has changed.
+/// A band of 128 MiB consists of many objects while it is written, and of one of Apple's once it is
+/// closed, even after a small change.
 fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     const BAND: u64 = 128 << 20;
     let open = || {
@@ -229,7 +228,7 @@ fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
             );
             bytes
         };
-        // All of the second band is there, and as much of the first as was written.
+        // All of the second band exists, and the first up to its last write.
         for (at, n) in &places {
             let expected = piece(*n);
             let in_first = BAND.saturating_sub(*at).min(expected.len() as u64) as usize;
@@ -255,7 +254,7 @@ fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     }
 }
 
-/// Whether anything is below `.bandsaw/objects/`.
+/// Returns true if there are objects below `.bandsaw/objects/`.
 fn objects_are_left(objects: &dyn Objects) -> bool {
     let mut found = false;
     objects

@@ -1,4 +1,5 @@
-//! A connection that breaks, is slow, loses answers, cuts them short, and sends requests twice.
+//! A proxy that breaks connections, delays them, drops and truncates responses, and sends requests
+//! twice.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,17 +16,17 @@ use bandsaw::testing::Random;
 use super::{new_prefix, options};
 use crate::common::ceph::Ceph;
 
-/// Between a client and a server.
+/// A proxy between a client and a server.
 struct Proxy {
     address: String,
     to: String,
     random: Mutex<Random>,
-    /// Slips so far, and whether there are to be more.
+    /// Number of faults so far, and whether further ones are injected.
     slips: AtomicU64,
     slipping: AtomicBool,
 }
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -73,8 +74,8 @@ impl Proxy {
         fate
     }
 
-    /// Passes one request on; the connection ends with it. A client whose connection breaks is what
-    /// this is about.
+    /// Forwards one request, after which the connection is closed. The tests are about clients
+    /// whose connection breaks.
     fn serve(&self, mut client: TcpStream) {
         let Some(request) = request(&mut client) else {
             return;
@@ -110,7 +111,7 @@ impl Proxy {
     }
 }
 
-/// A request with its body, after which the server is to close the connection.
+/// Reads a request with its body, and makes it ask the server to close the connection.
 fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 64 << 10]);
     let head = loop {

@@ -1,5 +1,5 @@
-//! APFS: `apfsck`, which is silent about a container in order, `fsapfsinfo` and `7zz`. The `apfsck`
-//! of Debian's release 12 knows no containers below 128 MiB, nor those of which the space manager
+//! APFS: `apfsck`, which prints nothing for a consistent container, `fsapfsinfo` and `7zz`. The
+//! `apfsck` of Debian 12 supports neither containers below 128 MiB, nor those whose space manager
 //! takes several blocks.
 
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ const FSAPFSINFO: Program = Program::Command(&["fsapfsinfo"]);
 
 const NAME: &str = "Peers é";
 const MIB: u64 = 1 << 20;
-/// The bits of a mode that 7zz sets whatever the mask of whoever runs it.
+/// Mode bits that 7zz sets regardless of the umask.
 const UNPACKED_MODE: u32 = 0o755;
 
-/// The latest date that the file system of the host knows.
+/// Latest date that the host's file system supports.
 const FAR_AHEAD: i64 = 15_032_385_535;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -145,8 +145,7 @@ fn apfsck_built() {
     }
 }
 
-/// What we change stays in order: after every few operations, and after each time the volume is
-/// opened.
+/// Changed volumes are consistent: after every few operations, and after each reopening.
 fn change(image: &Path, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {
@@ -187,8 +186,9 @@ fn apfsck_changed() {
     }
 }
 
-/// Changes before and after snapshots, which code for tests takes. The `apfsck` of Debian 12 takes
-/// a snapshot of the last checkpoint for one from the future, so there is always one after it.
+/// Changes before and after snapshots, which are created by test code. The `apfsck` of Debian 12
+/// rejects a snapshot of the last checkpoint as one from the future, so there is always one after
+/// it.
 fn apfsck_snapshots() {
     for (seed, format) in (0..).zip(FORMATS) {
         let scratch = crate::scratch();
@@ -214,8 +214,8 @@ fn apfsck_snapshots() {
     }
 }
 
-/// Across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in
-/// between. It knows no container above 1 TiB.
+/// Resizes across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in
+/// between. It supports no container above 1 TiB.
 fn apfsck_resized() {
     let scratch = crate::scratch();
     let image = make(
@@ -254,8 +254,7 @@ fn apfsck_resized() {
     }
 }
 
-/// Whatever `apfsck` calls wrong, our check does, too: every kind of damage, and bits changed by
-/// chance.
+/// Our check reports all damage that `apfsck` reports: every kind of damage, and random bit flips.
 fn apfsck_damaged() {
     const LEN: u64 = 128 * MIB;
     let scratch = crate::scratch();
@@ -269,7 +268,7 @@ fn apfsck_damaged() {
     for (what, bytes) in named.chain(by_chance) {
         write_sparse(&image, &bytes);
         let said = everything(&output(APFSCK.command().arg("-cuw").arg(&image)));
-        // What it does not know is no judgement.
+        // Unsupported features are no verdict.
         if said.is_empty() || said.trim_end().ends_with("not supported.") {
             continue;
         }
@@ -287,7 +286,7 @@ fn apfsck_damaged() {
     );
 }
 
-/// Containers with a bit changed by chance.
+/// Number of containers with a random bit flip.
 const BY_CHANCE: u64 = 40;
 
 /// Writes the blocks that are not zero.
@@ -295,7 +294,7 @@ fn write_sparse(image: &Path, bytes: &[u8]) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::create(image).expect("a file");
     file.set_len(bytes.len() as u64).expect("a length");
-    // Compared whole: byte by byte takes seconds without optimisation.
+    // Compared as slices: byte by byte takes seconds without optimization.
     let zeros = [0; 4096];
     for (block, bytes) in (0..)
         .zip(bytes.chunks(4096))
@@ -355,8 +354,8 @@ fn unpacks_all() {
     }
 }
 
-/// What 7zz should make of our files: attributes of files as files beside them, a FIFO as an empty
-/// file. It takes dates before 1970 for ones far ahead.
+/// Returns the expected output of 7zz for our files: attributes of files as files beside them, a
+/// FIFO as an empty file, dates before 1970 far in the future.
 fn as_shown(files: &Listing) -> Listing {
     let mut shown = Listing::new();
     for (path, item) in files {
@@ -398,7 +397,7 @@ fn as_shown(files: &Listing) -> Listing {
     shown
 }
 
-/// What it did make of them.
+/// Returns the actual output of 7zz.
 fn known(root: &Path) -> Listing {
     let prefix = root.to_str().expect("scratch paths are UTF-8");
     let known = |(path, item): (String, Item)| match item.kind {

@@ -1,5 +1,5 @@
-//! Encrypted APFS volumes of ours, opened and read by libfsapfs through its Python module: the
-//! tools of Debian 12 open no encrypted volume at all, nor does 7-Zip.
+//! Our encrypted APFS volumes, opened and read by libfsapfs through its Python module: neither the
+//! tools of Debian 12 nor 7-Zip open encrypted volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,8 @@ const FSAPFS: Program = Program::PeerModule("pyfsapfs");
 const PASSPHRASE: &str = "correct horse é";
 const RECOVERY_KEY: &str = "ABCD-EFGH-2345-6789-JKLM-NPQR";
 
-/// Prints the sums of all regular files by path, or `null` if the volume stays locked.
+/// Script that prints the checksums of all regular files by path, or `null` if the volume stays
+/// locked.
 const SCRIPT: &str = "
 import hashlib, json, pyfsapfs, sys
 container = pyfsapfs.container()
@@ -50,7 +51,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("reads_built_and_changed", reads_built_and_changed);
 }
 
-/// What libfsapfs finds with a passphrase or recovery key; `None` if that opens nothing.
+/// Returns the files that libfsapfs reads with a passphrase or recovery key; `None` if the volume
+/// stays locked.
 fn theirs(image: &Path, way: &str, secret: &str) -> Option<BTreeMap<String, String>> {
     let told = run_text(
         FSAPFS
@@ -62,7 +64,7 @@ fn theirs(image: &Path, way: &str, secret: &str) -> Option<BTreeMap<String, Stri
     serde_json::from_str(&told).expect("what it prints is JSON")
 }
 
-/// Both of them see the same with both keys.
+/// Checks that both read the same files with both keys.
 fn compare(image: &Path) {
     let opened = open::open(image, &OpenOptions::default()).expect("opening an image");
     let passphrase = Secret::new(PASSPHRASE.into());

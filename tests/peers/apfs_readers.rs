@@ -1,5 +1,4 @@
-//! APFS: containers that `mkapfs` made, read by us, and real ones read by libfsapfs, 7-Zip and us
-//! alike.
+//! APFS: containers made by `mkapfs` and read by us, and real ones read by libfsapfs, 7-Zip and us.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +17,7 @@ use crate::suite::Suite;
 const MKAPFS: Program = Program::Command(&["mkapfs"]);
 const FSAPFSINFO: Program = Program::Command(&["fsapfsinfo"]);
 
-/// Images without what 7-Zip reads wrong (holes, compressed files).
+/// Images without features that 7-Zip reads incorrectly (holes, compressed files).
 const PLAIN: [&str; 2] = [
     "raw/dfvfs-apfs.raw.gz",
     "udif/sparkle-CodeSign_apfs_lzma_aux_files.dmg",
@@ -40,7 +39,7 @@ fn image(path: &Path) -> Image {
     open::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// An image of the corpus as a file.
+/// Returns the path of an image of the corpus.
 fn corpus_file(test: &str, name: &str, scratch: &Path) -> Option<PathBuf> {
     opened::place(&corpus::image(test, name)?, scratch)
 }
@@ -84,8 +83,8 @@ fn its_containers_are_read() {
 
 fn names_the_same_volumes() {
     let folder = scratch();
-    // It does not read the volume of the corpus with 512 snapshots, whose tree of snapshots has two
-    // levels.
+    // The corpus's volume with 512 snapshots is excluded, since its snapshot tree has two levels,
+    // which libfsapfs does not read.
     for name in [
         "raw/dfvfs-apfs.raw.gz",
         "raw/dissect-apfs-case-insensitive.bin.gz",
@@ -136,7 +135,7 @@ fn extracts_the_same_files() {
     }
 }
 
-/// Regular files by path, with the sums of their contents.
+/// Returns the regular files by path, with the checksums of their contents.
 pub(crate) fn our_files(volume: &dyn FileSystem) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![(volume.root(), String::new())];
@@ -157,7 +156,8 @@ pub(crate) fn our_files(volume: &dyn FileSystem) -> BTreeMap<String, String> {
     all
 }
 
-/// The same of a folder that 7-Zip wrote, whose one folder may be named after the volume.
+/// Adds the regular files of a folder that 7-Zip wrote, whose top folder may be named after the
+/// volume.
 fn their_files(top: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

@@ -1,6 +1,6 @@
-//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN, in
-//! place or while the volume was built; Apple's LZFSE library, through its Python module, what was
-//! by LZFSE; libfsapfs all of it from APFS, about which `apfsck` is silent.
+//! Compressed files: `7zz` and the Sleuth Kit's `icat` decompress zlib and LZVN, compressed in
+//! place or while the volume was built; Apple's LZFSE library, through its Python module, LZFSE;
+//! libfsapfs all of them on APFS, where `apfsck` reports nothing.
 
 use std::path::Path;
 
@@ -43,8 +43,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("is_silent", apfsck_is_silent);
 }
 
-/// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is
-/// stored as it is.
+/// Returns files with lengths around the limits: in the attribute, one chunk, several; and with
+/// incompressible data, which is stored raw.
 fn files() -> Vec<(String, Vec<u8>)> {
     let text = |len: usize| {
         (0_u32..)
@@ -56,7 +56,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         1, 100, 4000, 9000, 65_535, 65_536, 65_537, 131_072, 1_000_000,
     ];
     let plain = sizes.map(|len| (format!("text {len}"), text(len)));
-    // The second chunk does not shrink, the others do.
+    // The second chunk is incompressible, the others are not.
     let mut mixed = text(300_000);
     mixed[65_536..131_072].copy_from_slice(&noise::noise(65_536));
     plain
@@ -71,12 +71,12 @@ fn options(method: Method) -> CompressOptions {
     )
 }
 
-/// An image with all files, built compressed.
+/// Builds an image with all files, compressed.
 fn built(scratch: &Path, format: NewFormat, method: Method) -> std::path::PathBuf {
     build(scratch, &files(), format, method)
 }
 
-/// An image with these files, built compressed.
+/// Builds an image with these files, compressed.
 fn build(
     scratch: &Path,
     files: &[(String, Vec<u8>)],
@@ -96,7 +96,7 @@ fn build(
         block_size: None,
         source,
     };
-    // Debian's apfsck knows no smaller containers.
+    // Debian's apfsck supports no smaller containers.
     let options = CreateOptions {
         len: Some(130 << 20),
         volume: Some(volume),
@@ -113,7 +113,7 @@ fn build(
     disk
 }
 
-/// An image with these files, all that can be compressed in place.
+/// Creates an image with these files and compresses them in place, as far as possible.
 fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     let (source, disk) = (scratch.join("source"), scratch.join("compressed.img"));
     std::fs::create_dir(&source).expect("a folder");
@@ -151,10 +151,10 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     disk
 }
 
-/// Makes an image with compressed files.
+/// A function that creates an image with compressed files.
 type Make = fn(&Path, Method) -> std::path::PathBuf;
 
-/// In place, and while the volume is built.
+/// Compression in place, and while the volume is built.
 const BOTH: [Make; 2] = [image, |scratch, method| {
     built(scratch, NewFormat::HfsPlus, method)
 }];
@@ -199,7 +199,8 @@ fn icat_reads() {
 fn libfsapfs_reads() {
     const SCRIPT: &str = "import sys, pyfsapfs; container = pyfsapfs.container(); container.open(sys.argv[1]); \
         entry = container.get_volume(0).get_file_entry_by_path(sys.argv[2]); sys.stdout.buffer.write(entry.read(entry.get_size()))";
-    // Of LZFSE it knows the blocks of the shortest files only: Apple's library decodes those.
+    // It supports LZFSE only for the blocks of the shortest files: Apple's library decodes the
+    // others.
     for method in [Method::Zlib, Method::Lzvn] {
         let scratch = crate::scratch();
         let disk = built(scratch.path(), NewFormat::Apfs, method);
@@ -219,7 +220,7 @@ fn libfsapfs_reads() {
     }
 }
 
-/// Of files in the attribute: Debian's apfsck does not know the forks.
+/// Checks files in the attribute only: Debian's apfsck does not support the forks.
 fn apfsck_is_silent() {
     let scratch = crate::scratch();
     let short = files()
@@ -227,7 +228,7 @@ fn apfsck_is_silent() {
         .filter(|(_, bytes)| bytes.len() < 5000)
         .collect::<Vec<_>>();
     let disk = build(scratch.path(), &short, NewFormat::Apfs, Method::Zlib);
-    // Not -u: the magic that begins the attribute of every compressed file is unknown to it.
+    // Not -u: it does not recognize the magic in the attribute of a compressed file.
     let checked = output(APFSCK.command().arg("-cw").arg(&disk));
     let said = everything(&checked);
     assert!(

@@ -1,4 +1,4 @@
-//! A partitioned disk of ours, as partition tools are asked about it.
+//! A partitioned disk of ours, for partition tools.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use uuid::{Uuid, uuid};
 pub(crate) const DISK_GUID: Uuid = uuid!("0d15c0de-1111-4222-8333-444455556666");
 pub(crate) const DISK_LEN: u64 = 64 << 20;
 
-/// Three partitions with room between them, the second with a name that is not ASCII, the last one
-/// to the end.
+/// Returns three partitions with gaps between them: the second has a name that is not ASCII, the
+/// last one extends to the end.
 pub(crate) fn partitions(block: u32) -> Vec<NewPartition> {
     let end = gpt::MapGeometry::of(DISK_LEN, block)
         .expect("64 MiB hold a map")
@@ -41,7 +41,7 @@ pub(crate) fn partitions(block: u32) -> Vec<NewPartition> {
     .collect()
 }
 
-/// A disk image in a scratch folder, with a GPT that we wrote.
+/// Creates a disk image in a scratch folder, with a GPT of ours.
 pub(crate) fn with_our_gpt(block: u32) -> (TempDir, PathBuf) {
     let disk = Memory::zeros(usize::try_from(DISK_LEN).expect("64 MiB fit"));
     gpt::create(&disk, block, DISK_GUID, &partitions(block)).expect("making a GPT");
@@ -50,7 +50,7 @@ pub(crate) fn with_our_gpt(block: u32) -> (TempDir, PathBuf) {
     (scratch, path)
 }
 
-/// An empty disk image in a scratch folder, for others to write on.
+/// Creates an empty disk image in a scratch folder, for other programs.
 pub(crate) fn blank() -> (TempDir, PathBuf) {
     let scratch = crate::scratch();
     let path = scratch.path().join("disk.img");
@@ -60,14 +60,14 @@ pub(crate) fn blank() -> (TempDir, PathBuf) {
     (scratch, path)
 }
 
-/// The disk as a device.
+/// Opens the disk as a device.
 pub(crate) fn open(path: &Path, how: Open) -> LocalFile {
     LocalFile::open(path, how)
         .expect("opening the disk")
         .expect("the disk is there")
 }
 
-/// What we read of a disk that others wrote, which is to have nothing wrong with it.
+/// Returns our reading of a disk written by another program, which must have no problems.
 pub(crate) fn our_view(path: &Path) -> Map {
     let map = bandsaw::partition::probe(&open(path, Open::Read))
         .expect("reading the map")

@@ -1,5 +1,5 @@
-//! A decrypter of `encrcdsa` images in Python, written from docs/formats/encrypted.md alone, on the
-//! ciphers of the package `cryptography`; and OpenSSL, which unwraps what we wrap for a private
+//! A decrypter of `encrcdsa` images in Python, written from docs/formats/encrypted.md only, with
+//! the ciphers of the package `cryptography`; and OpenSSL, which unwraps our keys with a private
 //! key.
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const PYTHON: Program = Program::PeerModule("cryptography");
 const OPENSSL: Program = Program::Command(&["openssl"]);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/encrypted.py");
 const PASSPHRASE: &str = "correct horse";
-/// Not a number of whole cipher blocks.
+/// Length in bytes, not a multiple of the cipher block.
 const LEN: usize = (1 << 20) + 300;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -78,7 +78,7 @@ fn with_certificate() -> Protection {
     }
 }
 
-/// An encrypted file of ours, and what is in it.
+/// Creates an encrypted file; returns its plaintext.
 fn make(path: &Path, protection: &Protection) -> Vec<u8> {
     let file = LocalFile::open(path, Open::CreateNew)
         .expect("making a file")
@@ -135,7 +135,7 @@ fn decrypts_our_bundle() {
         let bundle = Bundle::create_encrypted(store, &options, &protection(256, block))
             .expect("making a bundle");
         let mut plain = vec![0; 3 << 20];
-        // Within the first band, none of the second but its end, and over the border to the third.
+        // Within the first band, only the end of the second, and across the boundary to the third.
         for (offset, len) in [(5000, 9000), ((2 << 20) - 700, 1500)] {
             plain[offset..offset + len].copy_from_slice(&noise(len));
             bundle
@@ -150,7 +150,7 @@ fn decrypts_our_bundle() {
     }
 }
 
-/// What is decrypted is a compressed image like any other.
+/// The decrypted file is a valid compressed image.
 fn decrypts_our_compressed_images() {
     let scratch = crate::scratch();
     let [raw, key] = ["raw.img", "key"].map(|name| scratch.path().join(name));
@@ -299,13 +299,13 @@ fn reads_what_macos_wrote() {
     }
 }
 
-/// The keys behind our entry are those of the image, with the mark behind them: what the passphrase
-/// gives, too.
+/// OpenSSL unwraps the image's keys and the mark after them from our entry; they match those that
+/// the passphrase unwraps.
 fn unwraps_our_keys() {
     let scratch = crate::scratch();
     let [image, blob] = ["image", "blob"].map(|name| scratch.path().join(name));
     make(&image, &with_certificate());
-    // Behind a directory of two entries; the blob of a key of 2048 bits.
+    // After a directory of two entries; the blob of a 2048-bit key.
     let header = std::fs::read(&image).expect("our image");
     std::fs::write(&blob, &header[0x74 + 0x34..][..256]).expect("writing the blob");
     let mut openssl: Command = OPENSSL.command();
@@ -325,7 +325,7 @@ fn unwraps_our_keys() {
         "{} bytes",
         plain.len()
     );
-    // And in the certificate: what we call the key is what OpenSSL calls it.
+    // The identifier of the key in the certificate matches OpenSSL's.
     let mut openssl: Command = OPENSSL.command();
     let told = run(openssl
         .args(["x509", "-noout", "-ext", "subjectKeyIdentifier", "-in"])

@@ -1,5 +1,5 @@
-//! Images made for people: the Python packages `ds_store` and `mac_alias`, which dmgbuild writes
-//! with, read our `.DS_Store`, `7zz` unpacks the files, and libfshfs and the Sleuth Kit know the
+//! Images with a Finder layout: the Python packages `ds_store` and `mac_alias`, which dmgbuild
+//! uses, read our `.DS_Store`, `7zz` unpacks the files, and libfshfs and the Sleuth Kit read the
 //! volume.
 
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ const MAC_ALIAS: Program = Program::PeerModule("mac_alias");
 const FSHFSINFO: Program = Program::Command(&["fshfsinfo"]);
 const NAME: &str = "Café 2";
 
-/// Prints every record, property lists and alias taken apart.
+/// Script that prints every record, with property lists and alias decoded.
 const READ: &str = r"
 import json, sys
 from ds_store import DSStore
@@ -64,7 +64,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("knows_images_for_people", fshfsinfo_knows);
 }
 
-/// Makes an image of two folders, a file and a link, with everything that the Finder is told.
+/// Creates an image of two folders, a file and a link, with all Finder options.
 fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
     let (one, two, image) = (
         scratch.join("one"),
@@ -137,7 +137,7 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
     image
 }
 
-/// The volume's files in a folder of the host.
+/// Unpacks the volume's files to a folder of the host.
 fn unpack(image: &Path, into: &Path) -> PathBuf {
     let mut out = OsString::from("-o");
     out.push(into);
@@ -178,7 +178,7 @@ fn reads_window() {
                 serde_json::json!([places - 1, 7])
             );
         }
-        // The alias leads to the picture by its number as well as by its path.
+        // The alias refers to the picture by its number and by its path.
         let opened = open(&image, &OpenOptions::default()).expect("our image");
         let volume = opened.file_system(None).expect("our volume");
         let number = |path: &str| volume.resolve(path).expect("our file").id.0;

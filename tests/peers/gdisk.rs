@@ -1,4 +1,4 @@
-//! `sgdisk`: the strictest reader of GPT, and its own writer.
+//! `sgdisk`: the strictest reader of GPT, and a writer.
 
 use std::path::Path;
 
@@ -60,7 +60,8 @@ fn reads_our_gpt() {
     }
 }
 
-/// Disks whose map was changed: the type of the partition when it was formatted, its end twice.
+/// Disks with a changed map: the type of the partition changed when it was formatted, its end
+/// twice.
 fn reads_resized_disks() {
     for volume in volume::all().iter().filter(|volume| volume.mapped) {
         assert_sound(&volume.disk);
@@ -122,8 +123,8 @@ fn we_read_its_gpt() {
     assert_eq!(seventh.type_id, TypeId::Guid(APPLE_APFS));
 }
 
-/// Either copy is destroyed: sgdisk complains before the repair and not after it, and the map is
-/// the same.
+/// Either copy is destroyed: sgdisk reports it before the repair but not after it, and the map is
+/// unchanged.
 fn agrees_that_we_repaired() {
     let last_block = crate::disk::DISK_LEN - SECTOR;
     for damaged in [SECTOR, last_block] {
@@ -183,7 +184,8 @@ fn verdict(disk: &Path) -> String {
     everything(&output(SGDISK.command().arg("--verify").arg(disk)))
 }
 
-/// It says "no problems" also of a map of which it could use one copy only.
+/// Returns true if sgdisk found no problem. It says "no problems" even if it could use only one
+/// copy of the map.
 fn is_sound(verdict: &str) -> bool {
     verdict.contains("No problems found.") && !verdict.contains("corrupt")
 }

@@ -1,4 +1,4 @@
-//! What a Linux guest says of a mounted tree.
+//! Listings of a mounted tree by a Linux guest.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::tree::{FINDER_INFO, Item, Kind, Listing, is_private};
 
 pub(crate) const GETFATTR: Program = Program::Command(&["getfattr"]);
 
-/// Attributes longer than this have extents of their own, which Linux cannot read.
+/// Maximum length of inline attributes in bytes; longer ones have extents, which Linux cannot read.
 const LONGEST_INLINE: usize = 3802;
 
 /// Shell functions of the guest: `list NAME` prints all of the current folder, for [`parse`],
-/// `list_files NAME` all but attributes. What cannot be asked about is left out: Linux shows a
-/// character beyond the first 65,536 as question marks, and then does not find it; and to ask for
-/// the attributes of what has none is an error on this file system.
+/// `list_files NAME` all but attributes. Names that cannot be queried are omitted: Linux shows a
+/// character beyond the first 65,536 as question marks, and then does not find it; and querying the
+/// attributes of an object without any is an error on this file system.
 const LIST: &str = r#"
 each() { find . -mindepth 1 "$@" 2>/dev/null || :; }
 list() {
@@ -32,14 +32,15 @@ list_files() {
 }
 "#;
 
-/// A guest that runs `script`, which may use `list`.
+/// Returns a guest that runs `script`, which may use `list`.
 pub(crate) fn guest(script: &str) -> Guest {
     Guest::new(format!(". /list\n{script}"))
         .file("/list", LIST)
         .program(GETFATTR)
 }
 
-/// What `list NAME` printed, without Finder information, of which Linux shows more than macOS does.
+/// Parses the output of `list NAME`, without Finder information, of which Linux shows more than
+/// macOS does.
 pub(crate) fn parse(report: &Report, name: &str) -> Listing {
     let section = |part: &str| report.section(&format!("{name}{part}"));
     let sums: BTreeMap<_, _> = section(" sums")
@@ -94,8 +95,8 @@ pub(crate) fn parse(report: &Report, name: &str) -> Listing {
     listing
 }
 
-/// What a Linux guest can show of a volume: attributes of files and folders only, no long ones, and
-/// no characters beyond the first 65,536.
+/// Returns the part of a volume that a Linux guest can show: attributes of files and folders only,
+/// no long ones, and no characters beyond the first 65,536.
 pub(crate) fn visible(files: &Listing) -> Listing {
     let shown = files
         .iter()
@@ -110,7 +111,7 @@ pub(crate) fn visible(files: &Listing) -> Listing {
     seen.collect()
 }
 
-/// `# file: PATH`, then a line for each attribute, NAME=0xVALUE, then an empty one.
+/// Parses `# file: PATH`, followed by a line per attribute, NAME=0xVALUE, and an empty line.
 fn attributes(lines: &[String]) -> BTreeMap<&str, BTreeMap<String, Vec<u8>>> {
     let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     let mut path = "";
@@ -118,7 +119,7 @@ fn attributes(lines: &[String]) -> BTreeMap<&str, BTreeMap<String, Vec<u8>>> {
         if let Some(next) = line.strip_prefix("# file: ") {
             path = next.trim_start_matches("./");
         } else if let Some((name, value)) = line.split_once('=') {
-            // The kernel puts `osx.` before names that are not of Linux's own kinds.
+            // The kernel adds the prefix `osx.` to names outside Linux's own namespaces.
             let name = name.strip_prefix("osx.").unwrap_or(name);
             if name != FINDER_INFO {
                 all.entry(path)
@@ -130,7 +131,7 @@ fn attributes(lines: &[String]) -> BTreeMap<&str, BTreeMap<String, Vec<u8>>> {
     all
 }
 
-/// The bytes that `0x...` spells.
+/// Decodes `0x...`.
 fn bytes(hexadecimal: &str) -> Vec<u8> {
     let digits = hexadecimal.strip_prefix("0x").unwrap_or_default();
     let pairs = (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16));

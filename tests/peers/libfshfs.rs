@@ -1,4 +1,4 @@
-//! libfshfs: its `fshfsinfo`, and its Python binding, which resolves hard links and tells modes,
+//! libfshfs: its `fshfsinfo`, and its Python binding, which resolves hard links and reports modes,
 //! owners and dates.
 
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::volume;
 
 const FSHFSINFO: Program = Program::Command(&["fshfsinfo"]);
 
-/// Prints a JSON object: what stands at each path of the volume at an offset of a file.
+/// Script that prints a JSON object with every path of the volume at an offset of a file.
 const WALK: &str = r#"
 import hashlib, json, pyfshfs, stat, sys
 
@@ -56,7 +56,7 @@ walk(volume.root_directory, '')
 json.dump({'name': volume.name, 'files': files}, sys.stdout)
 "#;
 
-/// Seconds from 1904, where HFS+ counts from, to 1970.
+/// Seconds from 1904, the epoch of HFS+, to 1970.
 const EPOCH: i64 = 2_082_844_800;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -135,8 +135,8 @@ fn lists_all() {
             .lines()
             .filter_map(|line| line.strip_prefix('/'))
             .filter(|path| !path.is_empty() && !is_private(path));
-        // Nothing but the paths is told, and characters beyond the first 65,536 wrongly (the
-        // binding has them right).
+        // Only paths are printed, and characters beyond the first 65,536 incorrectly (the binding
+        // prints them correctly).
         let listing = |paths: &mut dyn Iterator<Item = String>| {
             let told = paths.filter(|path| path.chars().all(|char| char <= '\u{ffff}'));
             told.map(|path| (path, Item::of(Kind::Folder))).collect()

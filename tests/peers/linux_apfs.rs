@@ -1,5 +1,5 @@
-//! The Linux driver for APFS, which is a module of its own: it mounts our containers, finds in them
-//! what is there, and changes them; our check finds nothing wrong in what it made of them.
+//! The out-of-tree Linux driver for APFS: it mounts our containers, reads their contents, and
+//! changes them; our check finds no problem afterwards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::qemu::{self, Guest, Report};
 use crate::suite::Suite;
 use crate::{scratch, tree};
 
-/// It takes no smaller containers.
+/// Minimum size of a container that it supports.
 const LEN: u64 = 600 << 20;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -29,7 +29,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("reads_and_changes_ours", reads_and_changes_ours);
 }
 
-/// Files are read, made, changed, moved and removed.
+/// Reads, creates, changes, moves and removes files.
 const WORK: &str = r#"
 sums() { section "$1"; find . -type f -exec sha256sum {} +; }
 for disk in vda vdb; do
@@ -123,7 +123,7 @@ fn reads_and_changes_ours() {
     }
 }
 
-/// Nothing is wrong with the container, whoever changed it last.
+/// Checks that the container has no problems, regardless of its last writer.
 fn check(image: &Path) {
     let found = open::examine(image, &OpenOptions::default(), &Silent)
         .expect("a check")
@@ -131,7 +131,7 @@ fn check(image: &Path) {
     assert!(found.worst() <= Some(Severity::Note), "{found:#?}");
 }
 
-/// What the guest said of the files in a section.
+/// Parses the guest's checksums of the files in a section.
 fn sums(report: &Report, section: &str) -> BTreeMap<String, String> {
     let lines = report
         .section(section)

@@ -38,7 +38,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .corpus_test("real_volume", real_volume);
 }
 
-/// A failing command is seen, and what was printed before it is not lost.
+/// A failing command is detected, and the output before it is kept.
 fn guest() {
     let report = Guest::new("section first\ncat /told\nsection second\nls /nowhere\necho never\n")
         .file("/told", "of this\n")
@@ -52,7 +52,7 @@ fn guest() {
     assert!(!report.section("kernel").is_empty());
 }
 
-/// The kernel finds our partitions, whatever the size of a sector.
+/// The kernel recognizes our partitions, with any sector size.
 fn partitions() {
     let (_scratch, small) = disk::with_our_gpt(512);
     let (_scratch_too, large) = disk::with_our_gpt(4096);
@@ -69,7 +69,7 @@ fn partitions() {
     .boot()
     .succeeded();
     for (name, block) in [("vda", 512), ("vdb", 4096)] {
-        // The kernel counts in 512 bytes, whatever the disk does.
+        // The kernel counts in 512 bytes, with any sector size of the disk.
         let expected = disk::partitions(block).into_iter().map(|partition| {
             let range = partition.range;
             format!("{} {}", range.start / 512, (range.end - range.start) / 512)
@@ -78,8 +78,8 @@ fn partitions() {
     }
 }
 
-/// Of those built whole, one in a partition and one on a disk of its own; and those filled file by
-/// file.
+/// Of the volumes built as a whole, one in a partition and one on a whole disk; and those filled
+/// file by file.
 fn our_volumes() {
     let volumes = volume::all().iter().filter(|volume| {
         !volume.resized && (volume.changed || volume.mapped != volume.case_sensitive)
@@ -87,7 +87,7 @@ fn our_volumes() {
     rework(volumes.zip(["vda1", "vdb", "vdc", "vdd"]).collect());
 }
 
-/// Volumes with a journal that were made larger and smaller.
+/// Volumes with a journal that were grown and shrunk.
 fn resized_volumes() {
     rework(
         volume::all()
@@ -98,8 +98,7 @@ fn resized_volumes() {
     );
 }
 
-/// The kernel finds in our volumes what they were built from, and works on them without a
-/// complaint; we find what it left.
+/// The kernel reads our volumes correctly, and changes them without an error; we read the changes.
 fn rework(volumes: Vec<(&Volume, &str)>) {
     let scratch = crate::scratch();
     let names: Vec<_> = volumes.iter().map(|(_, name)| *name).collect();
@@ -112,7 +111,7 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
     }
     let report = guest.boot().succeeded();
 
-    // The one thing it cannot do is to be said once a listing; anything else would be a complaint.
+    // Only this limitation may be logged, once per listing; any other message is an error.
     let mut said = report.kernel_about("hfsplus");
     said.retain(|line| !line.ends_with("only inline data xattr are supported"));
     assert_eq!(said, Vec::<&str>::new());
@@ -158,7 +157,7 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
 }
 
 /// Volumes that lost the head of their catalog, a part of their bitmap and the first header are
-/// repaired, and the kernel finds in them all that there was.
+/// repaired, and the kernel reads all of their contents.
 fn repaired_volumes() {
     let scratch = crate::scratch();
     let volumes = volume::all()
@@ -200,8 +199,8 @@ fn repaired_volumes() {
     }
 }
 
-/// The findings but those about the marks of hard links: the kernel's driver knows no chains of
-/// them, and a link that it adds is not marked.
+/// Returns the findings except those about hard link chains: the kernel's driver does not support
+/// chains, and does not mark links that it adds.
 fn unexpected(mut findings: Vec<Problem>) -> Vec<Problem> {
     findings.retain(|problem| {
         problem.severity == Severity::Damage
@@ -210,7 +209,7 @@ fn unexpected(mut findings: Vec<Problem>) -> Vec<Problem> {
     findings
 }
 
-/// What the guest has left can be changed further, and is sound before and after.
+/// Checks that the guest's volume can be changed further, and is consistent before and after.
 fn change_again(disk: &Path, range: Range<u64>) {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Write));
     let volume: Arc<dyn BlockDevice> =
@@ -240,7 +239,7 @@ fn change_again(disk: &Path, range: Range<u64>) {
     sound();
 }
 
-/// Files are made, changed, moved and removed, in the middle of trees that have no room to spare.
+/// Creates, changes, moves and removes files, in the middle of full B-trees.
 const REWORK: &str = r#"
 for disk in $volumes; do
     # The kernel writes to a volume with a journal only if it is told to.
@@ -277,9 +276,9 @@ for disk in $volumes; do
 done
 "#;
 
-/// What macOS made and Linux worked on: the guest's sums of the old files are the manifest's, and
-/// we read all that it wrote, moved and removed. The same volume is also read by 7zz, so that it is
-/// not we alone who believe the guest.
+/// A volume made by macOS and changed by Linux: the guest's checksums of the old files are those of
+/// the manifest, and we read all that it wrote, moved and removed. 7zz also reads the volume, as an
+/// independent check of the guest.
 fn real_volume() {
     let image = corpus::image("linux::real_volume", "raw/gofilesystems-hfsplus.dmg.gz")
         .expect("the corpus has it");
@@ -322,8 +321,8 @@ fn real_volume() {
     assert_eq!(found, b"from the guest\n");
 }
 
-/// Enough for trees to split and shrink, and two files in more pieces than a catalog record has
-/// room for.
+/// Enough for B-trees to split and shrink, and two files with more extents than a catalog record
+/// can store.
 const WORK: &str = r#"
 mount -t hfsplus /dev/vda /mnt
 section mount

@@ -1,8 +1,8 @@
-//! What programs that we did not write say of the images that we write, and what we say of theirs.
+//! Comparisons with other programs: they read our images, and we read theirs.
 //!
-//! A file for each program. One that is not installed is skipped by name and counted, the last line
-//! of the run; with `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all,
-//! it is a failure.
+//! There is a file for each program. The tests of one that is not installed are skipped with a
+//! message, and counted in the last line of the output; with `BANDSAW_REQUIRE_PEERS=1`, which
+//! `scripts/test` sets after installing all programs, they fail.
 
 mod apfs;
 mod apfs_encrypted;
@@ -51,7 +51,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
-    // A static folder would outlive the run; this one goes with it.
+    // A static folder would never be removed; this one is removed at the end of `main`.
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
@@ -84,11 +84,11 @@ fn main() -> ExitCode {
     suite.run()
 }
 
-/// Where scratch folders are: on the disk that holds the build. There is room there, and attributes
-/// can be set, which is not so of every `/tmp`.
+/// Parent of the scratch folders, on the disk of the build: it has enough space and supports
+/// attributes, unlike some `/tmp`.
 static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
 
-/// A scratch folder.
+/// Creates a scratch folder.
 fn scratch() -> TempDir {
     tempfile::tempdir_in(SCRATCH.get().expect("set by main")).expect("a scratch folder")
 }

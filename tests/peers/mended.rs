@@ -1,6 +1,6 @@
-//! Volumes with one structure damaged each, mended by us: the kernel mounts every one, finds in it
-//! what we find, and works on it. That what we find is all that can be saved, tests beside the
-//! repair see to.
+//! Volumes with one corrupt structure each, repaired by us: the kernel mounts each of them, reads
+//! the same contents as we do, and changes it. Tests beside the repair check that everything that
+//! can be recovered is recovered.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::tree::{Kind, Listing, assert_same};
 use crate::{guest_listing, ours};
 
 const MIB: u64 = 1 << 20;
-/// Bytes of a place for a volume.
+/// Space for a volume on the disk, in bytes.
 const PLACE: u64 = 8 * MIB;
-/// Bytes looked at when a volume is written, of which zeros are left away.
+/// Piece size in bytes when a volume is written; pieces of zeros are omitted.
 const PIECE: usize = 64 << 10;
 static ZEROS: [u8; PIECE] = [0; PIECE];
 
@@ -109,14 +109,14 @@ pub(crate) fn every_kind_of_damage() {
     }
 }
 
-/// The guest is not asked for attributes, which takes it long.
+/// Removes the attributes, which take the guest long to list.
 fn without_attributes(files: &Listing) -> Listing {
     let mut files = files.clone();
     files.values_mut().for_each(|item| item.xattrs.clear());
     files
 }
 
-/// Of each volume: how it is mounted, and its files; then some are made and some removed.
+/// Prints the mount options and the files of each volume; then creates and removes some.
 const SCRIPT: &str = r#"
 for number in $(seq $last); do
     mount -t hfsplus /dev/vda$number /mnt

@@ -1,5 +1,5 @@
-//! Programs that know nothing of images, on volumes that we mount: rsync, tar, git and a compiler,
-//! stress-ng and fsx. Afterwards the volume is clean by our own account.
+//! Ordinary programs on our mounted volumes: rsync, tar, git and a compiler, stress-ng and fsx. Our
+//! check then finds the volume clean.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const FSX: Program = Program::Command(&["fsx"]);
 const PYTHON3: Program = Program::Command(&["python3"]);
 const SHA256SUM: Program = Program::Command(&["sha256sum"]);
 
-/// Operations of fsx, for each seed.
+/// Number of operations of fsx, for each seed.
 const FSX_OPERATIONS: &str = "5000";
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -60,7 +60,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .corpus_test("encrypted_apfs", encrypted_apfs);
 }
 
-/// A volume that is mounted on `folder` in a scratch folder, which also has room for other things.
+/// A mounted volume with mount point `folder` in a scratch folder, which can contain other files,
+/// too.
 struct Volume {
     scratch: TempDir,
     folder: PathBuf,
@@ -106,7 +107,7 @@ impl Volume {
         self.folder.join(name)
     }
 
-    /// Unmounts, and has nothing to say against the volume.
+    /// Unmounts the volume and checks it.
     fn finish(mut self) {
         self.mounted
             .take()
@@ -126,8 +127,7 @@ impl Drop for Volume {
     }
 }
 
-/// Onto the volume and off it again with hard links and attributes: rsync itself finds no
-/// difference.
+/// Copies to the volume and back with hard links and attributes: rsync itself finds no difference.
 fn there_and_back() {
     for case_sensitive in [false, true] {
         let volume = Volume::new(case_sensitive, 256 << 20, MountOptions::default());
@@ -147,7 +147,7 @@ fn there_and_back() {
                 .arg(slashed(from))
                 .arg(to));
         }
-        // What is not composed comes back composed.
+        // Decomposed names are listed composed.
         let decomposed = |(name, item): (String, tree::Item)| (tree::decomposed(&name), item);
         let listed = |folder: &Path| {
             volume::as_stored(tree::list(folder))
@@ -168,7 +168,7 @@ fn there_and_back() {
     }
 }
 
-/// What is composed is listed so: a second time there is nothing to do.
+/// Composed names are listed composed: a second run has nothing to do.
 fn nothing_to_do_again() {
     let volume = Volume::new(false, 64 << 20, MountOptions::default());
     let source = volume.scratch.path().join("source");
@@ -227,7 +227,7 @@ fn many_files() {
     volume.finish();
 }
 
-/// A working copy, changed, packed, cloned again, and something built of it.
+/// A git working copy, changed, repacked, cloned again, and a build in it.
 fn clone_and_build() {
     let volume = Volume::new(true, 256 << 20, MountOptions::default());
     let git = |folder: &Path, args: &[&str]| {
@@ -283,7 +283,7 @@ fn clone_and_build() {
     volume.finish();
 }
 
-/// Several processes at once that write, link and rename, and look at what they get.
+/// Several concurrent processes that write, link, rename and verify.
 fn stress() {
     let volume = Volume::new(false, 512 << 20, MountOptions::default());
     for stressor in [
@@ -317,8 +317,8 @@ fn stress() {
     volume.finish();
 }
 
-/// Reads, writes, maps, holes and lengths of one file beside a model of it, with and without what
-/// the kernel gathers.
+/// Reads, writes, mappings, holes and lengths of one file compared with a model, with and without
+/// write-back caching.
 fn random_operations() {
     for gather in [true, false] {
         let volume = Volume::new(
@@ -339,8 +339,8 @@ fn random_operations() {
     }
 }
 
-/// What POSIX says of names, links, kinds, owners, dates and lengths, asked with Python's bare
-/// calls of the system.
+/// POSIX semantics of names, links, kinds, owners, dates and lengths, through Python's system
+/// calls.
 fn posix() {
     let options = MountOptions {
         allow_other: true,
@@ -366,7 +366,7 @@ fn posix() {
     }
 }
 
-/// An encrypted volume of macOS's in an image in another container, as any program reads it.
+/// An encrypted volume of macOS in an image in another container, read by ordinary programs.
 fn encrypted_apfs() {
     let name = "raw/dfvfs-apfs_encrypted.dmg.gz";
     let Some(known) = corpus::image("encrypted_apfs", name) else {

@@ -1,5 +1,4 @@
-//! Clients of network block devices, on images that we serve: libnbd's programs and its Python,
-//! QEMU's, fio.
+//! NBD clients on images that we serve: libnbd's programs and its Python module, QEMU's, fio.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,12 +51,12 @@ const LEN: u64 = 64 << 20;
 pub(crate) struct Served {
     server: Server,
     listening: Option<JoinHandle<Result<()>>>,
-    /// Where, for those who connect to the disk.
+    /// URI of the disk for clients.
     pub(crate) uri: String,
 }
 
 impl Served {
-    /// At a socket.
+    /// Serves the disk on a Unix socket.
     pub(crate) fn unix(disk: Arc<dyn BlockDevice>, socket: &Path) -> Self {
         Self::begin(disk, Listener::unix(socket).expect("listening"), None)
     }
@@ -89,7 +88,7 @@ impl Served {
         }
     }
 
-    /// Flushes and ends.
+    /// Flushes and stops the server.
     pub(crate) fn stop(mut self) {
         self.server.stop().expect("flushing");
         self.listening
@@ -101,7 +100,7 @@ impl Served {
     }
 }
 
-/// An empty image.
+/// Creates an empty image.
 fn blank(folder: &Path, name: &str, format: Format) -> PathBuf {
     let path = folder.join(name);
     drop(
@@ -130,7 +129,7 @@ fn open_disk(path: &Path, format: Format) -> Arc<dyn BlockDevice> {
         .clone()
 }
 
-/// Data with holes about it and in it.
+/// Writes data with holes around and inside it.
 fn some(disk: &dyn BlockDevice) {
     for (at, len) in [
         (1 << 20, 3 << 20),
@@ -150,7 +149,7 @@ const FORMATS: [(&str, Format); 4] = [
     ("x.asif", Format::Asif),
 ];
 
-/// Data by our own account, neighbours as one.
+/// Returns the data extents according to our reader, with adjacent ones merged.
 fn data(disk: &dyn BlockDevice) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for (range, kind) in disk
@@ -166,7 +165,7 @@ fn data(disk: &dyn BlockDevice) -> Vec<(u64, u64)> {
     runs
 }
 
-/// Out of an image of each format and back into another, with holes.
+/// Copies from an image of each format into another one, with holes.
 fn copies() {
     let scratch = crate::scratch();
     for (name, format) in FORMATS {
@@ -218,7 +217,7 @@ fn copies() {
     }
 }
 
-/// All that one process serves of an image, by name; a partition on its own is a volume without a
+/// All exports of an image by one process, by name; a partition as an export is a volume without a
 /// map.
 fn exports() {
     let scratch = crate::scratch();
@@ -280,7 +279,7 @@ fn exports() {
     assert!(server.0.wait().expect("waiting").success());
 }
 
-/// A server that does not outlive its test.
+/// A server process that is killed at the end of its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -290,7 +289,7 @@ impl Drop for Running {
     }
 }
 
-/// Only who shows a certificate is served.
+/// Only clients with a certificate are served.
 fn tls() {
     let scratch = crate::scratch();
     let (good, bad) = (scratch.path().join("good"), scratch.path().join("bad"));
@@ -328,7 +327,7 @@ fn tls() {
     served.stop();
 }
 
-/// An authority, a server and a client that it signed.
+/// Creates an authority, and a server and a client certificate signed by it.
 fn certificates(folder: &Path, client: &str) {
     std::fs::create_dir(folder).expect("making a folder");
     let openssl = |args: &str| run(OPENSSL.command().args(args.split(' ')).current_dir(folder));
@@ -345,7 +344,7 @@ fn certificates(folder: &Path, client: &str) {
     }
 }
 
-/// Every request that libnbd has, and the errors that are due.
+/// Tests every request of libnbd, and the expected errors.
 const SCRIPT: &str = r#"
 import sys, nbd
 h = nbd.NBD()

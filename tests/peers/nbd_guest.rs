@@ -1,5 +1,5 @@
-//! QEMU takes what we serve for its disks, and the Linux kernel in it mounts the volumes on them
-//! and changes them.
+//! QEMU uses our exports as its disks, and the Linux kernel in it mounts the volumes on them and
+//! changes them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("volumes_on_served_disks", volumes_on_served_disks);
 }
 
-/// Files come and go on each disk.
+/// Creates and removes files on each disk.
 const WORK: &str = "\
 for disk in vda vdb; do
 section $disk
@@ -53,7 +53,7 @@ fn writable(path: &Path, shadows: &[std::path::PathBuf]) -> Image {
     .expect("opening the image")
 }
 
-/// A sparse bundle, and an overlay over ASIF, of which the base stays as it is.
+/// A sparse bundle, and an overlay over ASIF, whose base stays unchanged.
 fn volumes_on_served_disks() {
     let scratch = crate::scratch();
     let source = scratch.path().join("source");

@@ -1,5 +1,5 @@
-//! The kernel's own block devices: the command attaches images in a Linux guest, whose kernel
-//! mounts what is on them.
+//! Kernel block devices: the command attaches images in a Linux guest, whose kernel mounts their
+//! volumes.
 
 use crate::programs::Program;
 use crate::qemu::{self, Guest};
@@ -12,7 +12,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("images_are_attached", images_are_attached);
 }
 
-/// What must fail, and what it says, in a section.
+/// Shell functions for commands that must fail, and their messages, in a section.
 const PRELUDE: &str = r#"
 mkdir -m 700 /tmp/run
 export XDG_RUNTIME_DIR=/tmp/run RUST_BACKTRACE=1
@@ -22,8 +22,8 @@ fails() { if "$@"; then echo "succeeded: $*"; exit 1; fi; }
 written() { bandsaw cat "$1" | sha256sum; }
 "#;
 
-/// Attached, changed, refused while it is in use, detached by each of its names; gone with its
-/// server; as folders where the kernel has no such disks.
+/// Images are attached, changed, refused while in use, detached by each of their names; removed
+/// with their server; and mounted as folders if the kernel has no NBD support.
 const WORK: &str = r#"
 section attach
 bandsaw create x.sparsebundle --size 64m --fs hfs+ --volname Vol

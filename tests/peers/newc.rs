@@ -1,4 +1,4 @@
-//! The archive that a Linux kernel unpacks into its first root: cpio's `newc`.
+//! The archive format of the Linux kernel's initial RAM file system: cpio's `newc`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// An archive under construction.
+/// An archive in progress.
 #[derive(Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -14,14 +14,14 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Adds a file, and the folders above it. A second file of the same name is left out.
+    /// Adds a file, and its parent folders. A second file of the same name is ignored.
     pub(crate) fn file(&mut self, path: &str, mode: u32, contents: &[u8]) {
         self.folders_above(path);
         self.entry(path, FILE | mode, (0, 0), contents);
     }
 
-    /// The whole archive. It has the device that the first process talks to, without which it would
-    /// be mute.
+    /// Returns the finished archive. It contains the console device, without which the first
+    /// process could not print.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.folders_above("dev/console");
         self.entry("dev/console", CHARACTER_DEVICE | 0o600, (5, 1), &[]);

@@ -1,6 +1,6 @@
-//! Contents to tell apart and not to compress.
+//! Distinguishable and incompressible contents.
 
-/// Bytes without a pattern, other ones for each length.
+/// Returns pseudorandom bytes, different for each length.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ len as u64;
     let words = std::iter::repeat_with(|| {

@@ -1,4 +1,4 @@
-//! What our own reader says of a volume, to be compared with what others say.
+//! Listings of a volume by our own reader, for comparison with those of other programs.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,14 +16,14 @@ use bandsaw::store::Open;
 use crate::disk;
 use crate::tree::{FINDER_INFO, Item, Kind, Listing, is_private, sha256};
 
-/// The volume in a part of a raw disk.
+/// Opens the volume in a range of a raw disk.
 pub(crate) fn open(disk: &Path, range: Range<u64>) -> HfsPlus {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Read));
     let volume = Slice::new(disk, range).expect("the volume is on the disk");
     HfsPlus::open(Arc::new(volume)).expect("opening the volume")
 }
 
-/// What a check finds wrong in the volume in a part of a raw disk.
+/// Checks the volume in a range of a raw disk; returns its problems.
 pub(crate) fn check(disk: &Path, range: Range<u64>) -> Vec<Problem> {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Read));
     let volume = Slice::new(disk, range).expect("the volume is on the disk");
@@ -32,8 +32,8 @@ pub(crate) fn check(disk: &Path, range: Range<u64>) -> Vec<Problem> {
     found
 }
 
-/// Destroys the first header, the head of the catalog and a part of the bitmap of the volume that a
-/// disk is.
+/// Destroys the first header, the head of the catalog and a part of the bitmap of a volume that is
+/// the whole disk.
 pub(crate) fn damage(disk: &Path) {
     let disk = disk::open(disk, Open::Write);
     let number = |at: u64| {
@@ -73,7 +73,7 @@ pub(crate) fn repair(disk: &Path) {
     );
 }
 
-/// All of a volume, without Finder information.
+/// Lists all of a volume, without Finder information.
 pub(crate) fn list(volume: &dyn FileSystem) -> Listing {
     let mut listing = Listing::new();
     list_folder(volume, volume.root(), "", &mut listing);

@@ -1,4 +1,4 @@
-//! `parted`: the one tool besides Apple's that still writes Apple's partition map.
+//! `parted`: the only other tool that still writes Apple's partition map.
 
 use bandsaw::container::Format;
 use bandsaw::open::OpenOptions;
@@ -28,7 +28,7 @@ pub(crate) fn add(suite: &mut Suite) {
 
 fn reads_our_gpt() {
     let (_scratch, disk) = with_our_gpt(512);
-    // A line for each: number:start:end, inclusive:size:file system:name:flags;
+    // One line per partition: number:start:end, inclusive:size:file system:name:flags;
     let told = run_text(
         PARTED
             .command()
@@ -87,7 +87,7 @@ fn reads_our_layouts() {
     }
 }
 
-/// In a script it takes its own defaults and only tells what it would have asked.
+/// In script mode it uses its defaults and only prints its questions.
 fn has_no_questions_after_our_repair() {
     for len in [
         crate::disk::DISK_LEN + (7 << 20),

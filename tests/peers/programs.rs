@@ -1,34 +1,34 @@
-//! The programs of others: where they are, and how they are run.
+//! Other programs: their paths, and running them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What a test needs on this machine.
+/// A program that a test requires on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Program {
-    /// A command by any of these names.
+    /// A command with one of these names.
     Command(&'static [&'static str]),
-    /// A module of the distribution's own Python: its bindings do not load into any other.
+    /// A module of the distribution's own Python, whose bindings no other Python can load.
     PythonModule(&'static str),
-    /// A module of the Python that has the readers of others, in a folder of its own.
+    /// A module of the separate Python with the other readers.
     PeerModule(&'static str),
-    /// FUSE, and the program with which others than root mount.
+    /// FUSE, and the program with which unprivileged users mount.
     Fuse,
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
     /// A module that was built for that kernel.
     GuestModule(&'static str),
-    /// The command of this project, where it is built with the tests.
+    /// The command of this project, if it is built with the tests.
     Bandsaw,
 }
 
-/// The distribution's own Python, whatever else is called that on this machine.
+/// The distribution's own Python, regardless of the path.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 pub(crate) const SEVEN_ZIP: Program = Program::Command(&["7zz", "7z"]);
 
 impl Program {
-    /// Where it is, or why it cannot be used.
+    /// Returns its path, or the reason why it cannot be used.
     pub(crate) fn find(self) -> Result<PathBuf, String> {
         match self {
             Self::Command(names) => names
@@ -99,20 +99,20 @@ impl Program {
         }
     }
 
-    /// A command that runs it.
+    /// Returns a command that runs it.
     pub(crate) fn command(self) -> Command {
         Command::new(self.find().unwrap_or_else(|why| panic!("{why}")))
     }
 }
 
-/// The Python that has the readers of others: what `BANDSAW_PEER_PYTHON` names, or the one that is
-/// installed for the tests.
+/// Returns the Python with the other readers: `BANDSAW_PEER_PYTHON`, or the one that is installed
+/// for the tests.
 pub(crate) fn peer_python() -> PathBuf {
     let set = std::env::var_os("BANDSAW_PEER_PYTHON").filter(|value| !value.is_empty());
     set.map_or_else(|| cache().join("peer-python/bin/python"), PathBuf::from)
 }
 
-/// The folder that `scripts/install-test-tools` fills; `scripts/test-cache` says the same.
+/// Returns the folder that `scripts/install-test-tools` fills; it must match `scripts/test-cache`.
 fn cache() -> PathBuf {
     let set = |name| {
         std::env::var_os(name)
@@ -130,7 +130,7 @@ fn cache() -> PathBuf {
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bandsaw-tests"))
 }
 
-/// The command `name`, system folders included, which are not in everybody's path, and what was
+/// Returns the path of the command `name`, searching the path, the system folders, and the programs
 /// compiled for the tests.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -143,7 +143,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Runs a command that has to succeed; returns what it printed on standard output.
+/// Runs a command that must succeed; returns its standard output.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let output = output(command);
     assert!(
@@ -155,13 +155,13 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// [`run`], as text.
+/// Runs a command as [`run`] does; returns its output as text.
 pub(crate) fn run_text(command: &mut Command) -> String {
     let bytes = run(command);
     String::from_utf8(bytes).unwrap_or_else(|error| panic!("{command:?} printed no UTF-8: {error}"))
 }
 
-/// Runs a command, whatever comes of it, in a fixed language and time zone.
+/// Runs a command, which may fail, with a fixed language and time zone.
 pub(crate) fn output(command: &mut Command) -> Output {
     command
         .env("LC_ALL", "C.UTF-8")
@@ -172,7 +172,7 @@ pub(crate) fn output(command: &mut Command) -> Output {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// All that a command printed, for a message.
+/// Formats all output of a command for a message.
 pub(crate) fn everything(output: &Output) -> String {
     format!(
         "{}{}",
@@ -181,7 +181,7 @@ pub(crate) fn everything(output: &Output) -> String {
     )
 }
 
-/// A path as one value of a comma-separated list of QEMU's, where a comma is written twice.
+/// Quotes a path for a comma-separated option of QEMU, by doubling commas.
 pub(crate) fn qemu_value(path: &OsStr) -> String {
     path.to_str()
         .expect("scratch paths are UTF-8")

@@ -1,5 +1,5 @@
-//! Python's `plistlib` and a dozen lines about bands: the format is simple enough to be read, and
-//! written, by a script that shares no code with us, and nothing that runs off a Mac does both.
+//! Python's `plistlib` and a dozen lines about bands: the format is simple enough that a script
+//! without shared code can read and write it, and no other program outside macOS does both.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::programs::{PYTHON, Program, run};
 use crate::suite::Suite;
 use crate::volume;
 
-/// Prints the disk in a bundle. Both plists have to say the same.
+/// Script that prints the disk in a bundle. Both plists must agree.
 const READ: &str = r#"
 import os, plistlib, sys
 folder = sys.argv[1]
@@ -33,8 +33,8 @@ for name in os.listdir(os.path.join(folder, 'bands')):
 sys.stdout.buffer.write(disk)
 "#;
 
-/// Makes a bundle from a disk on standard input: bands without their last zeros, none where there
-/// are only zeros.
+/// Script that creates a bundle from a disk on standard input: bands without their trailing zeros,
+/// none for zeros only.
 const WRITE: &str = r#"
 import os, plistlib, sys
 folder, band_size = sys.argv[1], int(sys.argv[2])
@@ -52,7 +52,7 @@ open(os.path.join(folder, 'token'), 'wb')
 "#;
 
 const BAND: u64 = 1 << 20;
-/// The last band is not whole.
+/// Length in bytes; the last band is partial.
 const LEN: usize = (40 << 20) + 512;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -63,8 +63,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("we_read_its_bundle", we_read_its_bundle);
 }
 
-/// Data about the borders of bands, more bands than one hexadecimal digit counts, holes, a band
-/// that was given back.
+/// Returns data around band boundaries, in more bands than one hexadecimal digit can count, with
+/// holes and a discarded band.
 fn contents() -> Vec<(u64, Vec<u8>)> {
     let end = LEN as u64;
     let writes = [
@@ -104,8 +104,7 @@ fn reads_our_bundle() {
     );
 }
 
-/// The disk in a bundle is, byte for byte, the one in the raw image that the other programs were
-/// asked about.
+/// The disk in a bundle is identical to the raw image that the other programs read.
 fn reads_our_volumes_in_bundles() {
     for volume in volume::all() {
         let raw = std::fs::read(&volume.disk).expect("reading the disk");

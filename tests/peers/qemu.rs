@@ -1,10 +1,9 @@
-//! A Linux guest in QEMU, for what only a kernel can say: it boots in two or three seconds without
-//! KVM, runs one shell script of the test's and powers off.
+//! A Linux guest in QEMU, for tests that need a kernel: it boots in two or three seconds without
+//! KVM, runs a shell script of the test and powers off.
 //!
-//! The kernel, its modules and busybox are those that `scripts/install-test-tools` unpacked. The
-//! guest has no disk of its own: all of it is an initial RAM file system made here. Kernel messages
-//! go to the first serial line, what the script prints to the second, so that neither garbles the
-//! other.
+//! The kernel, its modules and busybox were unpacked by `scripts/install-test-tools`. The guest has
+//! no disk of its own: all of it is an initial RAM file system made here. Kernel messages go to the
+//! first serial line, the script's output to the second, so that they do not mix.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -16,18 +15,18 @@ use crate::newc::Archive;
 use crate::programs::{Program, qemu_value, run, run_text};
 
 pub(crate) const QEMU: Program = Program::Command(&["qemu-system-x86_64"]);
-/// All that [`Guest::boot`] needs.
+/// Programs that [`Guest::boot`] requires.
 pub(crate) const NEEDS: [Program; 3] = [QEMU, Program::Command(&["modprobe"]), Program::GuestLinux];
 
-/// This machine, for a guest with a network.
+/// Address of this machine, for a guest with a network.
 pub(crate) const HOST: &str = "10.0.2.2";
-/// What a script begins with to use it.
+/// Start of a script that uses the network.
 pub(crate) const JOIN_NETWORK: &str = "ip link set eth0 up\nip addr add 10.0.2.15/24 dev eth0\n";
 
-/// What every guest loads: its disks.
+/// Modules that every guest loads for its disks.
 const DISK_MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
 
-/// The first process: prepares the guest, runs the test's script, tells how it ended, powers off.
+/// The init process: prepares the guest, runs the test's script, prints its status, powers off.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /mnt /tmp
 /bin/busybox --install -s /bin
@@ -46,7 +45,7 @@ echo "@@ exit $status"
 poweroff -f
 "#;
 
-/// What stands before every script.
+/// Prefix of every script.
 const PRELUDE: &str = "section() { echo \"@@ $1\"; }\n";
 
 /// A guest to be booted.
@@ -54,26 +53,26 @@ pub(crate) struct Guest {
     script: String,
     modules: Vec<String>,
     files: Vec<(String, u32, Vec<u8>)>,
-    /// What is behind each disk, and the disk.
+    /// The back end and the device of each disk.
     drives: Vec<[String; 2]>,
     network: bool,
     timeout: Duration,
 }
 
-/// What a guest printed.
+/// Output of a guest.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// The lines of each section that the script opened with `section NAME`; what came before the
-    /// first is under "".
+    /// Lines of each section that the script opened with `section NAME`; those before the first are
+    /// under "".
     sections: Vec<(String, Vec<String>)>,
-    /// How the script ended.
+    /// Exit status of the script.
     pub(crate) status: i32,
 }
 
 impl Guest {
-    /// A guest that runs `script`, a shell script that ends at the first command that fails. Disks
-    /// are `/dev/vda`, `/dev/vdb` and so on; `/mnt` is there to mount on; `section NAME` begins a
-    /// new section of the [`Report`].
+    /// Creates a guest that runs `script`, a shell script that ends at the first failing command.
+    /// Disks are `/dev/vda`, `/dev/vdb` and so on; `/mnt` exists as a mount point; `section NAME`
+    /// begins a new section of the [`Report`].
     pub(crate) fn new(script: impl Into<String>) -> Self {
         Self {
             script: script.into(),
@@ -85,29 +84,27 @@ impl Guest {
         }
     }
 
-    /// Loads kernel modules, and what they depend on, before the script.
+    /// Loads kernel modules and their dependencies before the script.
     pub(crate) fn modules(mut self, names: &[&str]) -> Self {
         self.modules
             .extend(names.iter().map(|name| name.to_string()));
         self
     }
 
-    /// Puts a file into the guest.
+    /// Adds a file to the guest.
     pub(crate) fn file(mut self, path: &str, contents: impl Into<Vec<u8>>) -> Self {
         self.files.push((path.into(), 0o644, contents.into()));
         self
     }
 
-    /// Puts a program of this machine into the guest, under the same path, with the libraries it
-    /// needs.
+    /// Adds a program of this machine to the guest, under the same path, with its libraries.
     pub(crate) fn program(self, program: Program) -> Self {
         let path = program.find().unwrap_or_else(|why| panic!("{why}"));
         let within = path.to_str().expect("system paths are UTF-8").to_owned();
         self.program_as(&path, &within)
     }
 
-    /// Puts a program into the guest under another path than here, without what only debuggers
-    /// read.
+    /// Adds a program to the guest under another path, without debug information.
     pub(crate) fn program_as(mut self, path: &Path, within: &str) -> Self {
         let listed = run_text(Command::new("ldd").arg(path));
         for library in listed
@@ -133,12 +130,12 @@ impl Guest {
         self
     }
 
-    /// Adds a disk of 512-byte sectors: a raw image that the guest may change.
+    /// Adds a raw image as a writable disk with 512-byte sectors.
     pub(crate) fn disk(self, image: &Path) -> Self {
         self.disk_of_sectors(image, 512)
     }
 
-    /// Adds a disk of sectors of 512 or 4096 bytes.
+    /// Adds a disk with sectors of 512 or 4096 bytes.
     pub(crate) fn disk_of_sectors(self, image: &Path, sector: u32) -> Self {
         let file = qemu_value(image.as_os_str());
         self.drive(
@@ -147,7 +144,7 @@ impl Guest {
         )
     }
 
-    /// Adds a disk by QEMU's own description of it (`file=nbd:unix:/path,format=raw`).
+    /// Adds a disk by a drive option of QEMU (`file=nbd:unix:/path,format=raw`).
     pub(crate) fn drive(mut self, description: &str, sector: u32) -> Self {
         let id = format!("disk{}", self.drives.len());
         let device = format!(
@@ -158,15 +155,15 @@ impl Guest {
         self
     }
 
-    /// Lets the guest reach this machine: its ports on 127.0.0.1 are those of [`HOST`] there, after
-    /// [`JOIN_NETWORK`].
+    /// Gives the guest access to this machine: ports on 127.0.0.1 are those of [`HOST`] there,
+    /// after [`JOIN_NETWORK`].
     pub(crate) fn network(mut self) -> Self {
         self.network = true;
         self.modules(&["virtio_net"])
     }
 
-    /// Boots, waits for the end and returns what the script printed. A guest that does not come to
-    /// its end within two minutes, or does so without a word, fails the test with all that it said.
+    /// Boots, waits for the end and returns the script's output. A guest that does not end within
+    /// two minutes, or ends without a status, fails the test with all of its output.
     pub(crate) fn boot(self) -> Report {
         let linux = Program::GuestLinux
             .find()
@@ -216,7 +213,7 @@ impl Guest {
         })
     }
 
-    /// The guest's root.
+    /// Returns the guest's initial RAM file system.
     fn ram_disk(&self, linux: &Path) -> Vec<u8> {
         let mut archive = Archive::default();
         archive.file("bin/busybox", 0o755, &read(&linux.join("busybox")));
@@ -247,7 +244,7 @@ impl Guest {
         archive.finish()
     }
 
-    /// The modules asked for and those that they need, in the order in which they load.
+    /// Returns the requested modules and their dependencies, in load order.
     fn module_files(&self, linux: &Path) -> Vec<PathBuf> {
         let release = String::from_utf8(read(&linux.join("release"))).expect("a release is UTF-8");
         let mut files = Vec::new();
@@ -257,8 +254,7 @@ impl Guest {
                 .arg("-d")
                 .arg(linux)
                 .args(["-S", release.trim(), "--show-depends", module]);
-            // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for what the kernel has in
-            // it.
+            // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for built-in modules.
             for file in run_text(&mut modprobe)
                 .lines()
                 .filter_map(|line| line.strip_prefix("insmod "))
@@ -293,7 +289,7 @@ impl Report {
         Err("did not come to the end of its script".into())
     }
 
-    /// The lines of a section; none if the script never opened it.
+    /// Returns the lines of a section; none if the script never opened it.
     pub(crate) fn section(&self, name: &str) -> &[String] {
         self.sections
             .iter()
@@ -301,7 +297,7 @@ impl Report {
             .map_or(&[], |(_, lines)| lines)
     }
 
-    /// What the kernel said about `subject`.
+    /// Returns the kernel messages about `subject`.
     pub(crate) fn kernel_about(&self, subject: &str) -> Vec<&str> {
         self.section("kernel")
             .iter()
@@ -326,7 +322,7 @@ impl Report {
     }
 }
 
-/// The kernel, unpacked if the install script could do that.
+/// Returns the kernel, decompressed if the install script could do that.
 fn kernel(linux: &Path) -> PathBuf {
     let unpacked = linux.join("vmlinux");
     if unpacked.is_file() {
@@ -340,7 +336,7 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command for at most `timeout`; returns what it printed.
+/// Runs a command for at most `timeout`; returns its output.
 fn run_to_the_end(mut command: Command, timeout: Duration) -> String {
     let mut child = command
         .stdin(Stdio::null())
@@ -358,7 +354,7 @@ fn run_to_the_end(mut command: Command, timeout: Duration) -> String {
     printed
 }
 
-/// Reads all of a pipe beside the test, so that its writer never waits.
+/// Reads a pipe to its end in a thread, so that its writer never blocks.
 fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -369,7 +365,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<St
     })
 }
 
-/// Whether the child ended by itself; it has ended afterwards in any case.
+/// Waits for the child, and kills it at the timeout; returns true if it ended by itself.
 fn wait(child: &mut Child, timeout: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < timeout {

@@ -1,4 +1,4 @@
-//! `qemu-img` and `qemu-io`: raw disks, with their holes.
+//! `qemu-img` and `qemu-io`: raw disks with holes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) fn add(suite: &mut Suite) {
         );
 }
 
-/// Data with holes about it and in it: to qcow2 and back, nothing is lost, and the holes are where
-/// we say.
+/// Data with holes around and inside it survives conversion to qcow2 and back, and the holes are
+/// those that we report.
 fn converts_our_raw_disk() {
     let scratch = crate::scratch();
     let path = scratch.path().join("ours.img");
@@ -65,7 +65,7 @@ fn converts_our_raw_disk() {
     there_and_back(&path, scratch.path());
 }
 
-/// Also, the bundle that we converted to a raw disk is the same disk.
+/// A bundle converted by us to a raw disk has the same contents, too.
 fn converts_our_volumes() {
     for volume in volume::all() {
         let scratch = crate::scratch();
@@ -103,7 +103,7 @@ fn compare(disk: &Path, other: &Path) {
         .args([disk, other]));
 }
 
-/// Runs of data in what `qemu-img map` prints.
+/// Returns the data extents printed by `qemu-img map`.
 fn data_by_map(map: &Value) -> Vec<(u64, u64)> {
     let runs = map
         .as_array()
@@ -162,7 +162,7 @@ fn we_read_its_raw_disk() {
     );
 }
 
-/// A layer over its disk, then put into it: the same as if it had written there itself.
+/// A layer committed to its disk: the result is that of QEMU's own writes.
 fn changes_a_disk_as_our_stack_does() {
     let scratch = crate::scratch();
     let [base, layer, flat, copy] =

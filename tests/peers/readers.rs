@@ -1,7 +1,6 @@
-//! Readers that forensic tools are built on, none of which shares code with us or with the other:
-//! libmodi (through its Python binding) reads sparse images, as far as the first part of their
-//! index goes, sparse bundles, if their bands have names of eight digits, and most compressed
-//! images; `dissect.hypervisor` reads ASIF.
+//! Readers used by forensic tools, without shared code: libmodi (through its Python binding) reads
+//! sparse images with the first part of their index, sparse bundles with band names of eight
+//! digits, and most compressed images; `dissect.hypervisor` reads ASIF.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +17,7 @@ use crate::programs::{Program, peer_python, run_text};
 use crate::suite::Suite;
 use crate::volume;
 
-/// Prints the SHA-256 of the disk in a sparse image, or a compressed one.
+/// Script that prints the SHA-256 of the disk in a sparse or compressed image.
 const MODI: &str = "
 import hashlib, pymodi, sys
 image, digest = pymodi.handle(), hashlib.sha256()
@@ -28,8 +27,8 @@ while block := image.read_buffer(1 << 20):
 print(digest.hexdigest())
 ";
 
-/// The same of a sparse bundle. It looks for bands under names that macOS does not give them, and
-/// takes what it does not find for zeros.
+/// Script that prints the SHA-256 of the disk in a sparse bundle. libmodi expects band names that
+/// macOS does not use, and takes missing bands for zeros.
 const MODI_BUNDLE: &str = "
 import hashlib, os, pymodi, sys, tempfile
 bundle, digest = os.path.abspath(sys.argv[1]), hashlib.sha256()
@@ -46,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
 print(digest.hexdigest())
 ";
 
-/// The same of an ASIF image.
+/// Script that prints the SHA-256 of the disk in an ASIF image.
 const DISSECT: &str = "
 import hashlib, sys
 from dissect.hypervisor.disk.asif import ASIF
@@ -57,7 +56,7 @@ print(digest.hexdigest())
 ";
 
 const MIB: u64 = 1 << 20;
-/// The last band, or chunk, is not whole.
+/// Length in bytes; the last band, or chunk, is partial.
 const LEN: u64 = 50 * MIB + 4096;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -76,8 +75,8 @@ pub(crate) fn add(suite: &mut Suite) {
             reads_our_volumes(Format::Udsp, "x.sparseimage", MODI)
         })
         .test("reads_our_volumes_in_compressed_images", || {
-            // It has no LZMA, and fails on blocks of bzip2 that do not get smaller, Apple's as well
-            // as ours, and on short streams of LZFSE.
+            // It lacks LZMA, and fails on incompressible bzip2 blocks, Apple's as well as ours, and
+            // on short streams of LZFSE.
             for format in [Format::Udro, Format::Udco, Format::Udzo] {
                 reads_our_volumes(format, "x.dmg", MODI);
             }
@@ -92,8 +91,7 @@ pub(crate) fn add(suite: &mut Suite) {
         });
 }
 
-/// An image that was written in no order, in small pieces and large ones, discarded in parts and as
-/// a whole, cut and grown.
+/// An image after random writes of all sizes, partial and full discards, truncation and growth.
 fn reads_ours(format: Format, name: &str, script: &str) {
     let scratch = crate::scratch();
     let path = scratch.path().join(name);
@@ -139,7 +137,7 @@ fn reads_our_volumes(format: Format, name: &str, script: &str) {
     }
 }
 
-/// Fails unless the script finds in the file what is on the disk.
+/// Fails unless the script's checksum is that of the disk.
 fn compare(image: &Image, path: &Path, script: &str) {
     let expected = checksum(&**image.disk(), Algorithm::Sha256, &Silent).expect("summing");
     let told = run_text(Command::new(peer_python()).args(["-c", script]).arg(path));

@@ -1,5 +1,5 @@
-//! Disks with an Apple partition map or an MBR that other programs made, whose volume we made
-//! longer and shorter: `parted` and `mmls` read where it is, 7-Zip what is in it.
+//! Disks with an Apple partition map or an MBR made by other programs, whose volume we grew and
+//! shrank: `parted` and `mmls` read its position, 7-Zip its contents.
 
 use std::ops::Range;
 use std::path::Path;
@@ -153,7 +153,7 @@ fn read_resized_maps() {
     }
 }
 
-/// A disk that macOS made, with free space at its end that has an entry of its own.
+/// A disk made by macOS, with an entry for the free space at its end.
 fn read_a_resized_apm_of_macos() {
     let known = corpus::image("read_a_resized_apm_of_macos", "raw/dfvfs-apm.dmg.gz")
         .expect("the corpus has it");
@@ -223,7 +223,7 @@ fn read_a_resized_apm_of_macos() {
     }
 }
 
-/// 7-Zip finds this file in a volume of the disk.
+/// Checks that 7-Zip reads this file in a volume of the disk.
 fn seven_zip_reads(path: &Path, volume: Range<u64>, file: &str, sum: &str) {
     let scratch = crate::scratch();
     let alone = scratch.path().join("volume.hfsx");

@@ -1,5 +1,5 @@
-//! Images on a network storage: Samba serves a folder of this machine, a Linux guest mounts it with
-//! its own SMB client, twice, as two machines would, and works on images there.
+//! Images on network storage: Samba serves a folder of this machine, a Linux guest mounts it twice
+//! with its own SMB client, as two machines would, and works on images there.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -20,7 +20,8 @@ use crate::suite::Suite;
 const SMBD: Program = Program::Command(&["smbd"]);
 const SMBPASSWD: Program = Program::Command(&["smbpasswd"]);
 
-/// What the client asks the kernel for by name, so that no list of dependencies has them.
+/// Modules that the client requests from the kernel by name, so that they are in no list of
+/// dependencies.
 const CIPHERS: [&str; 10] = [
     "aes_generic",
     "ccm",
@@ -42,8 +43,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("file_on_a_share", file_on_a_share);
 }
 
-/// A share that is there until this is dropped. All of the server's own is in a scratch folder, and
-/// nobody but this machine reaches it.
+/// A share that exists until this is dropped. All of the server's files are in a scratch folder,
+/// and it is reachable from this machine only.
 struct Samba {
     scratch: TempDir,
     port: u16,
@@ -97,7 +98,7 @@ impl Samba {
         self.scratch.path().join(name)
     }
 
-    /// What a guest mounts it with.
+    /// Returns the mount options for the guest.
     fn options(&self) -> String {
         format!(
             "ip={HOST},port={},username={},password=secret,vers=3.1.1",
@@ -105,20 +106,21 @@ impl Samba {
         )
     }
 
-    /// Ends it at once, as a power cut would, all its processes.
+    /// Kills all of the server's processes immediately, as a power failure would.
     fn kill(&mut self) {
         let group = format!("-{}", self.server.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.server.wait();
     }
 
-    /// Does what the guest leaves orders for in the share, until `done`.
+    /// Restarts the server whenever the guest requests it through a file in the share, until
+    /// `done`.
     fn obey(&mut self, done: &AtomicBool) {
         let order = self.path("share/order");
         while !done.load(Ordering::Acquire) {
             if order.exists() {
                 self.kill();
-                // Whatever is under way meets a server that is not there.
+                // Operations in progress fail on the missing server.
                 thread::sleep(Duration::from_millis(500));
                 fs::remove_file(&order).expect("taking the order");
                 fs::write(self.path("share/obeyed"), "").expect("answering");
@@ -135,7 +137,7 @@ impl Drop for Samba {
     }
 }
 
-/// Starts the server, in a process group of its own, and waits until it answers.
+/// Starts the server, in a process group of its own, and waits until it accepts connections.
 fn serve(settings: &Path, port: u16) -> Child {
     let mut smbd = SMBD.command();
     smbd.arg("-s")
@@ -159,8 +161,7 @@ fn serve(settings: &Path, port: u16) -> Child {
     server
 }
 
-/// What comes before all that is done. `again` begins the server anew, killed in the middle of what
-/// it does.
+/// Shell functions of the script. `again` restarts the server, killed during its work.
 const PRELUDE: &str = r#"
 mkdir -m 700 /tmp/run
 mkdir /share /other /tmp/volume /tmp/second
@@ -170,8 +171,8 @@ put() { dd if="$1" of="$2" bs=64k conv=fsync 2>/dev/null; }
 again() { echo >/share/order || :; until test -e /share/obeyed; do sleep 0.1; done; rm /share/obeyed; }
 "#;
 
-/// It is made, written, refused to a second client, cut off from its server, cut off from ours,
-/// emptied. `image` says what.
+/// Creates an image named `image`, writes to it, tests that a second client is refused, the loss of
+/// the SMB server and of our process, and empties it.
 const WORK: &str = r#"
 head -c 12000000 /dev/urandom >/tmp/large
 head -c 300000 /dev/urandom >/tmp/small
@@ -216,7 +217,7 @@ bandsaw check $image
 for file in $flushed; do bandsaw cat $image:/$file | cmp /tmp/small -; done
 "#;
 
-/// Locks are those of a file beside the bands.
+/// The lock is on a file beside the bands.
 fn bundle_on_a_share() {
     on_a_share("x.sparsebundle", "--band-size 1m", true);
 }
@@ -260,7 +261,7 @@ fn on_a_share(image: &str, options: &str, goes_on: bool) {
     );
 }
 
-/// Bytes of storage behind a file, or a folder and what is in it.
+/// Returns the size on disk in bytes of a file, or a folder with its contents.
 fn stored(path: &Path) -> u64 {
     let meta = fs::symlink_metadata(path).expect("it is there");
     let below = |entry: std::io::Result<fs::DirEntry>| stored(&entry.expect("an entry").path());

@@ -1,4 +1,4 @@
-//! `7zz`: unpacks a volume, through the partition map if there is one. It shows the name of a hard
+//! `7zz`: unpacks a volume, through the partition map if there is one. It writes the name of a hard
 //! link as an empty file and the contents once, in the volume's private folder; attributes as files
 //! beside their owner; a FIFO as a file; `_` for the `/` of a name on disk. It puts the folder it
 //! unpacks to before the target of an absolute symbolic link.
@@ -13,7 +13,7 @@ use crate::volume;
 
 const PRIVATE_FOLDER: &str = "[HFS+ Private Data]";
 
-/// The bits of a mode that it sets whatever the mask of whoever runs it.
+/// Mode bits that it sets regardless of the umask.
 const UNPACKED_MODE: u32 = 0o755;
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -44,7 +44,7 @@ fn unpack(image: &Path, into: &Path) {
         .arg(image));
 }
 
-/// What 7zz should make of our files.
+/// Returns the expected output of 7zz for our files.
 fn as_shown(files: &Listing) -> Listing {
     let mut shown = Listing::new();
     for (path, item) in files {
@@ -68,7 +68,7 @@ fn as_shown(files: &Listing) -> Listing {
                     format!("{PRIVATE_FOLDER}/{contents}"),
                     Item::of(item.kind.clone()),
                 );
-                // The name has a record of its own, which macOS makes like this.
+                // The name has a record of its own, with the attributes that macOS uses.
                 Item {
                     mode: 0o444,
                     modified: volume::CREATED,
@@ -91,8 +91,8 @@ fn as_shown(files: &Listing) -> Listing {
     shown
 }
 
-/// What it did make of them, without what it makes up; the contents of hard links under their sums,
-/// as their numbers are the builder's choice.
+/// Returns the actual output of 7zz, without its additions; the contents of hard links are listed
+/// under their checksums, since their numbers depend on the builder.
 fn known(root: &Path, unpacked: Listing) -> Listing {
     let root = root.to_str().expect("scratch paths are UTF-8");
     let known = |(path, item): (String, Item)| match item.kind {

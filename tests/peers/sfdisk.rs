@@ -110,7 +110,7 @@ fn table(disk: &Path) -> Value {
     serde_json::from_str::<Value>(&json).expect("sfdisk prints JSON")["partitiontable"].take()
 }
 
-/// Lets sfdisk write what a script says.
+/// Runs sfdisk with a script.
 fn feed(script: &Path, options: &[&str], disk: &Path) {
     let sfdisk = SFDISK.find().unwrap_or_else(|why| panic!("{why}"));
     let mut shell = std::process::Command::new("sh");

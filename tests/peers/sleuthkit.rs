@@ -1,5 +1,6 @@
-//! The Sleuth Kit: `mmls` of partition maps; of volumes, `fsstat`, `fls`, which tells all but
-//! attributes, and `tsk_recover`, which copies every file that is not empty. `icat` copies one.
+//! The Sleuth Kit: `mmls` for partition maps; for volumes, `fsstat`, `fls`, which prints everything
+//! but attributes, and `tsk_recover`, which copies every file that is not empty. `icat` copies one
+//! file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,8 +20,7 @@ const FSSTAT: Program = Program::Command(&["fsstat"]);
 const ICAT: Program = Program::Command(&["icat"]);
 const TSK_RECOVER: Program = Program::Command(&["tsk_recover"]);
 
-/// It does not know attributes with extents of their own, and gives up on the contents of a file
-/// that has one.
+/// A file with an attribute in extents, whose contents it cannot read.
 const UNREADABLE: &str = "Attributes/very long";
 
 pub(crate) fn add(suite: &mut Suite) {
@@ -89,7 +89,7 @@ fn describes_the_volume() {
 fn reads_all() {
     for volume in volume::all() {
         let scratch = crate::scratch();
-        // It complains of the file that it cannot read.
+        // It reports an error for the unreadable file.
         output(on(volume, TSK_RECOVER.command().arg("-a")).arg(scratch.path()));
         let listed = run_text(on(volume, FLS.command().args(["-r", "-m", ""])));
         let expected = volume.files.iter().map(|(path, item)| {
@@ -123,7 +123,7 @@ fn reads_all() {
     }
 }
 
-/// A command on the volume, wherever on the disk it is.
+/// Adds the volume's offset and disk to a command.
 fn on<'a>(
     volume: &Volume,
     command: &'a mut std::process::Command,
@@ -133,7 +133,7 @@ fn on<'a>(
         .arg(&volume.disk)
 }
 
-/// Lines of `fls -m`:
+/// Parses lines of `fls -m`:
 /// sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
 fn listing(told: &str, recovered: &Path) -> Listing {
     let all = told.lines().map(|line| line.split('|').collect::<Vec<_>>());
@@ -181,7 +181,7 @@ fn listing(told: &str, recovered: &Path) -> Listing {
     entries.iter().map(item).collect()
 }
 
-/// The bits that `rwxr-sr-t` spells.
+/// Parses mode bits such as `rwxr-sr-t`.
 fn mode(letters: &str) -> u32 {
     let special = [(2, 0o4000), (5, 0o2000), (8, 0o1000)];
     letters.bytes().enumerate().fold(0, |mode, (at, letter)| {

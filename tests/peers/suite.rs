@@ -1,5 +1,5 @@
-//! The list of tests and the programs that each needs. A test whose program is absent is reported
-//! as ignored and counted; with `BANDSAW_REQUIRE_PEERS=1` it fails.
+//! The list of tests and the programs that each requires. A test whose program is absent is
+//! reported as ignored and counted; with `BANDSAW_REQUIRE_PEERS=1` it fails.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub(crate) struct Suite {
     required: bool,
 }
 
-/// One program, or several that are used together, with what is known of it.
+/// One program, or several that are used together, and its availability.
 struct Peer {
     name: &'static str,
     absent: Option<String>,
     ran: AtomicBool,
 }
 
-/// Where a peer's tests are added.
+/// Builder that adds tests of a peer.
 pub(crate) struct PeerTests<'a> {
     suite: &'a mut Suite,
     peer: Arc<Peer>,
@@ -40,7 +40,7 @@ impl Suite {
         }
     }
 
-    /// The tests against `name`, which need all of `programs`.
+    /// Returns a builder for the tests with `name`, which require all of `programs`.
     pub(crate) fn peer(&mut self, name: &'static str, programs: &[Program]) -> PeerTests<'_> {
         let absent = programs.iter().find_map(|program| program.find().err());
         let peer = Arc::new(Peer {
@@ -52,8 +52,8 @@ impl Suite {
         PeerTests { suite: self, peer }
     }
 
-    /// Runs what the command line asks for, says loudly what could not run, and ends with the count
-    /// of peers.
+    /// Runs the tests chosen on the command line, reports the absent programs, and finally the
+    /// number of peers.
     pub(crate) fn run(self) -> ExitCode {
         let arguments = Arguments::from_args();
         let listing = arguments.list;
@@ -85,7 +85,7 @@ impl PeerTests<'_> {
         self.add(name, skipped, body)
     }
 
-    /// Adds a test on a real image, which is skipped, by name, where the corpus is not.
+    /// Adds a test on a real image, which is skipped with a message if the corpus is missing.
     pub(crate) fn corpus_test(self, name: &str, body: impl FnOnce() + Send + 'static) -> Self {
         let no_corpus = corpus::images(&format!("{}::{name}", self.peer.name)).is_none();
         let skipped = no_corpus || self.peer.absent.is_some() && !self.suite.required;

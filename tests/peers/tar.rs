@@ -1,4 +1,4 @@
-//! GNU tar: its archives are built from, and it unpacks ours.
+//! GNU tar: we import its archives, and it unpacks ours.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -29,7 +29,7 @@ fn we_read_its_archives() {
     let source = scratch.path().join("source");
     tree::write(&source, false);
     let files = volume::as_stored(tree::list(&source));
-    // The older format has no place for attributes, and other ways to store long names.
+    // The older format does not support attributes, and stores long names differently.
     for (format, options) in [("posix", &ATTRIBUTES[..]), ("gnu", &[])] {
         let archive = scratch.path().join(format).with_extension("tar");
         let mut tar = TAR.command();

@@ -1,5 +1,4 @@
-//! A folder of everything that a volume has to keep, and the listing that one tree is compared with
-//! another by.
+//! A folder with everything that a volume must preserve, and listings for comparing trees.
 
 use std::collections::BTreeMap;
 use std::fs::{self, FileTimes, OpenOptions, Permissions};
@@ -12,15 +11,15 @@ use sha2::{Digest, Sha256};
 
 use crate::noise::noise;
 
-/// What stands at a path of a tree.
+/// An object at a path of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) kind: Kind,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Whole seconds since 1970, which is all that HFS+ keeps.
+    /// Whole seconds since 1970, the resolution of HFS+.
     pub(crate) modified: i64,
-    /// How many names it has.
+    /// Number of names.
     pub(crate) links: u64,
     pub(crate) xattrs: BTreeMap<String, Vec<u8>>,
 }
@@ -34,7 +33,7 @@ pub(crate) enum Kind {
 }
 
 impl Item {
-    /// One name, of which no more is known than what it is.
+    /// Returns an item with one name of which only the kind is known.
     pub(crate) fn of(kind: Kind) -> Self {
         Self {
             kind,
@@ -46,13 +45,13 @@ impl Item {
     }
 }
 
-/// A tree by path below its root, `/` between the parts, the root itself left out.
+/// Listing of a tree by path below its root, separated by `/`, without the root itself.
 pub(crate) type Listing = BTreeMap<String, Item>;
 
-/// An attribute that stands elsewhere than the others, and that Linux fills with question marks.
+/// Name of an attribute that is stored separately, and that Linux fills with question marks.
 pub(crate) const FINDER_INFO: &str = "com.apple.FinderInfo";
 
-/// Composed characters in the names that [`write`] makes, and how HFS+ stores them.
+/// Composed characters in the names that [`write`] creates, and their stored form on HFS+.
 const DECOMPOSED: [(&str, &str); 10] = [
     ("é", "e\u{301}"),
     ("ñ", "n\u{303}"),
@@ -66,8 +65,8 @@ const DECOMPOSED: [(&str, &str); 10] = [
     ("\u{2f81a}", "\u{2f81a}"),      // later than HFS+'s table: stays as it is
 ];
 
-/// A name with its characters as HFS+ stores them. Programs show them composed, decomposed, or
-/// either.
+/// Returns a name with its characters as HFS+ stores them. Programs show them composed, decomposed,
+/// or either.
 pub(crate) fn decomposed(name: &str) -> String {
     DECOMPOSED
         .iter()
@@ -76,8 +75,8 @@ pub(crate) fn decomposed(name: &str) -> String {
         })
 }
 
-/// Fills `root` with names, sizes, links, attributes, modes and dates of every kind. `both_cases`
-/// adds names that differ in case alone.
+/// Fills `root` with names, sizes, links, attributes, modes and dates of every kind. With
+/// `both_cases`, adds names that differ only in case.
 pub(crate) fn write(root: &Path, both_cases: bool) {
     names(&root.join("Names"), both_cases);
     sizes(&root.join("Sizes"));
@@ -138,7 +137,7 @@ fn names(folder: &Path, both_cases: bool) {
     }
 }
 
-/// Lengths about the limits of sectors, allocation blocks and bands.
+/// Creates files with lengths around the limits of sectors, allocation blocks and bands.
 fn sizes(folder: &Path) {
     for len in [
         0,
@@ -209,12 +208,12 @@ fn attributes(folder: &Path) {
             attach(&folder.join(path), &format!("user.{name}"), value);
         }
     }
-    // Too long for a record of the attributes file: it gets extents of its own.
+    // Too long for a record of the attributes file: it gets extents.
     put(&folder.join("very long"), b"with a long attribute");
     attach(&folder.join("very long"), "user.long", &noise(3900));
 }
 
-/// Enough small files for the catalog to have several levels.
+/// Creates enough small files for a catalog with several levels.
 fn many(folder: &Path) {
     for number in 0..2000 {
         put(
@@ -282,7 +281,7 @@ fn attach(path: &Path, name: &str, value: &[u8]) {
         .unwrap_or_else(|error| panic!("{}: {name}: {error}", path.display()));
 }
 
-/// What is below `root`.
+/// Lists everything below `root`.
 pub(crate) fn list(root: &Path) -> Listing {
     let mut listing = Listing::new();
     list_folder(root, "", &mut listing);
@@ -357,7 +356,7 @@ fn xattrs(path: &Path, meta: &fs::Metadata) -> BTreeMap<String, Vec<u8>> {
     .collect()
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
@@ -365,13 +364,13 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Whether a path leads into the folders where HFS+ keeps what hard links lead to, or to a journal,
-/// as programs show it that do not hide them.
+/// Returns true if a path is in the private folders of HFS+ for hard links, or is a journal, as
+/// shown by programs that do not hide them.
 pub(crate) fn is_private(path: &str) -> bool {
     path.contains("HFS+ Private D") || is_journal(path)
 }
 
-/// Whether a path leads to a volume's journal.
+/// Returns true if a path is a volume's journal.
 pub(crate) fn is_journal(path: &str) -> bool {
     [".journal", ".journal_info_block"].contains(&path.trim_start_matches('/'))
 }

@@ -1,6 +1,6 @@
-//! `7zz`, `dmg2img` and `qemu-img` on compressed images of ours: each gives the disk that they were
-//! made of. dmg2img and qemu-img know no LZFSE and no LZMA, and Debian's qemu-img comes without its
-//! module for bzip2, in no package; dmg2img takes the volume out of a disk with a map.
+//! `7zz`, `dmg2img` and `qemu-img` on compressed images of ours: each returns the original disk.
+//! dmg2img and qemu-img support neither LZFSE nor LZMA, and Debian has no package with qemu-img's
+//! module for bzip2; dmg2img extracts only the volume of a disk with a map.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("gives_the_disk", qemu_img_gives_the_disk);
 }
 
-/// One volume is enough, and in debug builds takes its time.
+/// Returns one volume, which is sufficient; in debug builds it is slow.
 fn volume(mapped: bool) -> &'static Volume {
     volume::all()
         .iter()
@@ -39,7 +39,7 @@ fn volume(mapped: bool) -> &'static Volume {
         .expect("there are both")
 }
 
-/// The volume's disk as an image of this kind, made of its bundle.
+/// Converts the volume's bundle to an image of this format.
 fn packed(volume: &Volume, format: Format) -> (TempDir, PathBuf) {
     let scratch = crate::scratch();
     let path = scratch.path().join("packed.dmg");
@@ -68,7 +68,7 @@ fn seven_zip_gives_the_disk() {
     ] {
         let (_scratch, path) = packed(volume, format);
         run(SEVEN_ZIP.command().args(["t", "-tDmg"]).arg(&path));
-        // Area after area, which together are the disk.
+        // The areas in order are the disk.
         let disk = run(SEVEN_ZIP.command().args(["x", "-tDmg", "-so"]).arg(&path));
         assert_eq!(sha256(&disk), sum_of(&volume.disk), "{format}");
     }

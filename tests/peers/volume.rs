@@ -1,4 +1,4 @@
-//! The volumes that the peers are asked about: one tree, built by us in each of the ways there are.
+//! The volumes that the other programs read: one tree, built by us in every available way.
 
 use std::fs;
 use std::ops::Range;
@@ -20,35 +20,35 @@ use bandsaw::progress::Silent;
 
 use crate::tree::{self, Listing};
 
-/// The volumes' name.
+/// Name of the volumes.
 pub(crate) const NAME: &str = "Peers é";
 
-/// When they were made: later than any file, or else it would be the date of that file too.
+/// Creation date of the volumes: later than any file, since files created later would get it, too.
 pub(crate) const CREATED: i64 = 2_210_000_000;
 
 /// A volume built from a folder.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) case_sensitive: bool,
-    /// Whether the disk has a partition map.
+    /// True if the disk has a partition map.
     pub(crate) mapped: bool,
-    /// Whether it was made empty and filled file by file, instead of built whole.
+    /// True if it was created empty and filled file by file, instead of built as a whole.
     pub(crate) changed: bool,
-    /// Whether it has a journal and was made larger and smaller.
+    /// True if it has a journal and was grown and shrunk.
     pub(crate) resized: bool,
-    /// The raw image.
+    /// Path of the raw image.
     pub(crate) disk: PathBuf,
-    /// The same disk as a sparse bundle.
+    /// Path of the same disk as a sparse bundle.
     pub(crate) bundle: PathBuf,
-    /// Where on the disk the volume is.
+    /// Range of the volume on the disk.
     pub(crate) range: Range<u64>,
-    /// What it was built from, [as stored](as_stored).
+    /// Files that it was built from, [as stored](as_stored).
     pub(crate) files: Arc<Listing>,
 }
 
-/// HFS+ and HFSX, built on a disk of their own and in a partition, filled file by file on a disk of
-/// their own, and with a journal in a partition, filled and then resized; each as a raw image and
-/// as a bundle. They are not to be changed.
+/// Returns HFS+ and HFSX volumes, built on a whole disk and in a partition, filled file by file on
+/// a whole disk, and with a journal in a partition, filled and then resized; each as a raw image
+/// and as a bundle. They must not be changed.
 pub(crate) fn all() -> &'static [Volume] {
     static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
         let folder = crate::scratch().keep();
@@ -111,7 +111,7 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
         Layout::None,
     );
     fill(&bundle, &source);
-    // Filled a second time it would have other dates.
+    // Filling it a second time would result in other dates.
     let filled = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
     convert(&filled, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
     let changed = Volume {
@@ -134,7 +134,7 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
     volumes.into_iter().chain([changed, resized]).collect()
 }
 
-/// Formats a partition with a journal, fills it, and makes it larger and smaller.
+/// Formats a partition with a journal, fills it, grows and shrinks it.
 fn build_resized(path: &Path, source: &Path, case_sensitive: bool, files: Arc<Listing>) -> Volume {
     let (disk, bundle) = (
         path.with_extension("img"),
@@ -200,10 +200,10 @@ fn writable(image: &Path) -> Image {
     open(image, &options).expect("opening the image")
 }
 
-/// Bytes of the disk of a volume that is filled file by file.
+/// Size of the disk of a volume that is filled file by file, in bytes.
 const CHANGED: u64 = 128 << 20;
 
-/// Puts everything in a folder into the volume of an image.
+/// Copies everything in a folder to the volume of an image.
 fn fill(image: &Path, source: &Path) {
     let image = writable(image);
     let volume = image.file_system_mut(None).expect("opening the volume");
@@ -213,7 +213,7 @@ fn fill(image: &Path, source: &Path) {
     volume.unmount().expect("leaving the volume clean");
 }
 
-/// What a volume makes of a tree: dates before 1970 become 1970, as macOS has it.
+/// Returns a tree as a volume stores it: dates before 1970 become 1970, as on macOS.
 pub(crate) fn as_stored(mut files: Listing) -> Listing {
     files
         .values_mut()
@@ -221,7 +221,7 @@ pub(crate) fn as_stored(mut files: Listing) -> Listing {
     files
 }
 
-/// Makes an image; returns where on the disk the volume is.
+/// Creates an image; returns the range of the volume on the disk.
 pub(crate) fn create(
     source: Source,
     path: &Path,
@@ -232,7 +232,7 @@ pub(crate) fn create(
     create_of(None, source, path, format, case_sensitive, layout)
 }
 
-/// The same of a disk of `len` bytes.
+/// Creates an image with a disk of `len` bytes; returns the range of the volume on the disk.
 pub(crate) fn create_of(
     len: Option<u64>,
     source: Source,

@@ -1,4 +1,4 @@
-//! Requests that fail, get lost, come late or not at all.
+//! Requests that fail, are lost, or are delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,8 +14,8 @@ use bandsaw::{Kind, Result};
 use super::through::{Call, Porter, Through};
 use super::{BUNDLE, load, memory, options, reader, store, thief, writer};
 
-/// Every request fails once, or its answer gets lost, or it comes twice. Who was told that it is
-/// stored finds it.
+/// Each request fails once, or its response is lost, or it is executed twice. Acknowledged data is
+/// stored.
 #[test]
 fn requests_fail() {
     for slip in [Slip::Lost, Slip::AnswerLost, Slip::Twice] {
@@ -59,7 +59,7 @@ fn requests_fail() {
     }
 }
 
-/// Requests that failed may still come, long after.
+/// Failed requests that may still be executed, much later.
 #[derive(Debug)]
 struct Late(std::sync::Mutex<(Random, Vec<Held>)>);
 
@@ -71,7 +71,7 @@ enum Held {
 }
 
 impl Porter for Late {
-    /// Keeps some requests for later, and lets some come that were kept.
+    /// Delays some requests, and executes some delayed ones.
     fn meets(&self, call: Call<'_>, inner: &dyn Objects) -> Result<()> {
         let request = match call {
             Call::Put(key, bytes, cond) => Held::Put(key.into(), bytes.into(), cond),
@@ -97,9 +97,9 @@ impl Porter for Late {
     }
 }
 
-/// Three writers take turns in a random order, over a store whose requests fail and come later all
-/// the same. No plain name is touched before such requests are over, so the objects of commits are
-/// all that counts.
+/// Three writers take turns in random order, on a store whose failed requests may still be executed
+/// later. No plain name is written before such requests are over, so only the objects of commits
+/// matter.
 #[test]
 fn requests_come_late() {
     for seed in 0..40 {
@@ -116,7 +116,8 @@ fn requests_come_late() {
         };
         let mut random = Random::new(seed ^ 0x5eed);
         let mut writers: [Option<Arc<Remote>>; 3] = [const { None }; 3];
-        // What was acknowledged last, and what may have been stored since without that being known.
+        // The last acknowledged contents, and those that may have been stored since without an
+        // acknowledgment.
         let (mut acknowledged, mut tried): (Option<Vec<u8>>, Vec<Vec<u8>>) = (None, Vec::new());
         let mut newest = 0;
         for step in 0..80_u64 {
@@ -165,7 +166,7 @@ fn requests_come_late() {
     }
 }
 
-/// The store is gone after so many requests.
+/// A store that becomes unreachable after a number of requests.
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) left: AtomicI64,
@@ -191,8 +192,8 @@ impl Porter for Gone {
     }
 }
 
-/// The writer is cut off after every number of requests, in flushes and in checkpoints. What is
-/// found is a state that was flushed: the last acknowledged one, or the one that was being flushed.
+/// The writer is cut off after every number of requests, in flushes and in checkpoints. The state
+/// found is one that was flushed: the last acknowledged one, or the one in progress.
 #[test]
 fn cut_off_after_every_request() {
     let objects = memory();

@@ -1,4 +1,4 @@
-//! The cache on a local disk: what it saves, what it survives, and what is told apart.
+//! The cache on a local disk: saved requests, recovery, and detection of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::adversity::Gone;
 use super::through::Through;
 use super::{BUNDLE, Last, MIB, load, memory, options, store, thief, writer};
 
-/// With so little memory that most of what is written goes through the cache.
+/// Opens with so little memory that most writes go through the cache.
 fn with_cache(folder: &Arc<dyn Store>, flush: FlushTo) -> RemoteOptions {
     let cache = CacheOptions {
         flush,
@@ -46,7 +46,7 @@ fn with_a_cache_it_is_a_store_and_a_device() {
     for flush in [FlushTo::Store, FlushTo::Local] {
         let open = |objects: Arc<dyn Objects>| {
             let mut options = with_cache(&folder(), flush);
-            // Uploads go on beside.
+            // Uploads run in the background.
             options.cache.as_mut().unwrap().upload_after = Duration::from_millis(3);
             Remote::open(objects, &options).unwrap()
         };
@@ -80,7 +80,7 @@ fn more_is_written_than_memory_and_cache_hold() {
             file.write_at(n as u64 * 3 * MIB, piece).unwrap();
         }
         file.flush().unwrap();
-        // What went to the local disk comes back, in part and as a whole.
+        // Data on the local disk is read back, in part and as a whole.
         let mut expected = bytes.clone();
         for at in (1000..bytes.len() - 9000).step_by(1_234_567) {
             file.write_at(at as u64, &[7; 8000]).unwrap();
@@ -125,12 +125,12 @@ fn what_was_read_or_written_once_is_not_fetched_again() {
     let expected = load(&thief(&inner).unwrap(), "bands/0").unwrap();
     assert!(fetched(&expected) > 0);
     assert_eq!(fetched(&expected), 0);
-    // Blocks that rot are fetched again.
+    // Corrupt blocks are fetched again.
     let blocks = folder.open("blocks", Open::Write).unwrap().unwrap();
     blocks.write_at(70_000, &[0x55; 9]).unwrap();
     assert!(fetched(&expected) > 0);
     assert_eq!(fetched(&expected), 0);
-    // Whoever changes the bundle without this cache does not lead it astray.
+    // Changes made without this cache invalidate it.
     let changed = [&expected[..MIB as usize], &[1; 70_000]].concat();
     let other = thief(&inner).unwrap();
     store(&other, "bands/0", &changed).unwrap();
@@ -143,12 +143,12 @@ fn what_was_read_or_written_once_is_not_fetched_again() {
     let remote = Remote::open(objects.clone(), &options).unwrap();
     assert_eq!(load(&remote, "bands/1").unwrap(), changed);
     drop(remote);
-    // After a crash there is no index, and nothing of the blocks counts.
+    // After a crash the index is missing, and all blocks are ignored.
     folder.remove("index").unwrap();
     assert!(fetched(&changed) > 0);
 }
 
-/// A writer that flushes locally, over a store that can be cut off.
+/// A writer with local flushes, on a store that can be disconnected.
 struct Cut {
     gone: Arc<Through<Gone>>,
     remote: Arc<Remote>,
@@ -161,7 +161,7 @@ impl Cut {
         Self { gone, remote }
     }
 
-    /// From now on nothing reaches the store.
+    /// Disconnects the store.
     fn cut(&self) {
         self.gone.porter.left.store(0, Ordering::SeqCst);
     }
@@ -186,7 +186,7 @@ fn what_was_flushed_locally_comes_back() {
     drop(file);
     assert!(first.remote.close().is_err());
     drop(first);
-    // Readers with this cache see it; those without do not.
+    // Readers with this cache see it; others do not.
     let reading = RemoteOptions {
         access: Access::ReadOnly,
         ..local.clone()
@@ -217,7 +217,7 @@ fn what_was_flushed_locally_comes_back() {
     assert_eq!(load(&seen, "bands/1").unwrap(), b"stays");
 }
 
-/// Bringing it to the store is itself cut off after every number of requests.
+/// The upload itself is interrupted after every number of requests.
 #[test]
 fn coming_back_may_be_cut_off() {
     let (objects, folder) = (memory(), folder());
@@ -228,7 +228,7 @@ fn coming_back_may_be_cut_off() {
     store(&first.remote, "bands/0", &[2; 300_000]).unwrap();
     store(&first.remote, "bands/1", &[3; 100]).unwrap();
     drop(first);
-    // Each writer that takes over makes the log an entry longer, which is read by the next.
+    // Each takeover adds an entry to the log, which the next writer reads.
     for left in (0..).step_by(2) {
         let gone = Gone::after(left, &objects);
         match Remote::open(gone.clone(), &local) {
@@ -288,7 +288,7 @@ fn a_bundle_that_another_wrote_since_is_refused() {
     assert_eq!(load(&remote, "bands/0").unwrap(), b"written by another");
 }
 
-/// Two programs do not use a cache at once.
+/// Two programs cannot use a cache at the same time.
 #[test]
 fn a_cache_has_one_user() {
     let (objects, folder) = (memory(), folder());
@@ -305,8 +305,8 @@ fn a_cache_has_one_user() {
     Remote::open(objects, &reading).unwrap();
 }
 
-/// Random writes and flushes; then the store is out of reach and the power goes. Each sector is
-/// what it was when it was flushed last, or something that was written to it since.
+/// Random writes and flushes; then the store is unreachable and the power fails. Each sector has
+/// its contents at the last flush, or data written to it since.
 #[test]
 fn power_cuts_of_local_flushes() {
     for seed in 0..24 {
@@ -366,7 +366,7 @@ fn power_cuts_of_local_flushes() {
     }
 }
 
-/// What the journal tells of is not written over before another one stands in its place, or none.
+/// Blocks referenced by the journal are not overwritten before it is replaced or removed.
 #[test]
 fn blocks_stay_as_long_as_the_journal_tells_of_them() {
     let objects = memory();
@@ -378,12 +378,12 @@ fn blocks_stay_as_long_as_the_journal_tells_of_them() {
         let faulty: Arc<dyn Store> = Arc::new(FaultyStore::new(folder.clone(), &faults));
         let remote = Remote::open(objects.clone(), &with_cache(&faulty, FlushTo::Local)).unwrap();
         store(&remote, name, &[1; 60_000]).unwrap();
-        // The store gets it, and the journal that is not needed any more stays where it is.
+        // The store gets it, and the obsolete journal remains.
         faults.break_all(Call::Remove, Fault::Io);
         if is_torn {
             let file = remote.open(name, Open::Write).unwrap().unwrap();
             file.write_at(0, &[2; 60_000]).unwrap();
-            // First the block is written, then the record.
+            // The block is written before the record.
             faults.fail(Call::Write, 2, Fault::NoSpace);
             assert!(file.flush().is_err());
         } else {
@@ -424,13 +424,13 @@ fn damage_is_found() {
         folder.put("blocks", blocks, Put::Replace).unwrap();
         Remote::open(objects.clone(), &reading)
     };
-    // Torn at the end: what was acknowledged before counts.
+    // Torn at the end: everything acknowledged before is used.
     for cut in (ends[2] + 1..ends[3]).step_by(7) {
         let seen = open(&journal[..cut], &blocks).unwrap();
         assert_eq!(load(&seen, "bands/2").unwrap(), [3; 70_000]);
         assert_eq!(load(&seen, "bands/3"), None);
     }
-    // Damaged before the end: refused, wherever.
+    // Corrupt before the end: refused, at any offset.
     for at in (0..ends[2]).step_by(11) {
         let mut damaged = journal.clone();
         damaged[at] ^= 0x10;
@@ -450,7 +450,7 @@ fn damage_is_found() {
         damaged.truncate(random.within(0..2 * damaged.len() as u64) as usize);
         let _refused_or_read = open(&damaged, &blocks);
     }
-    // A block that rots is found when it is read, and is not taken for zeros.
+    // A corrupt block is detected on reading, and not taken for zeros.
     let mut damaged = blocks.clone();
     damaged[5] ^= 1;
     let seen = open(&journal, &damaged).unwrap();

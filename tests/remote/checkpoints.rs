@@ -1,4 +1,4 @@
-//! Checkpoints, readers beside them, and snapshots.
+//! Checkpoints, concurrent readers, and snapshots.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn names(objects: &Arc<dyn Objects>) -> Vec<String> {
     names
 }
 
-/// The objects under plain names, elsewhere.
+/// Copies the objects under plain names to another store.
 fn synced(objects: &Arc<dyn Objects>) -> Arc<dyn Objects> {
     let copy = memory();
     for name in names(objects) {
@@ -50,7 +50,7 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
         ),
         (0, 0)
     );
-    // Half of it changes, is cut off and comes back, over plain objects.
+    // Half of it is changed, truncated and grown again, over plain objects.
     for (at, value) in [(100, 1), (MIB - 5, 2), (3 * MIB + 70_000, 3)] {
         bundle.write_at(at, &[value; 3000]).unwrap();
         model[at as usize..][..3000].fill(value);
@@ -85,7 +85,7 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
             "token"
         ]
     );
-    // A checkpoint that is broken off anywhere is made good by the next.
+    // An interrupted checkpoint is completed by the next one.
     drop((bundle, remote));
     for n in 1..60 {
         let faulty = FaultyObjects::new(objects.clone());
@@ -124,7 +124,7 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
     assert_eq!(count(&objects, ".bandsaw/objects/"), 0);
 }
 
-/// Files that are several objects and more than is put together in memory.
+/// Files that consist of several objects and are too large to be assembled in memory.
 #[test]
 fn large_files_have_plain_names_too() {
     const LEN: u64 = 70 * MIB + 700;
@@ -162,7 +162,7 @@ fn large_files_have_plain_names_too() {
         }
         file.flush().unwrap();
         drop(file);
-        // Every other time it is broken off at another request first.
+        // Every second time it is first interrupted at another request.
         if round % 2 == 1 {
             let (request, first) =
                 [(Request::Put, 4), (Request::Stat, 2), (Request::Copy, 1)][usize::from(round / 2)];

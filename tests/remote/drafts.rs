@@ -1,4 +1,4 @@
-//! New bundles: there whole or not at all.
+//! New bundles: complete or absent.
 
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ fn draft(objects: &Arc<dyn Objects>, overwrite: bool) -> bandsaw::Result<Arc<Rem
     Remote::draft(objects.clone(), &options(Access::ReadWrite), overwrite)
 }
 
-/// Fills a draft with a bundle that begins with these bytes; more than memory holds goes through
-/// it.
+/// Fills a draft with a bundle that begins with these bytes, with more data than memory holds.
 fn fill(draft: &Arc<Remote>, bytes: &[u8]) -> bandsaw::Result<()> {
     let bundle = Bundle::create(
         draft.clone(),
@@ -55,7 +54,7 @@ fn nothing_is_seen_of_a_new_bundle_before_all_of_it() {
     let late = second.publish(&|| Ok(())).unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict, "{late}");
     drop(second);
-    // It is an open bundle now like any other.
+    // It is now an ordinary open bundle.
     let bundle = Bundle::open(first.clone(), Access::ReadWrite).unwrap();
     bundle.write_at(0, &[7; 512]).unwrap();
     bundle.flush().unwrap();
@@ -79,7 +78,7 @@ fn a_draft_that_is_dropped_leaves_nothing() {
     assert_eq!(given_up.publish(&stop).unwrap_err().kind(), Kind::Cancelled);
     drop(given_up);
     assert_eq!(count(&objects, ""), 0);
-    // What one left that was killed is in nobody's way, and goes.
+    // Leftovers of a killed process block nobody, and are removed.
     objects
         .put(
             ".bandsaw/objects/1-0000000000000001-0",
@@ -174,7 +173,7 @@ fn requests_that_fail_leave_all_or_nothing() {
                 "{n}"
             ),
         }
-        // Neither is in the way of who tries again.
+        // Neither blocks a retry.
         let again = draft(&objects, true).unwrap();
         fill(&again, &bytes[9..]).unwrap();
         again.publish(&|| Ok(())).unwrap();

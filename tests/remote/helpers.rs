@@ -1,4 +1,4 @@
-//! What is done beside reads and writes: what follows is fetched, what was written is stored.
+//! Background work: readahead and writeback.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 use super::through::{Call, Porter, Through};
 use super::{BUNDLE, MIB, memory, options, reader};
 
-/// Memory of which a quarter is 16 parts.
+/// Returns options with memory of which a quarter is 16 parts.
 fn small(access: Access) -> RemoteOptions {
     RemoteOptions {
         memory: 4 * MIB,
@@ -23,7 +23,7 @@ fn small(access: Access) -> RemoteOptions {
     }
 }
 
-/// A store that takes its time, and knows how many requests it had at a time.
+/// A slow store that counts concurrent requests.
 #[derive(Debug, Default)]
 struct Slow {
     now: AtomicUsize,
@@ -90,7 +90,7 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     assert!(most > 3, "{most} requests at a time");
     assert!(reads < 24 + 12, "{reads} requests for 24 bands");
     drop(bundle);
-    // Several who read the same: nothing is fetched twice.
+    // Several concurrent readers of the same data: nothing is fetched twice.
     let bundle = open();
     let before = slow.porter.reads.load(Ordering::SeqCst);
     thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     });
     let reads = slow.porter.reads.load(Ordering::SeqCst) - before;
     assert!(reads < 24 + 12, "{reads} requests for 24 bands");
-    // What is read here and there is fetched as it is.
+    // Random reads are fetched without readahead.
     drop(bundle);
     let bundle = open();
     let before = slow.porter.reads.load(Ordering::SeqCst);
@@ -111,8 +111,8 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     assert_eq!(slow.porter.reads.load(Ordering::SeqCst) - before, 5);
 }
 
-/// One writes from front to back again and again, another flushes. Whatever was written before a
-/// flush began is in the store when it returns, on its way or not.
+/// One thread writes sequentially in a loop, another flushes. Everything written before a flush
+/// began is in the store when it returns, including uploads that were in progress.
 #[test]
 fn what_is_on_its_way_is_part_of_a_flush() {
     let objects = FaultyObjects::new(memory());
@@ -124,7 +124,7 @@ fn what_is_on_its_way_is_part_of_a_flush() {
     .unwrap();
     bundle.flush().unwrap();
     objects.always(Request::Put, Slip::Late(Duration::from_millis(2)));
-    // How many pieces were written, ever.
+    // Total number of pieces written.
     let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     const PIECE: u64 = 128 << 10;
     const PIECES: u64 = 5 * MIB / PIECE;

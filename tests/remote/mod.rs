@@ -1,5 +1,4 @@
-//! Bundles on an object store: what every store and device must do, writers who race, requests that
-//! get lost or come late.
+//! Bundles on an object store: the conformance suites, racing writers, lost and delayed requests.
 
 mod adversity;
 mod cache;
@@ -57,7 +56,7 @@ fn memory() -> Arc<dyn Objects> {
     Arc::new(MemoryObjects::default())
 }
 
-/// Objects that are made anew by one closure and found again by another.
+/// Objects created by one closure and reopened by another.
 #[derive(Default)]
 struct Last(std::sync::Mutex<Option<Arc<dyn Objects>>>);
 
@@ -165,7 +164,7 @@ fn count(objects: &Arc<dyn Objects>, prefix: &str) -> usize {
     count
 }
 
-/// Writes `value` to a file, makes it durable.
+/// Writes `value` to a file and makes it durable.
 fn store(remote: &Remote, name: &str, value: &[u8]) -> Result<()> {
     remote.put(name, value, Put::Replace)?;
     remote.sync()

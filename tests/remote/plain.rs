@@ -1,4 +1,4 @@
-//! A bundle that was copied to a store, without a log: it is read as it is.
+//! A bundle that was copied to a store, without a log: it is read in place.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn a_bundle_that_was_copied_there_is_a_disk() {
     );
 }
 
-/// Bytes of two versions are never mixed.
+/// Data of two versions is never mixed.
 #[test]
 fn a_file_that_is_replaced_is_an_error() {
     let objects = memory();

@@ -1,5 +1,4 @@
-//! Objects with somebody in front of them who is told of every request before it is made, and may
-//! refuse it.
+//! A wrapper of objects that observes every request before it is made, and may refuse it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ pub(super) enum Call<'a> {
 }
 
 pub(super) trait Porter: fmt::Debug + Send + Sync {
-    /// An error from it is the caller's; the request is not made then.
+    /// Called before a request; an error is returned to the caller instead of making the request.
     fn meets(&self, call: Call<'_>, inner: &dyn Objects) -> Result<()>;
 }
 

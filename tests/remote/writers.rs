@@ -1,4 +1,4 @@
-//! Writers who follow each other, and who race.
+//! Successive and racing writers.
 
 use std::thread;
 use std::time::Duration;
@@ -94,8 +94,8 @@ fn a_silent_writer_is_gone() {
     store(&second, "a", b"3").unwrap();
 }
 
-/// Two writers take the bundle from each other a thousand times. In one generation only one of them
-/// has a flush acknowledged.
+/// Two writers take over the bundle from each other a thousand times. In each generation only one
+/// of them gets a flush acknowledged.
 #[test]
 fn two_writers_race() {
     let objects = memory();

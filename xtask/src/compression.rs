@@ -1,6 +1,6 @@
-//! `cargo xtask compression`: what compressing files in a volume saves and costs, on files like
-//! those that an article about it on macOS measured, in a table beside its figures
-//! (`docs/compression.md`). The protocol is that of `bandsaw bench images`.
+//! `cargo xtask compression`: savings and costs of compressing files in a volume, on files like
+//! those of an article about macOS, in a table beside its figures (`docs/compression.md`). The
+//! protocol is that of `bandsaw bench images`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         settings,
         kinds: vec![kind(NewFormat::HfsPlus), kind(NewFormat::Apfs)],
         band_sizes: Vec::new(),
-        // Nothing is served: all goes through the library.
+        // No server is needed: all access is through the library.
         program: PathBuf::new(),
     };
     let announced = Announced::new(&args.dir, &options)?;

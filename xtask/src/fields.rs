@@ -1,4 +1,4 @@
-//! `cargo xtask fields`: `repair` against a change of each field of each structure of small images.
+//! `cargo xtask fields`: `repair` after a change of each field of each structure of small images.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the project does to itself: `cargo xtask <command>`.
+//! Development tasks of the project: `cargo xtask <command>`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// The folder of the workspace.
+/// Returns the folder of the workspace.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

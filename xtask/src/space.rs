@@ -1,5 +1,5 @@
-//! `cargo xtask space`: images that are filled, emptied and compacted, and what they take on disk,
-//! in a table beside the figures of the article whose protocol it is.
+//! `cargo xtask space`: images that are filled, emptied and compacted; their size on disk is shown
+//! in a table beside the figures of the article with this protocol.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ fn row(case: &Case, measured: &Measured) -> String {
         ..
     } = *measured;
     let of_use = full as f64 / in_use.max(1) as f64;
-    // A journal that was written all over is not what files left behind.
+    // A fully written journal does not count as a remainder of files.
     let of_written =
         100.0 * compacted.saturating_sub(fresh + journal) as f64 / written.max(1) as f64;
     let (fresh, in_use, full) = (mb(fresh), mb(in_use), mb(full));

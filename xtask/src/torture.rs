@@ -1,5 +1,4 @@
-//! `cargo xtask torture`: lives of volumes, random operations beside a model, for as long as one
-//! likes.
+//! `cargo xtask torture`: random operations on volumes compared with a model, for any duration.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! What time is read from.
+//! The clock of a measurement.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A clock that never goes back. A simulated disk has its own.
+/// A monotonic clock. A simulated disk has its own.
 pub trait Clock: fmt::Debug + Sync {
-    /// Time since some moment.
+    /// Returns the time since an arbitrary fixed origin.
     fn now(&self) -> Duration;
 }
 
@@ -25,7 +25,7 @@ impl Clock for HostClock {
     }
 }
 
-/// Measures a piece of work, without what is done in between for the measurement's own sake.
+/// Measures an operation, without the time that the measurement itself takes.
 #[derive(Debug)]
 pub(crate) struct Stopwatch<'a> {
     clock: &'a dyn Clock,
@@ -42,7 +42,7 @@ impl<'a> Stopwatch<'a> {
         }
     }
 
-    /// Does something that does not count.
+    /// Runs `work` without counting its time.
     pub(crate) fn apart<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = self.clock.now();
         let done = work();
@@ -51,7 +51,7 @@ impl<'a> Stopwatch<'a> {
     }
 
     pub(crate) fn seconds(&self) -> f64 {
-        // A clock may be too coarse to see a small file at all; nothing takes no time.
+        // The clock may be too coarse for a small file: a duration is never 0.
         self.clock
             .now()
             .saturating_sub(self.began + self.apart)

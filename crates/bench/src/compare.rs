@@ -1,4 +1,4 @@
-//! Two runs beside each other, and a limit that a run has to keep.
+//! Comparison of two runs, and of a run with a limit.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use crate::sample::Direction;
 use crate::stats::ratio::{Ratio, Speed, trimmed_mean};
 use crate::stats::{Summary, speeds};
 
-/// A series that is in both runs.
+/// A series that both runs have.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The series, with its step.
+    /// Name of the series, with its step.
     pub label: String,
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// Trimmed mean before, in bytes a second.
+    /// Trimmed mean of the earlier run, in bytes per second.
     pub before: f64,
-    /// The same afterwards.
+    /// Trimmed mean of the later run, in bytes per second.
     pub after: f64,
-    /// The second over the first.
+    /// `after` divided by `before`.
     pub ratio: Ratio,
 }
 
-/// Two runs.
+/// Comparison of two runs.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
-    /// What is in both.
+    /// Series that both runs have.
     pub rows: Vec<Row>,
-    /// Series that only one of them has.
+    /// Names of series that only one run has.
     pub unmatched: Vec<String>,
-    /// Why they may not be comparable.
+    /// Reasons why the runs may not be comparable.
     pub doubts: Vec<String>,
 }
 
@@ -127,21 +127,21 @@ fn doubts(before: &Report, after: &Report) -> Vec<String> {
     doubts
 }
 
-/// What a limit says of a ratio.
+/// Result of checking a ratio against a limit.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// The series, with its step.
+    /// Name of the series, with its step.
     pub label: String,
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// Its ratio.
+    /// Measured ratio.
     pub ratio: Ratio,
-    /// True if it is at least what was asked for.
+    /// True if the ratio is at least the limit.
     pub kept: bool,
 }
 
-/// Each ratio of a run, to the host of the same run or to `baseline`, against the least that it may
-/// be.
+/// Compares each ratio of a run, to the host of the same run or to `baseline`, with the limit
+/// `least`.
 pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judged> {
     let ratios: Vec<(String, Direction, Ratio)> = match baseline {
         Some(baseline) => compare(baseline, report)

@@ -1,32 +1,32 @@
-//! What files hold: noise that no file system can make smaller or store once for two files, and
-//! that can be told again when it is read. It costs next to nothing to make: a pool is filled once,
-//! and each block of a file is told apart by what stands at its front.
+//! Contents of the test files: noise that no file system can compress or deduplicate, and that can
+//! be generated again when it is read. It is cheap to generate: a pool is filled once, and each
+//! block of a file starts with a mark of its own.
 
 use bandsaw::{Error, Kind, Result};
 
 use crate::noise::Noise;
 
-/// Addresses of buffers are multiples of it, as direct I/O wants them; so are requests but for the
+/// Alignment of buffers in bytes, as direct I/O requires; requests are multiples of it, except the
 /// last of a file.
 pub const ALIGNMENT: usize = 4096;
-/// Bytes of noise, beyond those of a request: further apart than file systems look for repetitions.
-/// No more than that, so that the processor has it near by, as it would have the one buffer of a
-/// program that writes nothing but that.
+/// Size of the pool of noise in bytes, without one request: larger than the window in which file
+/// systems look for repetitions, and small enough for the processor's cache, as a program's single
+/// buffer would be.
 const POOL: usize = 1 << 20;
 
-/// What files hold, by number and position.
+/// Generator of file contents, by file number and offset.
 #[derive(Debug)]
 pub struct Contents {
     pool: Vec<u8>,
-    /// Where in `pool` an aligned address is.
+    /// Index in `pool` of the first aligned byte.
     front: usize,
     seed: u64,
     request: usize,
 }
 
 impl Contents {
-    /// Contents for requests of up to `request` bytes, a multiple of [`ALIGNMENT`]. Compressible
-    /// ones shrink to about a half.
+    /// Creates contents for requests of up to `request` bytes, a multiple of [`ALIGNMENT`].
+    /// Compressible contents shrink to about a half.
     pub fn new(seed: u64, request: usize, compressible: bool) -> Self {
         let mut pool = vec![0; POOL + request + ALIGNMENT];
         let front = pool.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
@@ -47,13 +47,13 @@ impl Contents {
         }
     }
 
-    /// Bytes of a request.
+    /// Returns the size of a request, in bytes.
     pub fn request(&self) -> usize {
         self.request
     }
 
-    /// What file `number` holds from `offset` on, a multiple of [`ALIGNMENT`]; `len` bytes, no more
-    /// than a request has.
+    /// Returns `len` bytes of file `number` at `offset`, a multiple of [`ALIGNMENT`]; at most as
+    /// many bytes as a request has.
     pub fn at(&mut self, number: u64, offset: u64, len: usize) -> &[u8] {
         let start = self.front + (offset % POOL as u64) as usize;
         let bytes = &mut self.pool[start..start + len.min(self.request)];
@@ -68,7 +68,7 @@ impl Contents {
         bytes
     }
 
-    /// That `bytes` are what file `number` holds from `offset` on.
+    /// Checks that `bytes` are the contents of file `number` at `offset`.
     pub fn check(&mut self, number: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         if self.at(number, offset, bytes.len()) == bytes {
             return Ok(());
@@ -82,7 +82,7 @@ impl Contents {
     }
 }
 
-/// A buffer whose address is aligned.
+/// A buffer with an aligned address.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Files written and read, each with its time: the gold standard.
+//! The gold standard: files written and read, each timed.
 
 use bandsaw::Result;
 use bandsaw::progress::Progress;
@@ -9,22 +9,23 @@ use crate::place::{Cooled, Place};
 use crate::plan::{PlannedFile, bytes_of};
 use crate::sample::{Direction, Sample};
 
-/// How files are written and read.
+/// Parameters of writing and reading files.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// Where.
+    /// Folder or volume of the files.
     pub place: &'a dyn Place,
-    /// What time it is.
+    /// Clock that times each file.
     pub clock: &'a dyn Clock,
-    /// What they hold; its request is that of reading, too.
+    /// Contents of the files; reads use the same request size.
     pub contents: Contents,
-    /// True if what is read is compared with what was written. That takes no time of the samples.
+    /// True if the data read is compared with the data written. The comparison is not part of the
+    /// times.
     pub verify: bool,
 }
 
 impl Run<'_> {
-    /// Writes `files`. Where one cannot be written, or this is cancelled, those that are there
-    /// stay: the caller removes them with what they are in.
+    /// Writes `files`. If one cannot be written, or the run is cancelled, the files written so far
+    /// remain: the caller removes them with their folder or volume.
     pub fn write(&mut self, files: &[PlannedFile], progress: &dyn Progress) -> Result<Vec<Sample>> {
         progress.stage("write", bytes_of(files));
         files
@@ -42,7 +43,7 @@ impl Run<'_> {
         while at < file.size {
             let len = request.min(usize::try_from(file.size - at).unwrap_or(request));
             let contents = &mut self.contents;
-            // All that is no request, at one go: reading the clock takes time, too.
+            // One interval for everything outside the request: reading the clock takes time, too.
             let bytes = watch.apart(|| {
                 progress.advance(untold);
                 progress.check()?;
@@ -62,7 +63,7 @@ impl Run<'_> {
         })
     }
 
-    /// Sees to it that `files` are not read from memory.
+    /// Drops `files` from the cache, as far as the place can.
     pub fn cool(&self, files: &[PlannedFile]) -> Result<Cooled> {
         self.place
             .cool(&files.iter().map(PlannedFile::name).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! `bench files`: the gold standard in a folder of the host, from its announcement to its report.
+//! `bench files`: the gold standard in a folder of the host, from the announcement to the report.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,26 +18,27 @@ use crate::report::{HOST, Report, SCHEMA, Series, Settings};
 const LAYER: &str = "benchmark";
 const UNOPTIMISED: &str =
     "measured with a program that the compiler did not optimise: sizes count, times do not";
-/// What a pause is cut into, so that nobody who wants to stop waits for all of it.
+/// Interval at which a pause checks for cancellation.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a run is going to do.
+/// Plan of a run.
 #[derive(Debug, Clone)]
 pub struct Announced {
-    /// The files.
+    /// Files that are written.
     pub files: Vec<PlannedFile>,
-    /// Bytes that will be written.
+    /// Total bytes written.
     pub bytes: u64,
-    /// Room where they will be.
+    /// Space in the file system of the folder.
     pub room: Room,
 }
 
 impl Announced {
-    /// What `settings` mean in `folder`. [`Kind::Limit`] where the files have no room.
+    /// Returns the plan of `settings` in `folder`. Fails with [`Kind::Limit`] if there is too
+    /// little space for the files.
     pub fn new(folder: &Path, settings: &Settings) -> Result<Self> {
         let files = settings.plan.files()?;
         let (bytes, room) = (bytes_of(&files), Room::of(folder)?);
-        // Tables of the file system take their part.
+        // The file system's metadata takes space, too.
         if bytes.saturating_add(bytes / 100) > room.free {
             let message = format!(
                 "files of {bytes} bytes are to be written, and {} are free",
@@ -49,7 +50,7 @@ impl Announced {
     }
 }
 
-/// A new folder in `folder`, which goes with what is in it when it is dropped.
+/// Creates a temporary folder in `folder`, which is removed with its contents when it is dropped.
 pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new()
         .prefix("bandsaw-bench-")
@@ -57,7 +58,7 @@ pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
     made.map_err(|source| Error::io(LAYER, "make a folder in", source).in_file(folder))
 }
 
-/// Removes a scratch folder, and tells where that fails.
+/// Removes a temporary folder, and returns an error if that fails.
 pub(crate) fn clean_up(scratch: TempDir) -> Result<()> {
     let path = scratch.path().to_owned();
     scratch
@@ -65,7 +66,7 @@ pub(crate) fn clean_up(scratch: TempDir) -> Result<()> {
         .map_err(|source| Error::io(LAYER, "remove", source).in_file(&path))
 }
 
-/// Rests, unless `progress` wants to stop.
+/// Sleeps, unless `progress` is cancelled.
 pub(crate) fn pause(seconds: f64, progress: &dyn Progress) -> Result<()> {
     let clock = HostClock::default();
     let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -82,8 +83,8 @@ pub(crate) fn seconds_since_1970() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Writes and reads the files of `announced` in a new folder of `folder`, and removes them,
-/// whatever comes of it.
+/// Writes and reads the files of `announced` in a new folder of `folder`, and removes them, also if
+/// the run fails.
 pub fn run(
     folder: &Path,
     settings: &Settings,
@@ -106,7 +107,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Writes `files` in `place`, rests, sees to the caches, and reads them.
+/// Writes `files` in `place`, pauses, drops the caches if asked to, and reads them.
 pub(crate) fn series(
     place: &dyn Place,
     label: &str,
@@ -125,8 +126,8 @@ pub(crate) fn series(
 }
 
 impl Settings {
-    /// A run of files in `place` as these settings have it. [`Kind::Invalid`] for requests that are
-    /// no whole blocks.
+    /// Returns a run of files in `place` with these settings. Fails with [`Kind::Invalid`] if
+    /// requests are not whole blocks.
     pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
         const MOST: u64 = 256 << 20;
         let request = usize::try_from(self.request)
@@ -155,7 +156,7 @@ impl Settings {
 }
 
 impl Report {
-    /// A report without results.
+    /// Returns a report without results.
     pub(crate) fn begin(benchmark: &str, folder: &Path, settings: &Settings) -> Self {
         Self {
             schema: SCHEMA,

@@ -1,17 +1,16 @@
-//! Workloads that measure disk images, and folders, as their users load them, and what the
-//! measurements say.
+//! Benchmarks of disk images and folders with realistic workloads, and statistics of their results.
 //!
-//! | you look for | it is in |
+//! | topic | module |
 //! | --- | --- |
-//! | which files are written, in which order | [`plan`] |
-//! | how each of them is timed | [`files`]; in a folder, from announcement to report, [`folder`] |
-//! | the published protocols on images of any kind | [`images`] |
-//! | where they are written: a folder, a volume in an image | [`place`] |
-//! | what samples say | [`stats`] |
-//! | what is kept, drawn and printed of them | [`report`] |
-//! | two runs beside each other | [`compare`] |
-//! | what others have published | [`mod@reference`], data in `data/references.json` |
-//! | how much storage an image takes that is filled, emptied and filled again | [`images::space`] |
+//! | files that are written, and their order | [`plan`] |
+//! | timing of each file | [`files`]; in a folder, from announcement to report, [`folder`] |
+//! | published protocols on images of any kind | [`images`] |
+//! | destination: a folder, a volume in an image | [`place`] |
+//! | statistics of samples | [`stats`] |
+//! | reports: JSON, tables and plots | [`report`] |
+//! | comparison of two runs | [`compare`] |
+//! | published results | [`mod@reference`], data in `data/references.json` |
+//! | storage of an image that is filled, emptied and refilled | [`images::space`] |
 //!
 //! Nothing here prints: the command is `bandsaw bench`.
 #![forbid(unsafe_code)]

@@ -1,27 +1,27 @@
-//! What a run was made on: enough to compare, nothing that tells one machine from another of its
-//! kind.
+//! Description of the machine of a run: enough to compare runs, nothing that identifies the
+//! machine.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine, without serial numbers or its name.
+/// A machine, without its name or serial numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The system and its version.
+    /// Operating system and its version.
     pub system: String,
-    /// The processor.
+    /// Model of the processor.
     pub processor: String,
-    /// How many threads it runs at a time.
+    /// Number of hardware threads.
     pub cores: usize,
-    /// Bytes of memory; 0 where the system does not tell.
+    /// Bytes of memory; 0 if the system does not report it.
     pub memory: u64,
-    /// The file system of the folder that was worked in.
+    /// File system type of the folder used.
     pub file_system: String,
 }
 
 impl Machine {
-    /// This one, with the file system of `folder`.
+    /// Returns a description of this machine, with the file system of `folder`.
     pub fn this(folder: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -47,8 +47,8 @@ impl Machine {
     }
 }
 
-/// The type of the file system of `folder`: the mount that reaches furthest down to it, the last of
-/// those that do.
+/// Returns the file system type of `folder`: that of the mount with the longest matching path, the
+/// last one if there are several.
 fn file_system(folder: &Path, mounts: &str) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mounted = mounts.lines().filter_map(|line| {
@@ -63,17 +63,17 @@ fn file_system(folder: &Path, mounts: &str) -> String {
         .map_or_else(|| "unknown".to_owned(), |(_, kind)| kind)
 }
 
-/// Room in the file system of a folder, in bytes.
+/// Space in the file system of a folder, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// All of it.
+    /// Total bytes.
     pub total: u64,
-    /// What whoever asks may still use.
+    /// Bytes available to this user.
     pub free: u64,
 }
 
 impl Room {
-    /// Of `folder`, which exists.
+    /// Returns the space of the file system of `folder`, which must exist.
     pub fn of(folder: &Path) -> bandsaw::Result<Self> {
         let failed = |source: rustix::io::Errno| {
             bandsaw::Error::io("benchmark", "look at", source).in_file(folder)
@@ -85,8 +85,8 @@ impl Room {
         })
     }
 
-    /// What writing `bytes` takes of a disk's life, as a share: disks of this size are commonly
-    /// rated for being written 600 times.
+    /// Returns the share of a disk's life that writing `bytes` takes: disks are commonly rated for
+    /// 600 times their capacity.
     pub fn wear(&self, bytes: u64) -> f64 {
         const RATED: f64 = 600.0;
         bytes as f64 / (RATED * self.total.max(1) as f64)

@@ -1,16 +1,16 @@
-//! Numbers without pattern, the same for the same seed.
+//! Pseudorandom numbers, reproducible from a seed.
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// The numbers of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,23 +18,23 @@ impl Noise {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn share(&mut self) -> f64 {
         self.number() as f64 / u64::MAX as f64
     }
 
-    /// Less than `count`, which is not 0.
+    /// Returns a number less than `count`, which must not be 0.
     pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.number()) * count as u128) >> 64) as usize
     }
 
-    /// From `least` to `most`, small ones as often as large ones by order of magnitude.
+    /// Returns a number from `least` to `most`, log-uniformly distributed.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         let share = self.share();
         (least as f64 * (most as f64 / least.max(1) as f64).powf(share)) as u64
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random data.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {
             let number = self.number().to_le_bytes();
@@ -42,7 +42,7 @@ impl Noise {
         }
     }
 
-    /// Puts `items` into a random order.
+    /// Shuffles `items`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,4 +1,4 @@
-//! Which files are written, and in which order.
+//! Plan of the files that are written, and their order.
 
 use bandsaw::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -18,49 +18,47 @@ pub const SIZES: [u64; 16] = {
     }
     sizes
 };
-/// How many sets the gold standard has: 160 files, 53.3 GB.
+/// Number of sets of the gold standard: 160 files, 53.3 GB.
 pub const SETS: u32 = 10;
-/// The smallest and the largest size that are drawn at random.
+/// Minimum and maximum size of random files, in bytes.
 pub const RANDOM: (u64, u64) = (2_000_000, 2_000_000_000);
-/// More files than this are a mistake.
+/// Maximum number of files; more are a mistake.
 const MOST_FILES: usize = 100_000;
-/// More bytes than this have no room anywhere, and what is computed of them might have none in a
-/// number.
+/// Maximum total bytes, so that sums do not overflow.
 const MOST_BYTES: u64 = 1 << 58;
 const MOST_SCALE: f64 = 1e9;
 
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFile {
-    /// Its set, from 1.
+    /// Number of its set, from 1.
     pub set: u32,
-    /// Its place in the order, from 1.
+    /// Its position in the order, from 1.
     pub number: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl PlannedFile {
-    /// What it is called.
+    /// Returns the name of the file.
     pub fn name(&self) -> String {
         format!("{:03}-{:03}-{}", self.set, self.number, self.size)
     }
 }
 
-/// What decides which files are written.
+/// Parameters that determine which files are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The sizes of a set, in bytes, before they are scaled; with [`random`](Self::random), of
-    /// nothing.
+    /// Sizes of a set in bytes, before scaling; unused with [`random`](Self::random).
     pub sizes: Vec<u64>,
-    /// How often the sizes are gone through.
+    /// Number of sets.
     pub sets: u32,
-    /// What every size is multiplied by. Counts stay.
+    /// Factor of every size. It does not change the number of files.
     pub scale: f64,
-    /// Of order, sizes drawn and contents.
+    /// Seed for the order, random sizes and contents.
     pub seed: u64,
-    /// Instead of `sizes`, so many a set drawn between 2 MB and 2 GB, small ones as often as large
-    /// ones by order of magnitude.
+    /// Number of files per set with random sizes, instead of `sizes`: from 2 MB to 2 GB,
+    /// log-uniformly distributed.
     pub random: Option<u32>,
 }
 
@@ -77,8 +75,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The files in the order in which they are written, random within each set. [`Kind::Invalid`]
-    /// where there are none, or a size comes to nothing.
+    /// Returns the files in the order in which they are written, random within each set. Fails with
+    /// [`Kind::Invalid`] if there are none, or a size is 0 after scaling.
     pub fn files(&self) -> Result<Vec<PlannedFile>> {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
         let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);
@@ -122,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// That sizes can be multiplied by it.
+    /// Checks that the scale is in range.
     pub(crate) fn check_scale(&self) -> Result<()> {
         if self.scale > 0.0 && self.scale <= MOST_SCALE {
             return Ok(());
@@ -135,7 +133,7 @@ impl Plan {
     }
 }
 
-/// Bytes of all files.
+/// Returns the total size of all files.
 pub fn bytes_of(files: &[PlannedFile]) -> u64 {
     files
         .iter()

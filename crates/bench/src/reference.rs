@@ -1,5 +1,5 @@
-//! What others have published: speeds of Apple's images beside the disk below them, and what they
-//! take. Nobody can run these again here; their ratios are drawn beside one's own.
+//! Published results: speeds of Apple's images relative to the disk below them, and their sizes.
+//! They cannot be reproduced here; reports show them beside the measured ratios.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,55 +10,55 @@ use crate::report::{Report, Series};
 use crate::sample::Direction;
 use crate::units::rate;
 
-/// All that is shipped.
+/// The data set that is compiled in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct References {
-    /// The version of the data.
+    /// Schema version of the data.
     pub schema: u32,
-    /// Where the figures are from, by a word.
+    /// Sources of the figures, by a short key.
     pub articles: BTreeMap<String, Article>,
-    /// Speeds.
+    /// Published speeds.
     pub speeds: Vec<Speed>,
-    /// Sizes on disk.
+    /// Published sizes on disk.
     pub space: Vec<Space>,
-    /// Compressed files.
+    /// Published results of compressed files.
     pub compression: Vec<Compressed>,
 }
 
 /// A source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Article {
-    /// What it measures.
+    /// Subject of its measurements.
     pub about: String,
-    /// Who wrote it.
+    /// Name of the author.
     pub author: String,
-    /// When.
+    /// Date of publication.
     pub date: String,
-    /// On what.
+    /// Machine and system version.
     pub system: String,
 }
 
-/// A published speed; bounds that were not told are `None`.
+/// A published speed; unpublished bounds are `None`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Speed {
-    /// Of [`References::articles`].
+    /// Key in [`References::articles`].
     pub article: String,
-    /// The kind of image: `UDSB`.
+    /// Format of the image: `UDSB`.
     pub image: String,
-    /// Bits of its AES key; 0 for none.
+    /// Bits of its AES key; 0 if it is not encrypted.
     pub key_bits: u32,
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// At which step of the protocol.
+    /// Step of the protocol.
     pub step: String,
-    /// Bytes of a band, from and to, where it is about these.
+    /// Minimum and maximum band size in bytes, if it depends on the band size.
     #[serde(default)]
     pub band: Option<[u64; 2]>,
-    /// Bytes a second, from and to.
+    /// Minimum and maximum rate, in bytes per second.
     pub rate: [Option<f64>; 2],
-    /// The same over the host's, from and to.
+    /// Minimum and maximum ratio to the host's rate.
     pub ratio: [Option<f64>; 2],
-    /// What else was said.
+    /// Other remarks of the source.
     pub note: String,
 }
 
@@ -77,7 +77,7 @@ pub struct Space {
     pub note: String,
 }
 
-/// A published compressed file; times in seconds, cold.
+/// A published compressed file; times in seconds, read cold.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "columns of the article, by name")]
 pub struct Compressed {
@@ -90,10 +90,10 @@ pub struct Compressed {
     pub note: String,
 }
 
-/// What is shipped.
+/// Returns the data set that is compiled in.
 pub fn references() -> &'static References {
     static ALL: LazyLock<References> = LazyLock::new(|| {
-        // A test reads it: what is compiled in cannot be wrong.
+        // A test parses it, so this cannot fail.
         serde_json::from_str(include_str!("../data/references.json"))
             .expect("the references are JSON")
     });
@@ -101,9 +101,9 @@ pub fn references() -> &'static References {
 }
 
 impl References {
-    /// What was published that a series of this benchmark stands beside: of the same kind of image,
-    /// at the same step and with bands of that size, as far as the article tells them apart; where
-    /// the article of the benchmark has nothing of the kind, what others say of it.
+    /// Returns the published speeds that correspond to a series: of the same kind of image, at the
+    /// same step and band size, as far as the benchmark's article distinguishes them; if that
+    /// article has none of this kind, those of other articles.
     pub fn beside<'a>(
         &'a self,
         benchmark: &str,
@@ -113,7 +113,7 @@ impl References {
         let Some(image) = &series.image else {
             return Vec::new();
         };
-        // Of encrypted volumes it is known what a virtual machine makes of its disk.
+        // Speeds of encrypted volumes were published for virtual machines only.
         let format = if image.file_system.starts_with("encrypted") {
             "VM"
         } else {
@@ -148,7 +148,8 @@ impl References {
         of_article.into_iter().filter(fits).collect()
     }
 
-    /// What was published of the size of such an image at this step, at the scale of the report.
+    /// Returns the published sizes of such an image at this step, multiplied by the scale of the
+    /// report.
     pub fn of_step(&self, report: &Report, series: &Series, at: &str) -> Vec<(f64, &Space)> {
         let Some(image) = &series.image else {
             return Vec::new();
@@ -160,8 +161,8 @@ impl References {
             .collect()
     }
 
-    /// What was published of the size of images of a kind, in bytes, at this step of this
-    /// benchmark. Only of plain ones is any known.
+    /// Returns the published sizes of a kind of image, in bytes, at this step of this benchmark.
+    /// They exist for plain images only.
     pub fn sizes(
         &self,
         benchmark: &str,
@@ -191,14 +192,14 @@ impl References {
 }
 
 impl Compressed {
-    /// Speed of reading it compressed over that of reading it as it is.
+    /// Returns the read speed of the compressed file divided by that of the plain file.
     pub fn speed(&self) -> Option<f64> {
         Some(self.read_plain? / self.read_compressed?)
     }
 }
 
 impl Speed {
-    /// Its ratio to the host, and its rate where that is not known, as tables have it.
+    /// Formats its ratio to the host for tables, or its rate if the ratio is unknown.
     pub fn words(&self) -> String {
         let between =
             |[low, high]: [Option<f64>; 2], word: &dyn Fn(f64) -> String| match (low, high) {
@@ -214,7 +215,7 @@ impl Speed {
             .unwrap_or_default()
     }
 
-    /// The middle of what is told of its ratio to the host; `None` where only its rate is known.
+    /// Returns the middle of its ratio to the host; `None` if only its rate is known.
     pub fn ratio(&self) -> Option<f64> {
         match self.ratio {
             [Some(low), Some(high)] => Some((low + high) / 2.0),

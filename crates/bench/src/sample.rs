@@ -1,23 +1,23 @@
-//! What is measured of one file.
+//! Measurement of one file.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which way the bytes go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Into the file.
+    /// Writing to a file.
     Write,
-    /// Out of it.
+    /// Reading from a file.
     Read,
-    /// Out of one file and, compressed, into another beside it; the size is that of the first.
+    /// Reading one file and writing it compressed to another; the size is that of the first.
     Stream,
 }
 
 impl Direction {
-    /// Each of them.
+    /// All directions.
     pub const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Stream];
 }
 
@@ -31,19 +31,19 @@ impl fmt::Display for Direction {
     }
 }
 
-/// One file, written or read.
+/// Measurement of one file, written or read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// The set that it belongs to, from 1.
+    /// Number of its set, from 1.
     pub set: u32,
-    /// Its place in the order of the run, from 1.
+    /// Its position in the order of the run, from 1.
     pub number: u32,
-    /// Bytes of it.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// Seconds from opening it to the last byte.
+    /// Seconds from opening the file to its last byte.
     pub seconds: f64,
-    /// The same with the flush that makes a written file durable, and closing it.
+    /// Seconds including the flush that makes a written file durable, and its closing.
     pub flushed_seconds: Option<f64>,
 }

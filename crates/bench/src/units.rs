@@ -1,16 +1,16 @@
-//! Numbers as people read them. The articles count in powers of ten, and so do results.
+//! Formatting of numbers. Units are powers of ten, as in the articles.
 
-/// `1.23 GB/s`.
+/// Formats a rate: `1.23 GB/s`.
 pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", decimal(bytes_per_second))
 }
 
-/// `53.3 GB`.
+/// Formats a size: `53.3 GB`.
 pub fn bytes(bytes: u64) -> String {
     decimal(bytes as f64)
 }
 
-/// `1.23 GB`, powers of ten, three digits that count.
+/// Formats a value with a decimal unit and three significant digits: `1.23 GB`.
 pub fn decimal(value: f64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
     let mut unit = 0;
@@ -34,7 +34,7 @@ pub fn decimal(value: f64) -> String {
     format!("{text} {}", UNITS[unit])
 }
 
-/// `1.2 ms`, `34 s`.
+/// Formats a duration: `1.2 ms`, `34 s`.
 pub fn seconds(value: f64) -> String {
     match value.abs() {
         size if size < 1e-3 => format!("{:.1} µs", value * 1e6),

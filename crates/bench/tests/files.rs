@@ -1,5 +1,5 @@
-//! Files timed on a disk whose speed is known, because its clock is ours; and on the host, where
-//! things go wrong.
+//! Tests of file timing on a disk of known speed with a simulated clock; and of failures on the
+//! host.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,14 +26,14 @@ use bandsaw_bench::report::{Report, Settings};
 use bandsaw_bench::sample::Direction;
 use bandsaw_bench::stats::Summary;
 
-/// A disk of known speed: so many bytes a second, and so long to get to a place where it does not
-/// stand already. Its time is told by itself: nobody sleeps.
+/// A disk with a fixed rate in bytes per second, and a fixed seek time for non-sequential requests.
+/// It advances a simulated clock and never sleeps.
 #[derive(Debug)]
 struct Throttled {
     disk: Memory,
     rate: f64,
     seek: f64,
-    /// What a request takes more or less, as a share.
+    /// Random variation of a request's time, as a share.
     jitter: f64,
     noise: Mutex<Noise>,
     head: AtomicU64,
@@ -97,7 +97,7 @@ impl BlockDevice for Throttled {
     }
 }
 
-/// The bytes of a disk with an empty HFS+ volume on all of it.
+/// Returns a disk with an empty HFS+ volume on all of it.
 fn volume(len: u64) -> Memory {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = scratch.path().join("disk.img");
@@ -218,7 +218,7 @@ fn a_folder_is_measured_and_left_as_it_was() {
     }
 }
 
-/// Wants to stop after so many bytes.
+/// Cancels after this many bytes.
 struct StopAfter(u64, AtomicU64);
 
 impl Progress for StopAfter {

@@ -1,4 +1,4 @@
-//! All tests of the benchmarks.
+//! Tests of the benchmark crate.
 
 mod files;
 mod scipy;

@@ -1,8 +1,8 @@
-//! Statistics against SciPy and NumPy on random data, to a billionth.
+//! Statistics compared with SciPy and NumPy on random data, to a relative error of 1e-9.
 //!
-//! The Python is that of `tests/peers`: what `BANDSAW_PEER_PYTHON` names, or the one that
-//! `scripts/install-test-tools` made. Without it the test is skipped by name; with
-//! `BANDSAW_REQUIRE_PEERS=1` that is a failure.
+//! The Python is that of `tests/peers`: `BANDSAW_PEER_PYTHON`, or the one that
+//! `scripts/install-test-tools` installs. Without it the test is skipped with a message; with
+//! `BANDSAW_REQUIRE_PEERS=1` it fails.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use bandsaw_bench::stats::line::{least_squares, theil_sen};
 use bandsaw_bench::stats::order::{mean, median, quantile, sorted, trimmed};
 use serde_json::{Value, json};
 
-/// Prints what theirs say of each series of points in a file.
+/// Script that prints SciPy's results for each series of points in a file.
 const THEIRS: &str = r"
 import json, sys
 import numpy, scipy.stats
@@ -62,7 +62,7 @@ fn ours(points: &[(f64, f64)]) -> [f64; 11] {
     ]
 }
 
-/// Series with and without ties, outliers and a slope.
+/// Returns series with and without ties, outliers and a slope.
 fn series() -> Vec<Vec<(f64, f64)>> {
     let mut noise = Noise::new(2026);
     (0..60)
@@ -70,7 +70,7 @@ fn series() -> Vec<Vec<(f64, f64)>> {
             let (count, steps) = (3 + noise.below(170), 3 + noise.below(20) as u64);
             (0..count as u64)
                 .map(|point| {
-                    // Two at least differ.
+                    // The first two points differ in `x`.
                     let x = if point < 2 {
                         point as f64
                     } else {
@@ -152,8 +152,7 @@ fn scipy_and_numpy_say_the_same() {
     assert_eq!(told.len(), series.len());
     for (points, told) in series.iter().zip(told) {
         for ((name, ours), theirs) in NAMES.iter().zip(ours(points)).zip(told) {
-            // They have no bounds where a bound would be beyond all slopes; ours is the last of
-            // these.
+            // SciPy returns no bound beyond the extreme slopes; ours returns the extreme slope.
             let Some(theirs) = theirs else { continue };
             let close = (ours - theirs).abs() <= 1e-9 * ours.abs().max(theirs.abs());
             assert!(

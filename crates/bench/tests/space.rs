@@ -1,14 +1,14 @@
-//! The space protocol over a bundle and an encrypted sparse image, at a size for which nothing has
-//! to be optimised. Over every container, at a hundredth of its own size, where the bounds are held
-//! to, `scripts/test` runs it: here an index of fixed size would be a large part of them.
+//! The space protocol on a bundle and an encrypted sparse image, at a size that is fast without
+//! optimization. `scripts/test` runs it on every container at a hundredth of the original size and
+//! checks the bounds: here an index of fixed size would be a large part of them.
 
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
 use bandsaw_bench::images::space::{Case, run};
 
-/// Bytes that the tables of a container may take however small the disk is: an ASIF image has them
-/// in chunks of 1 MiB.
+/// Maximum bytes of a container's tables, even for a small disk: an ASIF image allocates them in
+/// chunks of 1 MiB.
 const TABLES: u64 = 8 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A disk as one file in a folder, for programs that know files only.
+//! A disk as one file in a folder, for programs that only access files.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -19,22 +19,22 @@ use crate::gate::Gate;
 use crate::notes::Notes;
 use crate::volume::{KEEP_SIZE, LONG, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, configure};
 
-/// The file, in the folder 1.
+/// Inode of the file; the folder is inode 1.
 const DISK: INodeNo = INodeNo(2);
 const BLOCK: u32 = 4096;
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The host's file that is the disk, which the kernel reads without asking.
+/// The host's file behind the disk, for FUSE passthrough: the kernel reads it directly.
 #[derive(Debug)]
 struct Passed {
-    /// Keeps it in its place.
+    /// Prevents the file range from being moved.
     _lent: FileRange,
     id: BackingId,
 }
 
-/// A folder with one file in it.
+/// A folder with one file.
 #[derive(Debug)]
 pub(crate) struct DiskFs {
     device: Arc<dyn BlockDevice>,
@@ -43,7 +43,7 @@ pub(crate) struct DiskFs {
     since: SystemTime,
     gate: Arc<Gate>,
     notes: Arc<Notes>,
-    /// The kernel may be given the host's file, as long as it takes it.
+    /// True as long as passthrough is possible and the kernel accepts it.
     passes: AtomicBool,
     passed: Mutex<Option<Passed>>,
 }
@@ -69,8 +69,8 @@ impl DiskFs {
         }
     }
 
-    /// The host's file, if all of it is the disk. One that may be written is not given away: it
-    /// could get longer.
+    /// Returns the host's file if it is identical to the disk. Writable disks are excluded: their
+    /// file could grow.
     fn whole_file(&self) -> Option<FileRange> {
         let len = self.device.info().len;
         let lent = self
@@ -84,7 +84,7 @@ impl DiskFs {
         all.then_some(lent)
     }
 
-    /// Opens the disk: the host's file where the kernel takes that, which root may ask of it.
+    /// Opens the disk, with passthrough if the kernel supports it, which requires root.
     fn open_disk(&self, reply: ReplyOpen) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
@@ -95,7 +95,7 @@ impl DiskFs {
                     _lent: lent,
                 })
             });
-            // Either all that have it open read the host's file or none.
+            // All opens of the file use passthrough, or none.
             self.passes.store(passed.is_some(), Ordering::Relaxed);
         }
         match &*passed {
@@ -176,7 +176,7 @@ impl Filesystem for DiskFs {
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok();
         self.passes.store(offered, Ordering::Relaxed);
-        // Writes go through at once: programs that look for holes find what is true.
+        // Without write-back caching, so that SEEK_HOLE and SEEK_DATA see current data.
         configure(
             config,
             &[
@@ -205,7 +205,7 @@ impl Filesystem for DiskFs {
         }
     }
 
-    /// A disk has the length it has; dates are nobody's.
+    /// The length is fixed, and dates are not stored.
     fn setattr(
         &self,
         _req: &Request,

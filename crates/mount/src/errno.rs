@@ -1,4 +1,4 @@
-//! Which error number a program gets for an error of the library.
+//! Mapping of the library's errors to error numbers.
 
 use std::error::Error as _;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use bandsaw::{Error, Kind};
 use fuser::Errno;
 
-/// The number for an error, where the operation knows no better.
+/// Returns the default error number of an error.
 pub(crate) fn of(error: &Error) -> Errno {
     match error.kind() {
         Kind::Io => of_host(error),
@@ -24,8 +24,8 @@ pub(crate) fn of(error: &Error) -> Errno {
     }
 }
 
-/// Of what the host says, programs that use the volume can do something about a full disk; the rest
-/// is none of their doing.
+/// Maps a host error: ENOSPC and EDQUOT are passed on because programs can react to a full disk;
+/// all others become EIO.
 fn of_host(error: &Error) -> Errno {
     let host = error
         .source()
@@ -37,8 +37,8 @@ fn of_host(error: &Error) -> Errno {
     }
 }
 
-/// Returns whether the owner of the image should hear of it: something is wrong with the image or
-/// the host, not with the request.
+/// Returns true if the image's owner should be notified: the fault is in the image or the host, not
+/// in the request.
 pub(crate) fn is_worth_a_note(error: &Error) -> bool {
     matches!(error.kind(), Kind::Io | Kind::Corrupt)
 }

@@ -1,18 +1,19 @@
-//! What ends a mount although programs still use it: nothing is let in any more, and what is inside
-//! is waited for.
+//! A gate that ends a mount while programs still use it: it refuses new changes, and waits for
+//! those in progress.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use fuser::Errno;
 
-/// Open until it is closed for good.
+/// A gate, open until it is closed permanently.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     closed: RwLock<bool>,
 }
 
 impl Gate {
-    /// Lets a change in; it counts as inside for as long as the guard lives.
+    /// Enters a change, which is in progress until the guard is dropped. Fails with ENOTCONN if the
+    /// gate is closed.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, Errno> {
         let inside = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         if *inside {
@@ -22,7 +23,7 @@ impl Gate {
         }
     }
 
-    /// Closes it once nobody is inside.
+    /// Waits for all changes in progress, then closes the gate.
     pub(crate) fn close(&self) {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }

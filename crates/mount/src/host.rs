@@ -1,4 +1,4 @@
-//! What is mounted on this host, and taking it away.
+//! Mounts of this host, and unmounting.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,41 +13,41 @@ use rustix::mount::UnmountFlags;
 
 use crate::{LAYER, SUBTYPE};
 
-/// What a file system in a program talks to the kernel through.
+/// The FUSE device, through which the kernel talks to user-space file systems.
 pub(crate) const FUSE: &str = "/dev/fuse";
 
-/// Returns whether this user may not talk to it.
+/// Returns true if this user has no permission to open it.
 pub(crate) fn refuses_fuse() -> bool {
     let opened = fs::File::options().read(true).write(true).open(FUSE);
     opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// A mounted file system, as the kernel tells it.
+/// A mounted file system, as listed by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPoint {
-    /// Where it is.
+    /// Mount point.
     pub path: PathBuf,
-    /// Its type: `fuse.bandsaw`.
+    /// File system type: `fuse.bandsaw`.
     pub kind: String,
-    /// What it shows.
+    /// Source of the mount.
     pub source: String,
-    /// Its device number: major, minor.
+    /// Device number: major, minor.
     pub device: (u32, u32),
 }
 
 impl MountPoint {
-    /// Returns whether it is one of this program.
+    /// Returns true if this program mounted it.
     pub fn is_ours(&self) -> bool {
         self.kind.strip_prefix("fuse.") == Some(SUBTYPE)
     }
 
-    /// Returns whether the process that served it is gone, so that nothing can be reached any more.
+    /// Returns true if the process that served it has ended, so that the mount is unreachable.
     pub fn is_dead(&self) -> bool {
         fs::metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
     }
 }
 
-/// All mounted file systems, those on top last.
+/// Returns all mounted file systems, in mount order: stacked ones last.
 pub fn mount_points() -> Result<Vec<MountPoint>> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table =
@@ -58,7 +58,7 @@ pub fn mount_points() -> Result<Vec<MountPoint>> {
         .collect())
 }
 
-/// A line: `36 35 98:0 /root /mnt rw,noatime shared:1 - ext3 /dev/root rw`.
+/// Parses a line: `36 35 98:0 /root /mnt rw,noatime shared:1 - ext3 /dev/root rw`.
 fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
@@ -76,7 +76,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     })
 }
 
-/// `\040` for a space, and so on.
+/// Decodes octal escapes: `\040` is a space.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut at = 0;
@@ -97,20 +97,20 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Hands everything that the kernel has gathered for the file system at `path` to it.
+/// Makes the kernel write back all dirty pages of the file system at `path`.
 pub(crate) fn hand_over(path: &Path) -> Result<()> {
     let failed = |source: io::Error| Error::io(LAYER, "sync", source).in_file(path);
     let folder = fs::File::open(path).map_err(failed)?;
     match rustix::fs::syncfs(&folder) {
-        // Of a file that was removed before the kernel had told its dates; writes that fail are the
-        // volume's to tell.
+        // ENOENT: a removed file whose dates were not written back yet. Write errors are reported
+        // by the volume.
         Err(Errno::NOENT) => Ok(()),
         done => done.map_err(|error| failed(error.into())),
     }
 }
 
-/// Unmounts what is at `path`; with `lazily` also if somebody uses it, who keeps it until done with
-/// it. [`Kind::Conflict`] if it is in use.
+/// Unmounts `path`; with `lazily`, also if it is in use, in which case it is detached immediately
+/// and stays until its last user is done. Fails with [`Kind::Conflict`] if it is in use.
 pub fn unmount(path: &Path, lazily: bool) -> Result<()> {
     let flags = if lazily {
         UnmountFlags::DETACH
@@ -120,7 +120,7 @@ pub fn unmount(path: &Path, lazily: bool) -> Result<()> {
     match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(busy(path)),
-        // Whoever is not root asks a program that is.
+        // Unmounting requires root; other users call a setuid helper.
         Err(rustix::io::Errno::PERM) => by_helper(path, lazily),
         Err(error) => Err(Error::io(LAYER, "unmount", io::Error::from(error)).in_file(path)),
     }
@@ -170,8 +170,8 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
-/// Lets the kernel read ahead as far as large requests go. Only root may say so; others keep what
-/// the system has.
+/// Sets the kernel's readahead to the size of large requests. Only root may do so; other users keep
+/// the default.
 pub(crate) fn read_ahead(path: &Path, kilobytes: u32) {
     let found = mount_points()
         .ok()
@@ -181,7 +181,7 @@ pub(crate) fn read_ahead(path: &Path, kilobytes: u32) {
         ..
     }) = found
     {
-        // Slower at worst.
+        // Failure only costs speed.
         let _ = fs::write(
             format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"),
             kilobytes.to_string(),

@@ -1,21 +1,21 @@
 //! Volumes of disk images as folders of Linux, through FUSE.
 //!
-//! | you look for | it is in |
+//! | topic | file |
 //! | --- | --- |
-//! | how a folder comes to show a volume, and ceases to | `session.rs` |
-//! | what the kernel asks of a volume, request by request | `volume/requests.rs` |
-//! | how long it may keep what it was told | `volume/mod.rs` |
-//! | open files: shared, grown, unpacked before they are written | `volume/files.rs` |
+//! | mounting and unmounting | `session.rs` |
+//! | FUSE requests for a volume | `volume/requests.rs` |
+//! | cache lifetimes | `volume/mod.rs` |
+//! | open files: sharing, growth, decompression before writing | `volume/files.rs` |
 //! | a disk as one file | `disk.rs` |
-//! | which errors programs see | `errno.rs` |
-//! | what `-o` understands | `options.rs` |
-//! | what is mounted on this host, and who uses it | `host.rs`, `users.rs` |
+//! | error numbers | `errno.rs` |
+//! | `-o` options | `options.rs` |
+//! | mounts of this host, and processes that use them | `host.rs`, `users.rs` |
 //!
-//! The process that mounts is the only one that changes the image, so the kernel may keep what it
-//! has read. What is written goes through at once, so that a full volume is told to who fills it;
-//! gathered, small writes are cheaper, and a program that neither syncs nor looks at what close
-//! says hears nothing. A sync makes everything so far durable, and a clock does so every few
-//! seconds.
+//! The process that mounts is the only one that changes the image, so the kernel may cache
+//! everything that it reads. By default writes are passed through immediately, so that a full
+//! volume fails the write itself; write-back caching makes small writes cheaper, but programs that
+//! neither sync nor check the result of close do not notice the error. A sync makes all previous
+//! changes durable; so does a timer every few seconds.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ pub use options::MountOptions;
 pub use session::{Mounted, Shown};
 pub use users::{User, users_of};
 
-/// The layer that errors of this crate name.
+/// Layer name in the errors of this crate.
 const LAYER: &str = "mount";
-/// The file system's type as the kernel shows it: `fuse.bandsaw`.
+/// File system subtype: the kernel shows `fuse.bandsaw`.
 const SUBTYPE: &str = "bandsaw";

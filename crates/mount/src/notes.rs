@@ -1,4 +1,4 @@
-//! What the owner of an image should hear of while it is mounted.
+//! Notifications for the owner of a mounted image.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use fuser::Errno;
 
 use crate::errno;
 
-/// Who is told, a line at a time.
+/// A callback that receives notifications, a line at a time.
 pub type Note = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Between two lines there is at least so much time: a broken disk fails thousands of requests.
+/// Minimum interval between two lines: a failing disk fails thousands of requests.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells the owner of errors that are nobody's request's fault.
+/// Notifies the owner of errors in the image or the host.
 pub(crate) struct Notes {
     note: Note,
     last: Mutex<Option<(Instant, u64)>>,
@@ -29,7 +29,7 @@ impl Notes {
         }
     }
 
-    /// The number that a program gets for `error`; the owner is told if it is worth that.
+    /// Returns the error number for `error`, and notifies the owner if appropriate.
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if errno::is_worth_a_note(error) {
             self.tell(&error.to_string());
@@ -37,7 +37,7 @@ impl Notes {
         errno::of(error)
     }
 
-    /// Tells a line, unless there was one a moment ago: then it is only counted.
+    /// Sends a line, unless the last one was sent less than [`PAUSE`] ago: then it is only counted.
     pub(crate) fn tell(&self, line: &str) {
         let Ok(mut last) = self.last.lock() else {
             return;

@@ -1,40 +1,40 @@
-//! How a volume is mounted, and what `-o` and fstab say of that.
+//! Mount options, and their parser for `-o` and fstab.
 
 use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
 
-/// How a volume is mounted.
+/// Mount options of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Nothing can be changed.
+    /// Mounts the volume read-only.
     pub read_only: bool,
-    /// Other users may look at it, too, as far as permissions let them.
+    /// Lets other users access it, subject to permissions.
     pub allow_other: bool,
-    /// Whether recorded owners count. Where they do not, everything is the mounter's. `None`: they
-    /// do if root mounts.
+    /// Respects recorded owners; otherwise, everything belongs to the mounting user. `None`: only
+    /// if root mounts.
     pub owners: Option<bool>,
-    /// The owner of everything, whatever is recorded.
+    /// Overrides the owner of everything.
     pub uid: Option<u32>,
-    /// The group of everything, whatever is recorded.
+    /// Overrides the group of everything.
     pub gid: Option<u32>,
-    /// Bits that no mode has.
+    /// Permission bits that are cleared in every mode.
     pub umask: u16,
-    /// Programs on it can be started.
+    /// Permits execution of programs.
     pub exec: bool,
-    /// Programs on it can be set to run as their owner.
+    /// Respects setuid and setgid bits.
     pub suid: bool,
-    /// Device nodes on it are devices.
+    /// Interprets device nodes.
     pub dev: bool,
-    /// The kernel gathers small writes. Programs then learn only from fsync and close that a volume
-    /// is full.
+    /// Enables the kernel's write-back cache for small writes. Programs then learn only from fsync
+    /// and close that a volume is full.
     pub gather: bool,
-    /// Names of HFS+ are listed decomposed (NFD), as on disk and on macOS. Else composed (NFC), as
+    /// Lists names of HFS+ decomposed (NFD), as on disk and on macOS; otherwise composed (NFC), as
     /// programs on Linux write them.
     pub decomposed: bool,
-    /// Threads that answer the kernel; `None`: as many as fit the machine.
+    /// Number of threads that serve the kernel; `None`: depending on the number of processors.
     pub threads: Option<usize>,
-    /// What `mount` and `df` show as the source.
+    /// Source shown by `mount` and `df`.
     pub source: String,
 }
 
@@ -58,10 +58,10 @@ impl Default for MountOptions {
     }
 }
 
-/// Where nothing better is known.
+/// Default source.
 const SOURCE: &str = "bandsaw";
 
-/// What fstab says to others than the file system.
+/// Options of fstab that are addressed to other programs.
 const NOT_OURS: [&str; 21] = [
     "rw",
     "defaults",
@@ -87,8 +87,8 @@ const NOT_OURS: [&str; 21] = [
 ];
 
 impl MountOptions {
-    /// Takes a list of options apart, as in `ro,uid=1000`. What is meant for others than mounts is
-    /// passed over; what is not known here is returned for the caller to know: name and value.
+    /// Parses a list of options such as `ro,uid=1000`. Options addressed to other programs are
+    /// ignored; unrecognized ones are returned as name and value.
     pub fn apply<'a>(&mut self, list: &'a str) -> Result<Vec<(&'a str, Option<&'a str>)>> {
         let mut rest = Vec::new();
         for option in list.split(',').filter(|option| !option.is_empty()) {
@@ -123,7 +123,7 @@ impl MountOptions {
         Ok(rest)
     }
 
-    /// The same for a caller that knows no other options.
+    /// Parses a list of options, and fails with [`Kind::Invalid`] for unrecognized ones.
     pub fn apply_all(&mut self, list: &str) -> Result<()> {
         match self.apply(list)?.first() {
             Some((name, _)) => {

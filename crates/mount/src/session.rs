@@ -1,4 +1,4 @@
-//! A mount from its beginning to its end.
+//! The lifetime of a mount.
 
 use std::fmt;
 use std::io;
@@ -21,26 +21,26 @@ use crate::options::MountOptions;
 use crate::volume::{Setting, VolumeFs};
 use crate::{LAYER, SUBTYPE};
 
-/// Everything is made durable this often, whether or not a program asks: a crash costs no more.
+/// Interval of syncs, even if no program asks for one; it limits the loss in a crash.
 const BETWEEN_SYNCS: Duration = Duration::from_secs(3);
-/// How long programs that still use a mount may hold up its end.
+/// Maximum wait at the end of a mount for programs that still use it.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// What the kernel reads ahead, in KiB.
+/// Size of the kernel's readahead, in KiB.
 const READ_AHEAD: u32 = 1024;
 
-/// What a folder is to show.
+/// Content of a mount.
 #[derive(Debug, Clone)]
 pub enum Shown {
-    /// A volume that nobody changes.
+    /// A read-only volume.
     Volume(Arc<dyn FileSystem>),
-    /// A volume, and what changes it.
+    /// A writable volume.
     VolumeMut(Arc<dyn FileSystemMut>),
     /// A disk as a file of this name.
     Disk(Arc<dyn BlockDevice>, String),
 }
 
-/// A folder that shows a volume, or a disk. Programs see errors of the image as errors of their
-/// calls; the owner is told of them by a [`Note`].
+/// A folder on which a volume or a disk is mounted. Programs see errors of the image as errors of
+/// their system calls; the owner is notified through a [`Note`].
 pub struct Mounted {
     folder: PathBuf,
     shown: Shown,
@@ -51,8 +51,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts on `folder`, which exists. [`Kind::Unsupported`] where the host has no FUSE. `on_end`
-    /// is called once nothing is mounted there any more, whoever unmounted it.
+    /// Mounts on `folder`, which must exist. Fails with [`Kind::Unsupported`] if the host has no
+    /// FUSE. `on_end` is called when the mount has ended, also if another program unmounted it.
     pub fn new(
         shown: Shown,
         folder: &Path,
@@ -117,13 +117,13 @@ impl Mounted {
         })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Ends the mount, if nobody has yet, and leaves the volume clean and durable. Programs that
-    /// still use it get errors from here on.
+    /// Unmounts, unless that has already happened, and leaves the volume clean and durable.
+    /// Programs that still use it get errors from then on.
     pub fn end(self) -> Result<()> {
         let waits = || self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone = self.session.is_finished() || waits().try_recv().is_ok();
@@ -148,7 +148,7 @@ impl Mounted {
             Shown::Disk(device, _) if self.shown.changes() => device.flush(),
             Shown::Disk(..) => Ok(()),
         };
-        // Where somebody still has files open, the threads end with the process.
+        // If files are still open, the threads end with the process.
         if gone && self.session.join().is_err() {
             return Err(Error::new(
                 Kind::Io,
@@ -187,7 +187,7 @@ impl Shown {
     }
 }
 
-/// Owner and group of everything, where those that are recorded do not count.
+/// Returns the owner and group of everything, if they override the recorded ones.
 fn owner(options: &MountOptions, mounter: (u32, u32)) -> (Option<u32>, Option<u32>) {
     match options.owners.unwrap_or(mounter.0 == 0) {
         true => (options.uid, options.gid),
@@ -225,7 +225,7 @@ fn config(options: &MountOptions, read_only: bool) -> Config {
     config
 }
 
-/// Mounts, and answers the kernel from threads of its own.
+/// Mounts, and serves the kernel from separate threads.
 fn start<F: Filesystem>(
     fs: F,
     folder: &Path,
@@ -243,7 +243,7 @@ fn start<F: Filesystem>(
         io::ErrorKind::PermissionDenied if host::refuses_fuse() => {
             Error::io(LAYER, "use FUSE as this user", source).in_file(host::FUSE)
         }
-        // What fusermount3 says ends with a line end.
+        // Messages of fusermount3 end with a newline.
         kind => Error::io(
             LAYER,
             "mount",
@@ -254,7 +254,7 @@ fn start<F: Filesystem>(
     let session = Session::new(fs, folder, config).map_err(failed)?;
     let run = move || {
         let ended = session.run();
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = end.send(());
         on_end();
         ended
@@ -265,7 +265,7 @@ fn start<F: Filesystem>(
         .map_err(failed)
 }
 
-/// Makes everything durable every few seconds until the sender is dropped.
+/// Syncs every few seconds until the sender is dropped.
 fn sync_by_clock(shown: Shown, notes: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = mpsc::channel();
     let clock = thread::spawn(move || {

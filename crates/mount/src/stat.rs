@@ -1,30 +1,30 @@
-//! What the kernel is told of an object.
+//! Attributes of an object, in the kernel's form.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandsaw::fs::{Attributes, FileKind, NodeId, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo};
 
-/// The user and group "unknown" of macOS: whoever looks is the owner.
+/// The user and group "unknown" of macOS: each user sees itself as the owner.
 const UNKNOWN: u32 = 99;
 
-/// How objects are shown: their numbers, their owners.
+/// Presentation of objects: inode numbers, owners and modes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
-    /// The root folder, which FUSE calls 1.
+    /// The root folder, inode 1 of FUSE.
     pub(crate) root: NodeId,
-    /// Who mounted the volume.
+    /// User and group of the mounting process.
     pub(crate) mounter: (u32, u32),
-    /// Owner and group of everything, where they are overridden.
+    /// Owner and group of everything, if overridden.
     pub(crate) owner: (Option<u32>, Option<u32>),
-    /// Bits of modes that nobody has.
+    /// Permission bits that are cleared in every mode.
     pub(crate) umask: u16,
-    /// What reads and writes should be multiples of.
+    /// Preferred I/O size in bytes.
     pub(crate) block_size: u32,
 }
 
 impl View {
-    /// The number that the kernel has for an object.
+    /// Returns the inode number of an object.
     pub(crate) fn ino(&self, node: NodeId) -> INodeNo {
         if node == self.root {
             INodeNo::ROOT
@@ -33,7 +33,7 @@ impl View {
         }
     }
 
-    /// The object behind a number of the kernel's.
+    /// Returns the object of an inode number.
     pub(crate) fn node(&self, ino: INodeNo) -> NodeId {
         if ino == INodeNo::ROOT {
             self.root
@@ -42,7 +42,7 @@ impl View {
         }
     }
 
-    /// Everything about an object.
+    /// Converts all attributes of an object.
     pub(crate) fn attr(&self, of: &Attributes) -> FileAttr {
         let date = |date: Option<Timestamp>| date.map_or(UNIX_EPOCH, system_time);
         let modified = date(of.modified);
@@ -113,14 +113,14 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     }
 }
 
-/// macOS's device number, its major number in the top 8 bits, as FUSE sends Linux's: minor, major,
-/// minor.
+/// Converts macOS's device number, with the major number in the top 8 bits, to FUSE's encoding of
+/// Linux's: minor, major, minor.
 fn linux_device(device: u32) -> u32 {
     let (major, minor) = (device >> 24, device & 0xff_ffff);
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// The same the other way; `None` for a number that macOS has no room for.
+/// Converts Linux's device number to macOS's; `None` if it does not fit.
 pub(crate) fn mac_device(device: u32) -> Option<u32> {
     let (major, minor) = (
         (device >> 8) & 0xfff,

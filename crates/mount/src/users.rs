@@ -1,4 +1,4 @@
-//! Who uses a mounted file system: working folders, open files, programs and libraries.
+//! Processes that use a mounted file system: working folders, open files, programs and libraries.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 /// A process that uses a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
+    /// Process number.
     pub process: u32,
-    /// Its name.
+    /// Name of the process.
     pub command: String,
-    /// What it uses: an open file, or its working folder.
+    /// Path in use: an open or mapped file, or the working folder.
     pub uses: PathBuf,
 }
 
-/// The processes that use anything at or below `path`, as far as this user may know.
+/// Returns the processes that use a path at or below `path`, as far as this user has permission to
+/// see them.
 pub fn users_of(path: &Path) -> Vec<User> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -40,8 +41,8 @@ pub fn users_of(path: &Path) -> Vec<User> {
     users
 }
 
-/// The first thing at or below `path` that the process of this folder of `/proc` uses. Links are
-/// read, never followed: what they lead to may not answer any more.
+/// Returns the first path at or below `path` that the process of this folder of `/proc` uses. Links
+/// are read but not followed: their target may hang.
 fn used_by(process: &Path, path: &Path) -> Option<PathBuf> {
     let below = |link: PathBuf| {
         fs::read_link(link)
@@ -62,7 +63,7 @@ fn used_by(process: &Path, path: &Path) -> Option<PathBuf> {
         .or_else(|| mapped(&process.join("maps"), path))
 }
 
-/// The first file at or below `path` that is mapped.
+/// Returns the first mapped file at or below `path`.
 fn mapped(maps: &Path, path: &Path) -> Option<PathBuf> {
     let lines = BufReader::new(fs::File::open(maps).ok()?)
         .lines()

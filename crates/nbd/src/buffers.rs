@@ -1,18 +1,18 @@
-//! The memory of one connection: buffers that are reused, and a bound on those in use.
+//! Memory of a connection: reusable buffers with a limit on their total size.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::MAX_PAYLOAD;
 
-/// Bytes in use at once, at most: the largest request and room beside it.
+/// Maximum total size of buffers in use, in bytes: the largest request and some reserve.
 const BUDGET: usize = MAX_PAYLOAD as usize + (8 << 20);
-/// Buffers larger than this are not kept.
+/// Maximum size of a buffer that is kept for reuse, in bytes.
 const KEPT: usize = 1 << 20;
-/// How many are kept.
+/// Maximum number of buffers kept for reuse.
 const KEEP: usize = 4;
 
-/// Where buffers come from and go back to.
+/// Pool of buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     state: Mutex<State>,
@@ -22,12 +22,12 @@ pub(crate) struct Buffers {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// By the thread that receives.
+    /// True while the receiving thread waits.
     is_waited_for: bool,
     free: Vec<Vec<u8>>,
 }
 
-/// Bytes of a connection's budget; what they hold at first is arbitrary.
+/// A buffer that counts towards the connection's limit; its initial contents are arbitrary.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -40,8 +40,8 @@ impl Buffers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `len` bytes, at most [`MAX_PAYLOAD`]; waits until the connection has so many left. Only the
-    /// thread that receives may wait here: those that free buffers must not.
+    /// Returns a buffer of `len` bytes, at most [`MAX_PAYLOAD`]; blocks until the limit permits it.
+    /// Only the receiving thread may wait here, because the worker threads free buffers.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let full = |state: &mut State| state.used + len > BUDGET && state.used > 0;
         let mut state = self.state();
@@ -76,7 +76,7 @@ impl Drop for Buffer {
         if bytes.len() <= KEPT && state.free.len() < KEEP {
             state.free.push(bytes);
         }
-        // To wake nobody is a system call, too.
+        // Notifying costs a system call even without a waiter.
         if state.is_waited_for {
             self.home.freed.notify_one();
         }

@@ -1,9 +1,9 @@
-//! Looking for the next request instead of sleeping until it comes.
+//! Busy polling for the next request instead of sleeping.
 //!
-//! A client that waits for each answer, or for any of a few, sends the next request within
-//! microseconds. To fall asleep and be woken for it costs both sides more than that, in virtual
-//! machines several times more. So a thread that was not left alone for long the last time looks
-//! for a while before it sleeps, and lets others run between two looks.
+//! A client with a small queue depth sends the next request within microseconds of a reply.
+//! Sleeping and waking up costs both sides more than that, in virtual machines several times more.
+//! So if the previous wait was short, the thread polls for a while before it sleeps, and yields
+//! between polls.
 
 use std::io;
 use std::sync::LazyLock;
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 
 use crate::socket::Socket;
 
-/// How long it is looked: about what a sleep costs.
+/// Polling time: about the cost of a sleep.
 const LOOK: Duration = Duration::from_micros(50);
-/// A wait up to this, its end by a wake included, was one that looking would have saved.
+/// Maximum duration of a wait, including the wake-up, that polling would have avoided.
 const BRIEF: Duration = Duration::from_micros(100);
 
-/// On a single processor whoever looks keeps the client from running.
+/// On a single processor polling would keep the client from running.
 static WORTHWHILE: LazyLock<bool> =
     LazyLock::new(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1));
 
-/// Whether the last wait of a connection was brief.
+/// Polling state of a connection: true if its last wait was brief.
 #[derive(Debug, Default)]
 pub(crate) struct BusyPoll {
     brief: AtomicBool,
 }
 
 impl BusyPoll {
-    /// What is there, at least a byte, waited for; 0 at the end.
+    /// Waits for data and receives it, at least a byte; returns 0 at the end of the stream.
     pub(crate) fn receive(&self, socket: &Socket, into: &mut [u8]) -> io::Result<usize> {
         let began = Instant::now();
         while self.brief.load(Ordering::Relaxed) && began.elapsed() < LOOK {

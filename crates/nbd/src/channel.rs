@@ -1,4 +1,4 @@
-//! Bytes to and from one client, encrypted or not.
+//! Byte stream of a client, encrypted or plain.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -19,7 +19,7 @@ pub(crate) struct Channel {
     socket: Arc<Socket>,
     tls: OnceLock<Session>,
     poll: BusyPoll,
-    /// True if the client may take its time.
+    /// True after the handshake: the client may be idle for any time.
     patient: AtomicBool,
 }
 
@@ -34,8 +34,8 @@ impl Socket {
     }
 }
 
-/// How long a lent place is held for a client that does not read: whoever wants to cut the file
-/// waits for it.
+/// Send timeout of a client that does not read: a file range is pinned meanwhile, and truncating
+/// the file waits for it.
 const HOLD: Duration = Duration::from_secs(1);
 
 impl Channel {
@@ -52,8 +52,8 @@ impl Channel {
         self.tls.get().is_some()
     }
 
-    /// Encrypts from here on, once the client has shown a certificate. `deadline` is when it must
-    /// have.
+    /// Performs the TLS handshake, including the client's certificate, and encrypts from then on.
+    /// Fails after `deadline`.
     pub(crate) fn start_tls(&self, tls: &Tls, deadline: Instant) -> io::Result<()> {
         let session = Session::new(tls)?;
         session.greet(&self.socket, &mut |into| {
@@ -64,13 +64,13 @@ impl Channel {
             .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
-    /// What is there, at least a byte; 0 at the end.
+    /// Receives available data, at least a byte; returns 0 at the end of the stream.
     pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         self.receive_until(into, None)
     }
 
-    /// The same, but fails once `deadline` is over. The limit stays on the socket: see
-    /// [`without_deadline`](Self::without_deadline).
+    /// Receives available data, at least a byte, or fails after `deadline`. The timeout stays set
+    /// on the socket: see [`without_deadline`](Self::without_deadline).
     pub(crate) fn receive_until(
         &self,
         into: &mut [u8],
@@ -98,15 +98,15 @@ impl Channel {
         }
     }
 
-    /// From here on the client may take its time.
+    /// Removes the read timeout at the end of the handshake.
     pub(crate) fn without_deadline(&self) -> io::Result<()> {
         self.patient.store(true, Ordering::Relaxed);
         self.socket.limit_reads(None)?;
         self.socket.limit_writes(Some(HOLD))
     }
 
-    /// Sends all of `parts`. `more`: something follows at once. One thread at a time, so that
-    /// replies stay whole.
+    /// Sends all of `parts`. With `more`, further data follows immediately. Only one thread at a
+    /// time may send, so that replies are not interleaved.
     pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool) -> io::Result<()> {
         match self.tls.get() {
             Some(session) => session.send(&self.socket, parts),
@@ -116,23 +116,23 @@ impl Channel {
         }
     }
 
-    /// Returns whether [`send_file`](Self::send_file) may be used.
+    /// Returns true if [`send_file`](Self::send_file) is available.
     pub(crate) fn sends_files(&self) -> bool {
         platform::SENDS_FILES && !self.is_encrypted()
     }
 
-    /// Waits until the client has taken something.
+    /// Waits until the socket is writable.
     pub(crate) fn wait_for_room(&self) -> io::Result<()> {
         platform::wait_for_room(self.socket.as_fd())
     }
 
-    /// Sends `range` of a file; `range.start` tells how far it came, also on failure:
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the client takes nothing for a while.
+    /// Sends `range` of a file; `range.start` is advanced by the bytes sent, also on failure:
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) after the send timeout.
     pub(crate) fn send_file(&self, file: &File, range: &mut Range<u64>) -> io::Result<()> {
         platform::send_file(self.socket.as_fd(), file, range)
     }
 
-    /// Says good-bye where that is usual.
+    /// Closes the connection, with TLS after a close notification.
     pub(crate) fn end(&self) {
         if let Some(session) = self.tls.get() {
             session.end(&self.socket);

@@ -1,5 +1,6 @@
-//! Reads that were received one after the other and go on where the last one ends, done as one: a
-//! device that decodes does parts of much on every core, and the replies leave together.
+//! Coalescing of adjacent reads: read requests that are already received and contiguous are served
+//! by one device read, so that compressed devices decode on all cores and the replies are sent
+//! together.
 
 use std::io::{self, IoSlice};
 
@@ -9,12 +10,12 @@ use crate::layout::{Command, DATA_HEAD, Request};
 use crate::read::{SMALL, whole_head};
 use crate::transmission::Session;
 
-/// Read at once, at most.
+/// Maximum length of a coalesced read, in bytes.
 pub(crate) const TOGETHER: u64 = 256 << 10;
 
 impl Session<'_> {
-    /// Answers `first`, of which nothing is lent and which is no longer than [`TOGETHER`], and the
-    /// reads that go on behind it.
+    /// Serves `first`, which has no file range and is at most [`TOGETHER`] long, together with the
+    /// contiguous reads after it.
     pub(crate) fn read_together(&mut self, first: &Request) -> io::Result<()> {
         let link = self.link;
         let requests = self.take_adjacent(first);
@@ -32,7 +33,7 @@ impl Session<'_> {
                 link.refuse(&mut self.out, first, &link.failed("read", &error));
                 Ok(())
             }
-            // Not all of them need fail.
+            // Retried one by one: perhaps only some of them fail.
             Err(_) => {
                 requests
                     .iter()
@@ -44,8 +45,8 @@ impl Session<'_> {
         done
     }
 
-    /// `first`, and those that were received behind it and go on reading where it ends. These are
-    /// taken.
+    /// Removes the reads that continue `first` from the input; returns all of them, `first`
+    /// included.
     fn take_adjacent(&mut self, first: &Request) -> Vec<Request> {
         let mut requests = vec![*first];
         let mut range = first.range();
@@ -61,7 +62,7 @@ impl Session<'_> {
             {
                 break;
             }
-            // Holes are told as such.
+            // Holes are sent as hole chunks instead.
             if self.link.structured
                 && self.link.run_at(next.range()).ok() != Some((ExtentKind::Data, end))
             {
@@ -74,8 +75,8 @@ impl Session<'_> {
         requests
     }
 
-    /// Sends what waits, and behind it a reply to each of `requests`, whose bytes follow each other
-    /// in `bytes`.
+    /// Sends the pending replies, then a reply to each of `requests`, whose data is contiguous in
+    /// `bytes`.
     fn send_together(&mut self, requests: &[Request], mut bytes: &[u8]) -> io::Result<()> {
         let mut heads = Vec::with_capacity(requests.len() * DATA_HEAD);
         let ends: Vec<_> = requests

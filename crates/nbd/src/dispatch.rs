@@ -1,21 +1,21 @@
-//! Whether a device answers at once.
+//! Estimate of a device's latency, for dispatch.
 //!
-//! A request that takes microseconds is best done by the thread that received it: waking another
-//! costs more. One that waits for a disk must not hold up those behind it. Which it is shows in the
-//! time that the last ones took.
+//! A request that takes microseconds is best served by the receiving thread: waking another one
+//! costs more. A request that waits for a disk must not delay those after it. The times of the last
+//! requests decide.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What handing a request over costs, about: a request that takes longer is slow.
+/// Approximate cost of a dispatch to another thread: requests that take longer are slow.
 const SLOW_MICROS: u32 = 60;
-/// More is remembered as this: one hiccup of the host (the thread had to wait for a processor) is
-/// not yet slow, two are.
+/// Maximum latency recorded for one request: a single outlier (the thread had to wait for a
+/// processor) does not count as slow, two do.
 const MOST_MICROS: u32 = 4 * SLOW_MICROS;
-/// Bytes that memory moves in a microsecond at least: not counted as waiting.
+/// Minimum memory throughput in bytes per microsecond; the time of copying is not counted.
 const BYTES_PER_MICRO: u32 = 2048;
 
-/// A running mean of how long requests of one kind waited.
+/// A running mean of the latency of one kind of request.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     micros: AtomicU32,
@@ -26,7 +26,7 @@ impl Pace {
         self.micros.load(Ordering::Relaxed) > SLOW_MICROS
     }
 
-    /// Does something with `len` bytes and remembers how long it took.
+    /// Runs an operation on `len` bytes and records its latency.
     pub(crate) fn time<T>(&self, len: usize, run: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = run();
@@ -40,7 +40,7 @@ impl Pace {
             .unwrap_or(u32::MAX)
             .saturating_sub(moving)
             .min(MOST_MICROS);
-        // Threads that note at once may lose one of their notes, which does no harm.
+        // Concurrent updates may be lost, which is harmless.
         let mean = self.micros.load(Ordering::Relaxed);
         self.micros
             .store((mean * 3 + waited) / 4, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is served: devices by name.
+//! Exports: devices served by name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,24 +9,24 @@ use bandsaw::{Error, Kind, Result};
 use crate::known_data::KnownData;
 use crate::layout::{MAX_PAYLOAD, MAX_STRING, transmission};
 
-/// A device that clients connect to by its name.
+/// A device that clients connect to by name.
 #[derive(Debug)]
 pub struct Export {
     name: String,
     description: String,
     device: Arc<dyn BlockDevice>,
     known: KnownData,
-    /// Clients may make it longer.
+    /// True if clients may grow it.
     grows: bool,
-    /// One change of the length at a time.
+    /// Serializes changes of the length.
     pub(crate) growing: Mutex<()>,
-    /// Something could not be read that the client had been promised.
+    /// True after a read failed whose reply header had already reported success.
     failed: AtomicBool,
 }
 
 impl Export {
-    /// Serves `device` as `name`; an empty name is what clients get that ask for none. The
-    /// description is for people. Whether it may be changed is for the device to say.
+    /// Creates an export of `device` under `name`; clients that request no name get the one with an
+    /// empty name. The description is shown to users. Its access is that of the device.
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -43,8 +43,8 @@ impl Export {
         }
     }
 
-    /// Lets clients make the device longer, by the protocol's extension for that. Never shorter:
-    /// others may be using what would be cut off.
+    /// Permits clients to grow the device with the protocol's RESIZE extension. Shrinking is never
+    /// permitted, because other clients may be using the end.
     pub fn may_grow(self) -> Self {
         Self {
             grows: true,
@@ -56,17 +56,17 @@ impl Export {
         self.grows && !self.is_read_only()
     }
 
-    /// What clients call it.
+    /// Returns the name that clients request.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is, for people.
+    /// Returns the description.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
@@ -75,12 +75,12 @@ impl Export {
         &self.known
     }
 
-    /// Returns whether no more may be promised before it is read.
+    /// Returns true if replies may no longer report success before the data is read.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What was promised could not be read.
+    /// Records that data promised to a client could not be read.
     pub(crate) fn note_failure(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -89,10 +89,10 @@ impl Export {
         self.device.info().access == Access::ReadOnly
     }
 
-    /// What clients are told it can do.
+    /// Returns the transmission flags of the export.
     ///
-    /// Several connections may be used at once: nothing is cached here, and a device's flush covers
-    /// the writes of all.
+    /// It announces multiple connections: nothing is cached here, and a flush of the device covers
+    /// the writes of all connections.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         use transmission::*;
         let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
@@ -105,7 +105,7 @@ impl Export {
         if structured { flags | SEND_DF } else { flags }
     }
 
-    /// The least, the best and the largest size of a request.
+    /// Returns the minimum, preferred and maximum request size, in bytes.
     pub(crate) fn block_sizes(&self) -> [u32; 3] {
         let best = self.device.info().write.clamp(4096, MAX_PAYLOAD);
         [
@@ -123,7 +123,8 @@ impl Export {
 pub(crate) struct Exports(Vec<Arc<Export>>);
 
 impl Exports {
-    /// [`Kind::Invalid`] for no exports, two of one name, or a name that does not fit the protocol.
+    /// Creates the list. Fails with [`Kind::Invalid`] if there are no exports, two have one name,
+    /// or a name does not fit the protocol.
     pub(crate) fn new(exports: Vec<Export>) -> Result<Self> {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, crate::LAYER, why);
         if exports.is_empty() {

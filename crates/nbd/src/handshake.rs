@@ -1,4 +1,4 @@
-//! The handshake: the fixed newstyle one, option by option, until an export is chosen.
+//! The fixed newstyle handshake: negotiates options until an export is chosen.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::layout::{
 use crate::options::{ContextQuery, InfoQuery};
 use crate::tls::Tls;
 
-/// Data of an option beyond this ends the connection: it would be names by the thousand.
+/// Maximum length of an option's data, in bytes; longer data closes the connection.
 const MAX_DATA: usize = 64 << 10;
 
-/// What the two sides agreed on.
+/// Result of the negotiation.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     pub(crate) export: Arc<Export>,
-    /// True if reads are answered in chunks.
+    /// True if structured replies were negotiated.
     pub(crate) structured: bool,
-    /// True if block status may be asked for.
+    /// True if block status was negotiated.
     pub(crate) contexts: bool,
 }
 
@@ -32,15 +32,15 @@ pub(crate) struct Handshake<'a> {
     exports: &'a Exports,
     tls: Option<&'a Tls>,
     deadline: Instant,
-    /// Asked once an export is chosen; says why not.
+    /// Called once an export is chosen; returns the reason for a refusal.
     admit: &'a dyn Fn() -> Result<(), &'static str>,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which `base:allocation` was asked.
+    /// Export for which `base:allocation` was requested.
     context_for: Option<String>,
 }
 
-/// How the handshake goes on after an option.
+/// Continuation of the handshake after an option.
 enum Next {
     Option,
     Transmission(Arc<Export>),
@@ -67,7 +67,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// `None`: the client only wanted to look around.
+    /// Runs the handshake; `None` if the client ended it without choosing an export.
     pub(crate) fn run(mut self) -> io::Result<Option<Agreement>> {
         let mut hello = GREETING_MAGIC.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC.to_be_bytes());
@@ -122,7 +122,7 @@ impl<'a> Handshake<'a> {
         match option {
             option::EXPORT_NAME => self.export_name(&data),
             option::ABORT => {
-                // The client need not wait for the answer.
+                // The client may close without waiting for the reply.
                 let _ = self.answer(option, answer::ACK, &[]);
                 Ok(Next::End)
             }
@@ -145,7 +145,8 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// The old way to choose: there is no way to say no but to leave.
+    /// Handles the old option EXPORT_NAME: it has no error reply, so a refusal closes the
+    /// connection.
     fn export_name(&mut self, data: &[u8]) -> io::Result<Next> {
         let name = std::str::from_utf8(data)
             .map_err(|_| protocol("the name of the export is not UTF-8"))?;
@@ -181,7 +182,7 @@ impl<'a> Handshake<'a> {
             Some(tls) => {
                 self.answer(option::STARTTLS, answer::ACK, &[])?;
                 self.channel.start_tls(tls, self.deadline)?;
-                // What was agreed on in the clear may not have come from the client.
+                // Negotiation before TLS is discarded: it may not have come from the client.
                 (self.structured, self.context_for) = (false, None);
                 Ok(Next::Option)
             }
@@ -295,12 +296,12 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// A length in front of a string; those of this server are short.
+/// Returns the length of a string as a field; strings of this server are short.
 fn length(of: impl AsRef<[u8]>) -> [u8; 4] {
     u32::try_from(of.as_ref().len()).unwrap_or(0).to_be_bytes()
 }
 
-/// The client did not keep to the protocol.
+/// Returns an error for a protocol violation by the client.
 pub(crate) fn protocol(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

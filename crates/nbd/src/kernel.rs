@@ -1,10 +1,9 @@
-//! The kernel of Linux as client: a disk of ours becomes one of its own, `/dev/nbd0`, with its
-//! partitions.
+//! The Linux kernel as client: a disk is attached as `/dev/nbd0`, with its partitions.
 //!
-//! The kernel is told over generic netlink, and given sockets on which it asks at once: what a
-//! handshake agrees on is in the message (`include/uapi/linux/nbd-netlink.h`,
-//! `drivers/block/nbd.c`). It keeps a disk until it is told to let go, even one whose server is
-//! gone and whose every request therefore fails.
+//! The disk is configured over generic netlink; the message has the socket descriptors and the
+//! parameters that a handshake would negotiate, so that transmission starts immediately
+//! (`include/uapi/linux/nbd-netlink.h`, `drivers/block/nbd.c`). The kernel keeps a disk until it is
+//! disconnected, even if its server has ended and every request fails.
 #![allow(
     clippy::host_endian_bytes,
     reason = "the kernel talks in its own order"
@@ -28,7 +27,7 @@ use crate::netlink::{Attributes, Family};
 use crate::server::Server;
 
 const FAMILY: &str = "nbd";
-/// Connections at most: the kernel has a queue for each.
+/// Maximum number of connections; the kernel has a queue for each.
 const MOST_CONNECTIONS: usize = 4;
 
 mod command {
@@ -46,31 +45,32 @@ mod attribute {
     pub(super) const SOCKET_FD: u16 = 1; // u32
 }
 
-/// Which of the kernel's disks one is, for as long as it is that.
+/// Identity of a kernel disk: device numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskId {
-    /// Its number: 0 for `/dev/nbd0`.
+    /// Device number: 0 for `/dev/nbd0`.
     pub index: u32,
-    /// Who made it, as the kernel tells: it gives the number away again when the disk has gone.
+    /// Process that attached it, as listed by the kernel; it distinguishes successive disks of one
+    /// number.
     pub maker: u32,
 }
 
-/// A disk of the kernel's that is served by this process.
+/// A kernel disk that is served by this process.
 #[derive(Debug)]
 pub struct KernelDisk {
     id: DiskId,
     server: Server,
-    /// Connections that have not ended.
+    /// Number of open connections.
     open: Arc<AtomicUsize>,
     connections: Vec<JoinHandle<()>>,
 }
 
 impl KernelDisk {
-    /// Makes the first export of `server` a disk of the kernel's. `on_end` is called when the
-    /// kernel has let go of it, whoever made it do so.
+    /// Attaches the first export of `server` as a kernel disk. `on_end` is called when the kernel
+    /// has disconnected it, for any reason.
     ///
-    /// [`Kind::Unsupported`] for a kernel that has no such disks (the module `nbd` is not loaded),
-    /// or gives this process none; nothing has happened then.
+    /// Fails with [`Kind::Unsupported`] if the kernel has no NBD support (the module `nbd` is not
+    /// loaded), or denies it to this process; nothing has changed then.
     pub fn new(server: Server, on_end: impl FnOnce() + Send + 'static) -> Result<Self> {
         let family = Family::of(FAMILY).map_err(unavailable)?;
         let count =
@@ -84,7 +84,7 @@ impl KernelDisk {
         let index = connect(&family, &server, &theirs).map_err(unavailable)?;
         drop(theirs);
         let Some(id) = DiskId::of(index).filter(|_| is_block_device(&path_of(index))) else {
-            // In a container, say, which has a /dev of its own.
+            // For example in a container with a /dev of its own.
             let _ = disconnect(index);
             return Err(
                 Error::unsupported(LAYER, "the kernel's new disk is not to be seen here")
@@ -101,8 +101,7 @@ impl KernelDisk {
             let _ = disconnect(index);
             return Err(Error::io(LAYER, "begin a thread", source));
         }
-        // Whoever opens it first has the kernel look for partitions. A disk that cannot be read has
-        // none.
+        // The first open makes the kernel scan for partitions. An unreadable disk has none.
         let _ = File::open(path_of(index));
         Ok(disk)
     }
@@ -120,8 +119,8 @@ impl KernelDisk {
                 Arc::clone(&on_end),
             );
             let serve = move || {
-                // What the kernel waits for must not wait for the kernel to write something back,
-                // perhaps to this very disk.
+                // A deadlock would result if serving the kernel waited for writeback, perhaps to
+                // this same disk.
                 let _ = rustix::process::configure_io_flusher_behavior(true);
                 server.serve_kernel(socket);
                 if open.fetch_sub(1, Ordering::AcqRel) == 1
@@ -137,21 +136,21 @@ impl KernelDisk {
         Ok(())
     }
 
-    /// Which one it is.
+    /// Returns the identity of the disk.
     pub fn id(&self) -> DiskId {
         self.id
     }
 
-    /// Takes it from the kernel, whoever uses it, and makes everything durable. What is mounted of
-    /// it is the caller's to sync.
+    /// Detaches the disk, even if it is in use, and makes everything durable. Mounted file systems
+    /// must be synced by the caller.
     pub fn end(self) -> Result<()> {
         let path = path_of(self.id.index);
-        // Others may have taken it away, and the kernel have given the number to others since.
+        // Another process may have detached it, and the kernel may have reused the number since.
         let is_there =
             self.open.load(Ordering::Acquire) > 0 || DiskId::of(self.id.index) == Some(self.id);
         let taken = if is_there {
-            // A program that uses it gets errors from now on, for what it has not synced, too; what
-            // the kernel holds does not.
+            // From now on programs get errors, also for data that they have not synced; the
+            // kernel's dirty pages are written first.
             let synced = File::open(&path).and_then(|disk| disk.sync_all());
             let synced = synced.map_err(|source| Error::io(LAYER, "sync", source).in_file(&path));
             disconnect(self.id.index).and(synced)
@@ -169,18 +168,18 @@ impl KernelDisk {
 }
 
 impl DiskId {
-    /// The disk of this number, if the kernel has one there.
+    /// Returns the disk with this number, if the kernel has one.
     fn of(index: u32) -> Option<Self> {
         let maker = fs::read_to_string(format!("/sys/block/nbd{index}/pid")).ok()?;
         maker.trim().parse().ok().map(|maker| Self { index, maker })
     }
 
-    /// `/dev/nbd0`.
+    /// Returns the path of the device node, `/dev/nbd0`.
     pub fn path(self) -> PathBuf {
         path_of(self.index)
     }
 
-    /// The disk and its partitions, as far as they are there.
+    /// Returns the existing device nodes of the disk and its partitions.
     pub fn nodes(self) -> Vec<PathBuf> {
         let name = format!("nbd{}", self.index);
         let partitions = fs::read_dir(Path::new("/sys/block").join(&name))
@@ -201,7 +200,7 @@ impl DiskId {
             .collect()
     }
 
-    /// Returns whether `path` names the disk or one of its partitions, there or not.
+    /// Returns true if `path` names the disk or one of its partitions, existing or not.
     pub fn has(self, path: &Path) -> bool {
         let disk = self.path();
         path == disk
@@ -211,8 +210,8 @@ impl DiskId {
                 .is_some_and(|(path, disk)| is_partition(path, disk))
     }
 
-    /// Opens the disk so that nobody mounts or claims anything of it meanwhile. Fails with
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if somebody has.
+    /// Opens the disk exclusively, so that nothing can mount or claim it meanwhile. Fails with
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if it is in use.
     pub fn claim(self) -> io::Result<File> {
         Ok(rustix::fs::open(
             self.path(),
@@ -222,16 +221,16 @@ impl DiskId {
         .into())
     }
 
-    /// Takes the disk from the kernel, of a server that is gone; nothing if it is another's by now.
+    /// Detaches the disk of a server that has ended; does nothing if the number is another disk's.
     pub fn forget(self) {
         if Self::of(self.index) == Some(self) {
-            // Where that is not allowed it stays, as dead as it is.
+            // Without permission it stays attached.
             let _ = disconnect(self.index);
         }
     }
 }
 
-/// Returns whether the kernel of this host may make disks of what this process serves.
+/// Returns true if this process may attach kernel disks on this host.
 pub fn is_available() -> bool {
     rustix::process::geteuid().is_root() && Family::of(FAMILY).is_ok()
 }
@@ -244,7 +243,7 @@ fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
-/// `nbd0p1` of `nbd0`.
+/// Returns true for a partition such as `nbd0p1` of `nbd0`.
 fn is_partition(name: &str, disk: &str) -> bool {
     let number = name
         .strip_prefix(disk)
@@ -254,7 +253,7 @@ fn is_partition(name: &str, disk: &str) -> bool {
     })
 }
 
-/// Tells the kernel of a disk behind these sockets; returns its number.
+/// Attaches a disk with these sockets; returns its number.
 fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<u32> {
     let mut items = Attributes::default();
     for socket in sockets {
@@ -266,8 +265,8 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
         items.nest(attribute::SOCKET_ITEM, &item);
     }
     let (info, flags) = server.for_kernel();
-    // The kernel counts in sectors; a disk that ends within one of 4096 bytes still has whole ones
-    // of 512.
+    // The kernel counts sectors; if the length is not a multiple of 4096-byte sectors, use 512
+    // bytes.
     let sector = if info.len.is_multiple_of(u64::from(info.block)) {
         info.block
     } else {
@@ -296,7 +295,7 @@ fn disconnect(index: u32) -> Result<()> {
     let ended = Family::of(FAMILY).and_then(|family| family.ask(command::DISCONNECT, &attributes));
     match ended {
         Ok(_) => Ok(()),
-        // Gone already.
+        // Already disconnected.
         Err(error)
             if matches!(
                 error.kind(),

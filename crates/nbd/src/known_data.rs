@@ -1,20 +1,20 @@
-//! Where data is known to be, so that reads need not ask for holes again and again.
+//! Cache of ranges known to be data, so that reads need not query the extents each time.
 //!
-//! Only *data* is remembered: what has become a hole meanwhile still reads right, as zeros. That is
-//! why nothing has to be forgotten when something is written or discarded.
+//! Only *data* is cached: a range that has become a hole meanwhile still reads correctly, as zeros.
+//! So writes and discards need not invalidate anything.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes remembered as one.
+/// Granularity of the cache, in bytes.
 const GRAIN: u64 = 1 << 20;
-/// How many grains are remembered at a time: those of 4 GiB.
+/// Number of cached grains: those of 4 GiB.
 const SLOTS: usize = 4096;
 
-/// Grains that hold nothing but data, as far as remembered.
+/// Cache of grains that contain only data.
 #[derive(Debug)]
 pub(crate) struct KnownData {
-    /// Each grain has one slot that it may be in; the slot holds the grain's number plus 1.
+    /// Direct-mapped slots; each contains the number of a grain plus 1, or 0.
     slots: Box<[AtomicU64]>,
 }
 
@@ -31,23 +31,23 @@ impl KnownData {
         &self.slots[(grain % SLOTS as u64) as usize]
     }
 
-    /// Returns whether all of `range`, which is not empty, is known to be data.
+    /// Returns true if all of `range`, which is not empty, is known to be data.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         (range.start / GRAIN..=(range.end - 1) / GRAIN)
             .all(|grain| self.slot(grain).load(Ordering::Relaxed) == grain + 1)
     }
 
-    /// `range` was found to be data.
+    /// Records that `range` is data.
     pub(crate) fn note(&self, range: &Range<u64>) {
         let grains = range.start.div_ceil(GRAIN)..range.end / GRAIN;
-        // A disk's last grain is rarely whole; it is asked about each time.
+        // Partial grains, such as a disk's last, are not cached.
         for grain in grains.take(SLOTS) {
             self.slot(grain).store(grain + 1, Ordering::Relaxed);
         }
     }
 
-    /// What is worth asking about, on a device of `len` bytes, before reading at `offset`: from the
-    /// beginning of its grain as far as can be remembered.
+    /// Returns the range to query before reading at `offset`, on a device of `len` bytes: from the
+    /// start of its grain to as far as the cache reaches.
     pub(crate) fn around(offset: u64, len: u64) -> Range<u64> {
         let start = offset - offset % GRAIN;
         start..start.saturating_add(GRAIN * SLOTS as u64).min(len)
@@ -65,7 +65,7 @@ mod tests {
         assert!(!known.covers(&(0..10)));
         assert!(known.covers(&(GRAIN..3 * GRAIN)));
         assert!(!known.covers(&(GRAIN..3 * GRAIN + 1)));
-        // Another grain takes the slot.
+        // Another grain maps to the same slot.
         let far = (SLOTS as u64 + 1) * GRAIN;
         known.note(&(far..far + GRAIN));
         assert!(known.covers(&(far..far + 1)) && !known.covers(&(GRAIN..GRAIN + 1)));

@@ -1,14 +1,14 @@
-//! The numbers of the protocol and the shapes of its messages, all big-endian: doc/proto.md of the
+//! Constants and message formats of the NBD protocol, all big-endian: doc/proto.md of the
 //! NetworkBlockDevice project.
 
-/// Begins the server's greeting: `NBDMAGIC`.
+/// Magic at the start of the server's greeting: `NBDMAGIC`.
 pub(crate) const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Begins the second half of the greeting and each option: `IHAVEOPT`.
+/// Magic of the second half of the greeting and of each option: `IHAVEOPT`.
 pub(crate) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Begins a reply to an option.
+/// Magic of a reply to an option.
 pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
-/// Flags of both sides' greetings.
+/// Handshake flags of both sides.
 pub(crate) mod greeting {
     pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
     pub(crate) const NO_ZEROES: u16 = 1 << 1;
@@ -50,7 +50,7 @@ pub(crate) mod info {
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Transmission flags of an export.
 pub(crate) mod transmission {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -74,15 +74,15 @@ pub(crate) mod flag {
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// The context of block status that this server has.
+/// Name of the supported metadata context.
 pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
-/// The number it goes by after the handshake.
+/// Its ID after the handshake.
 pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
-/// A run's flags in that context.
+/// State flags of an extent in that context.
 pub(crate) const STATE_HOLE: u32 = 1 << 0;
 pub(crate) const STATE_ZERO: u32 = 1 << 1;
 
-/// Error numbers, which are those of Linux whatever the host.
+/// Error numbers; they have Linux's values on all hosts.
 pub(crate) mod errno {
     pub(crate) const PERM: u32 = 1;
     pub(crate) const IO: u32 = 5;
@@ -91,16 +91,16 @@ pub(crate) mod errno {
     pub(crate) const NOTSUP: u32 = 95;
 }
 
-/// Names and error messages are no longer than this.
+/// Maximum length of names and error messages, in bytes.
 pub(crate) const MAX_STRING: usize = 4096;
-/// The most that one request reads or writes: what every server is expected to take.
+/// Maximum payload of a request, in bytes, which every server should support.
 pub(crate) const MAX_PAYLOAD: u32 = 32 << 20;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// What is asked for.
+/// Request types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     Read,
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     Cache,
     WriteZeroes,
     BlockStatus,
-    /// The offset is the new length.
+    /// A resize; the offset is the new length.
     Resize,
     Unknown(u16),
 }
@@ -155,7 +155,8 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) const SIZE: usize = 28;
 
-    /// `None`: it does not begin with the magic, so that nothing after it can be trusted either.
+    /// Parses a request; `None` if the magic is wrong, so that the rest of the stream cannot be
+    /// trusted either.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u32()? != REQUEST_MAGIC {
@@ -174,13 +175,13 @@ impl Request {
         self.flags & flag != 0
     }
 
-    /// Its bytes in the export; saturates, so that what lies outside still does.
+    /// Returns its range in the export; saturates, so that out-of-range requests stay out of range.
     pub(crate) fn range(&self) -> std::ops::Range<u64> {
         self.offset..self.offset.saturating_add(u64::from(self.len))
     }
 }
 
-/// Numbers and strings taken from the front of a message, as long as it lasts.
+/// Parser that takes numbers and strings from the front of a message.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -207,7 +208,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A length and as many bytes of UTF-8, no more than a string may have.
+    /// Takes a length and that many bytes of UTF-8, at most [`MAX_STRING`].
     pub(crate) fn string(&mut self) -> Option<&'a str> {
         let len = usize::try_from(self.u32()?)
             .ok()
@@ -216,25 +217,25 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Kinds of chunks of a structured reply.
+/// Chunk types of a structured reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// Nothing more.
+    /// End of the reply, without data.
     End = 0,
     /// Data at an offset.
     Data = 1,
     /// Zeros at an offset.
     Hole = 2,
-    /// Runs and their state.
+    /// Extents and their state.
     BlockStatus = 5,
-    /// The request failed.
+    /// An error.
     Error = (1 << 15) + 1,
 }
 
-/// The bytes before a data chunk's data: header and offset.
+/// Length of a data chunk's header and offset, in bytes.
 pub(crate) const DATA_HEAD: usize = 28;
 
-/// A simple reply: 16 bytes, before the data of a read that succeeded.
+/// Adds a simple reply: 16 bytes, followed by the data of a successful read.
 pub(crate) fn simple_reply(out: &mut Vec<u8>, cookie: u64, error: u32) {
     out.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
     out.extend(error.to_be_bytes());
@@ -249,25 +250,25 @@ fn chunk(out: &mut Vec<u8>, cookie: u64, kind: Chunk, done: bool, len: u32) {
     out.extend(len.to_be_bytes());
 }
 
-/// The end of a structured reply that succeeded.
+/// Adds the final chunk of a successful structured reply.
 pub(crate) fn end_chunk(out: &mut Vec<u8>, cookie: u64) {
     chunk(out, cookie, Chunk::End, true, 0);
 }
 
-/// What stands before `len` bytes of data read at `offset`; `len` is at most [`MAX_PAYLOAD`].
+/// Adds the header of a chunk of `len` bytes of data at `offset`; `len` is at most [`MAX_PAYLOAD`].
 pub(crate) fn data_chunk(out: &mut Vec<u8>, cookie: u64, done: bool, offset: u64, len: u32) {
     chunk(out, cookie, Chunk::Data, done, len + 8);
     out.extend(offset.to_be_bytes());
 }
 
-/// `len` bytes at `offset` are zeros.
+/// Adds a chunk for a hole of `len` bytes at `offset`.
 pub(crate) fn hole_chunk(out: &mut Vec<u8>, cookie: u64, done: bool, offset: u64, len: u32) {
     chunk(out, cookie, Chunk::Hole, done, 12);
     out.extend(offset.to_be_bytes());
     out.extend(len.to_be_bytes());
 }
 
-/// The last chunk of a request that failed, with a message for people.
+/// Adds the final chunk of a failed request, with a message for users.
 pub(crate) fn error_chunk(out: &mut Vec<u8>, cookie: u64, error: u32, message: &str) {
     let end = (0..=message.len().min(256))
         .rev()
@@ -281,7 +282,7 @@ pub(crate) fn error_chunk(out: &mut Vec<u8>, cookie: u64, error: u32, message: &
     out.extend(&message[..usize::from(len)]);
 }
 
-/// Runs, each a length and its state, from where the request began.
+/// Adds a chunk of extents, each a length and a state, from the offset of the request on.
 pub(crate) fn status_chunk(out: &mut Vec<u8>, cookie: u64, runs: &[(u32, u32)]) {
     let len = u32::try_from(4 + 8 * runs.len()).expect("runs are counted in thousands");
     chunk(out, cookie, Chunk::BlockStatus, true, len);

@@ -1,5 +1,5 @@
-//! An NBD server: block devices for the kernel, for virtual machines and for every program that
-//! speaks the protocol.
+//! An NBD server: exports block devices to the kernel, to virtual machines and to any other NBD
+//! client.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -13,22 +13,22 @@
 //! # }
 //! ```
 //!
-//! It knows no format: all it serves is [`BlockDevice`](bandsaw::device::BlockDevice). It speaks
-//! the fixed newstyle handshake with TLS, simple and structured replies and block status in
-//! `base:allocation`; requests read and write up to 32 MiB.
+//! It is independent of image formats: it serves any [`BlockDevice`](bandsaw::device::BlockDevice).
+//! It supports the fixed newstyle handshake with TLS, simple and structured replies and block
+//! status in `base:allocation`; requests read and write up to 32 MiB.
 //!
-//! | what | where |
+//! | topic | module |
 //! | --- | --- |
-//! | who is let in, how it ends | `server`, `listener` |
-//! | the handshake | `handshake`, its data in `options` |
-//! | the thread that receives requests | `transmission`, how it waits for them `busy_poll` |
-//! | what a request does | `read`, `coalesce` where several are one, `write`, `perform` |
-//! | which thread does it | `dispatch` decides, `worker_pool` are the others |
-//! | what the messages look like | `layout` |
-//! | the kernel of this host as client | `kernel`, told over `netlink` |
+//! | accepting clients, shutdown | `server`, `listener` |
+//! | handshake | `handshake`, its data in `options` |
+//! | receiving thread | `transmission`; waiting for requests in `busy_poll` |
+//! | serving requests | `read`, `coalesce` for coalesced reads, `write`, `perform` |
+//! | dispatch to threads | `dispatch`; worker pool in `worker_pool` |
+//! | message formats | `layout` |
+//! | kernel of this host as client | `kernel`, over `netlink` |
 //!
-//! Threads block; there is no runtime. Memory is bounded for each connection, and so is the number
-//! of these.
+//! Threads use blocking I/O; there is no async runtime. Memory per connection and the number of
+//! connections are limited.
 #![forbid(unsafe_code)]
 
 mod buffers;

@@ -1,4 +1,5 @@
-//! What all threads of a connection share once an export is chosen, and how replies leave.
+//! Shared state of all threads of a connection in its transmission phase, and the sending of
+//! replies.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -16,7 +17,7 @@ use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, sim
 use crate::watch::{Note, Throttle, Watch};
 use crate::worker_pool::WorkerPool;
 
-/// Parts of one system call that sends replies, at most.
+/// Maximum number of parts in one system call.
 const MOST_PARTS: usize = 512;
 
 /// A connection in its transmission phase.
@@ -30,24 +31,24 @@ pub(crate) struct Link {
     pub(crate) worker_pool: WorkerPool,
     pub(crate) reads: Pace,
     pub(crate) writes: Pace,
-    /// Flushes, and all else that is neither read nor write.
+    /// Pace of flushes, and of all other requests except reads and writes.
     pub(crate) others: Pace,
     watch: Arc<dyn Watch>,
     throttle: Arc<Throttle>,
-    /// Held by whoever sends.
+    /// Held while sending.
     wire: Mutex<()>,
-    /// Replies of the crew that wait for whoever sends.
+    /// Replies of worker threads, to be sent by the thread that holds `wire`.
     outbox: Mutex<Vec<Parcel>>,
 }
 
-/// A reply: its head, and what was read.
+/// A reply: its header and the data read.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub(crate) head: Vec<u8>,
     pub(crate) body: Option<Buffer>,
 }
 
-/// Why a request fails: the number for the client's program and the words for its user.
+/// Reason why a request failed: an error number for the client and a message for its user.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u32,
@@ -92,7 +93,8 @@ impl Link {
         }
     }
 
-    /// Refuses what does not fit the export or the agreement, before anything is done.
+    /// Refuses requests that do not fit the export or the negotiated options, before any side
+    /// effect.
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |code, why: &str| Err(Refusal::new(code, why));
         let known = match request.command {
@@ -105,7 +107,7 @@ impl Link {
                 return refuse(errno::INVAL, &format!("command {number} is not known here"));
             }
         };
-        // FUA is allowed everywhere, and means nothing where nothing is written.
+        // FUA is allowed on all requests, and ignored by those that do not write.
         if request.flags & !(known | flag::FUA) != 0 {
             return refuse(errno::INVAL, "a flag of the request is not known here");
         }
@@ -147,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Tells the owner of a failure, and what to tell the client.
+    /// Reports a failure to the owner; returns the error for the client.
     pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> Refusal {
         if let Some(unreported) = self.throttle.admit() {
             let export = self.export.name().to_owned();
@@ -169,7 +171,7 @@ impl Link {
             (Kind::Limit, _) if doing != "read" => errno::NOSPC,
             _ => errno::IO,
         };
-        // What the owner's files are called is not for clients.
+        // The owner's file names are not disclosed to clients.
         Refusal::new(code, format!("{doing}: {}", error.message()))
     }
 
@@ -181,7 +183,7 @@ impl Link {
         }
     }
 
-    /// What stands at `range.start`, and up to where within `range`.
+    /// Returns the kind of the extent at `range.start`, and its end within `range`.
     pub(crate) fn run_at(&self, range: std::ops::Range<u64>) -> bandsaw::Result<(ExtentKind, u64)> {
         let (device, known) = (self.export.device(), self.export.known());
         if known.covers(&range) {
@@ -202,12 +204,13 @@ impl Link {
         Ok((kind, range.start.saturating_add(len).min(range.end)))
     }
 
-    /// The right to send. [`drain`](Self::drain) is due when it is given back.
+    /// Locks the connection for sending. The caller must call [`drain`](Self::drain) after
+    /// releasing it.
     pub(crate) fn wire(&self) -> MutexGuard<'_, ()> {
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends `parts` as one.
+    /// Sends `parts` without interleaving other replies.
     pub(crate) fn transmit(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         let sent = {
             let _wire = self.wire();
@@ -217,7 +220,7 @@ impl Link {
         sent
     }
 
-    /// Leaves a reply to be sent, by this thread or by the one that is sending.
+    /// Queues a reply, which this thread or the one that is sending sends.
     pub(crate) fn post(&self, parcel: Parcel) {
         self.outbox().push(parcel);
         self.drain();
@@ -227,8 +230,8 @@ impl Link {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what lies in the outbox, unless another thread is sending: that one looks into it when
-    /// it is done.
+    /// Sends the queued replies, unless another thread is sending: that one sends them when it is
+    /// done.
     pub(crate) fn drain(&self) {
         while !self.outbox().is_empty() {
             let _wire = match self.wire.try_lock() {
@@ -250,7 +253,7 @@ impl Link {
                     .chunks_mut(MOST_PARTS)
                     .any(|parts| self.channel.send(parts, false).is_err())
                 {
-                    // The thread that receives finds out, and ends.
+                    // The receiving thread sees the closed socket, and ends.
                     self.channel.socket().end(std::net::Shutdown::Both);
                 }
             }

@@ -1,4 +1,4 @@
-//! Where clients come in.
+//! Sockets that accept clients.
 
 use std::fs;
 use std::io;
@@ -14,21 +14,21 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use crate::LAYER;
 use crate::socket::Socket;
 
-/// How many may wait to be let in.
+/// Length of the queue of pending connections.
 const BACKLOG: i32 = 128;
 
-/// A socket that listens. A Unix one is removed when this is dropped.
+/// A listening socket. A Unix socket is removed on drop.
 #[derive(Debug)]
 pub enum Listener {
-    /// On this machine, for its owner alone.
+    /// A Unix socket, accessible to its owner only.
     Unix(UnixListener, PathBuf),
-    /// At an address.
+    /// A TCP socket.
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens at a path. What a server that crashed left there is replaced; a server that answers
-    /// is a [`Kind::Conflict`], and so is anything else that stands there.
+    /// Listens on a Unix socket. A stale socket of a crashed server is replaced; fails with
+    /// [`Kind::Conflict`] if a server answers there or the path exists as anything else.
     pub fn unix(path: &Path) -> Result<Self> {
         let failed =
             |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source).in_file(path);
@@ -60,7 +60,7 @@ impl Listener {
         let bound = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
             .and_then(|socket| rustix::net::bind(&socket, &address).map(|()| socket));
         let socket = bound.map_err(|errno| failed("listen", errno.into()))?;
-        // Until it listens nobody can connect: there is no moment at which others may.
+        // Before `listen` nobody can connect, so the permissions are never too wide.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .map_err(|source| failed("protect", source))?;
         rustix::net::listen(&socket, BACKLOG).map_err(|errno| failed("listen", errno.into()))?;
@@ -69,7 +69,7 @@ impl Listener {
         Ok(Self::Unix(UnixListener::from(socket), path.to_owned()))
     }
 
-    /// Listens at an address; port 0 is one that the host chooses.
+    /// Listens on a TCP address; with port 0 the host chooses a port.
     pub fn tcp(address: SocketAddr) -> Result<Self> {
         let bound = TcpListener::bind(address);
         bound
@@ -77,8 +77,8 @@ impl Listener {
             .map_err(|source| Error::io(LAYER, "listen", source).named(address.to_string()))
     }
 
-    /// How clients name it: an NBD URI without an export, `nbd+unix:///?socket=/run/x` or
-    /// `nbd://127.0.0.1:10809`; with `tls`, `nbds`.
+    /// Returns the NBD URI for clients: `nbd+unix:///?socket=/run/x` or `nbd://127.0.0.1:10809`
+    /// without an export; with `tls`, the scheme is `nbds`.
     pub fn uri(&self, export: &str, tls: bool) -> String {
         let scheme = if tls { "nbds" } else { "nbd" };
         let export = escaped(export, "");
@@ -113,7 +113,7 @@ impl Listener {
     }
 }
 
-/// Text as a part of a URI; `but` may stand there as well.
+/// Percent-encodes text for a URI; the characters of `but` are kept.
 fn escaped(text: &str, but: &str) -> String {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || but.as_bytes().contains(&byte)
@@ -140,7 +140,8 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Whoever took the name meanwhile did so because nobody listened.
+            // The socket is removed even if another process has replaced it: by then nothing
+            // listened here.
             let _ = fs::remove_file(path);
         }
     }

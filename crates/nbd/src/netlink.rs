@@ -1,5 +1,5 @@
-//! Generic netlink, as far as one request and its answer: what `include/uapi/linux/netlink.h` and
-//! `genetlink.h` of Linux lay down, in the host's own order of bytes.
+//! Generic netlink, limited to one request and its reply: `include/uapi/linux/netlink.h` and
+//! `genetlink.h` of Linux, in native byte order.
 #![allow(
     clippy::host_endian_bytes,
     reason = "the kernel talks in its own order"
@@ -14,7 +14,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// Bytes of the two headers of a message.
+/// Length of the two headers of a message, in bytes.
 ///
 /// | offset | bytes | |
 /// | --- | --- | --- |
@@ -27,39 +27,40 @@ use rustix::net::{
 /// | 17 | 1 | version of the family |
 /// | 18 | 2 | 0 |
 const HEAD: usize = 20;
-/// Bytes of the first of them.
+/// Length of the first header, in bytes.
 const OUTER: usize = 16;
 
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
-/// A message that says how a request ended: a negative error number, or 0.
+/// Message type of the end of a request: a negative error number, or 0.
 const ENDED: u16 = 2;
 
-/// The family that knows the others by their names.
+/// The family that maps the names of families to their numbers.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// In the type of an attribute: it is made of others.
+/// Flag in the type of an attribute: its value is a list of attributes.
 const NESTED: u16 = 1 << 15;
-/// Answers are short.
+/// Maximum length of a reply, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// A family of generic netlink.
+/// A generic netlink family.
 #[derive(Debug)]
 pub(crate) struct Family {
     socket: OwnedFd,
     id: u16,
 }
 
-/// Attributes of a message: 2 bytes of length with this head, 2 of type, the value, zeros up to a
-/// multiple of 4.
+/// Attributes of a message: 2 bytes of length including this header, 2 of type, the value, and
+/// padding to a multiple of 4.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes(Vec<u8>);
 
 impl Family {
-    /// The family of this name. [`NotFound`](io::ErrorKind::NotFound) if the kernel has none.
+    /// Looks up a family by name. Fails with [`NotFound`](io::ErrorKind::NotFound) if the kernel
+    /// has none.
     pub(crate) fn of(name: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(
@@ -84,7 +85,7 @@ impl Family {
         })
     }
 
-    /// Sends a command and waits for how it ends. Returns the attributes of what was told before.
+    /// Sends a command and waits for its end. Returns the attributes of the replies.
     pub(crate) fn ask(&self, command: u8, attributes: &Attributes) -> io::Result<Attributes> {
         let message = message(self.id, command, attributes);
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -114,7 +115,7 @@ fn message(family: u16, command: u8, attributes: &Attributes) -> Vec<u8> {
     bytes
 }
 
-/// Looks through messages for the end of a request; adds to `told` what others say.
+/// Parses messages until the end of a request; adds the attributes of other messages to `told`.
 fn parse(mut messages: &[u8], told: &mut Attributes) -> Option<io::Result<()>> {
     while let Some(len) = messages
         .first_chunk()
@@ -141,7 +142,7 @@ fn parse(mut messages: &[u8], told: &mut Attributes) -> Option<io::Result<()>> {
 }
 
 impl Attributes {
-    /// Adds an attribute, whose value is short.
+    /// Adds an attribute, whose value must be short.
     pub(crate) fn put(&mut self, kind: u16, value: &[u8]) {
         self.0.extend(((4 + value.len()) as u16).to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -149,12 +150,12 @@ impl Attributes {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Adds an attribute made of others.
+    /// Adds a nested attribute.
     pub(crate) fn nest(&mut self, kind: u16, inner: &Self) {
         self.put(kind | NESTED, &inner.0);
     }
 
-    /// The value of an attribute; `None` if it is not there.
+    /// Returns the value of an attribute; `None` if it is absent.
     pub(crate) fn get(&self, kind: u16) -> Option<&[u8]> {
         let mut rest = &self.0[..];
         loop {

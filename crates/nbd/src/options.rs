@@ -1,22 +1,22 @@
-//! What a client sends with an option of the handshake.
+//! Data of the handshake's options.
 
 use crate::layout::Fields;
 
-/// The data of `INFO` and `GO`: an export, and what to tell of it.
+/// Data of `INFO` and `GO`: an export, and the information requested.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InfoQuery<'a> {
     pub(crate) name: &'a str,
-    /// Kinds of information asked for; others may be told too.
+    /// Kinds of information requested; the server may send others, too.
     pub(crate) kinds: Vec<u16>,
 }
 
 impl<'a> InfoQuery<'a> {
-    /// `None` for data that is not of this form, from the first byte to the last.
+    /// Parses the data; `None` unless all of it has this form.
     pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
         let mut fields = Fields(data);
         let name = fields.string()?;
         let count = usize::from(fields.u16()?);
-        // The count is believed only as far as bytes stand behind it.
+        // The count must match the remaining length.
         if fields.0.len() != count * 2 {
             return None;
         }
@@ -25,7 +25,7 @@ impl<'a> InfoQuery<'a> {
     }
 }
 
-/// The data of `LIST_META_CONTEXT` and `SET_META_CONTEXT`: an export, and the contexts meant.
+/// Data of `LIST_META_CONTEXT` and `SET_META_CONTEXT`: an export, and the contexts requested.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContextQuery<'a> {
     pub(crate) name: &'a str,
@@ -33,7 +33,7 @@ pub(crate) struct ContextQuery<'a> {
 }
 
 impl<'a> ContextQuery<'a> {
-    /// `None` for data that is not of this form, from the first byte to the last.
+    /// Parses the data; `None` unless all of it has this form.
     pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
         let mut fields = Fields(data);
         let name = fields.string()?;

@@ -1,4 +1,4 @@
-//! All that is neither read nor write: flush, trim, zeros, hints, block status.
+//! Requests other than reads and writes: flush, trim, write zeroes, cache, block status, resize.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use crate::layout::{
 use crate::link::{Link, Parcel, Refusal};
 use crate::platform;
 
-/// Zeros that are written from.
+/// Source of explicit zeros.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
-/// Runs told of in one reply: the client asks again for what is beyond.
+/// Maximum extents in a block status reply; the client asks again for the rest.
 const MOST_RUNS: usize = 4096;
-/// Runs looked at before zeroing is called slow.
+/// Maximum extents examined before zeroing counts as slow.
 const FAST_RUNS: usize = 256;
-/// A hint to read ahead is heeded for so many bytes.
+/// Maximum bytes read ahead for one CACHE request.
 const MOST_CACHED: u64 = 32 << 20;
 
-/// Does a request and adds the reply.
+/// Serves a request and adds its reply.
 pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
     let device = &**link.export.device();
     let range = request.range();
@@ -49,14 +49,14 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
     }
 }
 
-/// The same by a thread of the crew.
+/// Serves a request on a worker thread and posts its reply.
 pub(crate) fn patiently(link: &Link, request: &Request) {
     let mut head = Vec::new();
     link.others.time(0, || perform(link, request, &mut head));
     link.post(Parcel { head, body: None });
 }
 
-/// Makes a change durable if its request says so.
+/// Flushes the device if the request has FUA.
 pub(crate) fn durable(device: &dyn BlockDevice, request: &Request) -> Result<()> {
     if request.has(flag::FUA) {
         device.flush()
@@ -91,8 +91,7 @@ fn write_zeroes(
         .map_err(failed)
 }
 
-/// Makes the export as long as is asked for, durably. Whoever connects from now on is told the new
-/// length.
+/// Grows the export to a length, durably. New connections see the new length.
 fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), Refusal> {
     let _one_at_a_time = link
         .export
@@ -125,8 +124,8 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     })
 }
 
-/// Returns whether zeroing costs no data write: where something is stored, it must be in a file of
-/// the host that can be punched.
+/// Returns true if zeroing needs no data write: all data is stored in host files, in which holes
+/// can be punched.
 fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
     let mut at = range.start;
     for _ in 0..FAST_RUNS {
@@ -168,7 +167,7 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
                 lent.len
             }
             None => {
-                // What is decoded stays with the layer that decoded it, if that one keeps anything.
+                // Reading fills the cache of the layer that decodes, if it has one.
                 piece.resize(1 << 20, 0);
                 let len = (end - at).min(1 << 20);
                 device.read_at(at, &mut piece[..len as usize])?;
@@ -179,7 +178,7 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// The runs of a range, neighbours of one kind as one.
+/// Returns the extents of a range, with adjacent ones of equal state merged.
 fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
     let device = link.export.device();
     let range = request.range();

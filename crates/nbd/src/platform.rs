@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-/// Sends all of `parts`. `more`: something follows at once, which may share a packet with it.
-/// `patient`: however long the client takes, else as long as the socket's limit.
+/// Sends all of `parts`. With `more`, further data follows, which may share a packet. With
+/// `patient`, the send timeout of the socket does not apply.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     mut parts: &mut [IoSlice<'_>],
@@ -35,7 +35,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Waits until the client has taken something.
+/// Waits until the socket is writable.
 pub(crate) fn wait_for_room(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
     match rustix::event::poll(&mut polled, None) {
@@ -58,12 +58,11 @@ fn flags(_more: bool) -> SendFlags {
     SendFlags::empty()
 }
 
-/// Whether [`send_file`] works here at all.
+/// True if [`send_file`] works on this host.
 pub(crate) const SENDS_FILES: bool = cfg!(target_os = "linux");
 
-/// Sends `range` of a file without copying it; `range.start` tells how far it came, also on
-/// failure: [`WouldBlock`](io::ErrorKind::WouldBlock) if the client took nothing for as long as the
-/// socket's limit.
+/// Sends `range` of a file without copying it; `range.start` is advanced by the bytes sent, also on
+/// failure: [`WouldBlock`](io::ErrorKind::WouldBlock) after the socket's send timeout.
 #[cfg(target_os = "linux")]
 pub(crate) fn send_file(
     socket: BorrowedFd<'_>,
@@ -90,9 +89,9 @@ pub(crate) fn send_file(
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns whether reading `range` of a file would wait for a disk, or fail, as far as the host
-/// tells of its last byte: what is read one after the other it reads ahead, and of what is not read
-/// so the end is missing with the rest.
+/// Returns true if reading `range` of a file would block on the disk, or fail. Only its last byte
+/// is tested: with sequential reads the host has read it ahead, otherwise the end is usually
+/// uncached together with the rest.
 #[cfg(target_os = "linux")]
 pub(crate) fn would_wait(file: &File, range: &Range<u64>) -> bool {
     use rustix::io::ReadWriteFlags;
@@ -113,11 +112,11 @@ pub(crate) fn would_wait(_file: &File, _range: &Range<u64>) -> bool {
     false
 }
 
-/// Asks the host to read `range` of a file ahead. It may not.
+/// Asks the host to read `range` of a file ahead.
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 pub(crate) fn read_ahead(file: &File, range: &Range<u64>) {
     let len = std::num::NonZeroU64::new(range.end - range.start);
-    // It is a hint: whether it is heeded is the host's affair.
+    // It is only a hint.
     let _ = rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::WillNeed);
 }
 

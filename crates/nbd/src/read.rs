@@ -1,5 +1,5 @@
-//! Reads: holes are told, what a file of the host holds is sent from there without copying, the
-//! rest is read and sent.
+//! Reads: holes are sent as hole chunks, ranges of host files are sent without copying, everything
+//! else is read and sent.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -14,25 +14,24 @@ use crate::platform;
 use crate::transmission::{BATCH, Session};
 use crate::worker_pool::{Job, WorkerPool};
 
-/// Up to here a copy costs less than what it saves: small replies are read behind each other and
-/// leave together.
+/// Maximum length in bytes of a read that is copied: small replies are buffered and sent together.
 pub(crate) const SMALL: u32 = 32 << 10;
-/// Read and sent in one go of what is too long to be read at once, where nothing is lent because of
-/// the connection: it stays in the processor's cache in between.
+/// Piece size in bytes of reads that are sent in parts because the connection cannot send files: a
+/// piece stays in the processor's cache between reading and sending.
 const PIECE: u64 = 256 << 10;
-/// Up to here the client is told in the head of what is lent that nothing follows, which saves it a
-/// look for the end: a failure after that costs the connection. Of so little hardly ever any is
-/// missing whose end is in memory.
+/// Maximum length in bytes of a file range whose header already marks it as the final chunk, which
+/// saves the client another read from the socket. A failure after that closes the connection; it is
+/// rare for short ranges whose last byte is in the page cache.
 const SURE: u64 = 128 << 10;
-/// What a thread of the crew reads in one go.
+/// Piece size of reads by worker threads, in bytes.
 const CREW_PIECE: u32 = 1 << 20;
 
-/// Returns whether a read may be answered in several chunks.
+/// Returns true if the reply to a read may be split into several chunks.
 fn may_fragment(link: &Link, request: &Request) -> bool {
     link.structured && !request.has(flag::DF)
 }
 
-/// What stands before the data of a read that is answered as one.
+/// Adds the header of a reply with all of the data.
 pub(crate) fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
     match link.structured {
         true => data_chunk(out, request.cookie, true, request.offset, request.len),
@@ -85,7 +84,8 @@ impl Session<'_> {
         }
     }
 
-    /// The answer is one piece: once its head is sent, there is no way to tell of a failure.
+    /// Reads with a single-part reply: after its header is sent, a failure can no longer be
+    /// reported.
     fn read_whole(&mut self, request: &Request) -> io::Result<()> {
         let link = self.link;
         let range = request.range();
@@ -205,8 +205,8 @@ impl Session<'_> {
                 Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
             }
         }
-        // Much that was sent from a file could not be called the last before all of it was: it
-        // might have failed.
+        // The last part sent from a file could not be marked as final in advance, because it might
+        // have failed.
         end_chunk(&mut self.out, request.cookie);
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sends what waits and `body` behind it.
+    /// Sends the pending replies and `body`.
     fn send_with(&mut self, body: &[u8]) -> io::Result<()> {
         let sent = self
             .link
@@ -225,9 +225,9 @@ impl Session<'_> {
         sent
     }
 
-    /// Sends what waits, which ends with the head of `range`, and `range` behind it. `promised`:
-    /// the head says that all is well. A refusal: the bytes that followed are not all right; of a
-    /// promise the rest is missing, and the connection ended.
+    /// Sends the pending replies, which end with the header of `range`, and then `range`. With
+    /// `promised`, the header has reported success. Returns a refusal if some of the data is
+    /// invalid; if it was promised, the connection is closed.
     fn send_lent(
         &mut self,
         range: Range<u64>,
@@ -247,8 +247,7 @@ impl Session<'_> {
     }
 }
 
-/// Sends `range`, of which `lent` is the beginning, from files as long as that works, else by
-/// copying.
+/// Sends `range`, which starts with `lent`, from host files as long as that works, then by copying.
 fn from_file(
     link: &Link,
     range: Range<u64>,
@@ -280,7 +279,7 @@ fn from_file(
     by_copying(link, at..range.end, promised)
 }
 
-/// Returns whether an error is the client's absence.
+/// Returns true if the error means that the client has disconnected.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(
@@ -289,9 +288,9 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Sends `range`, whose length the client has been told: what cannot be read is made up for by
-/// zeros, and refused. Where the client would take these for what was read, the connection ends
-/// instead, before anything else can follow.
+/// Sends `range`, whose length was already announced: unreadable data is replaced by zeros and
+/// refused. If success was promised, the connection is closed instead, so that the client cannot
+/// take the zeros for data.
 fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
     let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];
@@ -320,7 +319,7 @@ fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Resu
     Ok(done)
 }
 
-/// Does a read by a thread of the crew, into the memory that belongs to it.
+/// Serves a read on a worker thread, using its buffer.
 pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
     let mut head = Vec::with_capacity(DATA_HEAD);
     let device = link.export.device();
@@ -365,7 +364,7 @@ pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
                 body: Some(buffer),
             });
         }
-        // The memory is needed again, or is longer than what was read: it is sent from here.
+        // The buffer is reused for the next piece, or is longer than the data, so it is sent now.
         if link
             .transmit(&mut [IoSlice::new(&head), IoSlice::new(&buffer[..len as usize])])
             .is_err()

@@ -1,4 +1,4 @@
-//! The server: who is let in, and how it ends.
+//! The server: accepting clients and shutdown.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,22 +26,21 @@ use crate::tls::Tls;
 use crate::transmission;
 use crate::watch::{Note, Throttle, Watch};
 
-/// Nothing here recurses, but TLS and devices want some.
+/// Stack size in bytes; TLS and devices need some.
 const STACK: usize = 1 << 20;
-/// How long a server that stops waits for clients to take their replies.
+/// Maximum wait during shutdown for clients to receive their replies.
 const GRACE: Duration = Duration::from_secs(10);
-/// After a failure to accept (no descriptors left, say).
+/// Pause after a failed accept, such as one without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What clients may take of this server.
+/// Limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Clients that have chosen an export; the next is refused.
+    /// Maximum number of clients that have chosen an export; further ones are refused.
     pub connections: usize,
-    /// Clients that have not chosen yet. The one that has been at it longest makes room for the
-    /// next.
+    /// Maximum number of clients in the handshake. The oldest one is closed for a new one.
     pub handshakes: usize,
-    /// How long a client may take to choose.
+    /// Maximum duration of a handshake.
     pub handshake_time: Duration,
 }
 
@@ -55,14 +54,14 @@ impl Default for Limits {
     }
 }
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Debug)]
 pub struct Options {
-    /// With certificates, nothing is told or served without TLS.
+    /// Certificates; if set, nothing is disclosed or served without TLS.
     pub tls: Option<Tls>,
-    /// Bounds.
+    /// Limits of the server.
     pub limits: Limits,
-    /// Who is told what happens.
+    /// Receiver of events.
     pub watch: Arc<dyn Watch>,
 }
 
@@ -76,7 +75,7 @@ impl Default for Options {
     }
 }
 
-/// A server of some exports. Clones are the same server.
+/// A server of exports. Clones share one server.
 #[derive(Debug, Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -87,9 +86,9 @@ struct Shared {
     throttle: Arc<Throttle>,
     stopping: AtomicBool,
     table: Mutex<Table>,
-    /// A connection ended.
+    /// Signaled when a connection ends.
     ended: Condvar,
-    /// Becomes readable, for good, when the server stops.
+    /// A socket pair that becomes readable permanently when the server stops.
     waker: (UnixStream, UnixStream),
 }
 
@@ -120,7 +119,7 @@ impl Table {
 }
 
 impl Server {
-    /// A server of `exports`, whose names differ; the first is what clients see first.
+    /// Creates a server of `exports`, with distinct names; the first is listed first.
     pub fn new(exports: Vec<Export>, options: Options) -> Result<Self> {
         let waker = UnixStream::pair()
             .map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
@@ -135,7 +134,7 @@ impl Server {
         })))
     }
 
-    /// Lets clients in, each in a thread of its own, until [`stop`](Self::stop).
+    /// Accepts clients, each in a thread of its own, until [`stop`](Self::stop).
     pub fn listen(&self, listener: &Listener) -> Result<()> {
         let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
         listener
@@ -158,22 +157,22 @@ impl Server {
                         error.kind(),
                         io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
                     ) => {}
-                // Out of descriptors: those who are in may leave.
+                // Out of file descriptors: wait until clients disconnect.
                 Err(_) => thread::sleep(PAUSE),
             }
         }
         Ok(())
     }
 
-    /// Serves one client that is connected already, and returns when it has left.
+    /// Serves a connected client, and returns when it has disconnected.
     pub fn serve(&self, socket: impl Into<Socket>) {
         let socket = Arc::new(socket.into());
         let number = self.enter(&socket);
         self.attend(number, socket);
     }
 
-    /// Serves the first export to the kernel, which knows already what a handshake tells; returns
-    /// when it has left.
+    /// Serves the first export to the kernel, without a handshake; returns when it has
+    /// disconnected.
     #[cfg(target_os = "linux")]
     pub(crate) fn serve_kernel(&self, socket: UnixStream) {
         let socket = Arc::new(Socket::from(socket));
@@ -199,8 +198,8 @@ impl Server {
         self.leave(number);
     }
 
-    /// What a handshake would tell the kernel: what the device of the first export is, and the
-    /// flags of its transmission phase.
+    /// Returns the parameters that a handshake would negotiate for the kernel: the first export's
+    /// device information and transmission flags.
     #[cfg(target_os = "linux")]
     pub(crate) fn for_kernel(&self) -> (Info, u16) {
         let export = self.0.exports.first();
@@ -221,7 +220,7 @@ impl Server {
         }
     }
 
-    /// Makes room for a client that has yet to choose.
+    /// Registers a client in the handshake; closes the oldest such client if there are too many.
     fn enter(&self, socket: &Arc<Socket>) -> u64 {
         let most = self.0.options.limits.handshakes;
         let mut table = self.table();
@@ -249,7 +248,7 @@ impl Server {
         number
     }
 
-    /// Returns whether a client that has chosen may stay.
+    /// Admits a client that has chosen an export, or returns the reason for a refusal.
     fn admit(&self, number: u64) -> std::result::Result<(), &'static str> {
         let mut table = self.table();
         if self.is_stopping() {
@@ -277,8 +276,8 @@ impl Server {
             Ok(Some(agreement)) => self.transmit(&channel, client, agreement),
             Ok(None) => {}
             Err(error) => {
-                // Whoever connects and leaves is no news, and a flood of them must not become one
-                // of lines.
+                // Clients that connect and leave are not reported, and the others are throttled
+                // against floods.
                 if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
                     watch.note(&Note::Refused {
                         client,
@@ -328,9 +327,9 @@ impl Server {
         self.0.stopping.load(Ordering::SeqCst)
     }
 
-    /// Ends: nobody is let in any more, what was received is done and answered, and everything is
-    /// flushed. Returns when that is so; clients that do not take their answers are left behind
-    /// after ten seconds.
+    /// Stops the server: no client is accepted any more, received requests are completed and
+    /// answered, and everything is flushed. Returns after that; clients that do not receive their
+    /// replies are dropped after ten seconds.
     pub fn stop(&self) -> Result<()> {
         self.0.stopping.store(true, Ordering::SeqCst);
         let _ = self.0.waker.1.shutdown(Shutdown::Both);
@@ -340,7 +339,7 @@ impl Server {
             let open = |table: &mut Table| !table.open.is_empty();
             drop(self.0.ended.wait_timeout_while(table, patience, open));
         }
-        // All are flushed, whatever comes of the first.
+        // All exports are flushed, even if one fails.
         let flushed: Vec<_> = self
             .0
             .exports
@@ -350,7 +349,7 @@ impl Server {
         flushed.into_iter().collect()
     }
 
-    /// Returns how many clients have chosen an export and are connected.
+    /// Returns the number of connected clients that have chosen an export.
     pub fn clients(&self) -> usize {
         self.table().admitted()
     }

@@ -1,4 +1,4 @@
-//! A connected socket of either kind.
+//! A connected socket, Unix or TCP.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
@@ -9,15 +9,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-/// Bytes of replies that the host may keep until the client takes them.
+/// Send buffer size in bytes.
 const ON_THE_WAY: usize = 4 << 20;
 
 /// A connected socket.
 #[derive(Debug)]
 pub enum Socket {
-    /// On this machine.
+    /// A local connection.
     Unix(UnixStream),
-    /// From anywhere.
+    /// A network connection.
     Tcp(TcpStream),
 }
 
@@ -43,7 +43,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// What is there, at least a byte; 0 at the end.
+    /// Receives available data, at least a byte; returns 0 at the end of the stream.
     pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let received = match self {
@@ -57,7 +57,7 @@ impl Socket {
         }
     }
 
-    /// The same without waiting; `None`: nothing is there yet.
+    /// Receives available data without blocking; `None` if there is none.
     pub(crate) fn receive_now(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::net::recv(self, into, RecvFlags::DONTWAIT) {
             Ok((count, _)) => Ok(Some(count)),
@@ -66,9 +66,10 @@ impl Socket {
         }
     }
 
-    /// Replies leave at once, and many fit on the way; a host that vanished is noticed, in time.
+    /// Sets the socket's options: a large send buffer, no delay, and keepalive to detect vanished
+    /// hosts.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        // The host gives others than root as much of it as it likes.
+        // Exceeding the host's maximum requires root.
         #[cfg(target_os = "linux")]
         let forced =
             rustix::net::sockopt::set_socket_send_buffer_size_force(self, ON_THE_WAY).is_ok();
@@ -87,7 +88,7 @@ impl Socket {
         }
     }
 
-    /// Returns how long a single read waits; `None`: for ever.
+    /// Sets the timeout of a single read; `None` for no timeout.
     pub(crate) fn limit_reads(&self, to: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_read_timeout(to),
@@ -95,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// Returns how long a single write waits; `None`: for ever.
+    /// Sets the timeout of a single write; `None` for no timeout.
     pub(crate) fn limit_writes(&self, to: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_write_timeout(to),
@@ -103,7 +104,8 @@ impl Socket {
         }
     }
 
-    /// Ends it in these directions, whoever uses it. One that has ended already is fine.
+    /// Shuts down the connection in these directions, also for other threads. Errors are ignored:
+    /// it may have ended already.
     pub(crate) fn end(&self, how: Shutdown) {
         let _ = match self {
             Self::Unix(socket) => socket.shutdown(how),
@@ -111,7 +113,7 @@ impl Socket {
         };
     }
 
-    /// Who is at the other end, for people.
+    /// Returns a description of the peer.
     pub(crate) fn peer(&self) -> String {
         match self {
             Self::Unix(_) => "a local client".to_owned(),

@@ -1,4 +1,4 @@
-//! What fuzzing calls: a connection whose client sends any bytes.
+//! Entry point for fuzzing: a connection whose client sends arbitrary bytes.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -10,27 +10,26 @@ use bandsaw::device::Memory;
 
 use crate::{Export, Options, Server};
 
-/// Bytes of the disk that is served.
+/// Length of the served disk in bytes.
 const LEN: usize = 64 << 10;
 
-/// Serves a client that sends `input` and leaves: whatever it is, the server neither panics nor
-/// waits for more.
+/// Serves a client that sends `input` and disconnects; the server must neither panic nor hang.
 pub fn session(input: &[u8]) {
     let exports = vec![Export::new("", "the disk", Arc::new(Memory::zeros(LEN)))];
     let server = Server::new(exports, Options::default()).expect("one export");
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let mut reader = ours.try_clone().expect("a descriptor");
-    // The replies are taken, or the server would wait for that.
+    // Replies are drained so that the server does not block on sending.
     let replies = thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     let serving = thread::spawn(move || server.serve(theirs));
-    // The server may have given it up.
+    // The server may have closed the connection.
     let _ = (&ours).write_all(input);
     let _ = ours.shutdown(Shutdown::Write);
     serving.join().expect("serving does not panic");
     let _ = replies.join().expect("reading does not panic");
 }
 
-/// Well-formed conversations: the ways to choose an export, and each request.
+/// Returns well-formed conversations: each way to choose an export, and each request.
 pub fn seeds() -> Vec<Vec<u8>> {
     let option = |number: u32, data: &[u8]| {
         let len = u32::try_from(data.len()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! TLS: who this server is, and which clients it lets in.
+//! TLS: the server's certificate and the verification of clients.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::socket::Socket;
 
-/// The certificates of a server. Clients must show one that an authority of the folder signed.
+/// TLS configuration of a server. Clients must present a certificate signed by a configured
+/// authority.
 #[derive(Debug, Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
 impl Tls {
-    /// Reads a folder of PEM files with the names that other NBD programs use: `ca-cert.pem` (who
-    /// signs clients), `server-cert.pem`, `server-key.pem`, and `ca-crl.pem` (certificates that are
-    /// no longer good), which may be missing.
+    /// Reads a folder of PEM files with the names that other NBD programs use: `ca-cert.pem`
+    /// (authorities for clients), `server-cert.pem`, `server-key.pem`, and the optional
+    /// `ca-crl.pem` (revoked certificates).
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let mut authorities = RootCertStore::empty();
         let path = folder.join("ca-cert.pem");
@@ -83,18 +84,17 @@ fn refused(path: &Path, why: impl ToString) -> Error {
 }
 
 const LAYER: &str = "certificates";
-/// Read from the socket in one go: as much as the library keeps.
+/// Size of a read from the socket in bytes: as much as the TLS library buffers.
 const PIECE: usize = 64 << 10;
 
-/// An encrypted connection. What is read is decrypted by one thread, while others encrypt what is
-/// written.
+/// An encrypted connection. One thread receives and decrypts while others encrypt and send.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Mutex<ServerConnection>,
-    /// Encrypted bytes on their way: locked from encryption to the socket, so that records leave in
+    /// Encrypted data to be sent; locked from encryption to the socket, so that records stay in
     /// order.
     leaving: Mutex<Vec<u8>>,
-    /// Encrypted bytes that came; only the thread that receives uses them.
+    /// Encrypted data received; used by the receiving thread only.
     arriving: Mutex<Arriving>,
 }
 
@@ -123,7 +123,8 @@ impl Session {
         })
     }
 
-    /// Agrees on keys, and sees the client's certificate. `receive` gets bytes from the socket.
+    /// Performs the TLS handshake, including the client's certificate. `receive` reads from the
+    /// socket.
     pub(crate) fn greet(
         &self,
         socket: &Socket,
@@ -138,7 +139,7 @@ impl Session {
         self.leave(socket)
     }
 
-    /// Decrypted bytes, at least one; 0 at the end.
+    /// Receives decrypted data, at least a byte; returns 0 at the end of the stream.
     pub(crate) fn receive(
         &self,
         socket: &Socket,
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Takes encrypted bytes in; `false` at their end.
+    /// Receives encrypted data; returns `false` at its end.
     fn arrive(
         &self,
         socket: &Socket,
@@ -176,7 +177,7 @@ impl Session {
         let processed = connection.process_new_packets().map(drop);
         let answers = connection.wants_write();
         drop(connection);
-        // A reply that is being written takes the answer along.
+        // If another thread is sending, it sends the TLS response, too.
         if answers && let Ok(mut leaving) = self.leaving.try_lock() {
             self.write_out(socket, &mut leaving)?;
         }
@@ -216,10 +217,10 @@ impl Session {
         sent
     }
 
-    /// Tells the client that nothing more comes.
+    /// Sends a close notification.
     pub(crate) fn end(&self, socket: &Socket) {
         lock(&self.connection).send_close_notify();
-        // The client may have left already.
+        // The client may have disconnected already.
         let _ = self.leave(socket);
     }
 }

@@ -1,10 +1,9 @@
-//! The transmission phase: requests are received many at a time, done one after another where that
-//! is quickest, and their replies leave together.
+//! The transmission phase: requests are received in batches, served in order if the device is fast,
+//! and their replies are sent together.
 //!
-//! The thread that receives does the work itself: a wake of another thread costs more than a read
-//! of what is in memory. Only where the device makes requests wait (see
-//! [`Pace`](crate::dispatch::Pace)) are they handed to the [`WorkerPool`](crate::worker_pool::WorkerPool), so that many
-//! wait side by side.
+//! The receiving thread serves requests itself: waking another thread costs more than reading
+//! cached data. Only if the device is slow (see [`Pace`](crate::dispatch::Pace)) are they handed to
+//! the [`WorkerPool`](crate::worker_pool::WorkerPool), so that many are in flight.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -16,25 +15,25 @@ use crate::link::Link;
 use crate::perform::perform;
 use crate::worker_pool::{Job, WorkerPool};
 
-/// Replies that have come to this leave, whatever else is there to do.
+/// Size of pending replies, in bytes, at which they are sent.
 pub(crate) const BATCH: usize = 256 << 10;
-/// Received in one go.
+/// Size of the receive buffer, in bytes.
 const INPUT: usize = 512 << 10;
-/// Changes of more than this may take long even where small ones do not.
+/// Length in bytes above which a change may be slow even if shorter ones are fast.
 const LONG: u32 = 8 << 20;
 
-/// The thread that receives, and what is its own.
+/// State of the receiving thread.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     pub(crate) link: &'a Arc<Link>,
     pub(crate) input: Input,
-    /// Replies that have not left.
+    /// Pending replies.
     pub(crate) out: Vec<u8>,
-    /// What is read where nothing is lent.
+    /// Buffer for reads without a file range.
     pub(crate) scratch: Vec<u8>,
 }
 
-/// Serves a connection until its client leaves.
+/// Serves a connection until its client disconnects.
 pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
     let mut session = Session {
         link,
@@ -43,7 +42,7 @@ pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
         scratch: Vec::new(),
     };
     let ended = session.run();
-    // What was received is done, whether or not anybody waits for the answer.
+    // Received requests are completed, even if the client has disconnected.
     link.worker_pool.finish();
     ended
 }
@@ -94,7 +93,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sends the replies that wait, if receiving `count` bytes might take longer.
+    /// Sends the pending replies if receiving `count` bytes might block.
     pub(crate) fn flush_before(&mut self, count: usize) -> io::Result<()> {
         if self.input.waiting() < count {
             self.flush()
@@ -103,7 +102,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sends the replies that wait.
+    /// Sends the pending replies.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
@@ -114,7 +113,7 @@ impl Session<'_> {
     }
 }
 
-/// What was received and not yet used. The memory is taken with the first byte.
+/// Receive buffer. It is allocated on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: Vec<u8>,
@@ -127,8 +126,8 @@ impl Input {
         self.end - self.start
     }
 
-    /// Receives until `need` bytes are here. `false`: the client is gone, and all that it sent is
-    /// used.
+    /// Receives until `need` bytes are buffered. Returns `false` if the client has disconnected and
+    /// the buffer is empty.
     fn fill(&mut self, channel: &Channel, need: usize) -> io::Result<bool> {
         if self.bytes.is_empty() {
             self.bytes.resize(INPUT, 0);
@@ -149,7 +148,7 @@ impl Input {
         Ok(true)
     }
 
-    /// The next `count` bytes, at most half of what is received in one go.
+    /// Takes the next `count` bytes, at most half of the buffer's size.
     pub(crate) fn take(&mut self, channel: &Channel, count: usize) -> io::Result<&[u8]> {
         if self.waiting() < count && !self.fill(channel, count)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -159,17 +158,17 @@ impl Input {
         Ok(taken)
     }
 
-    /// The next `count` bytes, if they were received already. They stay.
+    /// Returns the next `count` bytes without consuming them, if they are already buffered.
     pub(crate) fn peek(&self, count: usize) -> Option<&[u8]> {
         self.bytes[self.start..self.end].get(..count)
     }
 
-    /// Drops so many bytes that were peeked at.
+    /// Consumes bytes that were peeked at.
     pub(crate) fn skip_peeked(&mut self, count: usize) {
         self.start += count;
     }
 
-    /// Fills `into` with what comes next.
+    /// Fills `into` with the next bytes.
     pub(crate) fn read(&mut self, channel: &Channel, mut into: &mut [u8]) -> io::Result<()> {
         let here = self.waiting().min(into.len());
         into[..here].copy_from_slice(&self.bytes[self.start..self.start + here]);
@@ -184,7 +183,7 @@ impl Input {
         Ok(())
     }
 
-    /// Drops what comes next.
+    /// Discards the next bytes.
     fn skip(&mut self, channel: &Channel, mut count: u64) -> io::Result<()> {
         while count > 0 {
             let piece = count.min(INPUT as u64 / 2) as usize;

@@ -1,49 +1,49 @@
-//! What the owner of a server is told while it runs.
+//! Events of a running server for its owner.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Told what happens, from any thread. It must not wait for long.
+/// A receiver of events, called from any thread. It must not block for long.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// One line about a client or a failure.
+    /// Receives an event about a client or a failure.
     fn note(&self, note: &Note);
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
     /// A client has chosen an export.
     Connected {
-        /// Who.
+        /// Description of the client.
         client: String,
-        /// The export's name.
+        /// Name of the export.
         export: String,
     },
-    /// It is gone.
+    /// A client has disconnected.
     Disconnected {
-        /// Who.
+        /// Description of the client.
         client: String,
-        /// Why, unless it said good-bye.
+        /// Reason, unless it disconnected properly.
         error: Option<String>,
     },
-    /// A client was not let in.
+    /// A client was refused.
     Refused {
-        /// Who.
+        /// Description of the client.
         client: String,
-        /// Why.
+        /// Reason for the refusal.
         reason: String,
     },
-    /// A request failed, and the client was told so.
+    /// A request failed; the client got an error.
     Failed {
-        /// What was asked: `read`, `write`, ...
+        /// Kind of request: `read`, `write`, ...
         doing: &'static str,
-        /// The export's name.
+        /// Name of the export.
         export: String,
-        /// Why.
+        /// Error message.
         error: String,
-        /// How many more failed since the last note, of which none was given.
+        /// Number of failures since the last event that were not reported.
         unreported: u64,
     },
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// A watch that does not look.
+/// A receiver that ignores all events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 
@@ -92,13 +92,13 @@ impl Watch for Unwatched {
     fn note(&self, _note: &Note) {}
 }
 
-/// Lets a few notes through in each span of time: a client can fail a million times a minute.
+/// Rate limit of events: a client can cause a million failures per minute.
 #[derive(Debug)]
 pub(crate) struct Throttle(Mutex<(Instant, u32, u64)>);
 
-/// The span.
+/// Interval of the rate limit.
 const SPAN: Duration = Duration::from_secs(10);
-/// The notes in it.
+/// Maximum events per interval.
 const NOTES: u32 = 10;
 
 impl Default for Throttle {
@@ -108,7 +108,8 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Returns whether a note may be given, and how many were not since the last.
+    /// Returns the number of events suppressed since the last one if another is permitted, else
+    /// `None`.
     pub(crate) fn admit(&self) -> Option<u64> {
         let (since, given, held) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if since.elapsed() > SPAN {

@@ -1,6 +1,6 @@
-//! Threads that help a connection while its device makes requests wait. They are begun when there
-//! is work for them and end when there is none for a while; each connection has its own, so that a
-//! client can only hold up itself.
+//! Worker pool of a connection, used while its device is slow. Threads are started on demand and
+//! end after an idle period; each connection has its own pool, so that a client can only delay
+//! itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,16 @@ use crate::link::Link;
 use crate::write::Pending;
 use crate::{perform, read, write};
 
-/// Requests that wait for the device at once.
+/// Maximum number of threads, and so of concurrent requests to the device.
 const MOST_THREADS: usize = 16;
-/// Requests that wait for a thread; then the client waits too.
+/// Maximum number of queued jobs; at this limit receiving stops.
 const MOST_JOBS: usize = 256;
-/// A thread without work ends after this.
+/// Idle time after which a thread ends.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Nothing here recurses.
+/// Stack size in bytes; nothing here recurses.
 const STACK: usize = 512 << 10;
 
-/// Something to be done for a connection. Its memory is part of it: a crew never waits for any.
+/// A unit of work of a connection. It owns its buffer: worker threads never wait for memory.
 #[derive(Debug)]
 pub(crate) enum Job {
     Read(Request, Buffer),
@@ -34,13 +34,13 @@ pub(crate) enum Job {
     Other(Request),
 }
 
-/// The threads of one connection.
+/// The worker threads of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerPool {
     state: Mutex<State>,
-    /// A job came, or the end.
+    /// Signaled when a job is queued, or on closing.
     work: Condvar,
-    /// A job was taken, or a thread ended.
+    /// Signaled when a job is taken, or a thread ends.
     taken: Condvar,
 }
 
@@ -49,7 +49,7 @@ struct State {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// By the thread that receives, for room or for the end.
+    /// True while the receiving thread waits for space in the queue, or for the end.
     is_waited_for: bool,
     closing: bool,
 }
@@ -59,7 +59,7 @@ impl WorkerPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the crew to come on.
+    /// Waits while `so` is true.
     fn wait_while<'s>(
         &self,
         mut state: MutexGuard<'s, State>,
@@ -76,7 +76,7 @@ impl WorkerPool {
         state
     }
 
-    /// Hands a job over. Waits while too many wait already.
+    /// Queues a job. Blocks while the queue is full.
     pub(crate) fn post(link: &Arc<Link>, job: Job) {
         let worker_pool = &link.worker_pool;
         let mut state =
@@ -96,7 +96,7 @@ impl WorkerPool {
             .stack_size(STACK)
             .spawn(move || helper.worker_pool.help(&helper));
         if begun.is_err() {
-            // The host has no thread to give: this one does it.
+            // No thread could be started and none exists: run the job here.
             let mut state = worker_pool.state();
             state.threads -= 1;
             let job = if state.threads == 0 {
@@ -137,14 +137,14 @@ impl WorkerPool {
         self.tell(&state);
     }
 
-    /// To wake nobody is a system call, too.
+    /// Wakes the receiving thread if it waits; notifying costs a system call even without a waiter.
     fn tell(&self, state: &State) {
         if state.is_waited_for {
             self.taken.notify_all();
         }
     }
 
-    /// Waits until all is done. Nothing may be posted afterwards.
+    /// Waits until all jobs are done and all threads have ended. Nothing may be posted afterwards.
     pub(crate) fn finish(&self) {
         let mut state = self.state();
         state.closing = true;

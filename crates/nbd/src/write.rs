@@ -1,5 +1,5 @@
-//! Writes: straight from what was received where the device is quick, else piece by piece by the
-//! crew.
+//! Writes: directly from the receive buffer if the device is fast, else in pieces by worker
+//! threads.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use crate::perform::durable;
 use crate::transmission::Session;
 use crate::worker_pool::{Job, WorkerPool};
 
-/// Received and written in one go: it stays in the processor's cache in between, and it is less
-/// than a socket holds, so that the client sends on meanwhile. Pieces begin and end at multiples of
-/// this, so that no layer has to read before it writes.
+/// Piece size in bytes of writes by the receiving thread: a piece stays in the processor's cache,
+/// and is smaller than a socket buffer, so that the client continues to send. Pieces are aligned to
+/// it, so that no layer has to read before it writes.
 const PIECE: u64 = 128 << 10;
-/// What a thread of the crew writes in one go.
+/// Piece size of writes by worker threads, in bytes.
 const CREW_PIECE: u64 = 1 << 20;
 
-/// A write of which the crew does the pieces.
+/// A write whose pieces worker threads perform.
 #[derive(Debug)]
 pub(crate) struct Pending {
     request: Request,
@@ -26,7 +26,7 @@ pub(crate) struct Pending {
     refusal: Mutex<Option<Refusal>>,
 }
 
-/// The end of the piece that begins at `at`.
+/// Returns the end of the piece that starts at `at`.
 fn piece_end(at: u64, end: u64, piece: u64) -> u64 {
     (at - at % piece).saturating_add(piece).min(end)
 }
@@ -44,7 +44,7 @@ impl Session<'_> {
             let end = piece_end(at, range.end, PIECE);
             self.flush_before((end - at) as usize)?;
             let bytes = self.input.take(&link.channel, (end - at) as usize)?;
-            // After a failure the rest is received all the same: the next request follows it.
+            // After a failure the rest of the data is still received: the next request follows it.
             if done.is_ok() {
                 done = link.writes.time(bytes.len(), || device.write_at(at, bytes));
             }
@@ -86,7 +86,7 @@ impl Session<'_> {
     }
 }
 
-/// Writes a piece; the last one makes the reply.
+/// Writes a piece; the last one to finish posts the reply.
 pub(crate) fn patiently(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
     let device = link.export.device();
     let refusal = || {

@@ -1,4 +1,4 @@
-//! What fuzzing begins with, and broken copies of it, through the function that is fuzzed.
+//! The seeds of the fuzz target, and corrupted copies of them.
 
 use bandsaw::testing::{Random, mutate};
 use bandsaw_nbd::testing::{seeds, session};

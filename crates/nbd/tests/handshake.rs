@@ -1,4 +1,4 @@
-//! The handshake, option by option.
+//! Tests of the handshake, option by option.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn exports_are_told_by_name() {
         ("Büro".as_bytes(), &b"a volume"[..])
     );
     assert_eq!(client.option(7, &go("nothing", &[]))[0].0, UNKNOWN);
-    // Having asked about one does not choose it.
+    // INFO does not choose an export.
     assert_eq!(
         client.option(7, &go("", &[]))[0].1[2..10],
         (1_u64 << 20).to_be_bytes()
@@ -130,7 +130,7 @@ fn contexts_want_structured_replies_and_an_export() {
         client.option(10, &context("Büro", &["base:allocation", "x:y"])),
         [base(1), (ACK, vec![])]
     );
-    // Contexts are those of one export.
+    // A context belongs to one export.
     client.option(7, &go("", &[]));
     client.structured = true;
     assert_eq!(client.status(0, 0, 512), Err(crate::common::INVAL));

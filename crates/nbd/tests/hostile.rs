@@ -1,4 +1,4 @@
-//! Clients that mean no good, or do not know better.
+//! Tests with malicious or incorrect clients.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ fn limited(limits: Limits) -> Server {
     .unwrap()
 }
 
-/// A server that listens, until the returned function is called.
+/// Starts a listening server; the returned function stops it.
 fn listening(limits: Limits) -> (tempfile::TempDir, std::path::PathBuf, impl FnOnce()) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -42,7 +42,7 @@ fn listening(limits: Limits) -> (tempfile::TempDir, std::path::PathBuf, impl FnO
     (folder, path, stop)
 }
 
-/// Somebody who knows the protocol gets in, and is served.
+/// Returns true if a correct client can connect and is served.
 fn is_served(path: &std::path::Path) -> bool {
     let Ok(mut socket) = UnixStream::connect(path) else {
         return false;
@@ -69,7 +69,7 @@ fn is_served(path: &std::path::Path) -> bool {
     served().unwrap_or(false)
 }
 
-/// Ten thousand that connect and say nothing: those who speak are let in all the same.
+/// Ten thousand clients connect and stay silent: others are still admitted.
 #[test]
 fn half_handshakes() {
     let (_folder, path, stop) = listening(Limits {
@@ -79,7 +79,7 @@ fn half_handshakes() {
     let mut silent = std::collections::VecDeque::new();
     for number in 0..10_000 {
         silent.extend(UnixStream::connect(&path));
-        // This process has descriptors to spare for some of them only.
+        // Limits the number of open file descriptors of this process.
         if silent.len() > 300 {
             silent.pop_front();
         }
@@ -100,7 +100,7 @@ fn time_for_the_handshake_ends() {
     });
     let mut silent = Client::greeted(&server);
     assert!(silent.is_over());
-    // One byte at a time does not help.
+    // Sending one byte at a time does not extend the deadline.
     let mut slow = Client::connected(&server);
     slow.bytes(18);
     for _ in 0..200 {
@@ -110,7 +110,7 @@ fn time_for_the_handshake_ends() {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert!(slow.is_over());
-    // Once an export is chosen there is time.
+    // After an export is chosen there is no deadline.
     let mut chosen = Client::new(&server, false);
     std::thread::sleep(Duration::from_millis(120));
     assert!(chosen.read(0, 0, 512).is_ok());
@@ -152,7 +152,7 @@ fn options_of_impossible_length() {
     assert!(client.is_over());
 }
 
-/// Many large requests whose answers nobody takes hold up nobody else.
+/// A client that requests much data and does not read it does not block others.
 #[test]
 fn a_client_that_does_not_read() {
     let server = limited(Limits::default());
@@ -165,8 +165,8 @@ fn a_client_that_does_not_read() {
     other.leave();
 }
 
-/// Sends bytes to a new connection, from its beginning or after the handshake; returns when the
-/// server has given it up.
+/// Sends bytes to a new connection, before or after the handshake; returns when the server has
+/// closed it.
 fn session(server: &Server, bytes: &[u8], chosen: bool) {
     let mut client = if chosen {
         Client::new(server, bytes.len().is_multiple_of(2))
@@ -180,7 +180,7 @@ fn session(server: &Server, bytes: &[u8], chosen: bool) {
     let _ = reader.join().unwrap();
 }
 
-/// A request with a magic, else arbitrary; small enough that most are served.
+/// Generates a request with a valid magic and arbitrary fields; small enough that most are served.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     (
         0..0x40_u16,

@@ -1,4 +1,4 @@
-//! All tests of the server.
+//! Tests of the server crate.
 
 mod common;
 mod fuzz_seeds;

@@ -1,4 +1,5 @@
-//! What requests do, in simple and in structured replies, done at once or by helpers.
+//! Tests of requests, with simple and structured replies, on the receiving thread and on worker
+//! threads.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,7 +20,7 @@ use bandsaw_nbd::{Export, Options, Server};
 
 const LEN: u64 = 4 << 20;
 
-/// A file of the host, so that there is something to lend.
+/// Creates a disk in a host file, so that file ranges are available.
 fn file(folder: &tempfile::TempDir) -> Arc<dyn BlockDevice> {
     let file = LocalFile::open(folder.path().join("disk"), Open::CreateNew)
         .unwrap()
@@ -28,16 +29,16 @@ fn file(folder: &tempfile::TempDir) -> Arc<dyn BlockDevice> {
     Arc::new(file)
 }
 
-/// A device that can be made slow, and counts what is asked of it at once.
+/// A device that can be made slow, and counts concurrent requests.
 #[derive(Debug)]
 struct Slow {
     inner: Arc<dyn BlockDevice>,
     slow: AtomicBool,
     read_only: bool,
     flushes: AtomicU64,
-    /// Reads at or beyond half of the device wait for each other.
+    /// Barrier for reads at or beyond the middle of the device.
     together: Option<Barrier>,
-    /// Lent instead of what there is.
+    /// File returned by `file_range` instead of the device's own.
     lent: Option<Arc<File>>,
 }
 
@@ -110,7 +111,7 @@ impl BlockDevice for Slow {
     }
 }
 
-/// Random requests do to the export what they do to a vector, whatever way they are done.
+/// Random requests have the same effect on the export as on a vector, on either kind of thread.
 #[test]
 fn it_is_like_a_vector() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,7 +129,7 @@ fn it_is_like_a_vector() {
             let mut model = vec![0_u8; LEN as usize];
             let mut random = Random::new(seed);
             for step in 0..600 {
-                // Fast and slow spells, so that requests go both ways.
+                // Alternates between fast and slow, so that both kinds of thread serve requests.
                 slow.slow.store(step / 50 % 3 == 1, Ordering::Relaxed);
                 let longest = if random.one_in(4) { 2 << 20 } else { 20_000 };
                 let offset = random.within(0..LEN);
@@ -162,7 +163,8 @@ fn it_is_like_a_vector() {
                     }
                     4 => {
                         client.call(0, TRIM, offset, len as u32, &[]).unwrap();
-                        // What is there now is not said; it is settled by reading it.
+                        // After this request the contents are unspecified; the model adopts what is
+                        // read.
                         model[range]
                             .copy_from_slice(&slow.inner.read_vec(offset, len as usize).unwrap());
                     }
@@ -178,8 +180,8 @@ fn it_is_like_a_vector() {
     }
 }
 
-/// Requests of one connection wait for a slow device side by side: each read waits until four are
-/// there.
+/// Requests of one connection wait for a slow device concurrently: each read waits until four are
+/// in flight.
 #[test]
 fn slow_requests_wait_together() {
     let slow = Slow::new(Arc::new(Memory::zeros(LEN as usize)));
@@ -189,7 +191,7 @@ fn slow_requests_wait_together() {
         ..slow
     }));
     let mut client = Client::new(&server, true);
-    // The pace is found out.
+    // Lets the server measure the latency.
     (0..8).for_each(|_| drop(client.read(0, 0, 512).unwrap()));
     let cookies: Vec<_> = (0..8)
         .map(|n| client.request(0, READ, LEN / 2 + n * 4096, 4096, &[]))
@@ -204,7 +206,7 @@ fn slow_requests_wait_together() {
 }
 
 impl Client {
-    /// The cookie of the next reply, which is a read's of one chunk, wherever it is of.
+    /// Receives a reply to a read in one chunk, at any offset; returns its cookie.
     fn peek_read(&mut self, _offset: u64, len: usize) -> u64 {
         let bytes = self.bytes(20 + 8 + len);
         u64::from_be_bytes(bytes[8..16].try_into().unwrap())
@@ -276,7 +278,7 @@ fn requests_that_do_not_fit() {
             );
         }
         assert_eq!(client.write(8000, &[1; 512]), Err(NOSPC));
-        // One that is too long is received, and dropped, so that the next is understood.
+        // The data of a request that is too long is discarded, so that the next request is parsed.
         assert_eq!(client.write(0, &vec![1; (32 << 20) + 512]), Err(INVAL));
         client.write(0, &[1; 8192]).unwrap();
         assert_eq!(client.read(0, 0, 8192).unwrap(), [1; 8192]);
@@ -320,8 +322,8 @@ fn the_largest_requests() {
     }
 }
 
-/// Longer for whoever asks and whoever comes later, also where the end was; never shorter, and in
-/// whole sectors.
+/// Growing is visible to the same client and to new ones, also at the old end; shrinking and
+/// partial sectors are refused.
 #[test]
 fn exports_that_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,8 +371,7 @@ fn exports_that_grow() {
     two.leave();
 }
 
-/// What one connection wrote is durable when another has flushed: that is what "several
-/// connections" promises.
+/// A flush on one connection covers the writes of another, as the multi-connection flag promises.
 #[test]
 fn fua_and_flush_reach_the_device() {
     let slow = Arc::new(Slow::new(Arc::new(Memory::zeros(8192))));
@@ -431,8 +432,8 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
     }
 }
 
-/// A long write that fails in the middle: it is an error, nothing behind that place is changed, and
-/// what the client still sends of it is not taken for the next request.
+/// A long write that fails in the middle is an error, nothing after that offset is changed, and the
+/// rest of its data is not parsed as a request.
 #[test]
 fn a_write_that_fails_half_way() {
     for (structured, fault) in [(false, Fault::Short), (true, Fault::NoSpace)] {
@@ -460,7 +461,7 @@ fn a_write_that_fails_half_way() {
     }
 }
 
-/// A file that somebody cuts while it is served: the read fails, and only the read.
+/// A served file that is truncated makes the affected read fail, and nothing else.
 #[test]
 fn a_file_that_is_cut_is_an_error_of_reading() {
     let folder = tempfile::tempdir().unwrap();
@@ -479,8 +480,7 @@ fn a_file_that_is_cut_is_an_error_of_reading() {
     client.leave();
 }
 
-/// Several reads that go on where the last one ends, received at once: each has its own answer,
-/// also if one cannot be given.
+/// Contiguous reads that are received together each get a reply, even if one of them fails.
 #[test]
 fn adjacent_reads_are_answered_one_by_one() {
     const PIECE: u32 = 64 << 10;
@@ -497,8 +497,8 @@ fn adjacent_reads_are_answered_one_by_one() {
             if broken {
                 faults.break_all(Call::Read, Fault::Io);
             }
-            // Twenty behind each other, of which the first sixteen are a megabyte; then one
-            // elsewhere, and one behind that.
+            // Twenty contiguous reads, the first sixteen of which are a megabyte; then one
+            // elsewhere, and one after that.
             let offsets: Vec<_> = (0..20)
                 .map(|at| at * u64::from(PIECE))
                 .chain([3 << 20, (3 << 20) + u64::from(PIECE)])
@@ -518,8 +518,8 @@ fn adjacent_reads_are_answered_one_by_one() {
     }
 }
 
-/// The head of a reply has said that all is well, and then it is not: the client must not take
-/// anything for the rest.
+/// A read that fails after its reply header reported success: the connection is closed, so that the
+/// client takes nothing else for the data.
 #[test]
 fn a_promise_that_cannot_be_kept_ends_the_connection() {
     for structured in [false, true] {
@@ -547,7 +547,7 @@ fn a_promise_that_cannot_be_kept_ends_the_connection() {
         let mut got = Vec::new();
         let _ = client.socket.read_to_end(&mut got);
         assert!(got.len() < len as usize, "{}", got.len());
-        // Nothing more is promised: the next client hears of it.
+        // Success is no longer promised: the next client gets the error.
         let mut client = Client::new(&server, structured);
         assert_eq!(client.read(0, 0, len), Err(IO));
         faults.mend();

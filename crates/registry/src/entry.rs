@@ -1,63 +1,63 @@
-//! What is known of one image in use.
+//! Registry entry of an image in use.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// One image in use.
+/// An image in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name while it is in use: `disk1`.
+    /// Device name while it is in use: `disk1`.
     pub device: String,
-    /// What is done with it.
+    /// Kind of use.
     pub used: Use,
-    /// Where it is.
+    /// Path of the image.
     pub image: PathBuf,
-    /// The code of its format: `UDSB`.
+    /// Code of its format: `UDSB`.
     pub format: String,
-    /// Layers that lie over it.
+    /// Paths of the layers on top of it.
     #[serde(default)]
     pub layers: Vec<PathBuf>,
-    /// The kind of partition map on it: `GPT`.
+    /// Kind of its partition map: `GPT`.
     #[serde(default)]
     pub scheme: Option<String>,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub size: u64,
-    /// True if it cannot be changed through this.
+    /// True if this use is read-only.
     pub read_only: bool,
     /// True if it is encrypted.
     pub encrypted: bool,
-    /// The process that does it.
+    /// Number of the process that uses it.
     pub process: u32,
-    /// Since when, in seconds of Unix time.
+    /// Start time, in seconds of Unix time.
     pub since: u64,
-    /// Where it can be found: URIs, folders.
+    /// Addresses at which it is available: URIs, folders.
     pub places: Vec<String>,
-    /// Sockets that are removed when the process is gone.
+    /// Sockets that are removed after the process has ended.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
-    /// What is mounted of it. That is unmounted when the process is gone.
+    /// Mounts of its volumes, unmounted after the process has ended.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// The kernel's disk that it is. That is taken from the kernel when the process is gone.
+    /// Kernel disk of the image, detached after the process has ended.
     #[serde(default)]
     pub kernel_disk: Option<DiskEntry>,
 }
 
-/// A disk of the kernel's, `/dev/nbd0`, as an entry keeps it: on every system, and whatever serves
-/// it.
+/// A kernel disk such as `/dev/nbd0`, as stored in an entry; available on every system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskEntry {
-    /// Its number: 0 for `/dev/nbd0`.
+    /// Device number: 0 for `/dev/nbd0`.
     pub index: u32,
-    /// Who made it, as the kernel tells: the number may be another disk's later.
+    /// Process that attached it, as listed by the kernel; it distinguishes later disks of the same
+    /// number.
     pub maker: u32,
 }
 
 #[cfg(target_os = "linux")]
 impl DiskEntry {
-    /// The same for the kernel.
+    /// Converts it to the identity of a kernel disk.
     pub fn id(self) -> bandsaw_nbd::kernel::DiskId {
         bandsaw_nbd::kernel::DiskId {
             index: self.index,
@@ -76,35 +76,35 @@ impl From<bandsaw_nbd::kernel::DiskId> for DiskEntry {
     }
 }
 
-/// A folder that shows a volume of an image, or its disk.
+/// A folder on which a volume of an image, or its disk, is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// The folder.
+    /// Mount point.
     pub folder: PathBuf,
-    /// The name of the volume as a device: `disk1s2`.
+    /// Device name of the volume: `disk1s2`.
     pub device: String,
-    /// The volume's own name.
+    /// Name of the volume.
     pub name: String,
-    /// What it is: `HFS+`.
+    /// Format of the volume: `HFS+`.
     pub format: String,
-    /// True if the folder was made for this, and goes with it.
+    /// True if the folder was created for the mount, and is removed with it.
     pub made: bool,
 }
 
-/// What is done with an image.
+/// Kinds of use of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Use {
     /// Served as a network block device.
     Served,
-    /// A volume of it is shown as a folder.
+    /// Mounted as a folder.
     Mounted,
-    /// It is a disk of the host.
+    /// Attached as a disk of the host.
     Attached,
 }
 
 impl Entry {
-    /// An entry of this moment with nothing else in it.
+    /// Creates an entry with the current time and otherwise default values.
     pub fn new(used: Use) -> Self {
         Self {
             device: String::new(),

@@ -1,4 +1,4 @@
-//! Where the entries of a user are.
+//! Location of a user's registry.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -10,7 +10,7 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::{LAYER, failed};
 
-/// The folder of this user, made if it is missing.
+/// Returns the folder of this user, which is created if it is missing.
 pub(crate) fn of_user() -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let told = env::var_os("XDG_RUNTIME_DIR")
@@ -30,7 +30,7 @@ pub(crate) fn of_user() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Refuses a folder that somebody else made, or may write to.
+/// Refuses a folder that another user owns or may write to.
 fn check(folder: &Path, user: u32) -> Result<()> {
     let meta = fs::symlink_metadata(folder).map_err(|source| failed("look at", source, folder))?;
     if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {

@@ -1,4 +1,4 @@
-//! What a process leaves that did not end by itself.
+//! Cleanup after a process that crashed or was killed.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::Entry;
 
-/// Removes what the process of an entry has left: sockets, mounts, folders that were made for
-/// these, a disk of the kernel's.
+/// Removes the leftovers of an entry's process: sockets, mounts, folders created for these, a
+/// kernel disk.
 pub(crate) fn remove(entry: &Entry) {
     entry
         .sockets
@@ -23,7 +23,7 @@ pub(crate) fn remove(entry: &Entry) {
     }
 }
 
-/// Removes a socket at which nobody listens any more.
+/// Removes a stale socket.
 fn remove_socket(path: &Path) {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let answers = || std::os::unix::net::UnixStream::connect(path).is_ok();
@@ -32,7 +32,7 @@ fn remove_socket(path: &Path) {
     }
 }
 
-/// Unmounts what nobody answers for any more.
+/// Unmounts a mount whose server has ended.
 #[cfg(target_os = "linux")]
 fn remove_mount(mount: &crate::Mount) {
     let all = bandsaw_mount::mount_points().unwrap_or_default();
@@ -45,7 +45,7 @@ fn remove_mount(mount: &crate::Mount) {
         .is_some_and(|found| found.is_ours() && found.is_dead());
     let gone = there.is_empty() || dead && bandsaw_mount::unmount(&mount.folder, true).is_ok();
     if gone && mount.made {
-        // Somebody may have put something there.
+        // Fails if the folder is not empty, which is intended.
         let _ = fs::remove_dir(&mount.folder);
     }
 }

@@ -1,10 +1,9 @@
-//! Which images are in use, by which process, since when.
+//! Registry of images in use: by which process, and since when.
 //!
 //! Each process that serves, mounts or attaches an image keeps a small file `diskN.json` in a
-//! folder of its user, locked for as long as it lives. The lock is the proof of life: process
-//! numbers are used again, locks are not. Whoever lists the folder and finds an entry that nobody
-//! locks removes it, the sockets that its process left, and mounts and disks of the kernel's that
-//! nobody answers for any more.
+//! folder of its user, locked until the process ends. The lock proves that the process is alive:
+//! process numbers are reused, locks are not. Listing the folder removes unlocked entries, with the
+//! sockets, mounts and kernel disks that their processes left.
 #![forbid(unsafe_code)]
 
 mod entry;
@@ -22,18 +21,18 @@ use rustix::fs::FlockOperation;
 pub use entry::{DiskEntry, Entry, Mount, Use};
 
 const LAYER: &str = "registry";
-/// Devices are numbered from 1 up to here.
+/// Maximum device number; the first is 1.
 const MOST: u32 = 10_000;
-/// An entry longer than this is none of ours.
+/// Maximum length of an entry's file in bytes; longer files are ignored.
 const LONGEST: u64 = 1 << 20;
 
-/// The folder of entries.
+/// A folder of registry entries.
 #[derive(Debug, Clone)]
 pub struct Registry {
     folder: PathBuf,
 }
 
-/// An entry of this process. It goes when this is dropped.
+/// A registry entry of this process. It is removed on drop.
 #[derive(Debug)]
 pub struct Registration {
     file: File,
@@ -42,30 +41,30 @@ pub struct Registration {
 }
 
 impl Registry {
-    /// The folder of this user: `bandsaw` in `XDG_RUNTIME_DIR`, else in `/run/user`, else one of
-    /// the user's own beside other temporary files. It is made if it is missing; one that others
-    /// may write to is refused.
+    /// Opens the registry of this user: `bandsaw` in `XDG_RUNTIME_DIR`, else in `/run/user`, else a
+    /// folder of the user's own beside other temporary files. It is created if it is missing; a
+    /// folder that others may write to is refused.
     pub fn of_user() -> Result<Self> {
         folder::of_user().map(|folder| Self { folder })
     }
 
-    /// A folder that exists.
+    /// Opens a registry in an existing folder.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
         }
     }
 
-    /// Where it is: sockets may be there too.
+    /// Returns the folder; sockets may be placed there, too.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Takes the first device name that is free, `disk1`, `disk2` and so on.
+    /// Reserves the first free device name: `disk1`, `disk2` and so on.
     pub fn reserve(&self) -> Result<Registration> {
-        // Leftovers would keep their names for ever.
+        // Stale entries are removed, since they would keep their names reserved.
         self.entries()?;
-        // Locked before it has a name, so that nobody takes it for a leftover.
+        // Locked before it gets its name, so that no other process takes it for stale.
         let aside = self.folder.join(format!(".{}.new", std::process::id()));
         let file = File::options()
             .read(true)
@@ -93,8 +92,8 @@ impl Registry {
         Err(Error::new(Kind::Limit, LAYER, "no device name is free").in_file(&self.folder))
     }
 
-    /// What is in use, by number. Entries of processes that are gone are removed, with what they
-    /// left.
+    /// Returns the images in use, by number. Entries of processes that have ended are removed, with
+    /// their leftovers.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let names =
             fs::read_dir(&self.folder).map_err(|source| failed("list", source, &self.folder))?;
@@ -116,12 +115,12 @@ impl Registry {
 }
 
 impl Registration {
-    /// The name of the device.
+    /// Returns the device name.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Tells others what this process does; `device` and process are filled in.
+    /// Publishes the entry for other processes; `device` and `process` are filled in.
     pub fn publish(&mut self, entry: Entry) -> Result<()> {
         let entry = Entry {
             device: self.device.clone(),
@@ -138,8 +137,8 @@ impl Registration {
         written.map_err(|source| failed("write an entry", source, &self.path))
     }
 
-    /// Leaves the entry until the process has gone, and its locks with it: whoever waits for the
-    /// entry to go wants to use the image next.
+    /// Keeps the entry until the process has ended and released its locks: processes that wait for
+    /// the entry to disappear open the image next.
     pub fn until_exit(self) {
         std::mem::forget(self);
     }
@@ -147,17 +146,17 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // A leftover is no worse than that: the next to look removes it.
+        // A remaining file is stale, and the next listing removes it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Locks a file that nobody has locked; without waiting.
+/// Locks a file without blocking.
 fn lock(file: &File) -> io::Result<()> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
 }
 
-/// The entry in a file, if its process lives and has written it.
+/// Returns the entry in a file, if its process is alive and has written it.
 fn look_at(path: &Path) -> Result<Option<Entry>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -175,8 +174,8 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
         Err(source) => return Err(failed("lock an entry", source, path)),
         Ok(()) => {}
     }
-    // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was
-    // locked here.
+    // Unlocked, so it is stale, unless it was removed and its name reused before it was locked
+    // here.
     let same = |meta: fs::Metadata| {
         file.metadata()
             .is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()))
@@ -271,7 +270,7 @@ mod tests {
         let registration = registry.reserve().unwrap();
         let path = registration.path.clone();
         assert!(registry.entries().unwrap().is_empty() && path.exists());
-        // What a crash does: the lock is gone, the file is not.
+        // Simulates a crash: the lock is released, the file remains.
         rustix::fs::flock(&registration.file, FlockOperation::Unlock).unwrap();
         assert!(registry.entries().unwrap().is_empty() && !path.exists());
     }

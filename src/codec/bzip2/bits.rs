@@ -1,14 +1,14 @@
-//! Bits of a stream, the highest of each byte first.
+//! Reader of bits, the highest of each byte first.
 
-/// Reads zeros past the end, which [`BitReader::is_beyond`] tells of.
+/// A bit reader. Past the end it returns zeros, which [`BitReader::is_beyond`] reports.
 #[derive(Debug)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// The byte after those that are in `bits`.
+    /// Offset of the byte after those in `bits`.
     at: usize,
-    /// Bits not taken yet, the next one highest.
+    /// Bits not consumed yet, the next one highest.
     bits: u64,
-    /// How many of them count.
+    /// Number of valid bits in `bits`.
     count: u32,
 }
 
@@ -22,7 +22,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Sees to it that at least 56 bits can be looked at.
+    /// Ensures that at least 56 bits can be peeked.
     #[inline]
     pub(super) fn fill(&mut self) {
         let next = match self
@@ -46,20 +46,20 @@ impl<'a> BitReader<'a> {
         u64::from_be_bytes(next)
     }
 
-    /// The next `count` bits, of 1 to 56. Call [`fill`](Self::fill) before.
+    /// Returns the next `count` bits, of 1 to 56. Call [`fill`](Self::fill) before.
     #[inline]
     pub(super) fn peek(&self, count: u32) -> u32 {
         (self.bits >> (64 - count)) as u32
     }
 
-    /// Passes over `count` bits, of up to 56 since the last [`fill`](Self::fill).
+    /// Skips `count` bits, of up to 56 since the last [`fill`](Self::fill).
     #[inline]
     pub(super) fn skip(&mut self, count: u32) {
         self.bits <<= count;
         self.count -= count;
     }
 
-    /// Takes `count` bits, of 1 to 32.
+    /// Reads `count` bits, of 1 to 32.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> u32 {
         self.fill();
@@ -68,12 +68,12 @@ impl<'a> BitReader<'a> {
         bits
     }
 
-    /// Takes one bit.
+    /// Reads one bit.
     pub(super) fn flag(&mut self) -> bool {
         self.take(1) == 1
     }
 
-    /// Returns whether bits were taken that the stream does not have.
+    /// Returns true if bits past the end were read.
     pub(super) fn is_beyond(&self) -> bool {
         self.at * 8 - self.count as usize > self.bytes.len() * 8
     }

@@ -1,9 +1,10 @@
-//! Streams read. About twice as fast as the reference implementation and its relatives, which wait
-//! for memory most of the time: see [`sorted`](super::sorted).
+//! Decoder of streams. About twice as fast as the reference implementation and its relatives, which
+//! mostly wait for memory: see [`sorted`](super::sorted).
 //!
-//! The format has no specification but its programs: a stream is `BZh`, a digit for the longest
-//! block, blocks, and a sum. A block is run-length encoded, sorted, moved to front, run-length
-//! encoded again, and written in up to six Huffman codes that take turns every fifty symbols.
+//! The format has no specification except its implementations: a stream is `BZh`, a digit for the
+//! maximum block size, blocks, and a checksum. A block is run-length encoded, sorted, moved to
+//! front, run-length encoded again, and written in up to six Huffman codes that may change every
+//! fifty symbols.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,21 +16,21 @@ use crate::codec::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
 const BLOCK: u64 = 0x3141_5926_5359;
 const END: u64 = 0x1772_4538_5090;
-/// Symbols between changes of the code.
+/// Number of symbols between changes of the code.
 const GROUP: usize = 50;
-/// More groups than a block of 900,000 symbols has mean nothing, and are passed over.
+/// Maximum number of groups in a block of 900,000 symbols; further ones are ignored.
 const MOST_GROUPS: usize = 18_002;
-/// A run of so many bytes is followed by how many more there are.
+/// Length of a run that is followed by the number of further repetitions.
 const RUN: u32 = 4;
 
-/// What a stream turned out to be.
+/// Result of decoding a stream.
 pub(super) enum Decoded {
     Whole,
-    /// With a block of a kind that only versions before 0.9.5 wrote.
+    /// The stream has a block of a kind that only versions before 0.9.5 wrote.
     Randomised,
 }
 
-/// Fills `plain` from `packed`.
+/// Decodes `packed` into `plain`.
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<Decoded, Fault> {
     let mut sorted = borrow();
     let decoded = decode_blocks(packed, plain, &mut sorted);
@@ -86,7 +87,7 @@ fn decode_blocks(packed: &[u8], plain: &mut [u8], sorted: &mut Sorted) -> Result
     }
 }
 
-/// Reads a block, all but its sums and its first row.
+/// Reads a block, except its checksum and its first row.
 fn read_block(bits: &mut BitReader<'_>, longest: usize, sorted: &mut Sorted) -> Result<(), Fault> {
     sorted.clear();
     let mut used = Vec::with_capacity(256);
@@ -136,7 +137,7 @@ fn read_symbols(
 ) -> Result<(), Fault> {
     let end = used.len() as u16 + 1;
     let mut recent = Recency::new(used);
-    // A number in digits of 1 and 2, the lowest first: how often the byte in front is repeated.
+    // A number in digits of 1 and 2, the lowest first: the repetitions of the byte at the front.
     let (mut run, mut digit) = (0usize, 0u32);
     for &group in groups {
         let code = codes
@@ -179,7 +180,7 @@ fn read_symbols(
     }))
 }
 
-/// Repeats what runs say.
+/// Decoder of the outer run-length encoding.
 struct Runs<'a> {
     out: &'a mut [u8],
     done: usize,
@@ -215,8 +216,8 @@ impl Runs<'_> {
     }
 }
 
-/// The sum of a block: CRC-32 that takes the highest bit of each byte first, so the usual one of
-/// bytes turned round.
+/// Returns the checksum of a block: CRC-32 that processes the highest bit of each byte first, which
+/// is the usual one of bit-reversed bytes.
 fn crc(plain: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     let mut turned = [0; 4096];
@@ -231,7 +232,7 @@ fn crc(plain: &[u8]) -> u32 {
     sum.finalize().reverse_bits()
 }
 
-/// Memory of blocks that nobody reads now: as much as was in use at once.
+/// Buffers of blocks that are not in use: as many as were in use at the same time.
 static SPARE: Mutex<Vec<Sorted>> = Mutex::new(Vec::new());
 
 fn borrow() -> Sorted {
@@ -265,7 +266,7 @@ mod tests {
         packed
     }
 
-    /// Words that come again, runs of all lengths, noise.
+    /// Returns repeated words, runs of all lengths, and noise.
     fn text(len: usize, seed: u64) -> Vec<u8> {
         let mut random = Random::new(seed);
         let mut text = Vec::with_capacity(len + 5000);
@@ -313,8 +314,8 @@ mod tests {
         }
     }
 
-    /// Whatever is done to a stream: what the reference reads is read, to the same bytes, and
-    /// nothing else.
+    /// Asserts that damaged streams give the same bytes, or an error, as with the reference
+    /// implementation.
     #[test]
     fn broken_streams_are_judged_as_by_the_reference() {
         let mut random = Random::new(19);

@@ -1,33 +1,33 @@
-//! The codes of a block's symbols.
+//! The Huffman codes of a block's symbols.
 
 use super::bits::BitReader;
 use crate::codec::{BROKEN, Fault};
 
-/// The longest code.
+/// Maximum length of a code in bits.
 const LONGEST: u32 = 20;
-/// Codes of up to so many bits are looked up in one step.
+/// Maximum length of codes that are decoded with one lookup, in bits.
 const SHORT: u32 = 10;
-/// Bytes, two runs and the end, of which one is no byte's.
+/// Maximum number of symbols: 255 of the bytes, two for runs, and the end.
 pub(super) const MOST_SYMBOLS: usize = 258;
 
-/// One code, from bits to symbols.
+/// A decoder of one code, from bits to symbols.
 #[derive(Debug)]
 pub(super) struct Code {
     /// By the next [`SHORT`] bits: the symbol, and below it four bits for the code's length; 0 if
     /// that is longer.
     short: [u16; 1 << SHORT],
-    /// For each length the first code that is longer, as [`LONGEST`] bits; lengths without codes
-    /// have that of the one before.
+    /// For each length, the first longer code, as [`LONGEST`] bits; lengths without codes have that
+    /// of the previous one.
     limits: [u32; LONGEST as usize + 1],
-    /// For each length what to add to a code to have its place among `symbols`.
+    /// For each length, the number to add to a code to get its index in `symbols`.
     places: [i32; LONGEST as usize + 1],
-    /// By code.
+    /// Symbols in the order of their codes.
     symbols: [u16; MOST_SYMBOLS],
 }
 
 impl Code {
-    /// Reads the lengths of the codes of `count` symbols, each told by its difference to the one
-    /// before.
+    /// Reads the code lengths of `count` symbols, each stored as its difference to the previous
+    /// one.
     pub(super) fn read(bits: &mut BitReader<'_>, count: usize) -> Result<Self, Fault> {
         let mut lengths = [0; MOST_SYMBOLS];
         let mut length = bits.take(5);
@@ -82,7 +82,8 @@ impl Code {
         Ok(made)
     }
 
-    /// Takes a symbol. At least [`LONGEST`] bits are there. `None`: no symbol has this code.
+    /// Reads a symbol; at least [`LONGEST`] bits must be available. Returns `None` if no symbol has
+    /// this code.
     #[inline]
     pub(super) fn take(&self, bits: &mut BitReader<'_>) -> Option<u16> {
         let found = self.short[bits.peek(SHORT) as usize];
@@ -106,7 +107,7 @@ impl Code {
 mod tests {
     use super::*;
 
-    /// Every code of a set, short and long, gives its symbol back.
+    /// Asserts that every code, short and long, decodes to its symbol.
     #[test]
     fn codes_are_found() {
         let lengths: Vec<u8> = (1..=20).chain([20]).collect();
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn codes_that_cannot_be_are_refused() {
         assert!(Code::new(&[1, 1, 1]).is_err());
-        // Half of the codes mean nothing.
+        // Half of the codes are unassigned.
         let code = Code::new(&[2, 2]).unwrap();
         let stream = [0xFF; 8];
         let mut bits = BitReader::new(&stream);

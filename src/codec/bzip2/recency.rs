@@ -1,15 +1,15 @@
-//! Bytes in the order in which they were last used.
+//! Move-to-front list of bytes.
 
-/// A list of up to 256 bytes of which any can be moved to the front.
+/// A list of up to 256 bytes, any of which can be moved to the front.
 #[derive(Debug)]
 pub(super) struct Recency {
-    /// The first 16, the very first lowest: most moves are among them, and need no memory.
+    /// The first 16, the front one lowest: most moves are within these and need no memory access.
     near: u128,
     far: [u8; 240],
 }
 
 impl Recency {
-    /// The order in which `bytes` stand.
+    /// Creates a list of `bytes` in their order.
     pub(super) fn new(bytes: &[u8]) -> Self {
         let (mut near, mut far) = ([0; 16], [0; 240]);
         let (first, rest) = bytes.split_at(bytes.len().min(16));
@@ -26,13 +26,13 @@ impl Recency {
         self.near as u8
     }
 
-    /// The byte at `place`, below 256, which moves to the front.
+    /// Returns the byte at index `place`, below 256, and moves it to the front.
     #[inline]
     pub(super) fn take(&mut self, place: usize) -> u8 {
         if place < 16 {
             let shift = 8 * place as u32;
             let byte = (self.near >> shift) as u8;
-            // As many bytes as move, and the one that comes to the front.
+            // Mask of the bytes up to and including the one that moves to the front.
             let moved = (2u128 << (shift + 7)).wrapping_sub(1);
             self.near = self.near & !moved | self.near << 8 & moved | u128::from(byte);
             return byte;

@@ -1,25 +1,25 @@
-//! A block as it is stored, its rotations sorted, and back.
+//! Inverse of the block sorting (Burrows-Wheeler transform).
 //!
-//! From each row of the sorted rotations one other follows: the way through all of them spells the
-//! block. Each step waits for memory, as the rows lie all over it. So the way is cut at some rows,
-//! and several stretches are walked side by side.
+//! Each row of the sorted rotations has a successor; the path through all rows spells the block.
+//! Each step waits for memory, because the rows are spread all over it. So the path is cut at some
+//! rows, and several stretches are walked in parallel.
 
 use std::slice;
 
-/// Stretches walked at once.
+/// Number of stretches walked in parallel.
 const LANES: usize = 8;
-/// Rows at which the way is cut: many, so that few lanes are without work at the end.
+/// Number of rows at which the path is cut: many, so that few lanes are idle at the end.
 const CUTS: usize = 256;
-/// A row is its byte, and above that the row that follows. This marks one at which the way is cut.
+/// A row is its byte, and above that the index of its successor. This bit marks a cut.
 const CUT: u32 = 1 << 31;
 const ROW: u32 = (1 << 20) - 1;
 
-/// A block being read. Its memory is used again for the next one.
+/// A block being decoded. Its memory is reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     rows: Vec<u32>,
     counts: RotationCounts,
-    /// What the lanes have spelt, step by step.
+    /// Output of the lanes, step by step.
     spelt: Vec<[u8; LANES]>,
 }
 
@@ -32,18 +32,18 @@ impl Default for RotationCounts {
     }
 }
 
-/// A part of the way, from one cut to the next.
+/// A part of the path, from one cut to the next.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stretch {
     lane: usize,
-    /// Steps of the lane.
+    /// Range of steps of the lane.
     from: usize,
     to: usize,
-    /// The row at which it ends.
+    /// The row at its end.
     end: u32,
 }
 
-/// The bytes of a stretch.
+/// Iterator over the bytes of a stretch.
 #[derive(Debug)]
 pub(super) struct Spelt<'a> {
     steps: slice::Iter<'a, [u8; LANES]>,
@@ -60,7 +60,6 @@ impl Iterator for Spelt<'_> {
 }
 
 impl Sorted {
-    /// Begins a block.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.counts = RotationCounts::default();
@@ -70,7 +69,7 @@ impl Sorted {
         self.rows.len()
     }
 
-    /// Adds `count` times the byte that ends the next rotations.
+    /// Appends `count` rows with the last byte `byte`.
     #[inline]
     pub(super) fn push(&mut self, byte: u8, count: usize) {
         self.counts.0[usize::from(byte)] += count as u32;
@@ -81,8 +80,8 @@ impl Sorted {
         }
     }
 
-    /// Hands the block to `take`, piece after piece. `first` is the row of the block itself, and
-    /// below the number of rows, which is below 2^20.
+    /// Passes the block to `take`, stretch by stretch. `first` is the row of the unrotated block;
+    /// it must be below the number of rows, which must be below 2^20.
     pub(super) fn spell<E>(
         &mut self,
         first: usize,
@@ -109,7 +108,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Writes into each row which one follows.
+    /// Stores the successor in each row.
     fn link(&mut self) {
         let mut next = [0; 256];
         let mut sum = 0;
@@ -124,7 +123,7 @@ impl Sorted {
         }
     }
 
-    /// Walks all stretches. They are in the order of the rows that they begin with.
+    /// Walks all stretches. Returns the sorted cuts, and the stretch that starts at each.
     fn walk(&mut self, start: u32) -> (Vec<u32>, Vec<Stretch>) {
         let len = self.rows.len();
         let mut cuts: Vec<_> = (0..CUTS)
@@ -136,7 +135,7 @@ impl Sorted {
         for &cut in &cuts {
             self.rows[cut as usize] |= CUT;
         }
-        // Where lanes go that have no more work: it follows itself.
+        // A row for idle lanes, which is its own successor.
         let rest = len as u32;
         self.rows.push(rest << 8);
 
@@ -185,7 +184,7 @@ impl Sorted {
 mod tests {
     use super::*;
 
-    /// The last bytes of the sorted rotations of `block`, and which of them is its own.
+    /// Returns the last bytes of the sorted rotations of `block`, and the index of `block` itself.
     fn sort(block: &[u8]) -> (Vec<u8>, usize) {
         let twice = block.repeat(2);
         let mut rotations: Vec<_> = (0..block.len()).collect();

@@ -1,37 +1,37 @@
-//! Plain bytes into LZVN.
+//! LZVN encoder.
 //!
-//! Matches are found along chains of places whose next four bytes have the same hash. Of two places
-//! side by side the one that saves more is taken.
+//! Matches are found in chains of positions whose next four bytes have the same hash. Of the
+//! matches at two adjacent positions the one that saves more is used.
 
 use super::{END, LONG, MIN_MATCH};
 
-/// Further back no opcode reaches.
+/// Maximum distance of any opcode.
 const MAX_DISTANCE: usize = 0xFFFF;
-/// Nearer than this, an opcode is two bytes long.
+/// Distance below which an opcode is two bytes long.
 const NEAR: usize = 0x600;
-/// Nearer than this, an opcode of three bytes can hold a match of [`MAX_MIDDLE`].
+/// Distance below which an opcode of three bytes can hold a match of [`MAX_MIDDLE`].
 const MIDDLE: usize = 0x4000;
-/// The longest match of that opcode.
+/// Maximum match length of that opcode.
 const MAX_MIDDLE: usize = 34;
-/// The longest run of literals or match in one opcode.
+/// Maximum length of literals or a match in one opcode.
 const MAX_LONG: usize = 255 + LONG;
-/// Literals that share an opcode with a match.
+/// Maximum number of literals that share an opcode with a match.
 const MAX_SHARED: usize = 3;
 
 const HASH_BITS: u32 = 14;
 const HASHED: usize = 4;
-/// No place.
+/// No position.
 const NONE: u32 = u32::MAX;
-/// Places looked at for one match: more gives little.
+/// Maximum number of candidates for a match; more would help little.
 const PATIENCE: usize = 24;
-/// A match this long is taken without looking on.
+/// Length at which the search for a longer match stops.
 const ENOUGH: usize = 96;
 
-/// Keeps its tables from piece to piece.
+/// An encoder that reuses its tables.
 pub(crate) struct LzvnEncoder {
-    /// The last place of each hash.
+    /// The last position of each hash.
     last: Box<[u32]>,
-    /// The place before each with the same hash.
+    /// The previous position with the same hash, for each position.
     before: Vec<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Default for LzvnEncoder {
     }
 }
 
-/// A match: bytes from `distance` before.
+/// A match: length and distance in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Match {
     len: usize,
@@ -58,7 +58,7 @@ struct Match {
 }
 
 impl Match {
-    /// Bytes saved over literals, roughly, by opcodes as they would be written.
+    /// Returns the approximate number of bytes saved over literals, depending on the opcodes.
     fn gain(self, previous: usize) -> isize {
         let first = match self.distance {
             distance if distance == previous => 1,
@@ -70,8 +70,8 @@ impl Match {
 }
 
 impl LzvnEncoder {
-    /// Appends a stream of `plain` (shorter than 2^31). `false`: it would be no shorter than
-    /// `plain`, and `packed` is as it was.
+    /// Appends a stream of `plain` (shorter than 2^31). Returns false if it would not be shorter
+    /// than `plain`; `packed` is then unchanged.
     pub(crate) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
         let before = packed.len();
         self.last.fill(NONE);
@@ -102,7 +102,7 @@ impl LzvnEncoder {
             let end = start + found.len;
             (at + 1..end).for_each(|place| self.learn(plain, place));
             (at, unwritten) = (end, end);
-            // What grows will not shrink again by enough to matter.
+            // A stream that has grown will not become short enough.
             if out.packed.len() - before > plain.len() {
                 break;
             }
@@ -116,14 +116,14 @@ impl LzvnEncoder {
         shorter
     }
 
-    /// Remembers `place`.
+    /// Enters `place` for later searches.
     fn learn(&mut self, plain: &[u8], place: usize) {
         if let Some(hash) = hash(plain, place) {
             self.before[place] = std::mem::replace(&mut self.last[hash], place as u32);
         }
     }
 
-    /// The match at `at` that saves most, if one saves anything.
+    /// Returns the match at `at` that saves the most, if any does.
     fn find(&self, plain: &[u8], at: usize, previous: usize) -> Option<Match> {
         let hash = hash(plain, at)?;
         let mut best: Option<Match> = None;
@@ -133,7 +133,7 @@ impl LzvnEncoder {
             }
             best.is_some_and(|best| best.len >= ENOUGH)
         };
-        // The distance of the match before costs least.
+        // The distance of the previous match is the cheapest.
         if (1..=at).contains(&previous) {
             let len = common(plain, at - previous, at);
             if len >= MIN_MATCH
@@ -166,13 +166,13 @@ impl LzvnEncoder {
     }
 }
 
-/// Of the four bytes at `at`; `None` where there are fewer.
+/// Returns the hash of the four bytes at `at`, or `None` if there are fewer.
 fn hash(plain: &[u8], at: usize) -> Option<usize> {
     let bytes: [u8; HASHED] = plain.get(at..at + HASHED)?.try_into().ok()?;
     Some((u32::from_le_bytes(bytes).wrapping_mul(0x9E37_79B1) >> (32 - HASH_BITS)) as usize)
 }
 
-/// Returns how many bytes at `from` are the same as at `at`, behind it.
+/// Returns the number of equal bytes at `from` and at `at`, which is the later position.
 fn common(plain: &[u8], from: usize, at: usize) -> usize {
     let (one, other) = (&plain[from..plain.len() - (at - from)], &plain[at..]);
     let (ones, others) = (one.chunks_exact(8), other.chunks_exact(8));
@@ -189,15 +189,15 @@ fn common(plain: &[u8], from: usize, at: usize) -> usize {
             .count()
 }
 
-/// The stream as it grows.
+/// The stream under construction.
 struct Output<'a> {
     packed: &'a mut Vec<u8>,
-    /// Of the last match.
+    /// Distance of the last match.
     distance: usize,
 }
 
 impl Output<'_> {
-    /// Literals, all of them in opcodes of their own.
+    /// Appends literals in opcodes of their own.
     fn literals(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(MAX_LONG));
@@ -210,9 +210,9 @@ impl Output<'_> {
         }
     }
 
-    /// Literals, and the match behind them.
+    /// Appends literals and the match after them.
     fn step(&mut self, literals: &[u8], found: Match) {
-        // The few that are left share the opcode of the match; a long run takes them along.
+        // Up to three literals share the opcode of the match; more are written as a long run.
         let alone = if literals.len() > MAX_SHARED {
             literals.len()
         } else {
@@ -235,11 +235,11 @@ impl Output<'_> {
         self.distance = found.distance;
     }
 
-    /// An opcode of at most three literals and the beginning of a match; returns how much of the
-    /// match it holds.
+    /// Appends an opcode of at most three literals and the start of a match. Returns the length of
+    /// that part of the match.
     fn shared(&mut self, literals: &[u8], found: Match, same: bool) -> usize {
         let count = literals.len();
-        // The codes of longer ones mean something else.
+        // The codes of longer ones have other meanings.
         let short = found.len.min(10 - 2 * count);
         let first = |low: usize| (count << 6 | (short - MIN_MATCH) << 3 | low) as u8;
         let [x, y] = (found.distance as u16).to_le_bytes();

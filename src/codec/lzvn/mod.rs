@@ -1,7 +1,7 @@
-//! LZVN without a frame, as compressed files hold it: a byte code of literals and matches. Source:
+//! LZVN without a frame, as in compressed files: a byte code of literals and matches. Source:
 //! docs/formats/decmpfs.md §5.2.
 //!
-//! Inside LZFSE streams it has a frame, and the LZFSE decoder knows it; on its own it has no
+//! In LZFSE streams it has a frame, and is decoded by the LZFSE decoder; without one it has no
 //! length, and often no proper end.
 
 mod encode;
@@ -12,22 +12,21 @@ use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
 pub(crate) use encode::LzvnEncoder;
 
-/// The end of a stream: this opcode and seven zeros. Decoders of others need all eight.
+/// Opcode of the end of a stream, followed by seven zeros. Other decoders need all eight bytes.
 const END: u8 = 0x06;
-/// Opcodes that do nothing.
+/// Opcodes without effect.
 const NOTHING: [u8; 2] = [0x0E, 0x16];
-/// Literals or a match of this length and more have it in a byte of its own.
+/// Minimum length of literals or a match that is stored in a separate byte.
 const LONG: usize = 16;
-/// The shortest match.
 const MIN_MATCH: usize = 3;
 
-/// What an opcode asks for.
+/// A decoded opcode.
 struct Opcode {
-    /// Bytes of the opcode.
+    /// Length of the opcode in bytes.
     len: usize,
     literals: usize,
     matched: usize,
-    /// `None`: that of the match before.
+    /// `None`: that of the previous match.
     distance: Option<usize>,
 }
 
@@ -50,8 +49,8 @@ impl Opcode {
         }
     }
 
-    /// The opcode at the beginning of `code`, which does something. `None`: there is no such one,
-    /// or it is cut off.
+    /// Parses the opcode at the start of `code`, which must have an effect. Returns `None` if it is
+    /// invalid or truncated.
     fn parse(code: &[u8]) -> Option<Self> {
         let first = *code.first()?;
         let at = |index: usize| code.get(index).map(|&byte| usize::from(byte));
@@ -93,8 +92,8 @@ impl Opcode {
     }
 }
 
-/// Fills `plain`. Bytes after the end of the stream are ignored; an opcode that makes more is
-/// [`TOO_LONG`].
+/// Decodes into `plain`. Bytes after the end of the stream are ignored; an opcode that exceeds
+/// `plain` is [`TOO_LONG`].
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let (mut rest, mut at, mut distance) = (packed, 0, 0);
     while at < plain.len() {
@@ -127,15 +126,14 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         .iter()
         .position(|byte| !NOTHING.contains(byte))
         .map_or(&[][..], |at| &rest[at..]);
-    // What is no opcode is rubbish behind a stream without an end, which real files have.
+    // Invalid opcodes are garbage after a stream without an end, which real files have.
     match next.first() {
         Some(&first) if first != END && Opcode::parse(next).is_some() => Err(Fault::new(TOO_LONG)),
         _ => Ok(()),
     }
 }
 
-/// Copies `len` bytes to `at` from `distance` before it; where they overlap, what was just copied
-/// is copied again.
+/// Copies `len` bytes to `at` from `distance` before it; overlapping bytes are repeated.
 fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
     if distance == 0 || distance > at {
         return Err(Fault::new(BROKEN));
@@ -148,7 +146,7 @@ fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<()
         plain.copy_within(from..from + len, at);
         return Ok(());
     }
-    // Each copy doubles what repeats.
+    // Each copy doubles the repeated bytes.
     let mut done = 0;
     while done < len {
         let now = (distance + done).min(len - done);

@@ -1,4 +1,4 @@
-//! Streams taken apart and put together.
+//! Tests of the decoder and the encoder.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn decoded(packed: &[u8], len: usize) -> Result<Vec<u8>, Fault> {
     decode(packed, &mut plain).map(|()| plain)
 }
 
-/// The same stream in the frame that LZFSE gives it, by a decoder that is not ours.
+/// Decodes the stream with the independent LZFSE decoder, in a frame.
 fn decoded_by_another(packed: &[u8], len: usize) -> Vec<u8> {
     let mut framed = b"bvxn".to_vec();
     framed.extend((len as u32).to_le_bytes());
@@ -102,7 +102,7 @@ fn noise_does_not() {
     assert_eq!(packed, [7]);
 }
 
-/// Bytes with repeats near and far, short and long.
+/// Generates bytes with near and far, short and long repeats.
 fn plain() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         vec(any::<u8>(), 0..40).prop_map(|bytes| (bytes, 0, 0)),
@@ -132,7 +132,7 @@ proptest! {
             prop_assert_eq!(&decoded(&packed, plain.len()).unwrap(), &plain);
             prop_assert_eq!(&decoded_by_another(&packed, plain.len()), &plain);
         }
-        // Tables of the piece before do not show.
+        // Tables of the previous piece have no effect.
         let again = packed.len();
         encoder.encode(&plain, &mut packed);
         prop_assert_eq!(&packed[..again], &packed[again..]);

@@ -1,19 +1,19 @@
-//! A bounded memory of pieces of metadata, in which what was changed stays until it is written.
+//! A bounded write-back cache of metadata: changed values stay until they are written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Values by key, the ones not asked for lately dropped when there are more than `limit`.
+/// Values by key. Above `limit`, values that were not used recently are evicted.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
     slots: HashMap<K, Slot<V>>,
-    /// The order in which values are looked at to be dropped.
+    /// Keys in the order in which the eviction visits them.
     clock: VecDeque<K>,
-    /// Keys of values that differ from what is on disk.
+    /// Keys of values that differ from the disk (dirty).
     changed: HashSet<K>,
-    /// Keys of values that are on their way to the disk: until they are there, they must not be
-    /// read from it.
+    /// Keys of values that are being written; until that is done, they must not be read from the
+    /// disk.
     writing: HashSet<K>,
     limit: usize,
 }
@@ -35,7 +35,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Values kept, but for those that were changed.
+    /// Returns the maximum number of values, not counting dirty ones.
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
@@ -52,7 +52,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         Some(&slot.value)
     }
 
-    /// Adds a value as it is on disk.
+    /// Inserts a value that equals the one on disk.
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.make_room();
         if self.clock.len() > 2 * self.limit.max(self.slots.len()) {
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         }
     }
 
-    /// A value that is there, about to be changed.
+    /// Returns a cached value for a change and marks it dirty.
     pub(super) fn change(&mut self, key: K) -> Option<&mut V> {
         let slot = self.slots.get_mut(&key)?;
         self.changed.insert(key);
@@ -81,17 +81,17 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         Some(&mut slot.value)
     }
 
-    /// A value that is there, changed in a way that the disk need not know of.
+    /// Returns a cached value for a change that does not affect the disk.
     pub(super) fn adjust(&mut self, key: K) -> Option<&mut V> {
         self.slots.get_mut(&key).map(|slot| &mut slot.value)
     }
 
-    /// All values, to be changed in ways that the disk need not know of.
+    /// Returns all values for changes that do not affect the disk.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.slots.values_mut().map(|slot| &mut slot.value)
     }
 
-    /// Forgets a value, changed or not.
+    /// Removes a value, dirty or not.
     pub(super) fn remove(&mut self, key: K) {
         self.slots.remove(&key);
         self.changed.remove(&key);
@@ -107,7 +107,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         self.changed.len()
     }
 
-    /// The changed values, which count as being written from now on.
+    /// Returns the dirty values and marks them as being written.
     pub(super) fn take_changed(&mut self) -> Vec<(K, V)> {
         let taken: Vec<(K, V)> = self
             .changed()
@@ -117,7 +117,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         taken
     }
 
-    /// What was taken is on disk.
+    /// Marks the values that were being written as written.
     pub(super) fn written(&mut self) {
         self.writing.clear();
     }

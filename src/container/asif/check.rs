@@ -1,4 +1,4 @@
-//! What is wrong with an image, all of it.
+//! Consistency check of an image.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it
-/// can be told. An error is damage that leaves nothing to tell, or why the image cannot be judged.
+/// Reports every problem of the image in `file`, read-only, and returns the disk as far as it is
+/// readable. Fails if the image is damaged so much that nothing else can be checked, or if it
+/// cannot be read.
 pub fn check(
     file: &Arc<dyn BlockDevice>,
     problems: &mut Problems,
@@ -45,7 +46,8 @@ pub fn check(
 }
 
 impl Asif {
-    /// The file ends within its last chunk: whether something is lost by that.
+    /// Reports a file that ends within its last chunk: as damage if data is lost, otherwise as a
+    /// note.
     fn check_cut_off(&self, len: u64, findings: &mut Findings<'_>) -> Result<()> {
         let there = len % self.geometry.chunk_bytes();
         let is_lost = match self.last_chunks(1)?.first() {
@@ -59,7 +61,7 @@ impl Asif {
                 }
                 _ => true,
             },
-            // What was never written of a table or bitmap need not be there.
+            // The unwritten part of a table or bitmap may be missing.
             _ => false,
         };
         let severity = if is_lost {

@@ -1,8 +1,8 @@
-//! Where bytes of the disk are in the file, and how they get there.
+//! Reads and writes of the disk through the chunks of the file.
 //!
-//! A request is cut at the borders of chunks. Each piece holds its chunk's lock alone: shared while
-//! it is read, or written where all its blocks count already; exclusively to make blocks count, or
-//! to give the chunk a place or none.
+//! A request is split at chunk boundaries. Each piece holds only its chunk's lock: shared for
+//! reads, and for writes to blocks that are all marked as written; exclusive to mark blocks, and to
+//! allocate or free the chunk.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::{Asif, LAYER};
 use crate::device::{AfterDiscard, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
-/// What stands for a chunk.
+/// State of a chunk of the disk.
 pub(super) enum ChunkSource {
     Uninit,
     Unmapped,
@@ -22,11 +22,11 @@ pub(super) enum ChunkSource {
     Partial(FileChunk, Arc<Mask>),
 }
 
-/// The part of a request that falls into one chunk.
+/// The part of a request within one chunk.
 #[derive(Debug, Clone)]
 pub(super) struct ChunkPart {
     pub(super) chunk: DiskChunk,
-    /// In the chunk.
+    /// Byte range within the chunk.
     pub(super) within: Range<u64>,
 }
 
@@ -37,7 +37,7 @@ impl ChunkPart {
 }
 
 impl Asif {
-    /// The first piece of `range`, which is not empty.
+    /// Returns the first piece of `range`, which must not be empty.
     pub(super) fn piece(&self, range: &Range<u64>) -> ChunkPart {
         let bytes = self.geometry.chunk_bytes();
         let within = range.start % bytes;
@@ -47,7 +47,7 @@ impl Asif {
         }
     }
 
-    /// Refuses a piece past the end: the length may have changed since the request was let in.
+    /// Fails if a piece is past the end: the length may have changed since the request began.
     pub(super) fn check_piece(&self, piece: &ChunkPart) -> Result<()> {
         let (start, len) = (
             self.geometry.start(piece.chunk) + piece.within.start,
@@ -59,7 +59,7 @@ impl Asif {
         Ok(())
     }
 
-    /// What stands for a chunk. The caller holds it.
+    /// Returns the state of a chunk. The caller must hold its lock.
     pub(super) fn find(&self, chunk: DiskChunk) -> Result<ChunkSource> {
         Ok(match self.tables.entry(chunk)? {
             ChunkEntry::Uninit => ChunkSource::Uninit,
@@ -69,13 +69,13 @@ impl Asif {
         })
     }
 
-    /// The blocks that `within` touches.
+    /// Returns the blocks that `within` overlaps.
     fn blocks(&self, within: &Range<u64>) -> Range<u32> {
         let block = u64::from(self.geometry.block);
         (within.start / block) as u32..within.end.div_ceil(block) as u32
     }
 
-    /// The first run of `within` whose blocks have one state.
+    /// Returns the first run of `within` whose blocks have the same state.
     pub(super) fn run(&self, mask: &Mask, within: &Range<u64>) -> (BlockState, Range<u64>) {
         let blocks = self.blocks(within);
         let first = blocks.start;
@@ -98,7 +98,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Reads a piece of a chunk, also of one past the end of the disk. The caller holds it.
+    /// Reads a piece of a chunk, which may be past the end of the disk. The caller must hold its
+    /// lock.
     fn read_piece(&self, piece: &ChunkPart, buf: &mut [u8]) -> Result<()> {
         match self.find(piece.chunk)? {
             ChunkSource::Uninit | ChunkSource::Unmapped => buf.fill(0),
@@ -129,7 +130,7 @@ impl Asif {
         self.file.read_at(at.start, buf)
     }
 
-    /// Reads a part of a chunk that is metadata.
+    /// Reads a part of a chunk of metadata.
     pub(super) fn read_chunk(&self, chunk: DiskChunk, start: u64, buf: &mut [u8]) -> Result<()> {
         let _held = self.units.shared(chunk.0);
         self.read_piece(
@@ -155,7 +156,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Writes a piece whose blocks all count. `false`: they do not.
+    /// Writes a piece if all its blocks are marked as written; otherwise returns false.
     fn write_in_place(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<bool> {
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
@@ -175,7 +176,7 @@ impl Asif {
         Ok(true)
     }
 
-    /// Writes a piece some of whose blocks did not count a moment ago.
+    /// Writes a piece of which some blocks were not marked as written before.
     fn write_first(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<()> {
         let _alone = self.units.exclusive(piece.chunk.0);
         let _noted = self.make(piece.chunk);
@@ -203,15 +204,15 @@ impl Asif {
         }
     }
 
-    /// Gives the chunk of `piece` a place, which `fill` fills and tells of.
+    /// Allocates a chunk of the file for `piece`; `fill` writes it and updates the tables.
     fn add(&self, piece: &ChunkPart, fill: impl FnOnce(FileChunk) -> Result<()>) -> Result<()> {
         debug_assert!(piece.len() <= self.geometry.chunk_bytes());
         let place = self.space.allocate()?;
         fill(place).inspect_err(|_| self.space.give_back(place))
     }
 
-    /// Writes some blocks of a chunk and lets them count. What a block has beside `bytes` is made
-    /// zeros if it did not count before.
+    /// Writes some blocks of a chunk and marks them as written. The rest of a block that was not
+    /// marked before is filled with zeros.
     fn write_blocks(
         &self,
         piece: &ChunkPart,
@@ -257,9 +258,8 @@ impl Asif {
         }
     }
 
-    /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever
-    /// `bytes` are: on disk it may still be partly written in another place, and a mask is not to
-    /// tell of two places.
+    /// Writes a whole chunk, with zeros around `bytes`. Also used for a discarded chunk: on disk it
+    /// may still be partly written at another place, and one mask must not apply to two places.
     fn write_whole(&self, piece: &ChunkPart, place: FileChunk, bytes: &[u8]) -> Result<()> {
         for around in [
             0..piece.within.start,
@@ -275,7 +275,7 @@ impl Asif {
             .set(piece.chunk, ChunkEntry::Full(place), None, &self.space)
     }
 
-    /// Notes that a chunk is being made, so that whoever cuts the disk waits for it.
+    /// Registers the first write of a chunk, so that a truncation of the disk waits for it.
     fn make(&self, chunk: DiskChunk) -> Making<'_> {
         self.making().push(chunk);
         Making { image: self, chunk }
@@ -310,8 +310,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Returns how many chunks from that of `piece` on, up to `end`, have an entry without data.
-    /// `None`: the first has data.
+    /// Returns the number of chunks from that of `piece` up to byte `end` that have the same entry
+    /// without data. `None` if the first has data. The count may be too small.
     pub(super) fn without_data(
         &self,
         piece: &ChunkPart,
@@ -329,7 +329,7 @@ impl Asif {
         }
     }
 
-    /// Takes a whole chunk away. Its place stays as it is until nothing on disk tells of it.
+    /// Discards a whole chunk. Its space is reused only after no table on disk refers to it.
     fn drop_chunk(&self, chunk: DiskChunk, must_state_zeros: bool) -> Result<()> {
         let _alone = self.units.exclusive(chunk.0);
         let _noted = self.make(chunk);
@@ -349,8 +349,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show
-    /// what is below are hidden.
+    /// Discards the data in a part of a chunk, leaving zeros or anything. If `must_state_zeros`,
+    /// blocks through which a lower layer is visible become explicit zeros.
     fn drop_part(
         &self,
         piece: &ChunkPart,
@@ -385,8 +385,8 @@ impl Asif {
         }
     }
 
-    /// Lets the whole blocks of `piece` that were never written state zeros. The caller holds its
-    /// chunk alone.
+    /// Makes the whole blocks of `piece` that were never written explicit zeros. The caller must
+    /// hold the exclusive lock of its chunk.
     pub(super) fn hide_blocks(&self, piece: &ChunkPart) -> Result<()> {
         let block = u64::from(self.geometry.block);
         let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;
@@ -447,7 +447,7 @@ impl Asif {
     }
 }
 
-/// A chunk that is being made, until this is dropped.
+/// The first write of a chunk, in progress until this is dropped.
 struct Making<'a> {
     image: &'a Asif,
     chunk: DiskChunk,

@@ -1,18 +1,18 @@
-//! Making changes durable, in the order of docs/formats/asif.md §8, with two barriers more.
+//! Making changes durable, in the order of docs/formats/asif.md §8, with two additional barriers.
 //!
 //! ```text
 //!  data, new bitmaps (blank), copies of moved chunks            flush
 //!  masks, and the entries of new bitmaps                        flush
 //!  tables, in place                                             flush
-//!  the directory that does not count, with a lower version      flush
-//!  its version: now it counts                                   flush
-//!  chunks that nothing names any more are free
+//!  the inactive directory, with a lower version                 flush
+//!  its version, which activates it                              flush
+//!  chunks that no table refers to any more are free
 //! ```
 //!
-//! A mask is durable before an entry tells that it counts: otherwise blocks of a former life would
-//! show. The entry of a chunk that was partly written, and is so in another place now, comes in one
-//! step with nothing else, so nobody writes to such a chunk from its move to the end of the commit.
-//! Steps without changes are left out; a flush after writes in place is one flush of the file.
+//! A mask is durable before the entry that refers to it: otherwise stale contents of blocks would
+//! be visible. The entry of a moved, partly written chunk changes in a single step, so such a chunk
+//! is locked against writes from its move to the end of the commit. Steps without changes are
+//! skipped; a flush after writes in place is one flush of the file.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -25,14 +25,14 @@ use super::{Asif, LAYER};
 use crate::device::units::{HeldUnit, Units};
 use crate::{Error, Kind, Result};
 
-/// Chunks that stay as they are until a commit is done.
+/// Chunks that are locked until a commit is done.
 pub(super) type HeldChunks<'a> = Vec<HeldUnit<&'a Units>>;
 
 impl Asif {
-    /// Makes everything durable that was changed before this call. The caller lets one in at a
-    /// time, and takes note of failures.
+    /// Makes all changes before this call durable. The caller must serialize calls and record
+    /// failures.
     pub(super) fn commit(&self, held: HeldChunks<'_>) -> Result<()> {
-        // What is released from now on may still be named by what is written now.
+        // Chunks released from now on may still be referenced by the tables being written.
         let released = self.space.take_released();
         let changes = self.tables.take_changes(&self.space)?;
         self.file.flush()?;
@@ -55,7 +55,7 @@ impl Asif {
         self.space.reclaim(released)
     }
 
-    /// Writes the directory that does not count, then lets it count.
+    /// Writes the inactive directory, then activates it.
     fn write_directory(&self, tables: &BTreeMap<u32, FileChunk>) -> Result<()> {
         let mut head = self.head();
         let version = head.version.checked_add(1).ok_or_else(|| {
@@ -73,8 +73,8 @@ impl Asif {
             return Err(Error::unsupported(LAYER, "there is only one directory"));
         };
         let mut bytes = vec![0; self.geometry.directory_bytes() as usize];
-        // Lower than the one that counts, so that it does not if it is half written. Where both
-        // have version 0 the first counts, and that is the other one's neighbour here.
+        // A version lower than the active one, so that a partial write does not activate it. If
+        // both have version 0 the first is active, and this is the other one.
         bytes[..8].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());
         for (table, chunk) in tables {
             let start = 8 * (*table as usize + 1);
@@ -90,8 +90,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Before the first change of a session: the image gets a new UUID, so that layers made above
-    /// it are known to be out of date, and that is durable before anything else changes.
+    /// Gives the image a new UUID before the first change of a session, durably, so that existing
+    /// layers above it are detected as out of date.
     pub(super) fn begin(&self) -> Result<()> {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
@@ -100,18 +100,19 @@ impl Asif {
         self.begin_locked()
     }
 
-    /// As [`begin`](Self::begin), for one who is let in alone.
+    /// Does the same as [`begin`](Self::begin). The caller must serialize calls.
     pub(super) fn begin_locked(&self) -> Result<()> {
         self.begin_locked_as(Uuid::new_v4())
     }
 
-    /// As [`begin_locked`](Self::begin_locked), with a UUID for the image if it has none of this
-    /// session.
+    /// Gives the image the UUID `uuid` unless it has already a new one for this session. The caller
+    /// must serialize calls.
     pub(super) fn begin_locked_as(&self, uuid: Uuid) -> Result<()> {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Whole chunks: what a table or bitmap at the end has not yet can then be written in place.
+        // Extends the file to whole chunks, so that the missing part of a table or bitmap at the
+        // end can be written in place.
         let len = self.file.info().len;
         let whole = len.next_multiple_of(self.geometry.chunk_bytes());
         if whole != len {
@@ -125,7 +126,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Changes fields of the header, durably, in one sector.
+    /// Changes fields of the header with one durable write of one sector.
     pub(super) fn change_header(&self, change: impl FnOnce(&mut HeaderRaw)) -> Result<()> {
         let mut head = self.head();
         let mut raw = head.raw.clone();
@@ -139,7 +140,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Commits if so much was changed that memory would not be bounded otherwise.
+    /// Commits if so much has changed that memory would otherwise not be bounded.
     pub(super) fn relieve(&self) -> Result<()> {
         if !self.tables.is_full_of_changes() {
             return Ok(());

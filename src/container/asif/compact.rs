@@ -1,5 +1,5 @@
-//! Moving the last chunks of the file into free ones before them, so that it can be cut. Source:
-//! docs/formats/asif.md §7.
+//! Compaction: moves the last chunks of the file into free ones before them and truncates the file.
+//! Source: docs/formats/asif.md §7.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,15 +13,15 @@ use crate::Result;
 use crate::device::{BlockDevice, regions};
 use crate::progress::Progress;
 
-/// Chunks moved by one flush: few enough that nobody waits long.
+/// Maximum number of chunks moved per flush; limits how long writers wait.
 const MOVES_AT_ONCE: usize = 256;
-/// Free chunks that are not worth a walk through the tables.
+/// Number of free chunks that does not justify a walk through the tables.
 const SLACK: u64 = 4;
 
 impl Asif {
-    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and
-    /// all before it. Between any two steps the image is whole, so that it can be stopped, and gone
-    /// on with, as one likes.
+    /// Moves chunks down until the file has no free chunks, and flushes. Lent chunks, and all
+    /// chunks before them, stay in place. The image is consistent between any two steps, so
+    /// compaction can be canceled and resumed at any time.
     pub fn compact(&self, progress: &dyn Progress) -> Result<()> {
         self.check_changeable()?;
         self.begin()?;
@@ -43,7 +43,7 @@ impl Asif {
         }
     }
 
-    /// Moves some chunks if as much of the file is free as macOS bears: a quarter.
+    /// Moves some chunks if more than a quarter of the file is free, the limit of macOS.
     pub(super) fn relocate_some(&self) -> Result<HeldChunks<'_>> {
         if !self.begun.load(Ordering::Acquire) {
             return Ok(Vec::new());
@@ -57,8 +57,8 @@ impl Asif {
         }
     }
 
-    /// Moves some of the last chunks of the file, those from `above` on. Partly written ones are
-    /// held until that is committed.
+    /// Moves some of the last chunks of the file, those from `above` on. Partly written ones stay
+    /// locked until the commit.
     fn relocate(&self, above: FileChunk) -> Result<HeldChunks<'_>> {
         let mut held = Vec::new();
         for (from, owner) in self
@@ -81,7 +81,7 @@ impl Asif {
         Ok(held)
     }
 
-    /// `false`: it stays, because it is lent or somebody else's by now.
+    /// Moves one chunk. Returns false if it stays, because it is lent or no longer has this owner.
     fn relocate_one<'a>(
         &'a self,
         owner: Owner,
@@ -114,8 +114,8 @@ impl Asif {
         }
     }
 
-    /// Copies what counts of a chunk. What does not is left out: copied, it would take storage
-    /// where it has none.
+    /// Copies the written blocks of a chunk. Other blocks are skipped, so that they do not become
+    /// allocated.
     fn copy_chunk(
         &self,
         chunk: DiskChunk,

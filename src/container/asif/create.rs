@@ -1,4 +1,4 @@
-//! A new image, to the byte as macOS makes it. Source: docs/formats/asif.md §6.
+//! Creation of an image, byte for byte as macOS does it. Source: docs/formats/asif.md §6.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,41 +14,42 @@ use super::{Asif, LAYER, blocks_of};
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Result};
 
-/// Where the parts of a new image are: chunks after those of header and directories.
+/// Chunk numbers in a new image, following those of header and directories.
 const TABLE: FileChunk = FileChunk(1);
 const METADATA: FileChunk = FileChunk(2);
 const BITMAP: FileChunk = FileChunk(3);
 const CHUNKS: u64 = 4;
 
-/// What a new image is to be.
+/// Parameters of a new image.
 #[derive(Debug, Clone, Copy)]
 pub struct CreateOptions {
-    /// Bytes of the disk, a multiple of `block`, not zero, up to 4 PiB.
+    /// Length of the disk in bytes, a multiple of `block`, not zero, up to 4 PiB.
     pub len: u64,
-    /// Bytes of a block: 512 or 4096.
+    /// Block size in bytes: 512 or 4096.
     pub block: u32,
-    /// An image of its own, or a layer.
+    /// Role of the image: a disk, or a layer of a stack.
     pub kind: Kind,
 }
 
-/// What a new image is to others in a stack.
+/// Role of a new image in a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: it stands alone, or is the base.
+    /// A disk of its own, or the base of a stack.
     Disk,
-    /// It holds what is written above the image with this UUID (nil for a raw disk).
+    /// A layer of writes above the image with this UUID (nil for a raw disk).
     Overlay(Uuid),
-    /// It holds copies of blocks of the image with this UUID, which becomes its own too.
+    /// A layer of copies of blocks of the image with this UUID, which is its own UUID, too.
     Cache(Uuid),
 }
 
 impl Asif {
-    /// Makes `file`, which must be empty, a blank image. It is durable when this returns.
+    /// Initializes `file`, which must be empty, as a blank image. It is durable on return.
     pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
         Self::create_as(file, options, None)
     }
 
-    /// The same with `id` for its UUID, from which its stable one follows. `None`: random ones.
+    /// Creates a blank image with the UUID `id`, from which its stable UUID is derived. `None`:
+    /// random UUIDs.
     pub fn create_as(
         file: Arc<dyn BlockDevice>,
         options: &CreateOptions,
@@ -69,7 +70,7 @@ impl Asif {
         }
         write_blank(&*file, &geometry, sectors, options.kind, id)?;
         let image = Self::open(file)?;
-        // Its UUID is new already.
+        // A new image has a new UUID already.
         image.begun.store(true, Ordering::Release);
         Ok(if options.kind == Kind::Disk {
             image

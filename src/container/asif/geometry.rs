@@ -1,4 +1,4 @@
-//! How an ASIF image is divided. Source: docs/formats/asif.md §1.
+//! Geometry of an ASIF image. Source: docs/formats/asif.md §1.
 //!
 //! ```text
 //!  table  = group, group, ...             a chunk of the file full of 8-byte entries
@@ -13,41 +13,42 @@ use super::layout::{DiskChunk, FileChunk, MAGIC};
 use crate::container::SECTOR;
 use crate::{Error, Kind, Result};
 
-/// What every image has.
+/// Chunk size of new images in bytes, as in all images by macOS.
 pub(super) const CHUNK: u32 = 1 << 20;
 const MAX_CHUNK: u32 = 64 << 20;
-/// The largest disk that macOS makes: 4 PiB.
+/// Maximum disk length that macOS creates, in bytes: 4 PiB.
 const MAX_LEN: u64 = 1 << 52;
-/// Tables that a directory may name: what keeps one below 8 MiB. 4 PiB of usual chunks take 33,289.
+/// Maximum number of tables in a directory, which limits its size to 8 MiB. A disk of 4 PiB with
+/// chunks of the usual size needs 33,289.
 const MAX_TABLES: u64 = 1 << 20;
 
-/// Sizes and counts that follow from the header, all of them checked.
+/// Sizes and counts derived from the header, all validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(super) block: u32,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub(super) chunk: u32,
-    /// Blocks up to which chunks can be addressed, metadata included.
+    /// Number of addressable blocks, metadata included.
     pub(super) max_sectors: u64,
     groups_per_table: u64,
-    /// How many tables a directory names.
+    /// Number of tables in a directory.
     pub(super) tables: u32,
 }
 
-/// Where a chunk of the disk is written down.
+/// Location of the entries for a chunk of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TablePlace {
     pub(super) table: u32,
-    /// Which entry of the table is its own.
+    /// Index of its own entry in the table.
     pub(super) entry: u32,
-    /// Which one is that of its group's bitmap.
+    /// Index of the bitmap entry of its group.
     pub(super) bitmap_entry: u32,
-    /// Its number in the group, which is the place of its states in the bitmap.
+    /// Its index in the group, which is the index of its mask in the bitmap.
     pub(super) in_group: u32,
 }
 
-/// What an entry of a table is about.
+/// Meaning of a table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     Data(DiskChunk),
@@ -105,7 +106,7 @@ impl Geometry {
         })
     }
 
-    /// The geometry that macOS gives a new disk of `sectors` blocks.
+    /// Returns the geometry that macOS uses for a new disk of `sectors` blocks.
     pub(super) fn for_disk(block: u32, sectors: u64) -> Result<Self> {
         if sectors
             .checked_mul(u64::from(block))
@@ -126,42 +127,42 @@ impl Geometry {
         self.chunk / self.block
     }
 
-    /// Bytes of the states of one chunk's blocks.
+    /// Returns the length of the mask of one chunk, in bytes.
     pub(super) fn mask_bytes(&self) -> u32 {
         self.blocks_per_chunk() / 4
     }
 
-    /// Data entries of a group.
+    /// Returns the number of data entries in a group.
     fn data_per_group(&self) -> u64 {
         4 * u64::from(self.block)
     }
 
-    /// Chunks of the disk that one table tells of.
+    /// Returns the number of chunks of the disk that one table covers.
     pub(super) fn chunks_per_table(&self) -> u64 {
         self.groups_per_table * self.data_per_group()
     }
 
-    /// Entries of a table; what is behind them in its chunk is not used.
+    /// Returns the number of entries in a table; the rest of its chunk is unused.
     pub(super) fn entries_per_table(&self) -> u32 {
         (self.groups_per_table * (self.data_per_group() + 1)) as u32
     }
 
-    /// Chunks that can be addressed.
+    /// Returns the number of addressable chunks.
     pub(super) fn disk_chunks(&self) -> u64 {
         u64::from(self.tables) * self.chunks_per_table()
     }
 
-    /// The chunk of a byte of the disk.
+    /// Returns the chunk of the disk at byte `offset`.
     pub(super) fn chunk_at(&self, offset: u64) -> DiskChunk {
         DiskChunk(offset / self.chunk_bytes())
     }
 
-    /// Where a chunk of the disk begins. It must be one that can be addressed.
+    /// Returns the disk offset of a chunk, which must be addressable.
     pub(super) fn start(&self, chunk: DiskChunk) -> u64 {
         chunk.0 * self.chunk_bytes()
     }
 
-    /// Where `chunk`, one that can be addressed, is written down.
+    /// Returns the location of the entries for `chunk`, which must be addressable.
     pub(super) fn place(&self, chunk: DiskChunk) -> TablePlace {
         let table = chunk.0 / self.chunks_per_table();
         let within = chunk.0 % self.chunks_per_table();
@@ -178,7 +179,7 @@ impl Geometry {
         }
     }
 
-    /// The reverse of [`place`](Self::place).
+    /// Returns the meaning of a table entry, the inverse of [`place`](Self::place).
     pub(super) fn about(&self, table: u32, entry: u32) -> About {
         if entry >= self.entries_per_table() {
             return About::Nothing;
@@ -193,7 +194,7 @@ impl Geometry {
         ))
     }
 
-    /// The last chunk of the group that a bitmap entry is of.
+    /// Returns the last chunk of the group of a bitmap entry.
     pub(super) fn last_of_group(&self, table: u32, bitmap_entry: u32) -> Option<DiskChunk> {
         match self.about(table, bitmap_entry.checked_sub(1)?) {
             About::Data(chunk) => Some(chunk),
@@ -201,28 +202,28 @@ impl Geometry {
         }
     }
 
-    /// Returns whether a file can have this chunk at all: bytes past 2^63 are no place.
+    /// Returns true if the chunk ends below byte 2^63 of a file.
     pub(super) fn can_be(&self, chunk: FileChunk) -> bool {
         chunk.0 < i64::MAX as u64 / self.chunk_bytes()
     }
 
-    /// Where the bytes `within` of a chunk, one that [can be](Self::can_be), are in the file.
+    /// Returns the file range of the bytes `within` of a chunk that [can exist](Self::can_be).
     pub(super) fn in_file(&self, chunk: FileChunk, within: Range<u64>) -> Range<u64> {
         let start = chunk.0 * self.chunk_bytes();
         start + within.start..start + within.end
     }
 
-    /// A header as macOS writes it: 512 bytes, rounded up to a block.
+    /// Returns the header size as macOS writes it: 512 bytes, rounded up to a block.
     pub(super) fn header_size(&self) -> u64 {
         SECTOR.next_multiple_of(u64::from(self.block))
     }
 
-    /// Bytes of a directory: a version and a number for each table.
+    /// Returns the size of a directory in bytes: a version and a number for each table.
     pub(super) fn directory_bytes(&self) -> u64 {
         (8 * (u64::from(self.tables) + 1)).next_multiple_of(u64::from(self.block))
     }
 
-    /// Where a new image has its directories.
+    /// Returns the file offsets of the directories of a new image.
     pub(super) fn directories(&self) -> [u64; 2] {
         [
             self.header_size(),
@@ -230,7 +231,7 @@ impl Geometry {
         ]
     }
 
-    /// The first chunk after directories at these places.
+    /// Returns the first chunk after directories at these offsets.
     pub(super) fn first_chunk(&self, directories: &[Option<u64>; 2]) -> FileChunk {
         let end = directories
             .iter()
@@ -240,7 +241,7 @@ impl Geometry {
         FileChunk(end.unwrap_or(0).div_ceil(self.chunk_bytes()))
     }
 
-    /// Where a new image has its metadata: the last whole chunk that can be addressed.
+    /// Returns the chunk of the metadata of a new image: the last whole chunk that is addressable.
     pub(super) fn default_metadata_chunk(&self) -> DiskChunk {
         DiskChunk(
             (self.max_sectors * u64::from(self.block) - self.chunk_bytes()) / self.chunk_bytes(),
@@ -248,7 +249,7 @@ impl Geometry {
     }
 }
 
-/// Returns whether a file that begins with `start` is ASIF, or an old format of the same magic.
+/// Returns true if `start` begins an ASIF file, or one of an older format with the same magic.
 pub fn probe(start: &[u8]) -> bool {
     start.starts_with(&MAGIC)
 }

@@ -1,8 +1,8 @@
-//! An ASIF file on disk. Big-endian, no checksums. Source: docs/formats/asif.md.
+//! On-disk structures of an ASIF file. Big-endian, no checksums. Source: docs/formats/asif.md.
 //!
-//! The file is an array of chunks. The first holds the header and two directories; a directory
-//! names the chunks of tables; a table names, for each chunk of the disk, the chunk of the file
-//! that holds it, and bitmap chunks that tell which blocks of a partly written chunk count.
+//! The file is an array of chunks. The first holds the header and two directories. A directory
+//! lists the chunks of tables. A table lists, for each chunk of the disk, the chunk of the file
+//! that stores it, and bitmap chunks, which list the written blocks of partly written chunks.
 
 use uuid::Uuid;
 use zerocopy::big_endian::{U16, U32, U64};
@@ -14,10 +14,10 @@ use crate::{Error, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"shdw";
 const VERSION: u32 = 1;
-/// What macOS accepts as the size of a header.
+/// Range of header sizes that macOS accepts, in bytes.
 const HEADER_SIZES: std::ops::RangeInclusive<u32> = 0x50..=0x10_0000;
 
-/// The beginning of the file. Source: §2.
+/// The header at the start of the file. Source: §2.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
 #[repr(C)]
 pub(super) struct HeaderRaw {
@@ -41,30 +41,29 @@ pub(super) struct HeaderRaw {
 pub(super) const HEADER: usize = 0x6C;
 const _: () = assert!(size_of::<HeaderRaw>() == HEADER);
 
-/// The only known bit of the header's flags: set in the cache layer of a stack.
+/// The only known header flag: set in the cache layer of a stack.
 const FLAG_CACHE: u32 = 1;
 
-/// What a header says.
+/// A parsed header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) geometry: Geometry,
-    /// Blocks of the disk, at most `geometry`'s.
+    /// Length of the disk in blocks, at most `geometry`'s.
     pub(super) sectors: u64,
     pub(super) parent: Uuid,
     pub(super) is_cache: bool,
-    /// Where the first segment of the metadata is.
+    /// The chunk of the first metadata segment.
     pub(super) metadata: Option<DiskChunk>,
-    /// Where the directories are; `None` where there is none.
+    /// File offsets of the directories; `None` for a missing one.
     pub(super) directories: [Option<u64>; 2],
-    /// Why it must not be changed, if so.
+    /// Reason why the image is read-only, if it is.
     pub(super) read_only: Option<String>,
-    /// Why its metadata must not be changed, if so.
+    /// Reason why the metadata is read-only, if it is.
     pub(super) metadata_read_only: Option<String>,
 }
 
 impl HeaderRaw {
-    /// The fields of a header whose first bytes are `bytes`. Fields past the header's own size are
-    /// zero.
+    /// Parses a header from its first bytes. Fields past the header's own size are zero.
     pub(super) fn read(mut bytes: [u8; HEADER]) -> Self {
         let size = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         if let Some(beyond) = bytes
@@ -76,7 +75,7 @@ impl HeaderRaw {
         zerocopy::transmute!(bytes)
     }
 
-    /// The header of a new image.
+    /// Returns the header of a new image.
     pub(super) fn new(
         geometry: &Geometry,
         sectors: u64,
@@ -169,7 +168,7 @@ impl Header {
         })
     }
 
-    /// The first chunk that may hold anything else than header and directories.
+    /// Returns the first chunk after the header and the directories.
     pub(super) fn first_chunk(&self) -> FileChunk {
         self.geometry.first_chunk(&self.directories)
     }
@@ -234,11 +233,12 @@ fn refuse_flags(field: &str, at: u64, bits: u32) -> Result<()> {
     })
 }
 
-/// A chunk of the disk: `chunk_size` bytes of what a guest sees, or above its end of the metadata.
+/// Number of a chunk of the disk's address space. Chunks past the end of the disk may hold
+/// metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct DiskChunk(pub(super) u64);
 
-/// A chunk of the file.
+/// Number of a chunk of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileChunk(pub(super) u64);
 
@@ -246,21 +246,21 @@ const STATUS_SHIFT: u32 = 62;
 const RESERVED: u64 = 0x3F80_0000_0000_0000;
 const CHUNK_MASK: u64 = (1 << 55) - 1;
 
-/// What a table says of a chunk of the disk. Source: §4.1.
+/// A table entry of a chunk of the disk. Source: §4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkEntry {
-    /// Never written. In a stack the layer below shows.
+    /// Never written. In a stack the layer below is visible.
     Uninit,
-    /// Discarded: zeros, whatever is below.
+    /// Discarded: explicit zeros, which hide the layer below.
     Unmapped,
-    /// Every block counts.
+    /// All blocks are written.
     Full(FileChunk),
-    /// The group's bitmap tells which blocks count.
+    /// The bitmap of the group has the state of each block.
     Partial(FileChunk),
 }
 
 impl ChunkEntry {
-    /// The error is what is wrong with it.
+    /// Parses an entry. The error is a description of the damage.
     pub(super) fn parse(raw: u64) -> Result<Self, &'static str> {
         let chunk = FileChunk(raw & CHUNK_MASK);
         match (raw >> STATUS_SHIFT, chunk.0) {
@@ -291,7 +291,8 @@ impl ChunkEntry {
     }
 }
 
-/// A group's bitmap chunk, if it has one. The error is what is wrong with the entry. Source: §4.2.
+/// Parses a bitmap entry: the bitmap chunk of a group, if it has one. The error is a description of
+/// the damage. Source: §4.2.
 pub(super) fn parse_bitmap_entry(raw: u64) -> Result<Option<FileChunk>, &'static str> {
     match raw {
         0 => Ok(None),
@@ -300,7 +301,7 @@ pub(super) fn parse_bitmap_entry(raw: u64) -> Result<Option<FileChunk>, &'static
     }
 }
 
-/// The head of a segment of metadata. Source: §5.
+/// The header of a metadata segment. Source: §5.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SegmentRaw {
@@ -316,17 +317,17 @@ const _: () = assert!(size_of::<SegmentRaw>() == SEGMENT);
 const SEGMENT_MAGIC: [u8; 4] = *b"meta";
 const SEGMENT_VERSION: u32 = 1;
 
-/// What the head of a segment says.
+/// A parsed segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Where in its chunk the data begin.
+    /// Offset of the data within its chunk, in bytes.
     pub(super) header_size: u32,
     pub(super) data_size: u32,
     pub(super) next: Option<DiskChunk>,
 }
 
 impl Segment {
-    /// The head that was found at byte `at` of the disk's address space.
+    /// Parses the header found at byte `at` of the disk's address space.
     pub(super) fn parse(raw: &SegmentRaw, geometry: &Geometry, at: u64) -> Result<Self> {
         let wrong = |offset: u64, what: String| {
             Err(Error::corrupt(

@@ -1,9 +1,9 @@
-//! Reading header, directory and every table once, and what can be wrong with them. Source:
-//! docs/formats/asif.md §2-4.
+//! Loading and validation of the header, the directory and all tables. Source: docs/formats/asif.md
+//! §2-4.
 //!
-//! Nothing on disk says which chunks of the file are free, so all tables are walked when an image
-//! is opened: that finds two entries for one chunk, too. Of the tables nothing is kept but one bit
-//! for each chunk of the file.
+//! The format has no list of free chunks of the file, so all tables are read when an image is
+//! opened, which also detects two entries for one chunk. Of the tables only one bit per chunk of
+//! the file is kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,28 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
 use crate::{Error, Result};
 
-/// macOS wants as much before it looks closer.
+/// Minimum file length in bytes, as in macOS.
 const LEAST_FILE: u64 = 512;
-/// Numbers read at a time.
+/// Number of table entries read at a time.
 const PIECE: usize = 4096;
-/// Chunks beyond the end of the disk that are remembered: the segments of metadata are among them.
+/// Maximum number of recorded chunks past the end of the disk, including metadata segments.
 const MAX_BEYOND: usize = 4096;
 
-/// An image as its file tells it.
+/// The loaded structures of an image.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) raw: HeaderRaw,
     pub(super) header: Header,
-    /// Which directory counts.
     pub(super) active: usize,
     pub(super) version: u64,
     pub(super) tables: BTreeMap<u32, FileChunk>,
     pub(super) used: Used,
     pub(super) bitmaps: u64,
-    /// Chunks past the end of the disk for which something is stored, and where it says so.
+    /// Stored chunks past the end of the disk, each with the file offset of its entry.
     pub(super) beyond: Vec<(DiskChunk, u64)>,
 }
 
-/// Reads all of `file` that is not data.
+/// Loads everything in `file` except the data.
 pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < LEAST_FILE {
@@ -94,8 +93,8 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     })
 }
 
-/// The UUID in the header of the image in `file`, nothing else of which is read. `None`: it is
-/// none.
+/// Returns the UUID in the header of the image in `file` without reading more. `None` if it is not
+/// an ASIF image.
 pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     if file.info().len < LEAST_FILE {
         return Ok(None);
@@ -104,7 +103,8 @@ pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     Ok(Header::parse(&raw).ok().map(|_| Uuid::from_bytes(raw.uuid)))
 }
 
-/// The directory with the higher version, the first if there is no higher one.
+/// Returns the index and version of the active directory: the one with the higher version, or the
+/// first if both are equal.
 fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u64)> {
     let mut best: Option<(usize, u64)> = None;
     for (number, at) in header
@@ -129,8 +129,8 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
     best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
 }
 
-/// Directories of one version must not differ: readers need not agree which of them counts. Whoever
-/// opens takes the first.
+/// Reports directories of the same version that differ: readers may then disagree about the active
+/// one. Opening an image uses the first.
 fn compare_directories(
     file: &dyn BlockDevice,
     header: &Header,
@@ -152,7 +152,7 @@ fn compare_directories(
     findings.report(Severity::Warning, Error::corrupt(LAYER, other, differ))
 }
 
-/// One walk through all that names chunks of the file.
+/// A walk through all references to chunks of the file.
 struct IndexWalk<'a, 'f> {
     file: &'a dyn BlockDevice,
     file_len: u64,
@@ -163,14 +163,14 @@ struct IndexWalk<'a, 'f> {
     beyond: Vec<(DiskChunk, u64)>,
 }
 
-/// The partly written chunks of the group that the walk is in.
+/// The partly written chunks of the current group.
 #[derive(Default)]
 struct Partial {
-    /// The entry that must name their bitmap.
+    /// Index of the entry of their bitmap.
     bitmap_entry: u32,
-    /// Their places in the bitmap.
+    /// Their indexes in the bitmap.
     in_group: Vec<u32>,
-    /// Where the last of them is named.
+    /// File offset of the entry of the last one.
     at: u64,
 }
 
@@ -195,7 +195,8 @@ impl IndexWalk<'_, '_> {
         Ok(tables)
     }
 
-    /// Takes note of the chunk that the number at byte `at` names. `false`: it cannot be that one.
+    /// Records the chunk that the number at byte `at` refers to. Returns false if the reference is
+    /// invalid.
     fn claim(&mut self, chunk: FileChunk, at: u64) -> Result<bool> {
         let (first, bytes) = (
             self.header.first_chunk(),
@@ -288,7 +289,8 @@ impl IndexWalk<'_, '_> {
         }
     }
 
-    /// The group that `partial` tells of is over.
+    /// Ends the group of `partial`, which has no bitmap; that is damage if it has partly written
+    /// chunks.
     fn without_bitmap(&mut self, partial: &mut Partial) -> Result<()> {
         let Partial { in_group, at, .. } = std::mem::take(partial);
         if in_group.is_empty() {
@@ -298,8 +300,8 @@ impl IndexWalk<'_, '_> {
         }
     }
 
-    /// Looks at the states of partly written chunks. Whoever opens leaves that until they are asked
-    /// for.
+    /// Validates the masks of partly written chunks. Skipped on open, where masks are read on
+    /// demand.
     fn masks(&mut self, bitmap: FileChunk, partial: &[u32]) -> Result<()> {
         if matches!(self.findings, Findings::Open) {
             return Ok(());
@@ -320,8 +322,8 @@ impl IndexWalk<'_, '_> {
         Ok(())
     }
 
-    /// Calls `each` for the numbers from byte `start` on: with the number's index, value and place.
-    /// Zeros are left out; what the file has no data for is not read.
+    /// Calls `each` for the numbers from byte `start` on with the number's index, value and file
+    /// offset. Zeros are skipped; holes of the file are not read.
     fn each_number(
         &mut self,
         start: u64,

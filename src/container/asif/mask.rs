@@ -1,16 +1,15 @@
-//! Which blocks of a partly written chunk count: two bits for each. Source: docs/formats/asif.md
+//! The states of the blocks of a partly written chunk, 2 bits each. Source: docs/formats/asif.md
 //! §4.2.
 
 use std::ops::Range;
 
-/// What is known of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockState {
     /// Never written.
     Uninit,
-    /// Its bytes are in the chunk.
+    /// Written: its data is in the chunk.
     Written,
-    /// Discarded: zeros.
+    /// Discarded: explicit zeros.
     Unmapped,
 }
 
@@ -21,25 +20,26 @@ impl BlockState {
         Self::ALL.get(usize::from(bits)).copied()
     }
 
-    /// Four blocks in this state.
+    /// Returns the byte of four blocks in this state.
     fn byte(self) -> u8 {
         self as u8 * 0b0101_0101
     }
 }
 
-/// The states of the blocks of one chunk, four in a byte, the first in the low bits.
+/// The states of the blocks of one chunk, four per byte, the first in the low bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mask(Box<[u8]>);
 
 impl Mask {
-    /// All blocks in one state.
+    /// Returns a mask of `bytes` bytes with all blocks in one state.
     pub(super) fn all(bytes: u32, state: BlockState) -> Self {
         Self(vec![state.byte(); bytes as usize].into())
     }
 
-    /// States as they are on disk. The error is the first block whose state is none.
+    /// Parses the states from their form on disk. The error is the first block with an invalid
+    /// state.
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, u32> {
-        // A pair of ones in a byte shows as a one in each half.
+        // State 3, both bits of a pair set, is invalid.
         match bytes
             .iter()
             .position(|byte| byte & (byte >> 1) & 0b0101_0101 != 0)
@@ -67,7 +67,8 @@ impl Mask {
         BlockState::of_bits(bits).unwrap_or(BlockState::Uninit) // parsed, or set by us: never anything else
     }
 
-    /// The state of the first block of `range`, which is not empty, and how many have the same.
+    /// Returns the state of the first block of `range`, which must not be empty, and the number of
+    /// blocks with the same state.
     pub(super) fn run(&self, range: Range<u32>) -> (BlockState, u32) {
         let state = self.state(range.start);
         let mut at = range.start + 1;
@@ -83,12 +84,12 @@ impl Mask {
         (state, at.min(range.end) - range.start)
     }
 
-    /// Returns whether all blocks of `range` are in `state`.
+    /// Returns true if all blocks of `range` are in `state`.
     pub(super) fn is(&self, range: Range<u32>, state: BlockState) -> bool {
         range.is_empty() || self.run(range.clone()) == (state, range.end - range.start)
     }
 
-    /// Returns whether every block is written, so that the chunk needs no mask.
+    /// Returns true if every block is written, so that the chunk needs no mask.
     pub(super) fn is_full(&self) -> bool {
         self.is(0..self.blocks(), BlockState::Written)
     }

@@ -1,5 +1,4 @@
-//! What an image says of itself beside the disk: a property list in segments of its own. Source:
-//! docs/formats/asif.md §5.
+//! The metadata of an image: a property list in segments. Source: docs/formats/asif.md §5.
 
 use std::fmt::Write;
 use std::io::Cursor;
@@ -17,7 +16,7 @@ use crate::device::regions;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "asif metadata";
-/// What macOS writes has 351 bytes.
+/// Maximum length of the list in bytes. macOS writes 351 bytes.
 const MOST_BYTES: usize = 4 << 20;
 const MOST_SEGMENTS: usize = 64;
 const MOST_VALUES: usize = 65_536;
@@ -30,17 +29,17 @@ const USER: &str = "user metadata";
 /// The property list of an image.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata {
-    /// Stays the same for the life of the image, other than the UUID of its header.
+    /// An identifier that is constant for the life of the image, unlike the UUID of its header.
     pub stable_uuid: Option<Uuid>,
-    /// What the owner of the image keeps in it.
+    /// Properties set by the owner of the image.
     pub user: Dictionary,
-    /// Everything else, which is kept as it is.
+    /// All other properties, which are preserved.
     others: Dictionary,
     internal: Dictionary,
 }
 
 impl Metadata {
-    /// What a new image says.
+    /// Returns the metadata of a new image.
     pub(super) fn new(stable_uuid: Uuid) -> Self {
         Self {
             stable_uuid: Some(stable_uuid),
@@ -48,7 +47,7 @@ impl Metadata {
         }
     }
 
-    /// The list as macOS writes it, which the usual XML writer does not do to the byte.
+    /// Returns the list byte for byte as macOS writes it, which the general XML writer does not.
     pub(super) fn to_xml(&self) -> Result<Vec<u8>> {
         let mut internal = self.internal.clone();
         if let Some(uuid) = self.stable_uuid {
@@ -71,7 +70,7 @@ impl Metadata {
         Ok(text.into_bytes())
     }
 
-    /// The list in `bytes`, zeros at its end left out.
+    /// Parses a list, without trailing zeros.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let end = bytes
             .iter()
@@ -114,7 +113,7 @@ impl Metadata {
     }
 }
 
-/// Refuses lists that would take much memory, or a deep stack, to hold.
+/// Rejects lists that would need much memory or a deep stack.
 fn check_bounds(text: &[u8]) -> Result<()> {
     let mut depth = 0_usize;
     for (count, event) in XmlReader::new(Cursor::new(text)).enumerate() {
@@ -135,10 +134,10 @@ fn check_bounds(text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads bytes of a chunk of the disk, wherever it lies.
+/// Reads bytes of a chunk of the disk's address space: chunk, offset within it, buffer.
 pub(super) type ReadChunk<'a> = dyn Fn(DiskChunk, u64, &mut [u8]) -> Result<()> + 'a;
 
-/// All segments from `first` on: their chunks, and their data put together.
+/// Reads all segments from `first` on. Returns their chunks and their concatenated data.
 pub(super) fn read_segments(
     geometry: &Geometry,
     sectors: u64,
@@ -174,7 +173,7 @@ pub(super) fn read_segments(
     Ok((chunks, data))
 }
 
-/// Segments lie behind the disk, within what can be addressed.
+/// Checks that a segment is past the end of the disk and addressable. Returns its offset.
 fn check_place(geometry: &Geometry, sectors: u64, chunk: DiskChunk) -> Result<u64> {
     let bytes = |sectors: u64| sectors * u64::from(geometry.block);
     match chunk.0.checked_mul(geometry.chunk_bytes()) {
@@ -194,7 +193,7 @@ fn check_place(geometry: &Geometry, sectors: u64, chunk: DiskChunk) -> Result<u6
     }
 }
 
-/// What macOS wants to be zeros.
+/// Checks that the padding is zero, as macOS requires.
 fn check_padding(segment: &Segment, chunk: DiskChunk, at: u64, read: &ReadChunk<'_>) -> Result<()> {
     let mut rest = vec![0; segment.header_size as usize - SEGMENT];
     read(chunk, SEGMENT as u64, &mut rest)?;
@@ -208,7 +207,7 @@ fn check_padding(segment: &Segment, chunk: DiskChunk, at: u64, read: &ReadChunk<
     }
 }
 
-/// A list as one segment: its head, then its data in whole blocks.
+/// Returns the list as one segment: its header, then its data, padded to whole blocks.
 pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
     let header = geometry.header_size();
     let data_size = list.len().next_multiple_of(geometry.block as usize);
@@ -239,7 +238,7 @@ impl Asif {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the image says of itself.
+    /// Returns the metadata of the image.
     pub fn metadata(&self) -> Metadata {
         self.described().metadata.clone()
     }
@@ -256,7 +255,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Replaces what the owner of the image keeps in it: durably, and all or nothing.
+    /// Replaces the user metadata, durably and atomically.
     pub fn set_user_metadata(&self, user: Dictionary) -> Result<()> {
         self.check_changeable()?;
         if let Some(why) = &self.described().read_only {
@@ -288,8 +287,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Writes a chunk anew in another place. One entry changes, so it is the old one or the new
-    /// one.
+    /// Writes a chunk to a newly allocated place. Only one entry changes, so the update is atomic.
     fn replace_chunk(&self, chunk: DiskChunk, bytes: &[u8]) -> Result<()> {
         let place = self.space.allocate()?;
         let at = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());
@@ -304,7 +302,7 @@ impl Asif {
         self.commit(Vec::new())
     }
 
-    /// Forgets the segments that nothing leads to any more.
+    /// Removes the segments that are no longer referenced.
     fn drop_chunks(&self, chunks: &[DiskChunk]) -> Result<()> {
         for chunk in chunks {
             let _alone = self.units.exclusive(chunk.0);

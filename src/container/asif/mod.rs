@@ -1,16 +1,15 @@
-//! ASIF, Apple's sparse image format of macOS 26 (`.asif`): one file of chunks, and tables that
-//! tell where each chunk of the disk is. Also the form of the layers of a stack.
+//! ASIF, Apple's sparse image format of macOS 26 (`.asif`): one file of chunks, and tables that map
+//! chunks of the disk to chunks of the file. Also the format of the layers of a stack.
 //!
-//! * [`layout`]: the bytes of header, entries and segments; [`geometry`]: how many of each there
-//!   are, and where.
-//! * [`load`]: reading and checking all of that once.
-//! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the blocks of partly written chunks;
-//!   [`space`]: which chunks of the file are free.
-//! * [`chunks`]: where bytes of the disk are in the file, and how they get there.
-//! * [`commit`]: flush, by way of the directory that does not count; [`compact`]: moving chunks
-//!   down and cutting the file, for which [`owners`] finds out who names them.
-//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: what a stack asks of
-//!   its layers.
+//! * [`layout`]: the on-disk structures; [`geometry`]: their sizes, counts and offsets.
+//! * [`load`]: loading and validation of these structures.
+//! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the block states of partly written
+//!   chunks; [`space`]: allocation of the chunks of the file.
+//! * [`chunks`]: reads and writes of the disk.
+//! * [`commit`]: flush, by means of the inactive directory; [`compact`]: moving chunks down and
+//!   truncating the file, for which [`owners`] searches for their references.
+//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: the operations of a
+//!   layer of a stack.
 
 mod cache;
 mod check;
@@ -56,45 +55,45 @@ pub use self::repair::{plan, repair};
 
 const LAYER: &str = "asif";
 
-/// A disk, or a layer of one, in chunks of a file.
+/// A disk, or a layer of one, in an ASIF file.
 #[derive(Debug)]
 pub struct Asif {
     file: Arc<dyn BlockDevice>,
     access: Access,
     geometry: Geometry,
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     len: AtomicU64,
     tables: Tables,
     space: Space,
-    /// One for each chunk of the disk: shared to read and write in place, exclusive to make, move
-    /// or drop it.
+    /// Locks of the chunks of the disk: shared to read and write in place, exclusive to allocate,
+    /// move or free a chunk.
     units: Arc<Units>,
-    /// Chunks whose first write is under way.
+    /// Chunks whose first write is in progress.
     making: Mutex<Vec<DiskChunk>>,
     head: Mutex<Head>,
     described: RwLock<Described>,
     layer: Layer,
-    /// Why it must not be changed, if so.
+    /// Reason why the image is read-only, if it is.
     read_only: Option<String>,
-    /// The header has the UUID of this session.
+    /// True if the header has the UUID of this session.
     begun: AtomicBool,
-    /// One flush, change of size or of metadata at a time: the second must not return before the
-    /// first is done.
+    /// Serializes flushes and changes of the size or the metadata: a second flush must not return
+    /// before the first is done.
     flushing: Mutex<()>,
     failed: Failed,
 }
 
-/// What is at the beginning of the file.
+/// The structures at the start of the file.
 #[derive(Debug)]
 struct Head {
     raw: HeaderRaw,
     directories: [Option<u64>; 2],
-    /// Which directory counts, and its version.
+    /// Index of the active directory, and its version.
     active: usize,
     version: u64,
 }
 
-/// The metadata, and the chunks of the disk's address space that they are in.
+/// The metadata, and the chunks of the disk's address space that store it.
 #[derive(Debug)]
 struct Described {
     metadata: Metadata,
@@ -102,40 +101,39 @@ struct Described {
     read_only: Option<String>,
 }
 
-/// What an image is to others in a stack.
+/// Role of an image in a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer {
-    /// The image below, as it was when this one was made; nil for an image of its own, and above a
+    /// UUID of the image below when this one was created; nil for an image of its own, and above a
     /// raw disk.
     pub parent: Uuid,
-    /// It keeps copies of the blocks below it, and its UUID is that of the image below.
+    /// True if it stores copies of the blocks below; its UUID is then that of the image below.
     pub is_cache: bool,
-    /// What was never written shows what is below: zeros must be stated.
+    /// True if unwritten blocks show the layer below, so that zeros must be explicit.
     pub is_overlaid: bool,
 }
 
-/// Facts of an image for people.
+/// Space usage of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_size: u64,
-    /// Chunks of data, those of the metadata among them.
+    /// Number of chunks with data, including metadata.
     pub data: u64,
-    /// Chunks with tables.
+    /// Number of chunks with tables.
     pub tables: u64,
-    /// Chunks with bitmaps.
+    /// Number of chunks with bitmaps.
     pub bitmaps: u64,
-    /// Chunks of the file, the first ones for header and directories among them.
+    /// Number of chunks in the file, including the first ones with header and directories.
     pub chunks: u64,
-    /// Chunks of the file that hold nothing, which [`Asif::compact`] removes.
+    /// Number of free chunks in the file, which [`Asif::compact`] removes.
     pub unused: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub file_len: u64,
 }
 
 impl Asif {
-    /// Opens the image in `file`, for writing if the file may be written and its header does not
-    /// forbid it.
+    /// Opens the image in `file`; read-only if the file or the header does not allow writes.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let loaded = load::load(&*file, &mut Findings::Open)?;
         let access = if loaded.header.read_only.is_some() {
@@ -195,22 +193,22 @@ impl Asif {
         Ok(image)
     }
 
-    /// The same image as a layer above others, of which nothing in its header need tell: the image
-    /// below may be a raw disk.
+    /// Makes the image a layer above another one. Its header need not say so: the image below may
+    /// be a raw disk.
     #[must_use]
     pub fn overlaid(mut self) -> Self {
         self.layer.is_overlaid = true;
         self
     }
 
-    /// The same image with less in memory, so that `images` of them take no more than one alone.
+    /// Reduces the caches so that `images` of them need no more memory than a single one.
     #[must_use]
     pub fn sharing_memory(mut self, images: usize) -> Self {
         self.tables.share(images);
         self
     }
 
-    /// What it is to others in a stack.
+    /// Returns its role in a stack.
     pub fn layer(&self) -> Layer {
         Layer {
             parent: Uuid::from_bytes(self.head().raw.parent_uuid),
@@ -218,27 +216,28 @@ impl Asif {
         }
     }
 
-    /// What the layers above know it by. Changes at the first write of a session, but for a cache.
+    /// Returns the UUID that layers above refer to. It changes at the first write of a session,
+    /// except for a cache.
     pub fn uuid(&self) -> Uuid {
         Uuid::from_bytes(self.head().raw.uuid)
     }
 
-    /// Why it must not be changed, where its header forbids it.
+    /// Returns the reason why the header makes the image read-only, if it does.
     pub fn read_only(&self) -> Option<&str> {
         self.read_only.as_deref()
     }
 
-    /// Why its metadata must not be changed, where its header forbids that.
+    /// Returns the reason why the header makes the metadata read-only, if it does.
     pub fn metadata_read_only(&self) -> Option<String> {
         self.described().read_only.clone()
     }
 
-    /// Bytes of a block: 512 or 4096.
+    /// Returns the block size in bytes: 512 or 4096.
     pub fn block(&self) -> u32 {
         self.geometry.block
     }
 
-    /// Returns how much is stored.
+    /// Returns the space usage.
     pub fn usage(&self) -> Usage {
         let (tables, bitmaps) = self.tables.count();
         let (used, end) = self.space.extent();
@@ -253,7 +252,7 @@ impl Asif {
         }
     }
 
-    /// The first chunk of the file that may be anything else than header and directories.
+    /// Returns the first chunk of the file after the header and the directories.
     fn first_chunk(&self) -> FileChunk {
         self.geometry.first_chunk(&self.head().directories)
     }
@@ -327,9 +326,8 @@ impl BlockDevice for Asif {
             .note(self.relocate_some().and_then(|held| self.commit(held)))
     }
 
-    /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is
-    /// cut off, or grown, is durable at once. New bytes of a layer are holes: they show what is
-    /// below.
+    /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. The
+    /// change is durable on return. New bytes of a layer are holes, which show the layer below.
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
@@ -342,7 +340,8 @@ impl BlockDevice for Asif {
     }
 }
 
-/// Refuses a disk that is not a whole number of blocks; returns their number.
+/// Returns the number of blocks of a disk of `len` bytes. Fails if `len` is zero or not a multiple
+/// of `block`.
 fn blocks_of(block: u32, len: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(u64::from(block)) {
         return Err(Error::new(

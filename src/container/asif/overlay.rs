@@ -21,8 +21,8 @@ impl Overlay for Asif {
 }
 
 impl Asif {
-    /// Lets the changes of this session begin now, under a UUID that the caller has chosen and
-    /// written down: durable when this returns. A cache keeps the UUID it has.
+    /// Begins the changes of this session with a UUID that the caller has chosen and recorded.
+    /// Durable on return. A cache keeps its UUID.
     pub fn begin_as(&self, uuid: Uuid) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
@@ -33,8 +33,8 @@ impl Asif {
         self.change_header(|raw| raw.uuid = uuid.into_bytes())
     }
 
-    /// Makes it a layer of another image, the one with this UUID; durable when this returns. Its
-    /// own UUID becomes another, unless it has changed already.
+    /// Makes the image a layer above the image with this UUID. Durable on return. Its own UUID
+    /// changes, unless it has changed in this session already.
     pub fn set_parent(&self, parent: Uuid) -> Result<()> {
         self.check_changeable()?;
         if self.layer.is_cache || !self.layer.is_overlaid {

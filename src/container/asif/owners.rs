@@ -1,4 +1,4 @@
-//! Who names a chunk of the file. On disk chunks do not say what they are: tables are searched.
+//! Owners of chunks of the file. The format does not record them, so all tables are searched.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::geometry::About;
 use super::layout::{ChunkEntry, DiskChunk, FileChunk, parse_bitmap_entry};
 use crate::Result;
 
-/// What a chunk of the file is.
+/// Use of a chunk of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Data(DiskChunk),
@@ -17,8 +17,8 @@ pub(super) enum Owner {
 }
 
 impl Asif {
-    /// The last `count` chunks of the file in use, the very last first, with who names them. What
-    /// damage names behind them is none.
+    /// Returns the last `count` used chunks of the file with their owners, the last one first.
+    /// References past the last used chunk are damage and ignored.
     pub(super) fn last_chunks(&self, count: usize) -> Result<Vec<(FileChunk, Owner)>> {
         let (mut last, (_, end)) = (BTreeMap::new(), self.space.extent());
         let mut keep = |chunk: FileChunk, owner: Owner| {

@@ -1,4 +1,4 @@
-//! Where the bytes of the disk are in the file, told without reading them.
+//! Mapping of disk ranges to file ranges, without reading data.
 
 use std::ops::Range;
 
@@ -10,16 +10,17 @@ use crate::Result;
 use crate::container::Placed;
 use crate::device::{Extent, ExtentKind};
 
-/// What a run of the disk stands for.
+/// Storage of a run of the disk.
 enum Stands {
-    /// It is stored here in the file.
+    /// Stored in this range of the file.
     At(Range<u64>),
-    /// It is not stored.
+    /// Not stored.
     Nowhere(Extent),
 }
 
 impl Asif {
-    /// Where in the file the front of `range`, which is not empty, is stored.
+    /// Returns the file offset of the start of `range`, which must not be empty, and the length of
+    /// the run.
     pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
         Ok(match self.stands(&range)? {
             Stands::At(place) => Placed {
@@ -87,7 +88,7 @@ impl Asif {
         })
     }
 
-    /// An extent without data, with the chunks after it that are the same.
+    /// Extends an extent without data by the following chunks of the same kind.
     fn with_next(&self, extent: Extent, piece: &ChunkPart, range: &Range<u64>) -> Result<Extent> {
         let Some((entry, count)) = self.without_data(piece, range.end)? else {
             return Ok(extent);

@@ -1,5 +1,5 @@
-//! Mending an image where it is certain what is right: what is stored past the end of the disk, and
-//! an end of the file that nothing names. Nothing of the disk changes by it.
+//! Repair of unambiguous damage: data stored past the end of the disk, and an unreferenced tail of
+//! the file. The contents of the disk do not change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the
-/// disk are lost or in doubt.
+/// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
+/// data of the disk is lost or in doubt.
 pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let image = check(file, &mut problems, progress)?;
@@ -36,7 +36,7 @@ pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<
     Ok(steps)
 }
 
-/// Mends the image in `file`, durably; returns what was done.
+/// Repairs the image in `file`, durably. Returns one sentence for each step.
 pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
     let steps = plan(file, progress)?;
     if !steps.is_empty() {
@@ -46,8 +46,8 @@ pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
 }
 
 impl Asif {
-    /// Forgets what is stored past the end of the disk but for the metadata, and cuts off the end
-    /// of the file that is not used.
+    /// Frees all chunks past the end of the disk except the metadata, and truncates the unused tail
+    /// of the file.
     fn give_up_beyond(&self) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;

@@ -1,5 +1,5 @@
-//! Growing and shrinking: the number of blocks in the header changes; tables reach further than any
-//! disk.
+//! Resizing: changes the number of blocks in the header. Tables need no change, as they can cover
+//! any disk.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
 
 impl Asif {
-    /// Gives the disk `len` bytes; new ones in `hidden` state zeros, the others are holes. The
-    /// caller lets one in at a time.
+    /// Sets the length of the disk to `len` bytes. New bytes in `hidden` become explicit zeros, the
+    /// others are holes. The caller must serialize calls.
     pub(super) fn resize(&self, len: u64, hidden: Range<u64>) -> Result<()> {
         let blocks = blocks_of(self.geometry.block, len)?;
         let now = self.len.load(Ordering::SeqCst);
@@ -35,7 +35,7 @@ impl Asif {
         self.failed.note(resized)
     }
 
-    /// Where the disk must end at the latest.
+    /// Returns the maximum length of the disk in bytes.
     fn room(&self) -> u64 {
         let max = self.geometry.max_sectors * u64::from(self.geometry.block);
         self.described()
@@ -46,8 +46,8 @@ impl Asif {
             .unwrap_or(max)
     }
 
-    /// The size first: whoever opens the image midway sees a shorter disk with chunks past its end,
-    /// which count for nothing.
+    /// Shrinks the disk. The size is written first: after a crash the disk is shorter, and chunks
+    /// past its end are ignored.
     fn shrink(&self, len: u64, now: u64, blocks: u64) -> Result<()> {
         self.len.store(len, Ordering::SeqCst);
         self.wait_for_requests(len);
@@ -56,8 +56,8 @@ impl Asif {
         self.commit(Vec::new())
     }
 
-    /// What the file holds past the end of the disk would come back: it goes first, durably. So do
-    /// the zeros that hide what is below.
+    /// Grows the disk. First removes the data past its end, which would become visible, and writes
+    /// the explicit zeros; both are durable before the size.
     fn grow(&self, new: Range<u64>, blocks: u64, hidden: Range<u64>) -> Result<()> {
         self.clear(new.start, new.end)?;
         self.hide(hidden.start.max(new.start)..hidden.end.min(new.end))?;
@@ -71,8 +71,8 @@ impl Asif {
         self.change_header(|raw| raw.sector_count = blocks.into())
     }
 
-    /// Lets the bytes of `range`, past the end of the disk and cleared, state zeros; whole blocks
-    /// at its beginning, whole chunks at its end.
+    /// Makes `range`, which is past the end of the disk and cleared, explicit zeros: from whole
+    /// blocks at its start to whole chunks at its end.
     fn hide(&self, range: Range<u64>) -> Result<()> {
         let (bytes, mut at) = (self.geometry.chunk_bytes(), range.start);
         while at < range.end {
@@ -96,8 +96,8 @@ impl Asif {
         Ok(())
     }
 
-    /// Waits for those who make a chunk past `len`; nobody else begins to. Whoever reads or writes
-    /// one in place is waited for when it is cleared.
+    /// Waits for first writes of chunks past `len`; the new length prevents further ones. Reads and
+    /// writes in place are waited for when their chunk is cleared.
     fn wait_for_requests(&self, len: u64) {
         let first = self.geometry.chunk_at(len);
         let making: Vec<DiskChunk> = self
@@ -112,8 +112,8 @@ impl Asif {
         drop(self.units.exclusive(first.0));
     }
 
-    /// Forgets what is stored for the bytes from `start` to `end`, none of them on the disk, the
-    /// metadata left out.
+    /// Frees the storage of the bytes from `start` to `end`, which are past the end of the disk,
+    /// except the metadata.
     pub(super) fn clear(&self, start: u64, end: u64) -> Result<()> {
         let bytes = self.geometry.chunk_bytes();
         let mut chunk = self.geometry.chunk_at(start);
@@ -142,7 +142,7 @@ impl Asif {
         Ok(())
     }
 
-    /// Forgets what a chunk holds from byte `start` of it on.
+    /// Clears a chunk from byte `start` of it on.
     fn clear_rest(&self, chunk: DiskChunk, start: u64) -> Result<()> {
         let _alone = self.units.exclusive(chunk.0);
         match self.tables.entry(chunk)? {
@@ -154,7 +154,7 @@ impl Asif {
             ),
             ChunkEntry::Partial(_) => {
                 let mut mask = (*self.tables.mask(chunk)?).clone();
-                // A disk is a whole number of blocks long.
+                // The length of a disk is a multiple of the block size.
                 mask.set(
                     (start / u64::from(self.geometry.block)) as u32
                         ..self.geometry.blocks_per_chunk(),

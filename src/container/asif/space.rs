@@ -1,5 +1,5 @@
-//! Which chunks of the file are in use. On disk there is no such list: it is what directory and
-//! tables name. Source: docs/formats/asif.md §7.
+//! Allocation of the chunks of the file. The format has no free list: used are the chunks that the
+//! directory and the tables refer to. Source: docs/formats/asif.md §7.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,23 +9,23 @@ use super::layout::FileChunk;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Kind, Result};
 
-/// The file grows in steps of this many bytes; a flush cuts off what was not used.
+/// The file grows in steps of this many bytes; a flush truncates the unused tail.
 const GROWTH: u64 = 16 << 20;
-/// Chunks of a file that are kept book of, 128 MiB of bits: a pebibyte in chunks of a mebibyte.
+/// Maximum number of chunks in a file: 128 MiB of bits, for a pebibyte in chunks of a mebibyte.
 const MAX_CHUNKS: u64 = 1 << 30;
 
-/// One bit for each chunk of the file.
+/// Allocation bitmap with one bit for each chunk of the file.
 #[derive(Debug)]
 pub(super) struct Used {
-    /// The operating system gives memory to those parts only that are touched.
+    /// The operating system allocates memory only for the parts that are touched.
     bits: Vec<u64>,
-    /// No chunk before this one is ever free.
+    /// The first chunk that can be free.
     first: FileChunk,
     count: u64,
 }
 
 impl Used {
-    /// Nothing is used of a file of `chunks` chunks, the first of which hold header and
+    /// Returns the empty bitmap of a file of `chunks` chunks; those before `first` hold header and
     /// directories.
     pub(super) fn none(first: FileChunk, chunks: u64) -> Result<Self> {
         if chunks > MAX_CHUNKS {
@@ -39,7 +39,7 @@ impl Used {
         })
     }
 
-    /// Takes a chunk. `false`: somebody else has it.
+    /// Marks a chunk as used. Returns false if it is already.
     pub(super) fn claim(&mut self, chunk: FileChunk) -> bool {
         let (word, bit) = ((chunk.0 / 64) as usize, 1 << (chunk.0 % 64));
         if word >= self.bits.len() {
@@ -63,12 +63,12 @@ impl Used {
         }
     }
 
-    /// Chunks in use, without those of header and directories.
+    /// Returns the number of used chunks, not counting header and directories.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The chunk after the last one in use.
+    /// Returns the chunk after the last used one.
     pub(super) fn end(&self) -> FileChunk {
         let last = self.bits.iter().rposition(|word| *word != 0);
         let end = last.map_or(0, |word| {
@@ -77,7 +77,7 @@ impl Used {
         FileChunk(end).max(self.first)
     }
 
-    /// The first free chunk from `from` on.
+    /// Returns the first free chunk from `from` on.
     fn first_free(&self, from: FileChunk) -> FileChunk {
         let from = from.max(self.first);
         let mut word = (from.0 / 64) as usize;
@@ -90,7 +90,7 @@ impl Used {
     }
 }
 
-/// Hands out chunks of the file and takes them back.
+/// Allocator of the chunks of the file.
 #[derive(Debug)]
 pub(super) struct Space {
     file: Arc<dyn BlockDevice>,
@@ -103,8 +103,8 @@ struct Book {
     used: Used,
     /// No chunk before this one is free.
     hint: FileChunk,
-    /// Chunks that nothing in memory names any more. What is on disk still does, so they stay as
-    /// they are.
+    /// Chunks that memory no longer refers to, but the disk still does; they must not be reused
+    /// yet.
     released: Vec<FileChunk>,
 }
 
@@ -126,7 +126,7 @@ impl Space {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free chunk, within the file. What is in it may be anything.
+    /// Allocates a chunk and extends the file to include it. Its contents are undefined.
     pub(super) fn allocate(&self) -> Result<FileChunk> {
         let mut book = self.book();
         let chunk = book.used.first_free(book.hint);
@@ -137,14 +137,14 @@ impl Space {
                 format!("the file has {MAX_CHUNKS} chunks, which is the most"),
             ));
         }
-        // Under the lock: it is the end of the file that is handed out.
+        // Under the lock, because the file may have to grow.
         self.reach(chunk)?;
         book.used.claim(chunk);
         book.hint = FileChunk(chunk.0 + 1);
         Ok(chunk)
     }
 
-    /// A free chunk before `limit`.
+    /// Allocates a free chunk before `limit`, if there is one.
     pub(super) fn allocate_before(&self, limit: FileChunk) -> Option<FileChunk> {
         let mut book = self.book();
         let chunk = book.used.first_free(book.hint);
@@ -170,31 +170,30 @@ impl Space {
         }
     }
 
-    /// Takes a chunk back that nothing ever named.
+    /// Frees an allocated chunk that was never referenced.
     pub(super) fn give_back(&self, chunk: FileChunk) {
         let mut book = self.book();
         book.used.free(chunk);
         book.hint = book.hint.min(chunk);
     }
 
-    /// Takes a chunk that nothing in memory names any more.
+    /// Releases a chunk that memory no longer refers to.
     pub(super) fn release(&self, chunk: FileChunk) {
         self.book().released.push(chunk);
     }
 
-    /// The chunks released so far, to be [reclaimed](Self::reclaim) when nothing on disk names them
-    /// either.
+    /// Returns the chunks released so far, to be [reclaimed](Self::reclaim) when the disk no longer
+    /// refers to them.
     pub(super) fn take_released(&self) -> Vec<FileChunk> {
         std::mem::take(&mut self.book().released)
     }
 
-    /// Makes chunks free, gives back their storage, and cuts off the end of the file that is not
-    /// used.
+    /// Frees chunks, discards their storage, and truncates the unused tail of the file.
     pub(super) fn reclaim(&self, mut chunks: Vec<FileChunk>) -> Result<()> {
         chunks.sort_unstable();
         let end = self.book().used.end();
         for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
-            // Before they are free: somebody may write there from then on.
+            // Before they are marked as free: they may be reused from then on.
             if let (Some(first), Some(last)) =
                 (run.first(), run.last().filter(|last| last.0 + 1 < end.0))
             {
@@ -220,7 +219,7 @@ impl Space {
         (chunks.start.0 * self.chunk_bytes).min(len)..(chunks.end.0 * self.chunk_bytes).min(len)
     }
 
-    /// Chunks in use, and the one after the last of them.
+    /// Returns the number of used chunks, and the chunk after the last of them.
     pub(super) fn extent(&self) -> (u64, FileChunk) {
         let book = self.book();
         (

@@ -1,9 +1,9 @@
-//! Where bytes of the disk are in `bands/`, and how they get there. Source:
-//! docs/formats/sparsebundle.md §3.
+//! Reads and writes of the disk through the files in `bands/`. Source: docs/formats/sparsebundle.md
+//! §3.
 //!
-//! A request is cut at the borders of bands. Each piece looks its band's [`Slot`] up and holds that
-//! band's lock alone: shared while bytes move within the file, exclusively while the file is
-//! opened, made, grown or removed.
+//! A request is split at band boundaries. Each piece looks up the [`Slot`] of its band and holds
+//! only that band's lock: shared for reads and writes within the file, exclusive while the file is
+//! opened, created, grown or removed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,27 +25,28 @@ use crate::device::{
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result, platform};
 
-/// Bands kept open. Apple keeps 64; more make random writes over many bands cheap.
+/// Limit of open band files. Apple keeps 64; a larger limit makes random writes over many bands
+/// cheap.
 const OPEN_BANDS: u64 = 4096;
-/// Descriptors left to everybody else in the process when the limit cannot be raised.
+/// Descriptors reserved for the rest of the process when the limit cannot be raised.
 const OTHER_FILES: u64 = 128;
-/// A band file grows by its own length within these bounds, so that a stream of small writes does
-/// not change the length for each of them. A flush cuts off what was not used.
+/// Bounds of the growth of a band file, which otherwise doubles, so that a stream of small writes
+/// does not change the length for each of them. A flush truncates the unused tail.
 const LEAST_GROWTH: u64 = 1 << 20;
 const MOST_GROWTH: u64 = 16 << 20;
 
-/// The bands of a bundle as one run of bytes.
+/// The bands of a bundle as one contiguous range of bytes.
 #[derive(Debug)]
 pub(super) struct Bands {
     pub(super) store: Arc<dyn Store>,
-    /// What the names of bands begin with.
+    /// Prefix of the file names of bands.
     pub(super) prefix: &'static str,
-    /// Where else a band may be that is not found so.
+    /// Second prefix to try if no file has the first.
     pub(super) or_prefix: Option<&'static str>,
     pub(super) band_size: u64,
     pub(super) version: Version,
     pub(super) access: Access,
-    /// What the files of the bands hold is cipher text.
+    /// The cipher of the band files; `None` if the bundle is not encrypted.
     pub(super) cipher: Option<Arc<CipherBlocks>>,
     pub(super) len: AtomicU64,
     pub(super) cache: SlotCache,
@@ -53,14 +54,14 @@ pub(super) struct Bands {
     pub(super) missed: Missed,
 }
 
-/// The part of a request that falls into one band.
+/// The part of a request within one band.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BandPart {
     pub(super) index: BandIndex,
     pub(super) within: Range<u64>,
-    /// Where the piece begins in the request, in bytes.
+    /// Offset of the piece in the request, in bytes.
     done: u64,
-    /// Where it ends on the disk.
+    /// Offset of its end on the disk.
     disk_end: u64,
 }
 
@@ -88,13 +89,13 @@ impl Bands {
         }
     }
 
-    /// The same bands under other names, nothing of them open.
+    /// Returns the bands with other file name prefixes. Call this before any band is opened.
     pub(super) fn called(mut self, prefix: &'static str, or_prefix: Option<&'static str>) -> Self {
         (self.prefix, self.or_prefix) = (prefix, or_prefix);
         self
     }
 
-    /// What the file of a band is called.
+    /// Returns the file name of a band.
     pub(super) fn name(&self, index: BandIndex) -> String {
         index.name_in(self.prefix)
     }
@@ -113,18 +114,18 @@ impl Bands {
         }
     }
 
-    /// Returns how many bands a disk of `len` bytes has.
+    /// Returns the number of bands on a disk of `len` bytes.
     pub(super) fn count(&self, len: u64) -> u64 {
         len.div_ceil(self.band_size)
     }
 
-    /// Returns how long the file of a band may be on a disk of `len` bytes.
+    /// Returns the length of a full band on a disk of `len` bytes; the last band may be shorter.
     pub(super) fn most(&self, index: BandIndex, len: u64) -> u64 {
         len.saturating_sub(index.0.saturating_mul(self.band_size))
             .min(self.band_size)
     }
 
-    /// `range`, which is within the disk, cut at the borders of bands.
+    /// Splits `range`, which is within the disk, at band boundaries.
     pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = BandPart> + use<> {
         let band_size = self.band_size;
         let mut at = range.start;
@@ -146,7 +147,7 @@ impl Bands {
         })
     }
 
-    /// Asked again under the band's lock: the disk may have been cut since the request came in.
+    /// Checks under the band's lock that the disk was not truncated since the request began.
     pub(super) fn check_not_cut(&self, piece: &BandPart) -> Result<()> {
         let len = self.len();
         if piece.disk_end <= len {
@@ -225,7 +226,7 @@ impl Bands {
         }
     }
 
-    /// Makes the band ready to be written up to the end of `piece`.
+    /// Creates or grows the band's file so that `piece` can be written.
     fn make_room(&self, slot: &Slot, piece: &BandPart) -> Result<()> {
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
@@ -241,7 +242,7 @@ impl Bands {
                     band.file.set_len(len, AfterDiscard::Zeros)?;
                     band.len = len;
                 }
-                // A flush in between must not cut the room off again.
+                // Prevents a concurrent flush from truncating the new space again.
                 band.fill(piece.within.end);
             }
         }
@@ -249,7 +250,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Returns how long to make a band file that has `len` bytes and needs `needed`.
+    /// Returns the new length of a band file of `len` bytes that needs `needed` bytes.
     fn grown(&self, index: BandIndex, len: u64, needed: u64) -> u64 {
         let ahead = len.saturating_add(len.clamp(LEAST_GROWTH, MOST_GROWTH));
         ahead
@@ -262,18 +263,17 @@ impl Bands {
         let file = self.create_file(index)?;
         let len = self.grown(index, 0, needed);
         if let Err(error) = file.set_len(len, AfterDiscard::Zeros) {
-            // Best effort: that there is no room is what the caller must hear of, and an empty band
-            // means nothing.
+            // Best effort: the caller needs the first error, and an empty band is harmless.
             let _ = self.store.remove(&self.name(index));
             return Err(error);
         }
         Ok(Band::new(file, len, needed, None))
     }
 
-    /// Makes the file of a band, which must not exist.
+    /// Creates the file of a band, which must not exist.
     pub(super) fn create_file(&self, index: BandIndex) -> Result<Arc<dyn BlockDevice>> {
         if self.version == Version::Two && self.store.remove(&index.mapped_name())? {
-            // Of a band that is long gone: it would hide what is written now.
+            // A stale map of a removed band would hide the new data.
             self.sync_names_now()?;
         }
         let name = self.name(index);
@@ -344,8 +344,8 @@ impl Bands {
         let lent = band
             .file
             .file_range(piece.within.start..piece.within.start + run.len)?;
-        // A slot in use is not forgotten, so that whoever cuts the band does it through the file
-        // that knows of the loan.
+        // Keeps the slot in the cache, so that a truncation of the band uses the same file object
+        // and sees the loan.
         Ok(lent.map(|lent| lent.holding(slot.clone())))
     }
 
@@ -357,7 +357,7 @@ impl Bands {
         Ok(found.slot)
     }
 
-    /// The state of a band, opened if nobody has yet.
+    /// Returns the state of a band and opens the band first if necessary.
     pub(super) fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, BandState>> {
         loop {
             let state = slot.shared();
@@ -400,7 +400,8 @@ impl Bands {
         Ok(())
     }
 
-    /// Opens a file of the bundle, with bands closed first if the process has too many open.
+    /// Opens a file of the bundle. If the process has too many open files, closes bands and
+    /// retries.
     fn open_file(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         let mut tries = 0..super::cache::SHARDS as u64;
         loop {
@@ -415,7 +416,7 @@ impl Bands {
     }
 }
 
-/// Returns whether the process, or the host, has no descriptor left.
+/// Returns true if the process, or the host, is out of file descriptors.
 fn is_too_many_files(error: &Error) -> bool {
     let cause =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());

@@ -1,5 +1,5 @@
-//! The bands met last, with their files open: bounded, and in shards so that threads on different
-//! bands do not meet.
+//! A cache of recently used bands with their open files. It is bounded, and sharded to reduce lock
+//! contention between threads on different bands.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::BandIndex;
 use super::slot::Slot;
 
-/// Neighbouring bands fall in different shards.
+/// Number of shards. Adjacent bands are in different shards.
 pub(super) const SHARDS: usize = 16;
 
-/// Slots by their band.
+/// The cached slots, by band.
 pub(super) struct SlotCache {
     shards: [Shard; SHARDS],
     most_per_shard: usize,
@@ -21,18 +21,18 @@ pub(super) struct SlotCache {
 #[derive(Default)]
 struct Shard {
     slots: RwLock<HashMap<BandIndex, Arc<Slot>>>,
-    /// Counts insertions: the age of a slot is how many came after its last use.
+    /// Number of insertions; a slot's age is the number of insertions since its last use.
     clock: AtomicU64,
 }
 
-/// A slot, and whether its shard holds more than it should.
+/// A slot; `crowded` is true if its shard exceeds its limit.
 pub(super) struct CachedSlot {
     pub(super) slot: Arc<Slot>,
     pub(super) crowded: bool,
 }
 
 impl SlotCache {
-    /// Room for about `most` slots.
+    /// Creates a cache of about `most` slots.
     pub(super) fn new(most: usize) -> Self {
         Self {
             shards: Default::default(),
@@ -44,7 +44,7 @@ impl SlotCache {
         &self.shards[(index.0 % SHARDS as u64) as usize]
     }
 
-    /// The slot of a band, made if there is none.
+    /// Returns the slot of a band; creates it if necessary.
     pub(super) fn slot(&self, index: BandIndex) -> CachedSlot {
         let shard = self.shard(index);
         let now = shard.clock.load(Ordering::Relaxed);
@@ -77,9 +77,8 @@ impl SlotCache {
         }
     }
 
-    /// Forgets the slots that were not used for long, in the shard of `index`, as far as nobody
-    /// uses them and they are clean. Returns the one least recently used if that was none: it is to
-    /// be flushed first.
+    /// Evicts the clean, unused slots of the shard of `index` that are old. If there are none,
+    /// returns the least recently used idle slot, which the caller must flush first.
     pub(super) fn forget_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
         let shard = self.shard(index);
         let long_ago = shard
@@ -89,7 +88,7 @@ impl SlotCache {
         let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);
-        // One owner: the cache. With the shard locked nobody can become a second.
+        // The only owner is the cache. The shard is locked, so no other can appear.
         let idle = |slot: &Arc<Slot>| Arc::strong_count(slot) == 1;
         slots.retain(|_, slot| age(slot) > long_ago || !idle(slot) || slot.is_dirty());
         if slots.len() < before {
@@ -102,14 +101,15 @@ impl SlotCache {
             .cloned()
     }
 
-    /// Forgets a slot, unless somebody else uses it or it was changed again. `false`: it stays.
+    /// Evicts a slot unless it is in use or dirty again. Returns true if it was evicted.
     pub(super) fn forget(&self, slot: Arc<Slot>) -> bool {
         let mut slots = self
             .shard(slot.index)
             .slots
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        // Two: the cache's and ours. With the shard locked nobody can get a third.
+        // The two owners are the cache and this function. The shard is locked, so no third can
+        // appear.
         let idle = Arc::strong_count(&slot) == 2 && !slot.is_dirty();
         if idle {
             slots.remove(&slot.index);
@@ -117,7 +117,6 @@ impl SlotCache {
         idle
     }
 
-    /// All slots.
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -146,7 +145,7 @@ impl fmt::Debug for SlotCache {
 mod tests {
     use super::*;
 
-    /// Bands that share a shard.
+    /// Returns a band of shard 0.
     fn band(n: u64) -> BandIndex {
         BandIndex(n * SHARDS as u64)
     }

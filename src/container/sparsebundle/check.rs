@@ -1,7 +1,6 @@
-//! Everything that is wrong with a bundle. Source: docs/formats/sparsebundle.md §9, sanity check
-//! list.
+//! Consistency check of a bundle. Source: docs/formats/sparsebundle.md §9, sanity check list.
 //!
-//! Nothing is kept of the bands but one bit for each: a bundle may have millions.
+//! Memory is limited to one bit per band: a bundle may have millions.
 
 use std::ops::Range;
 
@@ -15,13 +14,13 @@ use crate::progress::Progress;
 use crate::store::{Entry, Open, Store};
 use crate::{Error, Kind, Result, crypt};
 
-/// Bands whose files are remembered, so that what stands in the place of a missing one is found:
-/// 512 KiB of bits.
+/// Number of bands whose presence is tracked (512 KiB of bits), to detect a folder or link in place
+/// of a band file.
 const REMEMBERED: u64 = 1 << 22;
 
-/// Adds every problem of the bundle in `store`, which is only read: its lists, its token, every
-/// file of a band and of a map. An error is damage that leaves nothing to tell, or why the bundle
-/// cannot be judged.
+/// Reports every problem of the bundle in `store`, read-only: its property lists, its token, and
+/// each file of a band or a map. Fails if the bundle is damaged so much that nothing else can be
+/// checked, or if it cannot be read.
 pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
     progress.stage("check", 0);
     let token = check_token(store, problems);
@@ -55,7 +54,7 @@ fn at(name: &str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Kind::Corrupt, LAYER, what).named(name)
 }
 
-/// The bytes of the cipher's blocks, where the token holds the header of an encrypted bundle.
+/// Checks `token`. Returns the cipher block size in bytes if the bundle is encrypted.
 fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>> {
     let Some(token) = store.open(TOKEN, Open::Read)? else {
         problems.add(
@@ -83,7 +82,7 @@ fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>
     Ok(block)
 }
 
-/// What the bundle says of itself, by the list that counts.
+/// Checks both property lists and returns the contents of the effective one.
 fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist::Info> {
     let backup = read_plist(store, BACKUP);
     let info = match read_plist(store, INFO) {
@@ -121,7 +120,7 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
                 facts(&info),
                 facts(&backup)
             );
-            // A change of size writes the copy first; nothing else ever differs.
+            // A resize writes the copy first, so only the size may differ.
             let resized = plist::Info {
                 size: info.size,
                 ..backup
@@ -135,30 +134,30 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
                 at(BACKUP, differs),
             )?;
         }
-        // Bundles of other makers come without the copy; they read no worse.
+        // Bundles of other makers have no copy; they read the same.
         Err(error) if error.kind() == Kind::NotFound => findings.report(Severity::Note, error)?,
         Err(error) => findings.report(Severity::Warning, error)?,
     }
     Ok(info)
 }
 
-/// What follows for the files of bands from what the bundle says of itself.
+/// Constraints on band files that follow from the property list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) info: plist::Info,
-    /// What the files of bands are whole numbers of: a cipher block, 1 in a bundle that is not
-    /// encrypted.
+    /// Unit of the length of a band file, in bytes: the cipher block size, or 1 if the bundle is
+    /// not encrypted.
     pub(super) grain: u64,
 }
 
 impl Rules {
-    /// Returns how many bands the disk has.
+    /// Returns the number of bands of the disk.
     pub(super) fn count(&self) -> u64 {
         self.info.size.div_ceil(self.info.band_size)
     }
 
-    /// Returns how long a band's file may be: the last cipher block may reach past the end of the
-    /// disk.
+    /// Returns the maximum length of a band's file: the last cipher block may extend past the end
+    /// of the disk.
     pub(super) fn most(&self, index: BandIndex) -> u64 {
         let band_size = self.info.band_size;
         self.info
@@ -168,7 +167,7 @@ impl Rules {
             .next_multiple_of(self.grain)
     }
 
-    /// What is wrong with a band's file of `len` bytes.
+    /// Returns the problem with a band file of `len` bytes, if any.
     pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
         let (band_size, most) = (self.info.band_size, self.most(index));
         if index.0 >= self.count() {
@@ -204,7 +203,8 @@ impl Rules {
     }
 }
 
-/// What is wrong with a name in `bands/` that no band has. `None`: nothing, the Finder left it.
+/// Returns the problem with a name in `bands/` that is not a valid band name. `None` if the Finder
+/// creates such files.
 pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
     let last = name.rsplit('/').next().unwrap_or(name);
     if let Some(absent) = last
@@ -233,7 +233,7 @@ pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
     })
 }
 
-/// The band whose number a name is that is not spelled as macOS does.
+/// Parses a name that is a band number but not spelled as macOS spells it.
 pub(super) fn spelled_otherwise(name: &str) -> Option<BandIndex> {
     let digits = name
         .strip_prefix(BANDS)
@@ -245,7 +245,7 @@ struct BundleWalk<'a> {
     store: &'a dyn Store,
     rules: Rules,
     findings: Findings<'a>,
-    /// A bit for each band that has a file.
+    /// One bit for each band that has a file.
     met: Vec<u64>,
 }
 
@@ -272,7 +272,8 @@ impl BundleWalk<'_> {
             .map(drop)
     }
 
-    /// A name that no band has. It matters most where it could be that of a band that is missing.
+    /// Reports a name that is not a valid band name. A misspelled one is damage only if the band of
+    /// that number is missing, otherwise a warning.
     fn stray(&mut self, name: &str) -> Result<()> {
         let mut found = check_name(name);
         if let Some((severity, _)) = &mut found
@@ -295,8 +296,8 @@ impl BundleWalk<'_> {
         self.met[word] |= 1 << (index.0 % 64);
     }
 
-    /// What is no file in the place of a band, a folder or a link for example, is not listed.
-    /// Asking for it tells.
+    /// Opens each band that was not listed: a folder or a link in its place is not listed, but
+    /// fails to open.
     fn missing_bands(&mut self) -> Result<()> {
         let asked: Range<u64> = 0..self.rules.count().min(REMEMBERED);
         for index in asked {

@@ -1,9 +1,9 @@
-//! The bytes of a band's file: as they are, or cipher text. Source: docs/formats/sparsebundle.md
+//! Access to the bytes of a band's file, plain or encrypted. Source: docs/formats/sparsebundle.md
 //! §4.
 //!
-//! In an encrypted bundle a missing band and what lies past the end of a band's file are plain
-//! zeros; every block inside the file is cipher text, so a gap has to be filled with encrypted
-//! zeros when the file grows. Block numbers start at 0 in every band.
+//! In an encrypted bundle a missing band, and the range past the end of a band's file, read as
+//! plain zeros. Every block inside the file is cipher text, so a gap has to be filled with
+//! encrypted zeros when the file grows. Block numbers start at 0 in every band.
 
 use std::ops::Range;
 
@@ -15,20 +15,20 @@ use crate::crypt::Window;
 use crate::device::{AfterDiscard, is_zero};
 
 impl Bands {
-    /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not
-    /// encrypted.
+    /// Returns the unit of the length of a band file, in bytes: the cipher block size, or 1 if the
+    /// bundle is not encrypted.
     pub(super) fn grain(&self) -> u64 {
         self.cipher.as_ref().map_or(1, |blocks| blocks.block())
     }
 
-    /// Returns how long the file of a band may be on a disk of `len` bytes: the last cipher block
-    /// may reach past the end.
+    /// Returns the maximum length of a band's file on a disk of `len` bytes: the last cipher block
+    /// may extend past the end.
     pub(super) fn most_stored(&self, index: BandIndex, len: u64) -> u64 {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
-    /// Returns how many bytes of a band's file of `len` bytes count: macOS reads no more than the
-    /// band size and ignores the rest. Refuses a length that cannot be one.
+    /// Returns the used length of a band's file of `len` bytes: macOS reads no more than the band
+    /// size and ignores the rest. Fails if the length is not a multiple of the cipher block.
     pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
         let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {
@@ -40,7 +40,7 @@ impl Bands {
         Ok(len)
     }
 
-    /// Reads bytes at `at` of the band, which are in its file.
+    /// Reads bytes at `at` of the band, which must be within its file.
     pub(super) fn read_stored(
         &self,
         index: BandIndex,
@@ -54,7 +54,7 @@ impl Bands {
         }
     }
 
-    /// Writes bytes at `at` of the band, where its file has room.
+    /// Writes bytes at `at` of the band, which must be within its file.
     pub(super) fn write_stored(
         &self,
         index: BandIndex,
@@ -68,7 +68,7 @@ impl Bands {
         }
     }
 
-    /// Discards a part of the band's file: whole cipher blocks are punched, zeros are encrypted.
+    /// Discards a part of the band's file: punches whole cipher blocks, or writes encrypted zeros.
     pub(super) fn discard_stored(
         &self,
         index: BandIndex,
@@ -97,8 +97,9 @@ impl Bands {
         }
     }
 
-    /// Grows the file of a band for `piece` and writes it, gaps filled, in one step while the band
-    /// is locked. `false`: there is room by now, or somebody has to look again.
+    /// Grows the file of a band to the end of `piece`, fills gaps, and writes, all under the
+    /// exclusive lock. Returns false if the file is long enough by now or the band must be opened
+    /// again; the caller then retries.
     pub(super) fn write_past_end(
         &self,
         slot: &Slot,
@@ -113,8 +114,7 @@ impl Bands {
             if let Ok(len) = done {
                 *state = BandState::StoredBands(Band::new(band.file, len, len, None));
             } else {
-                // Best effort: that there is no room is what the caller must hear of, and an empty
-                // band means nothing.
+                // Best effort: the caller needs the first error, and an empty band is harmless.
                 let _ = self.store.remove(&self.name(slot.index));
             }
             self.changed(slot);
@@ -132,14 +132,14 @@ impl Bands {
             band.len = len;
             band.fill(len);
         } else {
-            // What stays of it is not read: the band ends where it did.
+            // Best effort: the band's length is unchanged, so a longer tail is not read.
             let _ = band.file.set_len(band.len, AfterDiscard::Any);
         }
         self.changed(slot);
         done.map(|_| true)
     }
 
-    /// The new length of the file. `band` still has the old one.
+    /// Grows the file and writes `bytes`. Returns the new length; `band.len` is unchanged.
     fn grow_and_write(
         &self,
         index: BandIndex,
@@ -156,8 +156,8 @@ impl Bands {
             .next_multiple_of(block.max(BLOCK))
             .min(self.most_stored(index, self.len()));
         band.file.set_len(len, AfterDiscard::Zeros)?;
-        // Around the blocks of the piece: what these hold beside it is zeros already, by the rule
-        // for blank blocks.
+        // Only the blocks around those of the piece need zeros: the rest of the piece's own blocks
+        // reads as zeros by the rule for blank blocks.
         let (start, window) = (self.start(index), self.window(index, band));
         let written =
             (within.start / block * block).max(band.len)..within.end.next_multiple_of(block);
@@ -167,8 +167,8 @@ impl Bands {
         Ok(len)
     }
 
-    /// Makes what the last cipher block holds past the end of the disk zeros, for a growth to show.
-    /// `false`: it is.
+    /// Zeros the part of the last cipher block past the end of the disk, which a growth would
+    /// expose. Returns false if it was zeros already.
     pub(super) fn clear_beyond(&self, index: BandIndex, band: &Band, most: u64) -> Result<bool> {
         let Some(blocks) = &self.cipher else {
             return Ok(false);
@@ -186,7 +186,7 @@ impl Bands {
         Ok(true)
     }
 
-    /// Where the band begins on the disk.
+    /// Returns the disk offset of a band, in bytes.
     fn start(&self, index: BandIndex) -> u64 {
         index.0 * self.band_size
     }
@@ -201,8 +201,9 @@ impl Bands {
         }
     }
 
-    /// Reads those bytes of `range` over `buf`, which has all of them as they are, that would be
-    /// others if block numbers went on from band to band. `false`: there are none.
+    /// Decrypts `range` into `buf` with block numbers counted over the whole disk, but only where
+    /// that differs; `buf` must hold `range` as normally decrypted. Returns false if no byte
+    /// differs.
     pub(super) fn read_numbered_over_disk(
         &self,
         range: Range<u64>,
@@ -221,7 +222,7 @@ impl Bands {
                 continue;
             };
             let start = self.start(piece.index);
-            // Past the last number nothing was ever written.
+            // Nothing was ever written past the last block number.
             let has_number = (start + piece.within.end).div_ceil(blocks.block()) <= 1 << 32;
             if start > 0 && has_number && piece.within.end <= band.stored() {
                 let window = Window {

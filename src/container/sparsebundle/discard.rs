@@ -1,4 +1,4 @@
-//! Giving storage back: bands that go, parts that are punched, and blocks that a map hides. Source:
+//! Discarding: removes bands, punches holes in bands, and discards blocks that a map hides. Source:
 //! docs/formats/sparsebundle.md §7, §9.
 
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl Bands {
         let BandState::StoredBands(band) = &mut *state else {
             return Ok(());
         };
-        // Asked again: the band may have grown in between.
+        // The band may have grown since the last check.
         let end = piece.within.end.min(band.stored());
         if piece.within.start == 0 && end == band.stored() && !self.has_more(band) {
             return self.remove(slot.index, &mut state);
@@ -59,8 +59,8 @@ impl Bands {
         done
     }
 
-    /// Returns whether the band's file is longer than a band: what that was meant to be is not
-    /// known, and so the file stays.
+    /// Returns true if the band's file is longer than a band. The meaning of the excess is not
+    /// known, so such a file is kept.
     fn has_more(&self, band: &Band) -> bool {
         band.len == self.band_size && band.file.info().len > self.band_size
     }
@@ -71,7 +71,7 @@ impl Bands {
         *state = BandState::Missing;
         self.names_changed();
         if self.version == Version::Two {
-            // The band first: without its map it would show again what the map hides.
+            // The band first: without its map it would expose the blocks that the map hides.
             self.sync_names_now()?;
             self.store.remove(&index.mapped_name())?;
             self.names_changed();
@@ -79,8 +79,8 @@ impl Bands {
         Ok(())
     }
 
-    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become
-    /// zeros for everybody, then the map goes, so that it cannot hide what is written next. Source:
+    /// Zeros the blocks that a map of a version 2 bundle hides, then removes the map, so that it
+    /// cannot hide later writes. Called before the first change of the band. Source:
     /// docs/formats/sparsebundle.md §7.
     pub(super) fn apply_map(&self, index: BandIndex, band: &mut Band) -> Result<()> {
         let Some(mapped) = &band.mapped else {

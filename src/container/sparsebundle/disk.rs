@@ -1,5 +1,5 @@
-//! The disk in a bundle as a device: a request goes to its bands, or while their size is being
-//! changed to those of two sizes.
+//! The disk of a bundle as a block device. During a change of the band size, requests are split
+//! between old and new bands.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::store::Guard;
 use crate::{Error, Result};
 
 impl Bundle {
-    /// Returns whether the cipher blocks of some band would have other numbers if they were counted
-    /// over the whole disk.
+    /// Returns true if counting cipher blocks over the whole disk would change the block numbers of
+    /// any band.
     pub(crate) fn has_other_numbering(&self) -> bool {
         let bands = [
             Some(&self.bands),
@@ -25,8 +25,8 @@ impl Bundle {
     }
 
     /// Reads bytes with cipher blocks counted over the whole disk, as development versions before
-    /// the first release wrote them. `false`: none of these bytes are cipher text that reads
-    /// otherwise so.
+    /// the first release wrote them. Returns false if the result is the same as that of a normal
+    /// read.
     pub(crate) fn read_in_other_numbering(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
         self.read_at(offset, buf)?;
         let range = offset..offset + buf.len() as u64;
@@ -73,7 +73,7 @@ impl BlockDevice for Bundle {
     }
 
     fn flush(&self) -> Result<()> {
-        // Before anything of ours comes to lie over what another machine has written since.
+        // Checks the locks first, so as not to overwrite changes of another machine.
         self.locks
             .iter()
             .try_for_each(Guard::keep)
@@ -84,7 +84,8 @@ impl BlockDevice for Bundle {
         }
     }
 
-    /// `len` must be a whole number of sectors. Durable when it returns.
+    /// `len` must be a multiple of 512 bytes. The new length is durable on return.
+    ///
     /// [`Kind::Unsupported`](crate::Kind::Unsupported) while the bands are of two sizes.
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         if self.is_between() {

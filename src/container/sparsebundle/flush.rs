@@ -1,4 +1,4 @@
-//! What is durable, and what is refused once that is not known.
+//! Flushing, and refusal of changes after a failed flush.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,23 +12,23 @@ use super::{BandIndex, LAYER};
 use crate::device::Access;
 use crate::{Error, Kind, Result};
 
-/// Threads that wait for the disk in one flush, and how many dirty bands are worth one more.
+/// Maximum number of threads in one flush, and the number of dirty bands that justifies another
+/// thread.
 const MOST_FLUSHERS: usize = 8;
 const BANDS_PER_FLUSHER: usize = 4;
-/// A disk takes longer for a band. Memory does not, and there a thread would take longer to start
-/// than a band to flush.
+/// A flush of one band that takes longer starts the other threads. Disks exceed this; memory does
+/// not, and there starting a thread would take longer than flushing a band.
 const AT_ONCE: Duration = Duration::from_micros(100);
 
-/// What was changed since the last flush.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    /// Some band, or some name, since the last flush began.
+    /// True if a band or a name changed since the last flush began.
     anything: AtomicBool,
-    /// Names of bands that were made or removed.
+    /// True if bands were created or removed.
     names: AtomicBool,
-    /// One flush at a time: the second must not return before the first is done.
+    /// Serializes flushes: a second one must not return before the first is done.
     flushing: Mutex<()>,
-    /// A flush failed, or a plist may be half written: what is durable is not known.
+    /// True if a flush failed or a plist may be half written: the durable state is unknown.
     lost: AtomicBool,
 }
 
@@ -51,32 +51,33 @@ impl Bands {
         if self.unflushed.names.swap(false, Ordering::SeqCst) {
             self.sync_names_now()?;
         }
-        // A band that was closed meanwhile may have failed to flush.
+        // A band that was closed concurrently may have failed to flush.
         self.check_changeable()
     }
 
-    /// Makes what is in `bands` durable, and not their names: nobody who writes to others meanwhile
-    /// is waited for.
+    /// Makes the contents of `bands` durable, but not their names. Does not wait for writers of
+    /// other bands.
     pub(super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
         self.check_changeable()?;
         self.sync_bands(|index| bands.contains(&index.0))
             .map_err(|error| self.lose(error))?;
-        // A band that was closed meanwhile may have failed to flush.
+        // A band that was closed concurrently may have failed to flush.
         self.check_changeable()
     }
 
-    /// Flushes bands, those of a large flush side by side once one has taken long: a file system
-    /// that has to commit its journal for each does it once for several that wait.
+    /// Flushes the bands that `wanted` selects. Uses several threads once one flush has taken long:
+    /// a file system that commits its journal for each flush can then combine commits.
     fn sync_bands(&self, wanted: impl Fn(BandIndex) -> bool) -> Result<()> {
         let mut slots = self.cache.all();
         slots.retain(|slot| wanted(slot.index));
-        // All of them first: where the flush of one file is that of all, the others then have
-        // nothing left to flush.
+        // Truncates all bands first: on file systems where the flush of one file flushes all, the
+        // others then have nothing left to flush.
         slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
         let others = (dirty / BANDS_PER_FLUSHER).min(MOST_FLUSHERS - 1);
         let next = AtomicUsize::new(0);
-        // Clean ones too: whoever is just closing one has marked it clean before its flush is done.
+        // Includes clean slots: a thread that is closing a band marks it clean before its flush is
+        // done.
         let sync_next = || match slots.get(next.fetch_add(1, Ordering::Relaxed)) {
             Some(slot) => slot.sync().map(|()| true),
             None => Ok(false),
@@ -112,13 +113,13 @@ impl Bands {
         self.store.sync().map_err(|error| self.lose(error))
     }
 
-    /// Notes a change of a band that is done, before its caller is told so.
+    /// Marks a band dirty after a change, before the change is reported to the caller.
     pub(super) fn changed(&self, slot: &Slot) {
         slot.mark_dirty();
         self.note();
     }
 
-    /// Notes that a band was made or removed.
+    /// Records that a band was created or removed.
     pub(super) fn names_changed(&self) {
         self.unflushed.names.store(true, Ordering::SeqCst);
         self.note();
@@ -130,8 +131,8 @@ impl Bands {
         }
     }
 
-    /// Closes bands that were not used for long, or at least the one least recently used, flushed
-    /// first. Does nothing where all are in use.
+    /// Evicts bands of the same shard that were not used recently, or flushes and evicts the least
+    /// recently used one. Does nothing if all are in use.
     pub(super) fn close_some(&self, near: BandIndex) -> Result<()> {
         if let Some(slot) = self.cache.forget_clean(near) {
             slot.sync().map_err(|error| self.lose(error))?;
@@ -140,7 +141,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Refuses changes of what is read-only, or of what may have lost something.
+    /// Refuses changes if the bundle is read-only or an earlier flush failed.
     pub(super) fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.unflushed.lost.load(Ordering::SeqCst) {
@@ -151,7 +152,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Refuses all changes from now on, because it is not known what is durable.
+    /// Refuses all further changes, because the durable state is unknown.
     pub(super) fn lose(&self, error: Error) -> Error {
         self.unflushed.lost.store(true, Ordering::SeqCst);
         error

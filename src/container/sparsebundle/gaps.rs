@@ -1,5 +1,5 @@
-//! Where the next band is, across very many that are missing: by one look at the folder instead of
-//! one for each.
+//! Search for the next stored band after many missing ones: lists the folder once instead of trying
+//! each band.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,24 +7,22 @@ use super::bands::{BandPart, Bands};
 use super::{BANDS, BandIndex, LAYER};
 use crate::{Error, Kind, Result};
 
-/// Missing bands that are looked for one by one before the folder is listed; a power of two. The
-/// folder of a new bundle has no more names than that, and a look at a band costs as much as a list
-/// of so few.
+/// Missing bands that are tried one by one before the folder is listed; a power of two. The folder
+/// of a new bundle has no more names than that, and trying a band costs as much as listing so few.
 const FEW: u64 = 4;
 
-/// How many bands in a row were asked about and are missing.
+/// Number of consecutive lookups of bands that are missing.
 #[derive(Debug, Default)]
 pub(super) struct Missed(AtomicU64);
 
 impl Missed {
-    /// One is there.
+    /// Resets the count after a band was found.
     pub(super) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// One more is missing; how many names are worth reading now. Twice as many names are read each
-    /// time as bands were looked for, so that a folder that turns out to be full costs no more than
-    /// the looks did.
+    /// Counts a missing band. Returns the number of names to list now, if any. It doubles each
+    /// time, so that listing a full folder costs no more than the lookups did.
     fn more(&self) -> Option<u64> {
         let missed = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         (missed >= FEW && missed.is_power_of_two()).then_some(missed)
@@ -32,8 +30,8 @@ impl Missed {
 }
 
 impl Bands {
-    /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most
-    /// `end`.
+    /// Returns a lower bound of the end of the hole that starts in the missing band of `piece`: a
+    /// disk offset, at most `end`.
     pub(super) fn gap_end(&self, piece: &BandPart, end: u64) -> Result<u64> {
         let behind = end.min(
             piece
@@ -42,7 +40,7 @@ impl Bands {
                 .saturating_add(1)
                 .saturating_mul(self.band_size),
         );
-        // While the size of bands is being changed, those of a part of the disk have other names.
+        // During a change of the band size a part of the disk has bands with other names.
         let plain = self.prefix == BANDS && self.or_prefix.is_none();
         let Some(names) = self.missed.more().filter(|_| plain && behind < end) else {
             return Ok(behind);
@@ -52,7 +50,7 @@ impl Bands {
             seen += 1;
             let digits = entry.name.strip_prefix(BANDS).unwrap_or_default();
             match BandIndex::from_name(BANDS, entry.name) {
-                // One of a band after all, to a host that does not tell `A` from `a`.
+                // On a case-insensitive host this is a band, too.
                 None if u64::from_str_radix(digits, 16).is_ok() => told = false,
                 Some(index) if index > piece.index => next = next.min(index.0),
                 _ => {}
@@ -115,7 +113,7 @@ mod tests {
         let (count, data) = extents(&bundle);
         assert_eq!(data, stored);
         assert!(count < 2000, "{count} extents");
-        // What is no band's name may be one all the same.
+        // An unusual spelling may be a band all the same.
         store.put("bands/AB", b"x", Put::Replace).unwrap();
         let hole = bundle.extent_at(6000 * MIB..6001 * MIB).unwrap();
         assert_eq!((hole.kind, hole.len), (ExtentKind::Hole, MIB));

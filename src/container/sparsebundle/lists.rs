@@ -1,4 +1,4 @@
-//! Which of the two lists of a bundle counts.
+//! Choice between the two property lists of a bundle.
 
 use super::rebanding::Rebanding;
 use super::{LAYER, plist};
@@ -6,18 +6,19 @@ use crate::device::BlockDeviceExt;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
-/// In the warning of a bundle that was opened by one list because the other cannot be read.
+/// Text in the warning about a bundle that was opened with one list because the other is
+/// unreadable.
 pub const USED_INSTEAD: &str = "is used instead of";
 
-/// What the lists of a bundle say of it.
+/// Contents of the property lists of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Told {
     Whole(plist::Info),
-    /// Its bands are of two sizes.
+    /// The bands are of two sizes.
     Between(Rebanding),
 }
 
-/// The facts of `Info.plist`, or of its copy where that cannot be read.
+/// Reads `Info.plist`, or its copy if that is unreadable. Returns warnings as well.
 pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
     let first = match read_plist(store, plist::INFO) {
         Ok(info) => return Ok((Told::Whole(info), Vec::new())),

@@ -1,9 +1,8 @@
-//! `mapped/` of a version 2 bundle: which blocks of a band count. Source:
+//! `mapped/` of a version 2 bundle: bitmaps of the mapped blocks of a band. Source:
 //! docs/formats/sparsebundle.md §7.
 //!
-//! The order of the bits within a byte is not known. A byte of zeros means eight unmapped blocks in
-//! either order, and only those are taken to read as zeros; every other block is taken at its
-//! stored bytes.
+//! The order of the bits within a byte is not known. A zero byte means eight unmapped blocks in
+//! either order, and only those read as zeros; every other block reads as stored.
 
 use super::BandIndex;
 use super::slot::BLOCK;
@@ -11,33 +10,32 @@ use crate::Result;
 use crate::device::BlockDeviceExt;
 use crate::store::{Open, Store};
 
-/// Bytes of a band that one byte of the map speaks for.
+/// Bytes of a band per byte of the map.
 const PER_BYTE: u64 = 8 * BLOCK;
-/// Bytes that may stand before the map and mean nothing to it.
+/// Bytes that may precede the map in the file.
 const PREFIX: u64 = 16;
-/// The map of an 8 GiB band, the largest that macOS makes. Memory is not spent on more.
+/// Length of the map of an 8 GiB band, the largest that macOS makes. Longer maps are not loaded.
 const MOST_BYTES: u64 = (8 << 30) / PER_BYTE;
 
-/// Where the map begins in a file of `len` bytes. `None`: a file of that length means nothing.
+/// Returns the offset of the map in a file of `len` bytes, or `None` if that length is invalid.
 fn start_of(len: u64, band_size: u64) -> Option<u64> {
     len.checked_sub(band_size.div_ceil(PER_BYTE))
         .filter(|start| matches!(*start, 0 | PREFIX))
 }
 
-/// Returns whether a map of `len` bytes is one for bands of this size; an empty one hides nothing.
+/// Returns true if `len` is a valid length of a map for this band size; an empty map hides nothing.
 pub(super) fn is_len(len: u64, band_size: u64) -> bool {
     len == 0 || start_of(len, band_size).is_some()
 }
 
-/// The map of one band.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    /// Empty where the file is there but of a length that means nothing: everything counts then.
+    /// Empty if the length of the file is invalid: all blocks are then mapped.
     bits: Box<[u8]>,
 }
 
 impl Mapped {
-    /// Reads the map of a band. `None`: there is none.
+    /// Reads the map of a band. Returns `None` if there is no map.
     pub(super) fn load(
         store: &dyn Store,
         index: BandIndex,
@@ -59,8 +57,8 @@ impl Mapped {
         Ok(Some(Self { bits }))
     }
 
-    /// Returns whether the bytes at `offset` of the band are known to be unmapped, and for how many
-    /// bytes the answer holds.
+    /// Returns whether the bytes at `offset` of the band are known to be unmapped, and the number
+    /// of bytes for which this holds.
     pub(super) fn run_at(&self, offset: u64) -> (bool, u64) {
         let first = usize::try_from(offset / PER_BYTE).unwrap_or(usize::MAX);
         let Some(rest @ [byte, ..]) = self.bits.get(first..) else {

@@ -1,13 +1,13 @@
 //! UDSB: a folder whose files are the bands of a disk. Source: docs/formats/sparsebundle.md.
 //!
 //! ```text
-//! Info.plist, Info.bckup   lists.rs     size of the disk and of a band, in plist.rs
-//! bands/<hex>              bands.rs     where bytes are; one slot.rs for each band met, kept by cache.rs
-//! mapped/<hex>             mapped.rs    version 2: blocks that do not count
-//! token                    token.rs     empty, or how the bundle is encrypted; cipher.rs reads and writes bands then
-//! bands/                   stored.rs    which of them have a file, and giving that back
+//! Info.plist, Info.bckup   lists.rs     size of the disk and of a band, parsed by plist.rs
+//! bands/<hex>              bands.rs     data of the disk; one slot.rs for each band in cache.rs
+//! mapped/<hex>             mapped.rs    version 2: bitmaps of mapped blocks
+//! token                    token.rs     empty, or the encryption header; bands then use cipher.rs
+//! bands/                   stored.rs    list of stored bands, and discarding them
 //! lock                     here         locked while the bundle is open, as token is
-//! rebanding.plist          rebanding/   while the size of bands is being changed
+//! rebanding.plist          rebanding/   exists during a change of the band size
 //! ```
 
 mod bands;
@@ -56,34 +56,35 @@ const BANDS: &str = "bands/";
 const MAPPED: &str = "mapped/";
 const TOKEN: &str = "token";
 const LOCK: &str = "lock";
-/// Bundles that are kept as they were, one in each folder, see `ops::snapshot`.
+/// Folder of the snapshots of a bundle, one folder each, see `ops::snapshot`.
 pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
 
-/// The band size of a new bundle, unless the disk is so large that it would have too many.
+/// Band size of a new bundle, unless the disk is so large that it would have too many bands.
 const DEFAULT_BAND_SIZE: u64 = 8 << 20;
-/// More bands than this are avoided by default: file servers and copies suffer from folders larger
-/// than that.
+/// Number of bands that the default band size does not exceed: larger folders are slow on file
+/// servers and to copy.
 const DEFAULT_MOST_BANDS: u64 = 65_536;
-/// More bands than this are worth a warning.
+/// Number of bands above which a warning is issued.
 const MANY_BANDS: u64 = 100_000;
-/// The band sizes that hdiutil and DiskImages2 make.
+/// Range of band sizes that hdiutil and DiskImages2 create, in bytes.
 pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
 
-/// Why nothing is done that goes by bands of one size.
+/// Error message of operations that require bands of one size.
 const BETWEEN: &str =
     "a change of the size of its bands was interrupted; finish it with `bandsaw reband` first";
 
-/// What a new bundle is to be.
+/// Parameters of a new bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Bytes of the disk: whole sectors of 512.
+    /// Length of the disk in bytes, a multiple of 512.
     pub len: u64,
-    /// Bytes of a band: whole sectors within [`BAND_SIZES`], used exactly as given, also where the
-    /// disk is smaller than a band. `None`: [`default_band_size`].
+    /// Band size in bytes: a multiple of 512 within [`BAND_SIZES`], used exactly as given, even if
+    /// the disk is smaller than a band. `None`: [`default_band_size`].
     pub band_size: Option<u64>,
 }
 
-/// 8 MiB, doubled until a full disk of `len` bytes has no more than 65,536 bands, at most 8 GiB.
+/// Returns 8 MiB, doubled until a full disk of `len` bytes has no more than 65,536 bands, at most 8
+/// GiB.
 pub fn default_band_size(len: u64) -> u64 {
     let mut size = DEFAULT_BAND_SIZE;
     while len.div_ceil(size) > DEFAULT_MOST_BANDS && size < *BAND_SIZES.end() {
@@ -92,34 +93,33 @@ pub fn default_band_size(len: u64) -> u64 {
     size
 }
 
-/// An open sparse bundle: the disk in it, as a device.
+/// An open sparse bundle; a block device for the disk in it.
 ///
-/// Opening reads the plists and nothing else: it takes as long with a million bands as with none.
-/// What a band's file has past the band size, or the last one past the end of the disk, is ignored,
-/// as macOS does, and left as it is.
+/// Opening reads only the property lists, so its duration does not depend on the number of bands.
+/// The part of a band's file past the band size, or of the last one past the end of the disk, is
+/// ignored, as in macOS, and left unchanged.
 #[derive(Debug)]
 pub struct Bundle {
     bands: Bands,
-    /// While the size of bands is being changed: what is in new ones already.
+    /// The part of the disk in new bands, during a change of the band size.
     migrating_bands: Option<MigratingBands>,
-    /// The change of the size of bands that opening the bundle has finished.
+    /// The interrupted change of the band size that opening the bundle completed.
     finished: Option<Rebanding>,
     warnings: Vec<String>,
-    /// One change of the length at a time.
+    /// Serializes changes of the length.
     resizing: Mutex<()>,
     locks: [Guard; 2],
 }
 
 impl Bundle {
-    /// Makes a bundle with no band in `store`, which must not hold one.
+    /// Creates a bundle without bands in `store`, which must not hold one.
     ///
-    /// It is durable when this returns, and not before its last step does it look like a bundle.
+    /// The bundle is durable on return, and is recognized as a bundle only after the last step.
     pub fn create(store: Arc<dyn Store>, options: &CreateOptions) -> Result<Self> {
         Self::make(store, options, None)
     }
 
-    /// The same with fresh keys that `protection` guards: what is written to the bands is
-    /// encrypted.
+    /// Creates an encrypted bundle with new keys, which `protection` guards.
     pub fn create_encrypted(
         store: Arc<dyn Store>,
         options: &CreateOptions,
@@ -142,7 +142,7 @@ impl Bundle {
         };
         check_len(LAYER, info.size)?;
         match protection {
-            // Whole cipher blocks are whole sectors.
+            // A multiple of the cipher block is a multiple of the sector size.
             Some(protection) => check_cipher_block(info.band_size, protection.block)?,
             None => check_band_size(info.band_size)?,
         }
@@ -151,7 +151,7 @@ impl Bundle {
                 return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
             }
         }
-        // A store makes folders with their first file only, and macOS wants to find this one.
+        // A store creates folders only with their first file, and macOS requires this folder.
         let first = BandIndex(0).name();
         store.open(&first, Open::Create)?;
         store.remove(&first)?;
@@ -174,14 +174,14 @@ impl Bundle {
         ))
     }
 
-    /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token`
-    /// if missing. [`Kind::WrongKey`] if it is encrypted.
+    /// Opens the bundle in `store`. A read-only open changes nothing; otherwise `lock` and `token`
+    /// are created if missing. [`Kind::WrongKey`] if the bundle is encrypted.
     pub fn open(store: Arc<dyn Store>, access: Access) -> Result<Self> {
         Self::unlock(store, access, None)
     }
 
     /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`],
-    /// unlocked to. A bundle encrypted by version 1 opens read-only.
+    /// unlocked to. A bundle of encryption version 1 opens read-only.
     pub fn open_encrypted(
         store: Arc<dyn Store>,
         access: Access,
@@ -196,11 +196,11 @@ impl Bundle {
         access: Access,
         unlocked: Option<&Unlocked<'_>>,
     ) -> Result<Self> {
-        // Refused before a lock is made in something that is no bundle of ours.
+        // Fails before a lock file is created in a folder that is not a supported bundle.
         read_lists(&*store)?;
         token::check(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
-        // Read again: whoever had the lock may have changed it.
+        // Reads again: the previous lock holder may have changed the bundle.
         let (mut told, mut warnings) = read_lists(&*store)?;
         warnings.extend(token::check(&*store, unlocked, access)?);
         let mut finished = None;
@@ -242,7 +242,7 @@ impl Bundle {
         }
     }
 
-    /// The part of the disk that is in new bands.
+    /// Returns the part of the disk that is in new bands.
     fn migrating_bands(&self, state: Rebanding) -> MigratingBands {
         let Bands {
             store,
@@ -250,7 +250,7 @@ impl Bundle {
             cipher,
             ..
         } = &self.bands;
-        // New bands have no maps, and those of old bands are none of theirs.
+        // New bands have no maps; the maps are those of old bands.
         let info = plist::Info {
             version: Version::One,
             ..state.after()
@@ -262,13 +262,13 @@ impl Bundle {
         }
     }
 
-    /// Returns whether a change of the size of bands was interrupted: the bundle works, and what
-    /// goes by its bands does not.
+    /// Returns true if a change of the band size was interrupted. The disk is readable and writable
+    /// then, but operations on bands fail.
     pub fn is_between(&self) -> bool {
         self.migrating_bands.is_some()
     }
 
-    /// Refuses what goes by bands of one size.
+    /// Fails if the bands are of two sizes.
     fn check_one_size(&self) -> Result<()> {
         if !self.is_between() {
             return Ok(());
@@ -276,7 +276,7 @@ impl Bundle {
         Err(Error::new(Kind::Conflict, LAYER, BETWEEN))
     }
 
-    /// The size nearest to `size` that its bands can have.
+    /// Returns the valid band size nearest to `size`, in bytes.
     pub fn nearest_band_size(&self, size: u64) -> u64 {
         let unit = self
             .bands
@@ -286,33 +286,33 @@ impl Bundle {
         band_sizes(unit).nearest(size)
     }
 
-    /// Bytes of a band; [before](Self::is_between) a change of their size that was interrupted.
+    /// Returns the band size in bytes; the [old](Self::is_between) one if a change was interrupted.
     pub fn band_size(&self) -> u64 {
         self.bands.band_size
     }
 
-    /// Returns how many bands the disk has when it is full.
+    /// Returns the number of bands of a full disk.
     pub fn band_count(&self) -> u64 {
         self.bands.count(self.bands.len())
     }
 
-    /// `bundle-backingstore-version`.
+    /// Returns `bundle-backingstore-version`.
     pub fn version(&self) -> Version {
         self.bands.version
     }
 
-    /// What is odd about the bundle without keeping it from working.
+    /// Returns the warnings about the bundle that do not prevent its use.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// Returns whether `store` holds what looks like a bundle, whole or not.
+/// Returns true if `store` holds a bundle, complete or not.
 pub fn is_bundle(store: &dyn Store) -> Result<bool> {
     Ok(store.stat(plist::INFO)?.is_some() || store.stat(plist::BACKUP)?.is_some())
 }
 
-/// The sizes that bands can have: whole units of `unit` bytes, a sector or a cipher block.
+/// Returns the valid band sizes: multiples of `unit` bytes, a sector or a cipher block.
 pub(crate) fn band_sizes(unit: u64) -> BandSizes {
     let (least, most) = BAND_SIZES.into_inner();
     BandSizes { least, most, unit }
@@ -322,8 +322,8 @@ fn check_band_size(size: u64) -> Result<()> {
     band_sizes(SECTOR).check(LAYER, size)
 }
 
-/// Refuses bands of a bundle that exists which are no whole number of cipher blocks. Smaller ones
-/// than are made now are read: macOS gave a disk that is smaller than a band one of its own size.
+/// Checks that the band size of an existing bundle is a multiple of the cipher block. Sizes below
+/// the current minimum are accepted: macOS gave a disk smaller than a band a band of its own size.
 fn check_whole_blocks(band_size: u64, block: u64) -> Result<()> {
     if band_size.is_multiple_of(block) {
         return Ok(());
@@ -333,7 +333,7 @@ fn check_whole_blocks(band_size: u64, block: u64) -> Result<()> {
     Err(Error::new(Kind::Invalid, LAYER, message).named(plist::INFO))
 }
 
-/// Bands of cipher text are whole cipher blocks.
+/// Checks that the size of encrypted bands is a valid multiple of the cipher block.
 fn check_cipher_block(band_size: u64, block: u32) -> Result<()> {
     band_sizes(block.into()).check(LAYER, band_size)
 }
@@ -353,7 +353,7 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
     warnings
 }
 
-/// Takes both locks, the newer one first: systems before DiskImages2 know only `token`.
+/// Acquires both locks, the newer one first: systems before DiskImages2 know only `token`.
 fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
     let mode = if access == Access::ReadOnly {
         Lock::Shared
@@ -361,14 +361,14 @@ fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
         Lock::Exclusive
     };
     let take = |name| match store.lock(name, mode) {
-        // File servers that know no locks: macOS goes on without, too.
+        // File servers without locks: continues without one, as macOS does.
         Err(error) if error.kind() == Kind::Unsupported => Ok(Guard::nothing()),
         taken => taken,
     };
     Ok([take(LOCK)?, take(TOKEN)?])
 }
 
-/// Returns whether there are snapshots among the files of a bundle.
+/// Returns true if there are snapshots among the files of a bundle.
 pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
     let mut found = false;
     let listed = store.list(SNAPSHOTS, &mut |_| {
@@ -382,13 +382,12 @@ pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
     }
 }
 
-/// The locks of a bundle that is read and that nobody may write meanwhile.
+/// Acquires the locks of a bundle that is read and must not be written concurrently.
 pub(crate) fn lock_shared(store: &dyn Store) -> Result<[Guard; 2]> {
     lock(store, Access::ReadOnly)
 }
 
-/// The locks of a bundle that is to be replaced as a whole, as far as it has the files. It is not
-/// changed.
+/// Acquires the existing locks of a bundle that is to be replaced as a whole. Creates no files.
 pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
     let mut guards = Vec::new();
     for name in [LOCK, TOKEN] {
@@ -399,8 +398,8 @@ pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
     Ok(guards)
 }
 
-/// The file that holds the encryption header of an encrypted bundle, with its name. It is changed
-/// in place: its inode carries the bundle's lock.
+/// Opens the file that holds the encryption header of an encrypted bundle, and returns it with its
+/// name. It is changed in place: its inode carries the bundle's lock.
 pub(crate) fn open_token(
     store: &dyn Store,
     how: Open,
@@ -408,12 +407,12 @@ pub(crate) fn open_token(
     Ok(store.open(TOKEN, how)?.map(|token| (TOKEN, token)))
 }
 
-/// The number of a band: its place on the disk divided by the band size.
+/// Number of a band: its disk offset divided by the band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct BandIndex(u64);
 
 impl BandIndex {
-    /// Of its file: lower-case hexadecimal without padding.
+    /// Returns the name of its file: lower-case hexadecimal without padding.
     fn name(self) -> String {
         self.name_in(BANDS)
     }
@@ -422,12 +421,12 @@ impl BandIndex {
         format!("{prefix}{:x}", self.0)
     }
 
-    /// Of its map in a version 2 bundle.
+    /// Returns the name of its map in a version 2 bundle.
     fn mapped_name(self) -> String {
         format!("{MAPPED}{:x}", self.0)
     }
 
-    /// The band that `name` is the file of in `folder`. `None`: not a name that macOS would write.
+    /// Parses `name` as a band file in `folder`. Returns `None` if macOS would not write that name.
     fn from_name(folder: &str, name: &str) -> Option<Self> {
         let digits = name.strip_prefix(folder)?;
         let index = u64::from_str_radix(digits, 16).ok()?;

@@ -1,4 +1,4 @@
-//! `Info.plist`: what a bundle says of itself. Source: docs/formats/sparsebundle.md §2.
+//! `Info.plist`: the properties of a bundle. Source: docs/formats/sparsebundle.md §2.
 
 use std::io::Cursor;
 
@@ -8,44 +8,45 @@ use super::LAYER;
 use crate::container::SECTOR;
 use crate::{Error, Kind, Result};
 
-/// The list that counts.
+/// The primary property list.
 pub(super) const INFO: &str = "Info.plist";
-/// Its copy, read when the first is missing or unreadable, and written before it.
+/// The copy, read if the primary is missing or unreadable, and written before it.
 pub(super) const BACKUP: &str = "Info.bckup";
 
-/// What macOS writes has about 500 bytes. More than this is no description of a bundle.
+/// Maximum length of a list in bytes. macOS writes about 500 bytes.
 pub(super) const MOST_BYTES: u64 = 64 * 1024;
-/// A binary list can name one object many times over, so that a small file unfolds without end.
+/// Maximum number of events: a binary list can reference one object many times, so that a small
+/// file expands without bound.
 const MOST_EVENTS: usize = 4096;
 
 const TYPE: &str = "com.apple.diskimage.sparsebundle";
-/// In the place of [`TYPE`] while the size of bands is being changed.
+/// Replaces [`TYPE`] during a change of the band size.
 const REBANDING_TYPE: &str = "bandsaw.rebanding";
-/// `bundle-backingstore-version` then: one that nobody knows.
+/// `bundle-backingstore-version` during a change of the band size; no reader supports it.
 const REBANDING_VERSION: u32 = 1000;
 
-/// The five facts of `Info.plist`, checked.
+/// The five properties of `Info.plist`, validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Info {
-    /// Bytes of the disk, a multiple of 512.
+    /// Length of the disk in bytes, a multiple of 512.
     pub(super) size: u64,
-    /// Bytes of a band, a multiple of 512, not 0.
+    /// Band size in bytes, a multiple of 512, not 0.
     pub(super) band_size: u64,
-    /// Whether `mapped/` remembers which blocks are unmapped.
+    /// Version of the bundle format; only version 2 has `mapped/`.
     pub(super) version: Version,
 }
 
 /// `bundle-backingstore-version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Bands alone, as hdiutil writes.
+    /// Bands only, as hdiutil writes.
     One,
     /// Bands and `mapped/`, as DiskImages2 writes.
     Two,
 }
 
 impl Version {
-    /// The number in `Info.plist`.
+    /// Returns the number in `Info.plist`.
     pub const fn number(self) -> u32 {
         match self {
             Self::One => 1,
@@ -54,14 +55,13 @@ impl Version {
     }
 }
 
-/// Why bytes are no [`Info`].
+/// Reason why bytes do not parse as an [`Info`].
 pub(super) enum Unread {
-    /// No list, or one that lacks a key: the copy is to be asked.
+    /// Not a property list, or a key is missing: the copy is read instead.
     Unreadable(Error),
-    /// A list that says what cannot be. The copy has no say.
+    /// A list with invalid or unsupported values. The copy is not read.
     Refused(Error),
-    /// What stands there while the size of bands is being changed: `rebanding.plist` tells the
-    /// rest.
+    /// The list written during a change of the band size: the state is in `rebanding.plist`.
     Rebanding(Error),
 }
 
@@ -73,7 +73,7 @@ impl From<Unread> for Error {
     }
 }
 
-/// The values of the keys that matter, as far as they were met.
+/// The values of the relevant keys that were present.
 #[derive(Default)]
 struct PlistValues {
     size: Option<u64>,
@@ -83,7 +83,7 @@ struct PlistValues {
 }
 
 impl Info {
-    /// Reads an XML or binary property list; `name` is the file's, for errors.
+    /// Parses an XML or binary property list; `name` is the file's, for errors.
     pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Self, Unread> {
         let found =
             PlistValues::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
@@ -145,7 +145,7 @@ impl Info {
         })
     }
 
-    /// The list as macOS writes it.
+    /// Returns the list as macOS writes it.
     pub(super) fn to_xml(self) -> String {
         dictionary(&format!(
             "\t<key>CFBundleInfoDictionaryVersion</key>\n\
@@ -165,8 +165,8 @@ impl Info {
     }
 }
 
-/// What stands in both lists while the size of bands is being changed. Whoever else reads it finds
-/// another type of bundle, a version that nobody knows, and no size of bands or disk to go by.
+/// Returns the contents of both lists during a change of the band size. To other software this is
+/// another bundle type of an unknown version, without band size and disk size.
 pub(super) fn rebanding_xml() -> String {
     dictionary(&format!(
         "\t<key>CFBundleInfoDictionaryVersion</key>\n\
@@ -178,7 +178,7 @@ pub(super) fn rebanding_xml() -> String {
     ))
 }
 
-/// A list, spelled as macOS does, around the lines of its dictionary.
+/// Returns a property list, formatted as by macOS, with the given lines in its dictionary.
 pub(super) fn dictionary(lines: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -192,7 +192,7 @@ pub(super) fn dictionary(lines: &str) -> String {
 }
 
 /// Calls `each` for the keys of the list and their values, event by event. Collections within the
-/// outermost dictionary are stepped over.
+/// outermost dictionary are skipped.
 pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) -> Result<()> {
     let broken = |error: plist::Error| {
         Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
@@ -250,7 +250,7 @@ impl PlistValues {
         Ok(found)
     }
 
-    /// A value of another type than the key's is as good as none.
+    /// Records the value of a known key; a value of the wrong type is ignored.
     fn take(&mut self, key: &str, value: Event<'_>) {
         match (key, value) {
             ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
@@ -284,7 +284,7 @@ mod tests {
         format!("<?xml version=\"1.0\"?><plist version=\"1.0\"><dict>{body}</dict></plist>")
     }
 
-    /// The list of `INFO` with one key's value replaced.
+    /// Returns the list of `INFO` with one key's value replaced.
     fn with(key: &str, value: &str) -> String {
         let xml = INFO.to_xml();
         let (before, rest) = xml.split_once(&format!("<key>{key}</key>\n")).unwrap();
@@ -404,8 +404,8 @@ mod tests {
         );
     }
 
-    /// A binary list of 40 arrays, each of which holds the next one twice: 2^40 values in 300
-    /// bytes.
+    /// Returns a binary list of 40 arrays, each of which holds the next one twice: 2^40 values in
+    /// 300 bytes.
     fn unfolding() -> Vec<u8> {
         let mut bytes = b"bplist00".to_vec();
         let mut offsets = Vec::new();

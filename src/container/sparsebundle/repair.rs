@@ -1,7 +1,6 @@
-//! Repairing a bundle: its lists, and files that are no part of the disk.
+//! Repair of a bundle: its property lists, and files that are not part of the disk.
 //!
-//! Which list is right where they disagree is not decided here: that takes what lies on the disk,
-//! see `ops::repair`.
+//! If the lists disagree, the choice depends on the contents of the disk, see `ops::repair`.
 
 use super::check::{Rules, spelled_otherwise};
 use super::plist::{self, BACKUP, INFO, Unread, Version};
@@ -15,35 +14,35 @@ use crate::{Error, Kind, Result};
 
 /// Bytes compared at a time.
 const PIECE: usize = 1 << 20;
-/// Steps of one plan; what is left is for the next.
+/// Maximum number of steps of one plan; the rest is left to the next plan.
 const MOST_STEPS: usize = 65_536;
 
-/// What a list says of its bundle.
+/// Properties in a list of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub size: u64,
-    /// Bytes of a band.
+    /// Band size in bytes.
     pub band_size: u64,
     /// `bundle-backingstore-version`.
     pub version: Version,
 }
 
-/// What was found in the place of a list.
+/// State of a property list.
 #[derive(Debug)]
 pub enum Listed {
-    /// A whole list.
+    /// A valid list.
     Whole(Facts),
-    /// Nothing, or what is no list.
+    /// The file is missing, or is not a property list with all keys.
     Unreadable(Error),
-    /// A list that says what cannot be.
+    /// A list with invalid or unsupported values.
     Refused(Error),
     /// The bands are of two sizes, see [`Bundle::is_between`](super::Bundle::is_between).
     Between(Error),
 }
 
 impl Listed {
-    /// The facts of a whole list.
+    /// Returns the properties of a valid list.
     pub fn facts(&self) -> Option<Facts> {
         match self {
             Self::Whole(facts) => Some(*facts),
@@ -52,7 +51,7 @@ impl Listed {
     }
 }
 
-/// `Info.plist`, or `Info.bckup` for [`Which::Alternate`].
+/// Reads `Info.plist`, or `Info.bckup` for [`Which::Alternate`].
 pub fn listed(store: &dyn Store, which: Which) -> Listed {
     match read_plist(store, name_of(which)) {
         Ok(plist::Info {
@@ -70,7 +69,7 @@ pub fn listed(store: &dyn Store, which: Which) -> Listed {
     }
 }
 
-/// The name of a list.
+/// Returns the file name of a list.
 pub const fn name_of(which: Which) -> &'static str {
     match which {
         Which::Primary => INFO,
@@ -78,15 +77,15 @@ pub const fn name_of(which: Which) -> &'static str {
     }
 }
 
-/// Makes both lists say `facts`. A list that does not is written with the bytes of the other, if
-/// that does; returns the steps.
+/// Makes both lists contain `facts`. A list that differs is overwritten with the bytes of the other
+/// one, if that matches. Returns a description of each step.
 pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
     let says = |which| listed(store, which).facts() == Some(facts);
     let right = [Which::Primary, Which::Alternate]
         .into_iter()
         .find(|which| says(*which));
     let mut steps = Vec::new();
-    // The copy first, as a change of size does.
+    // The copy first, as in a resize.
     for which in [Which::Alternate, Which::Primary]
         .into_iter()
         .filter(|which| !says(*which))
@@ -134,7 +133,7 @@ fn copy_list(store: &dyn Store, from: &'static str, to: &str) -> Result<()> {
     store.sync()
 }
 
-/// Number and length of each band that has a file.
+/// Returns the number and the length in bytes of each band that has a file.
 pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64, u64)>> {
     let mut lens = Vec::new();
     store.list(BANDS, &mut |entry| {
@@ -149,35 +148,34 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
     Ok(lens)
 }
 
-/// One thing that is mended.
 #[derive(Debug)]
 enum RepairStep {
-    /// A list is written anew with the bytes of the other.
+    /// Overwrites a list with the bytes of the other.
     CopyList {
         from: &'static str,
         to: &'static str,
     },
-    /// A file goes that is no part of the disk.
+    /// Removes a file that is not part of the disk.
     Remove(String),
-    /// The file of the last band is cut at the end of the disk.
+    /// Truncates the file of the last band to the end of the disk.
     Cut(String, u64),
-    /// A band gets the name that it is read by.
+    /// Renames a band file to its canonical name.
     Rename(String, String),
 }
 
-/// What is mended in a bundle, and what is not.
+/// A plan of repairs to a bundle.
 #[derive(Debug, Default)]
 pub struct Repair {
     steps: Vec<RepairStep>,
-    /// Files that reach past the end of the disk.
+    /// Number of files that extend past the end of the disk.
     leftovers: usize,
-    /// What is wrong and not mended, because it is not certain what is right.
+    /// Problems that are not repaired, because the correct state is uncertain.
     pub refused: Vec<Error>,
 }
 
-/// What a repair would do to the bundle in `store`. `is_disk_whole`: nothing on the disk reaches
-/// past its end, so that the size that the lists tell is right, and what lies behind it is left
-/// from an interrupted change of size.
+/// Plans the repair of the bundle in `store`. `is_disk_whole` states that no data of the disk
+/// extends past its end, so that the size in the lists is correct and files past it are left over
+/// from an interrupted resize.
 pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repair> {
     let mut repair = Repair::default();
     let Some(info) = plan_lists(store, &mut repair)? else {
@@ -237,8 +235,8 @@ fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
     }
 }
 
-/// Which list is to be written anew; what the bundle says of itself. `None`: neither list can be
-/// used.
+/// Plans the repair of the property lists and returns the effective properties. `None` if neither
+/// list is usable.
 fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::Info>> {
     let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
     let copy = |from, to| RepairStep::CopyList { from, to };
@@ -266,8 +264,8 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
     }
 }
 
-/// A name in `bands/` that no band has. It is a band's for certain where that one is missing and
-/// macOS, to whom upper and lower case are mostly the same, would have read it.
+/// Plans the repair of a name in `bands/` that is not a valid band name. It is certainly a band if
+/// that band is missing, because macOS on a case-insensitive file system would have read it.
 fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) -> Result<()> {
     let Some(index) = spelled_otherwise(name)
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
@@ -296,7 +294,7 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) 
     Ok(())
 }
 
-/// Returns whether two files of one length hold the same bytes.
+/// Returns true if two files of the same length have the same contents.
 fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
     let (Some(one), Some(other)) = (store.open(one, Open::Read)?, store.open(other, Open::Read)?)
     else {
@@ -320,7 +318,7 @@ impl Repair {
         }
     }
 
-    /// What is mended, a sentence each.
+    /// Returns one sentence for each planned step.
     pub fn steps(&self) -> Vec<String> {
         let say = |step: &RepairStep| match step {
             RepairStep::CopyList { from, to } => format!("{to} is written anew from {from}"),
@@ -335,17 +333,18 @@ impl Repair {
         self.steps.iter().map(say).collect()
     }
 
-    /// Files that reach past the end of the disk, whether or not something is done about them.
+    /// Returns the number of files that extend past the end of the disk, whether or not they are
+    /// removed.
     pub fn leftovers(&self) -> usize {
         self.leftovers
     }
 
-    /// Returns whether there may be more to mend when this is done.
+    /// Returns true if the plan reached its limit of steps, so that more may be left to repair.
     pub fn is_full(&self) -> bool {
         self.steps.len() >= MOST_STEPS
     }
 
-    /// Mends the bundle that was planned for, durably. The caller holds its [`locks`].
+    /// Applies the plan, durably. The caller must hold the [`locks`] of the bundle.
     pub fn apply(&self, store: &dyn Store, progress: &dyn Progress) -> Result<()> {
         progress.stage("repair", 0);
         for step in &self.steps {
@@ -367,7 +366,7 @@ impl Repair {
     }
 }
 
-/// Keeps everybody else away from a bundle that is repaired, even where it does not open.
+/// Acquires the locks for a repair, even if the bundle does not open.
 pub fn locks(store: &dyn Store) -> Result<[Guard; 2]> {
     Ok([
         store.lock(LOCK, Lock::Exclusive)?,

@@ -1,4 +1,4 @@
-//! Another size for the disk. Source: docs/formats/sparsebundle.md §9.
+//! Resizing of the disk. Source: docs/formats/sparsebundle.md §9.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -11,15 +11,16 @@ use crate::Result;
 use crate::store::Put;
 
 impl Bundle {
-    /// Grows or cuts the disk, durably. If it fails before the plists tell the new size the bundle
-    /// is as it was; a failure afterwards leaves files past the end, which the next growth removes.
+    /// Grows or truncates the disk, durably. If it fails before the plists contain the new size,
+    /// the bundle is unchanged; a later failure leaves files past the end, which the next growth
+    /// removes.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
         let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.bands.len();
         if len > now {
-            // Growth trusts no leftovers: they would become part of the disk.
+            // Removes files past the end first: they would become part of the disk.
             self.bands.remove_beyond(now)?;
             self.write_size(len)?;
             self.bands.grow(len);
@@ -34,7 +35,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Tells the size in both plists, the copy first, each durable before the next step.
+    /// Writes the size to both plists, the copy first, each durable before the next step.
     fn write_size(&self, size: u64) -> Result<()> {
         let bands = &self.bands;
         let info = plist::Info {
@@ -55,12 +56,13 @@ impl Bundle {
 }
 
 impl Bands {
-    /// Takes a new length that the plists already tell.
+    /// Sets the length to one that the plists already contain.
     pub(super) fn grow(&self, len: u64) {
         self.len.store(len, Ordering::SeqCst);
     }
 
-    /// Shuts requests past `len` out and waits for those on their way. Returns the length before.
+    /// Rejects new requests past `len` and waits for those in progress. Returns the previous
+    /// length.
     pub(super) fn shut_out(&self, len: u64) -> u64 {
         let before = self.len.swap(len, Ordering::SeqCst);
         let first = len / self.band_size;
@@ -72,8 +74,8 @@ impl Bands {
         before
     }
 
-    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the
-    /// last one's file.
+    /// Removes all bands past the end of a disk of `len` bytes and truncates the file of the last
+    /// one, durably.
     pub(super) fn remove_beyond(&self, len: u64) -> Result<()> {
         let count = self.count(len);
         let mut beyond = BTreeSet::new();
@@ -99,8 +101,8 @@ impl Bands {
         Ok(())
     }
 
-    /// Cuts the file of a band to `most` bytes and the cipher block they end in, durably. `false`:
-    /// it was no longer than that.
+    /// Truncates the file of a band to `most` bytes, rounded up to a cipher block, durably. Returns
+    /// false if it was not longer.
     fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
         let slot = self.slot(index)?;
         drop(self.opened(&slot)?);

@@ -1,4 +1,4 @@
-//! One band as it is held in memory: its file, its lock, and whether it waits to be flushed.
+//! The in-memory state of a band: its file, its lock, and its dirty flag.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,72 +9,70 @@ use super::mapped::Mapped;
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice};
 
-/// What a band file grows by is a multiple of this, as macOS does it.
+/// Unit of the growth of a band file in bytes, as in macOS.
 pub(super) const BLOCK: u64 = 4096;
 
-/// One band, met at least once and not yet forgotten by the cache.
+/// A cached band.
 ///
-/// Reading and writing within the file hold [`shared`](Self::shared); opening, making, growing,
-/// cutting and removing it hold [`exclusive`](Self::exclusive).
+/// Reads and writes within the file hold [`shared`](Self::shared); opening, creating, growing,
+/// truncating and removing it hold [`exclusive`](Self::exclusive).
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) index: BandIndex,
     state: RwLock<BandState>,
-    /// Changed since it was last flushed. Set after a change, before its caller is told that it is
-    /// done.
+    /// True if the band changed since its last flush. Set after a change, before the change is
+    /// reported to the caller.
     dirty: AtomicBool,
-    /// Held while the file is being flushed, so that nobody takes a flush under way for one that is
-    /// done.
+    /// Held during a flush, so that a concurrent flush waits for it to finish.
     syncing: Mutex<()>,
-    /// The cache's clock when it was last asked for.
+    /// The cache's clock at the last lookup.
     pub(super) used: AtomicU64,
 }
 
-/// What is known of a band.
+/// State of a band.
 #[derive(Debug)]
 pub(super) enum BandState {
-    /// Nobody has looked.
+    /// Not opened yet.
     Unopened,
-    /// There is no file: all zeros.
+    /// There is no file; the band reads as zeros.
     Missing,
-    /// There is a file.
+    /// The band has a file.
     StoredBands(Band),
 }
 
-/// The open file of a band.
 #[derive(Debug)]
 pub(super) struct Band {
     pub(super) file: Arc<dyn BlockDevice>,
-    /// Bytes of the file that count, at most a band's.
+    /// Used bytes of the file, at most the band size.
     pub(super) len: u64,
-    /// How far the file may hold anything. What it is longer by was grown ahead and never written.
+    /// End of the written part of the file. The file was grown ahead beyond it.
     pub(super) filled: AtomicU64,
     /// The map of a version 2 bundle, until the band is first written.
     pub(super) mapped: Option<Mapped>,
 }
 
-/// A run of bytes within a band.
+/// A contiguous range within a band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BandRun {
     pub(super) kind: RunKind,
     pub(super) len: u64,
 }
 
-/// Where the bytes of a run are.
+/// Storage of the bytes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunKind {
-    /// Nowhere: the band or this part of its file does not exist.
+    /// Not stored: the band or this part of its file does not exist.
     Gap,
-    /// Nowhere that counts: the map says so.
+    /// Not mapped according to the map of the band; reads as zeros.
     Unmapped,
-    /// In the file, at the same place as in the band.
+    /// Stored in the file, at the same offset as in the band.
     File,
 }
 
 impl BandState {
-    /// Where the bytes at `within.start` are, and for how long, never past `within.end`: what
-    /// reading, `extent_at` and lending go by. `Unopened` is for
-    /// [`Bands::opened`](super::bands::Bands) to rule out.
+    /// Returns the storage of the bytes at `within.start` and the length of the run, which does not
+    /// pass `within.end`. The state must not be `Unopened`, see
+    /// [`Bands::opened`](super::bands::Bands).
     pub(super) fn locate(&self, within: &Range<u64>) -> BandRun {
         let most = within.end - within.start;
         match self {
@@ -121,7 +119,7 @@ impl Band {
         }
     }
 
-    /// Bytes from the front that are in the file; the rest of the band is zeros.
+    /// Returns the number of bytes stored in the file; the rest of the band is zeros.
     pub(super) fn stored(&self) -> u64 {
         self.filled
             .load(Ordering::Acquire)
@@ -129,14 +127,14 @@ impl Band {
             .min(self.len)
     }
 
-    /// Notes that something was written up to `end`.
+    /// Records a write up to `end`.
     pub(super) fn fill(&self, end: u64) {
         if self.filled.load(Ordering::Relaxed) < end {
             self.filled.fetch_max(end, Ordering::Release);
         }
     }
 
-    /// Cuts the file; what it was longer by reads as zeros.
+    /// Truncates the file; the removed tail reads as zeros.
     pub(super) fn cut(&mut self, len: u64) -> Result<()> {
         self.file.set_len(len, AfterDiscard::Zeros)?;
         self.len = len;
@@ -144,7 +142,7 @@ impl Band {
         Ok(())
     }
 
-    /// Cuts off what was grown ahead. None of it is lent: there is nothing in it.
+    /// Truncates the part that was grown ahead. None of it is lent, because it holds no data.
     fn trim(&mut self) -> Result<()> {
         let stored = self.stored();
         if stored < self.len {
@@ -174,7 +172,7 @@ impl Slot {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a change that is done.
+    /// Marks the band dirty after a change.
     pub(super) fn mark_dirty(&self) {
         if !self.dirty.load(Ordering::SeqCst) {
             self.dirty.store(true, Ordering::SeqCst);
@@ -185,7 +183,7 @@ impl Slot {
         self.dirty.load(Ordering::SeqCst)
     }
 
-    /// Makes all changes durable that were done before the call.
+    /// Makes all changes durable that completed before the call.
     pub(super) fn sync(&self) -> Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.dirty.swap(false, Ordering::SeqCst) {
@@ -198,15 +196,15 @@ impl Slot {
         done
     }
 
-    /// Cuts off what was grown ahead, of a band that waits to be flushed.
+    /// Truncates the part of a dirty band that was grown ahead.
     pub(super) fn trim(&self) {
-        // Whoever is busy with the band would only grow it again: then the tail can wait for the
-        // next flush.
+        // Skipped while the band is in use: it would only grow again, and the next flush can
+        // truncate it.
         if self.is_dirty()
             && let Ok(mut state) = self.state.try_write()
             && let BandState::StoredBands(band) = &mut *state
         {
-            // Nobody was promised it: a tail that stays reads as zeros like one that is gone.
+            // Best effort: a tail that remains reads as zeros.
             let _ = band.trim();
         }
     }

@@ -1,5 +1,5 @@
-//! The bands that have a file: what each takes, and giving it back. What goes as a whole is not
-//! opened for it, so that it takes time with the number of bands and nothing else.
+//! List of the stored bands and their sizes, and discarding them. Whole bands are removed without
+//! opening them, so the time depends only on their number.
 
 use std::ops::Range;
 
@@ -13,35 +13,35 @@ use crate::progress::Progress;
 /// A band that has a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBand {
-    /// Its place on the disk divided by the band size.
+    /// Disk offset of the band divided by the band size.
     pub index: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub len: u64,
-    /// Bytes of storage behind it.
+    /// Allocated bytes of the file.
     pub allocated: u64,
 }
 
-/// A file in `bands/` that is no band of the disk.
+/// A file in `bands/` that is not a band of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrayFile {
     /// Its name in the bundle.
     pub name: String,
-    /// Bytes of storage behind it.
+    /// Allocated bytes of the file.
     pub allocated: u64,
 }
 
 /// All files in `bands/`.
 #[derive(Debug, Clone, Default)]
 pub struct StoredBands {
-    /// The bands, in the order of the disk.
+    /// The bands, in disk order.
     pub bands: Vec<StoredBand>,
-    /// What is no band of the disk: past its end, or called otherwise. `repair` removes what is
-    /// certainly of no use.
+    /// Files that are not bands of the disk: past its end, or with another name. `repair` removes
+    /// those that are certainly unused.
     pub stray: Vec<StrayFile>,
 }
 
 impl StoredBands {
-    /// The bands that `range` of the disk touches, where bands are of `band_size` bytes.
+    /// Returns the bands that overlap `range` of the disk, for a band size of `band_size` bytes.
     pub fn in_range(&self, band_size: u64, range: &Range<u64>) -> &[StoredBand] {
         let from = self
             .bands
@@ -54,8 +54,8 @@ impl StoredBands {
 }
 
 impl Bundle {
-    /// Lists and measures the files of all bands. [`Kind::Conflict`](crate::Kind::Conflict) where a
-    /// change of their size was interrupted.
+    /// Lists all band files with their sizes. [`Kind::Conflict`](crate::Kind::Conflict) if a change
+    /// of the band size was interrupted.
     pub fn stored(&self, progress: &dyn Progress) -> Result<StoredBands> {
         self.check_one_size()?;
         let (mut stored, count) = (StoredBands::default(), self.band_count());
@@ -93,7 +93,8 @@ impl Bundle {
         Ok(stored)
     }
 
-    /// The part of `range` that lies in `band`, on the disk, and whether that is all of the band.
+    /// Returns the part of `range` that is in `band`, in disk offsets, and whether it is the whole
+    /// band.
     pub fn part_in(&self, band: &StoredBand, range: &Range<u64>) -> (Range<u64>, bool) {
         let (start, len) = (
             band.index.saturating_mul(self.band_size()),
@@ -101,16 +102,16 @@ impl Bundle {
         );
         let end = start.saturating_add(self.band_size()).min(len);
         let part = range.start.max(start)..range.end.min(end);
-        // A file that is longer than a band is left for somebody to look at: what the rest of it
-        // was meant to be is not known.
+        // A file longer than a band is kept for manual inspection: the meaning of the excess is not
+        // known.
         let is_whole = part == (start..end)
             && band.len <= self.band_size()
             && self.bands.check_stored(band.len).is_ok();
         (part, is_whole)
     }
 
-    /// Bytes of storage behind `range` of the disk, which lies in one band, as far as whole blocks
-    /// of the host are in it.
+    /// Returns the allocated bytes of `range` of the disk, which is within one band. Counts only
+    /// whole blocks of the host.
     pub fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
         let Some(piece) = self.bands.pieces(range).next() else {
             return Ok(0);
@@ -143,8 +144,7 @@ impl Bundle {
         Ok(allocated)
     }
 
-    /// Removes the file of `band`, all of which is to be given up, without opening it. What is read
-    /// there afterwards is zeros.
+    /// Removes the file of `band` without opening it. The band then reads as zeros.
     pub fn drop_band(&self, band: &StoredBand) -> Result<()> {
         self.bands.check_changeable()?;
         let index = BandIndex(band.index);
@@ -158,8 +158,8 @@ impl Bundle {
         self.bands.remove(index, &mut state)
     }
 
-    /// Gives back the storage behind `range` of the disk, of which `stored` tells what there is.
-    /// Parts of bands are punched if `parts` says so. Durable by the next flush.
+    /// Deallocates `range` of the disk; `stored` lists the stored bands. Holes are punched in
+    /// partly covered bands only if `parts` is true. Durable after the next flush.
     pub fn give_back(&self, stored: &StoredBands, range: &Range<u64>, parts: bool) -> Result<()> {
         for band in stored.in_range(self.band_size(), range) {
             match self.part_in(band, range) {

@@ -1,4 +1,4 @@
-//! A look at every file of a bundle: how much is stored, and what should not be there. Source:
+//! Survey of all files of a bundle: stored bytes, and unexpected files. Source:
 //! docs/formats/sparsebundle.md §9, sanity check list.
 
 use super::check::{Rules, check_name};
@@ -9,23 +9,24 @@ use crate::progress::Progress;
 use crate::store::Entry;
 use crate::{Error, Kind, Result};
 
-/// Problems told one by one; more are counted.
+/// Maximum number of problems listed; further ones are only counted.
 const MOST_PROBLEMS: usize = 100;
 
-/// What [`Bundle::survey`] found.
+/// Result of [`Bundle::survey`].
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Bands of the disk that have a file; files of either size [in between](Bundle::is_between).
+    /// Number of bands of the disk that have a file; bands of either size [in
+    /// between](Bundle::is_between).
     pub bands: u64,
-    /// Bytes of these files.
+    /// Length of these files in bytes.
     pub len: u64,
-    /// Bytes of storage behind them.
+    /// Allocated bytes of these files.
     pub allocated: u64,
-    /// What is wrong, each with the file it is about; at most 100.
+    /// Problems found, each with the name of the file; at most 100.
     pub problems: Vec<Error>,
-    /// Files of bands that are longer than a band, whose rest is ignored; at most 100.
+    /// Band files that are longer than a band, whose excess is ignored; at most 100.
     pub too_long: Vec<Error>,
-    /// Further problems, which are not told.
+    /// Number of further problems that are not listed.
     pub further_problems: u64,
 }
 
@@ -51,8 +52,8 @@ impl Survey {
 }
 
 impl Bundle {
-    /// Lists and measures all bands and checks the rules that opening does not: it takes time with
-    /// their number.
+    /// Lists all bands with their sizes and checks the rules that opening does not check. The time
+    /// is proportional to their number.
     pub fn survey(&self, progress: &dyn Progress) -> Result<Survey> {
         let mut survey = Survey::default();
         if !self.is_between() {
@@ -93,7 +94,7 @@ impl Bundle {
                     .into_iter()
                     .flatten()
                     .map(Error::from);
-                // Bundles of other makers come without the copy; they read no worse.
+                // Bundles of other makers have no copy; they read the same.
                 let worse = |error: &Error| {
                     error.kind() != Kind::NotFound
                         || *error.place() != Place::Name(BACKUP.to_owned())
@@ -104,7 +105,7 @@ impl Bundle {
     }
 
     fn check_band(&self, entry: &Entry<'_>, survey: &mut Survey) -> Result<()> {
-        // What is a band of the old size, and what of the new, `check` tells apart.
+        // Bands of both sizes are counted; `check` tells them apart.
         let fresh = BandIndex::from_name(NEW_BANDS, entry.name).filter(|_| self.is_between());
         let Some(index) = fresh.or_else(|| BandIndex::from_name(BANDS, entry.name)) else {
             check_name(entry.name)

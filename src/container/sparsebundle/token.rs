@@ -7,17 +7,17 @@ use crate::error::Place;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
-/// What `token` holds.
 pub(super) enum Token {
-    /// Nothing, or no file.
+    /// The file is empty or missing.
     Empty,
-    /// So many bytes that are no header.
+    /// A file of this many bytes that is not a header.
     Stray(u64),
     /// The header of an encrypted bundle, still locked.
     Header(Box<Locked>),
 }
 
-/// The encryption header of the bundle in `store`, `None` where the bundle is not encrypted.
+/// Returns the encryption header of the bundle in `store`, or `None` if the bundle is not
+/// encrypted.
 pub fn encryption(store: &dyn Store) -> Result<Option<Locked>> {
     Ok(match read(store)? {
         Token::Header(locked) => Some(*locked),
@@ -36,7 +36,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     if let Some(locked) = Locked::read(&*token).map_err(in_token)? {
         return Ok(Token::Header(Box::new(locked)));
     }
-    // Half a header is no stray file: without it the bands would be taken for plain bytes.
+    // A truncated header is an error: without it the bands would be read as plain data.
     let cut_short = match len {
         0..8 => b"encrcdsa"
             .starts_with(&token.read_vec(0, len as usize)?)
@@ -54,7 +54,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     }
 }
 
-/// An error of the header, told as one of the file it is in.
+/// Adds the file name to an error of the header.
 fn in_token(error: Error) -> Error {
     match error.place() {
         Place::Offset(at) => {
@@ -65,8 +65,8 @@ fn in_token(error: Error) -> Error {
     }
 }
 
-/// Refuses a bundle that is encrypted where no keys were given, and the reverse. Returns a warning
-/// if `token` holds what is no header.
+/// Checks that keys are given if and only if the bundle is encrypted. Returns a warning if `token`
+/// holds data that is not a header.
 pub(super) fn check(
     store: &dyn Store,
     keys: Option<&Unlocked<'_>>,
@@ -100,8 +100,8 @@ pub(super) struct Unlocked<'a> {
 }
 
 impl Unlocked<'_> {
-    /// Compares with the header that is there now: a passphrase may have been changed meanwhile,
-    /// the keys may not.
+    /// Compares with the current header: a passphrase may have changed in the meantime, but the
+    /// keys must be the same.
     fn check(&self, now: &Locked, access: Access) -> Result<()> {
         let (then, now) = (self.header.describe(), now.describe());
         if (then.uuid, then.block, then.key_bits) != (now.uuid, now.block, now.key_bits) {
@@ -120,11 +120,11 @@ impl Unlocked<'_> {
     }
 }
 
-/// Makes `token` the header of a new bundle, durably but for its name.
+/// Writes the header of a new bundle to `token`. Its contents are durable, its name is not.
 pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<CipherBlocks> {
     let keys = KeyMaterial::random(protection.key_bits)?;
     let (header, bytes) = Locked::make(&keys, protection, 0)?;
-    // In place: its inode carries the lock.
+    // In place: the inode carries the lock.
     let Some(token) = store.open(TOKEN, Open::Create)? else {
         return Err(Error::not_found(LAYER, TOKEN));
     };
@@ -135,9 +135,8 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Ciphe
 }
 
 fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<CipherBlocks> {
-    // A crash can leave a band's file longer than what was written to it, and macOS may leave gaps.
-    // No cipher text is all zeros, so such a block is one that was never written, and what was
-    // never written reads as zeros.
+    // A crash can leave a band's file longer than the data written to it, and macOS may leave gaps.
+    // No cipher text is all zeros, so an all-zero block was never written and reads as zeros.
     Ok(CipherBlocks::new(
         Sectors::new(keys, header.describe().block)?,
         Blank::Zeros,

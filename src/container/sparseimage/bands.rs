@@ -1,7 +1,7 @@
-//! Where bytes of the disk are in the file, and how they get there.
+//! Reads and writes of the disk through the bands of the file.
 //!
-//! A request is cut at the borders of bands. Each piece holds its band's lock alone: shared while
-//! the band stays where it is, exclusively to give it a slot or to take it away.
+//! A request is split at band boundaries. Each piece holds only its band's lock: shared while the
+//! band stays in its slot, exclusive to assign or free the slot.
 
 use std::ops::{Bound, Range};
 use std::sync::PoisonError;
@@ -12,25 +12,25 @@ use crate::container::Placed;
 use crate::device::{AfterDiscard, Extent, ExtentKind, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
-/// The file grows in steps of this many bytes; a flush cuts off what was not used.
+/// The file grows in steps of this many bytes; a flush truncates the unused tail.
 const GROWTH: u64 = 16 << 20;
 
-/// Where a piece of a request is.
+/// Storage of a piece of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MappedRun {
-    /// Here in the file.
+    /// Stored in this range of the file.
     Stored(Range<u64>),
-    /// Nowhere: zeros.
+    /// Not stored: zeros.
     Hole,
 }
 
-/// The part of a request that falls into one band.
+/// The part of a request within one band.
 #[derive(Debug, Clone)]
 struct BandPart {
     band: BandIndex,
-    /// On the disk.
+    /// Disk offset.
     start: u64,
-    /// In the band.
+    /// Byte range within the band.
     within: Range<u64>,
 }
 
@@ -45,7 +45,7 @@ impl BandPart {
 }
 
 impl SparseImage {
-    /// The first piece of `range`, which is not empty.
+    /// Returns the first piece of `range`, which must not be empty.
     fn piece(&self, range: &Range<u64>) -> BandPart {
         let within = range.start % self.band_size;
         let end = self.band_size.min(within + (range.end - range.start));
@@ -56,13 +56,13 @@ impl SparseImage {
         }
     }
 
-    /// The band of a byte of the disk. No disk has more bands than can be numbered.
+    /// Returns the band at byte `offset` of the disk. The band count of a disk always fits.
     fn band_at(&self, offset: u64) -> BandIndex {
         BandIndex((offset / self.band_size) as u32)
     }
 
-    /// Where `piece` is. The caller holds its band, so that it stays there; the length is checked
-    /// again, because it may have changed since the request was let in.
+    /// Returns the storage of `piece`. The caller must hold its band, so that it is not moved.
+    /// Checks the length again, because it may have changed since the request began.
     fn locate(&self, piece: &BandPart) -> Result<MappedRun> {
         let table = self.table();
         if piece.start + piece.len() > table.len {
@@ -79,7 +79,7 @@ impl SparseImage {
         })
     }
 
-    /// The file ends within the band: it was cut off by somebody.
+    /// Fails if the file ends within the band, because it was truncated.
     fn check_stored(&self, piece: &BandPart, place: &Range<u64>) -> Result<()> {
         let file_len = self.file.info().len;
         if place.end > file_len {
@@ -125,7 +125,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Writes a piece of a band that is stored. `false`: it is not.
+    /// Writes a piece of a stored band; returns false if the band is not stored.
     fn write_in_place(&self, piece: &BandPart, bytes: &[u8]) -> Result<bool> {
         let _held = self.units.shared(piece.unit());
         let MappedRun::Stored(place) = self.locate(piece)? else {
@@ -135,7 +135,7 @@ impl SparseImage {
         Ok(true)
     }
 
-    /// Writes a piece of a band that is not stored, as far as was known a moment ago.
+    /// Writes a piece of a band that was not stored before.
     fn write_first(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let _alone = self.units.exclusive(piece.unit());
         if let MappedRun::Stored(place) = self.locate(piece)? {
@@ -151,9 +151,9 @@ impl SparseImage {
         }
     }
 
-    /// Takes a discarded band back whose slot is still labelled with it. Every sector of which
-    /// `bytes` are not all becomes zeros first: none may be seen that is half as before the discard
-    /// and half as after.
+    /// Restores a discarded band whose slot still has its label. First zeros every sector that
+    /// `bytes` does not cover completely, so that no sector is a mix of data before and after the
+    /// discard.
     fn revive(&self, piece: &BandPart, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
         regions::blank(
@@ -171,8 +171,8 @@ impl SparseImage {
         written
     }
 
-    /// Gives a band a slot at the end. The label is told only when the place holds what it should:
-    /// a flush waits for that.
+    /// Assigns a slot at the end to a band. The label is set only after the data is written; a
+    /// flush waits for that.
     fn add(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let slot = self.reserve(piece)?;
         let place = self.table().place(slot);
@@ -182,7 +182,8 @@ impl SparseImage {
         let mut table = self.table_mut();
         table.pending.remove(&slot);
         match written {
-            // A failed write leaves anything in its range, as on every disk, and zeros around it.
+            // A failed write leaves undefined data in its range, as on any disk, and zeros around
+            // it.
             Ok(written) => {
                 table.slots[slot.0 as usize] = Label::of(piece.band);
                 table.bands.insert(piece.band, slot);
@@ -195,7 +196,7 @@ impl SparseImage {
         }
     }
 
-    /// Makes a new place read as zeros except where `piece` is to be written.
+    /// Makes a new slot read as zeros except for the range of `piece`.
     fn blank_around(&self, piece: &BandPart, place: u64) -> Result<()> {
         regions::blank(&*self.file, place..place + piece.within.start)?;
         regions::blank(
@@ -204,7 +205,7 @@ impl SparseImage {
         )
     }
 
-    /// Hands out the next slot, its place within the file.
+    /// Allocates the next slot and extends the file to include it.
     fn reserve(&self, piece: &BandPart) -> Result<Slot> {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.table().next_slot()?;
@@ -223,7 +224,7 @@ impl SparseImage {
         Ok(next.slot)
     }
 
-    /// Makes the file reach `end`. The caller holds the tail.
+    /// Extends the file to at least `end` bytes. The caller must hold the tail lock.
     pub(super) fn extend_to(&self, end: u64) -> Result<()> {
         let now = self.file.info().len;
         if end <= now {
@@ -250,7 +251,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// The first piece of `range` whose band is stored.
+    /// Returns the first piece of `range` whose band is stored.
     fn next_stored(&self, range: Range<u64>) -> Option<BandPart> {
         if range.is_empty() {
             return None;
@@ -266,14 +267,14 @@ impl SparseImage {
         (next < range.end).then(|| self.piece(&(next.max(range.start)..range.end)))
     }
 
-    /// Takes a whole band away. Its place stays as it is until no label tells of it.
+    /// Removes a whole band. Its space is reused only after no label on disk refers to it.
     pub(super) fn drop_band(&self, band: BandIndex) {
         let _alone = self.units.exclusive(u64::from(band.0));
         self.unlist(band);
     }
 
-    /// The same, and gives its storage back at once: whoever writes it again before the next flush
-    /// need not take away what was there.
+    /// Removes a whole band and discards its storage immediately, so that a rewrite before the next
+    /// flush need not clear old data.
     fn discard_band(&self, band: BandIndex) -> Result<()> {
         let _alone = self.units.exclusive(u64::from(band.0));
         let Some(slot) = self.unlist(band) else {
@@ -288,7 +289,7 @@ impl SparseImage {
         }
     }
 
-    /// The caller holds the band alone.
+    /// Removes a band from the index. The caller must hold its exclusive lock.
     fn unlist(&self, band: BandIndex) -> Option<Slot> {
         let mut table = self.table_mut();
         let slot = table.bands.remove(&band)?;
@@ -304,7 +305,8 @@ impl SparseImage {
         }
     }
 
-    /// Where in the file the front of `range`, which is not empty, is stored.
+    /// Returns the file offset of the start of `range`, which must not be empty, and the length of
+    /// the run.
     pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
@@ -346,7 +348,7 @@ impl SparseImage {
         }
     }
 
-    /// Returns how far the hole at the start of `range`, in `band`, reaches.
+    /// Returns the length of the hole at the start of `range`, in `band`.
     fn hole_at(&self, band: BandIndex, range: &Range<u64>) -> u64 {
         let after = (Bound::Excluded(band), Bound::Unbounded);
         let table = self.table();

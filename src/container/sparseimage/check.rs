@@ -1,4 +1,4 @@
-//! What is wrong with an image, all of it.
+//! Consistency check of an image.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it
-/// can be told. An error is damage that leaves nothing to tell, or why the image cannot be judged.
+/// Reports every problem of the image in `file`, read-only, and returns the disk as far as it is
+/// readable. Fails if the image is damaged so much that nothing else can be checked, or if it
+/// cannot be read.
 pub fn check(
     file: &Arc<dyn BlockDevice>,
     problems: &mut Problems,

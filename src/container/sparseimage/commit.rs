@@ -1,23 +1,23 @@
-//! Making changes durable, and giving back the places of bands that were discarded.
+//! Making changes durable, and reusing the space of discarded bands.
 //!
-//! Bands in place need nothing but a flush of the file. New labels come after the bytes they tell
-//! of: bytes and new nodes, flush, labels and links, flush.
+//! Bands in place need only a flush of the file. New labels are written after the data they refer
+//! to: data and new nodes, flush, labels and links, flush.
 //!
-//! A discarded band leaves its slot behind, still labelled with it. The slot gets the last band of
-//! the file, so that slots have no gaps and the file can be cut. There is no label under which a
-//! band could be copied into the slot without showing its bytes as those of the discarded band,
-//! should the power fail. So the discarded band first gets a second slot, empty and later in the
-//! file, and of two slots with one label the later counts:
+//! A discarded band leaves its slot behind, still with its label. The last band of the file moves
+//! to that slot, so that the slots have no gaps and the file can be truncated. With neither label
+//! could the band be copied into the slot directly: after a power failure its data would appear as
+//! that of the discarded band. So the discarded band first gets a second, empty slot later in the
+//! file; of two slots with the same label the later one is valid:
 //!
 //! ```text
 //!   slots      ... 5 ... 9      band 5 was discarded, 9 is the last
-//!              ... 5 ... 9 5'   5' holds zeros: from here on band 5 is zeros       flush, label, flush
-//!              ... 9 ... 9 5'   9 is copied to where 5 was, then labelled          flush, label, flush
-//!              ... 9            the labels at the end are cleared, the file is cut        label, flush
+//!              ... 5 ... 9 5'   5' holds zeros: from now on band 5 is zeros  flush, label, flush
+//!              ... 9 ... 9 5'   9 is copied to the slot of 5, then labeled  flush, label, flush
+//!              ... 9            last labels are cleared, file truncated      label, flush
 //! ```
 //!
-//! A reader that lets the earlier slot count sees at worst other bytes in the discarded band. No
-//! reader loses a byte.
+//! For a reader that uses the earlier slot, at worst the discarded band has other contents. No
+//! reader loses data.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,25 +35,24 @@ use crate::Result;
 use crate::device::units::{HeldUnit, Units};
 use crate::device::{AfterDiscard, regions};
 
-/// What is moved between two flushes: few enough that nobody waits long for a band that is being
-/// moved.
+/// Limits of the data moved between two flushes, because requests to a band wait while it is moved.
 const MOVED_AT_ONCE: u64 = 64 << 20;
 const MOVES_AT_ONCE: u64 = 256;
 
-/// The last band of the file, and the slot that it moves to.
+/// A move of the last band of the file to a slot.
 struct Move<'a> {
     band: BandIndex,
     from: Slot,
     to: Slot,
-    /// The band that `to` is still labelled with, if any.
+    /// The discarded band whose label is still in `to`, if any.
     gone: Option<BandIndex>,
-    /// Nobody reads or writes the band that moves, nor brings back the one that is gone.
+    /// Exclusive locks of the band that moves and of the discarded one.
     _alone: [Option<HeldUnit<&'a Units>>; 2],
 }
 
 impl SparseImage {
-    /// Makes everything durable that was changed before this call. The caller lets one in at a
-    /// time, and takes note of failures.
+    /// Makes all changes before this call durable. The caller must serialize calls and record
+    /// failures.
     pub(super) fn commit(&self) -> Result<()> {
         let moves = { !self.table().gone.is_empty() || !self.table().spare.is_empty() };
         if moves {
@@ -63,7 +62,7 @@ impl SparseImage {
         self.publish()
     }
 
-    /// Bytes, then the labels that tell of them.
+    /// Writes data, then the labels that refer to it.
     fn publish(&self) -> Result<()> {
         self.finish_first_writes();
         let Some(fresh) = self.take_fresh() else {
@@ -78,7 +77,7 @@ impl SparseImage {
         self.file.flush()
     }
 
-    /// Waits for the first writes under way: they have lower slots than some that are done.
+    /// Waits for first writes in progress: they have lower slots than some completed ones.
     fn finish_first_writes(&self) {
         let pending: Vec<BandIndex> = self.table().pending.values().copied().collect();
         for band in pending {
@@ -86,7 +85,7 @@ impl SparseImage {
         }
     }
 
-    /// Cuts off what the file was grown ahead.
+    /// Truncates the part that the file was grown ahead.
     fn trim(&self) -> Result<()> {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let end = { self.table().end().max(self.table().leftover_end) };
@@ -97,7 +96,7 @@ impl SparseImage {
         }
     }
 
-    /// What the file does not say yet, as of now.
+    /// Returns the changes that are not in the file yet.
     fn take_fresh(&self) -> Option<Fresh> {
         let mut table = self.table_mut();
         let slots = table.on_disk..table.settled();
@@ -119,7 +118,7 @@ impl SparseImage {
         Some(fresh)
     }
 
-    /// Writes labels into nodes that are linked, runs of neighbours at once.
+    /// Writes labels into linked nodes; adjacent labels in one write.
     fn write_labels(&self, labels: &[(Slot, Label)]) -> Result<()> {
         let follows = |a: &(Slot, Label), b: &(Slot, Label)| {
             b.0.0 == a.0.0 + 1 && a.0.in_node().0 == b.0.in_node().0
@@ -133,7 +132,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Links each of `nodes` to the one after it, or to none.
+    /// Links each of `nodes` to the next one, or the last to none.
     fn write_links(&self, nodes: Range<usize>) -> Result<()> {
         for node in nodes {
             let (at, next) = {
@@ -148,7 +147,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Writes the size of the disk into the header.
+    /// Writes the size of the disk to the header.
     pub(super) fn write_size(&self, sectors: u64) -> Result<()> {
         let next = self.table().link_on_disk();
         self.file
@@ -156,9 +155,9 @@ impl SparseImage {
         self.file.flush()
     }
 
-    /// Fills the places of discarded bands with the last ones of the file and cuts it.
+    /// Moves the last bands of the file to the slots of discarded bands and truncates the file.
     fn compact(&self) -> Result<()> {
-        // Nobody gets a slot at an end that is about to be cut off.
+        // Prevents the allocation of slots at the end, which is about to be truncated.
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         self.finish_first_writes();
         loop {
@@ -171,8 +170,8 @@ impl SparseImage {
         }
     }
 
-    /// The last bands of the file, each with the first slot that nothing stands in any more. What
-    /// is lent stays, and all before it.
+    /// Pairs the last bands of the file with the first unused slots. Lent bands, and all bands
+    /// before them, stay in place.
     fn plan(&self) -> Vec<Move<'_>> {
         let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
         let (holes, last) = {
@@ -210,14 +209,14 @@ impl SparseImage {
         moves
     }
 
-    /// The band in `from`, held alone, if it is still there and not lent.
+    /// Locks the band in `from` exclusively, if it is still there and not lent.
     fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, HeldUnit<&Units>)> {
         let band = self.table().slots[from.0 as usize].band()?;
         let alone = self.units.exclusive_unless_pinned(u64::from(band.0))?;
         (self.table().bands.get(&band) == Some(&from)).then_some((band, from, alone))
     }
 
-    /// Makes discarded bands whose slots cannot be filled bands of zeros.
+    /// Fills discarded bands with zeros if their slots cannot be reused.
     fn empty_the_rest(&self) -> Result<()> {
         let gone: Vec<BandIndex> = self.table().gone.keys().copied().collect();
         for band in gone {
@@ -257,13 +256,13 @@ impl SparseImage {
         self.cut_tail()
     }
 
-    /// Returns whether the file shows the place as that of a band of the disk.
+    /// Returns true if the target slot still holds the label of a visible band on disk.
     fn is_shown(&self, one: &Move<'_>) -> bool {
         let table = self.table();
         (one.to.0 as usize) < table.on_disk && one.gone.is_some_and(|band| table.is_visible(band))
     }
 
-    /// Gives the discarded band a second slot, later in the file, that holds zeros.
+    /// Gives the discarded band a second slot of zeros later in the file.
     fn add_empty_twin(&self, one: &Move<'_>) -> Result<()> {
         let Some(band) = one.gone else { return Ok(()) };
         let next = self.table().next_slot()?;
@@ -283,7 +282,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Labels the places that `moves` were copied to, once the copies, and all labels so far, are
+    /// Labels the slots that `moves` were copied to, after the copies and all labels so far are
     /// durable.
     fn publish_moves(&self, moves: &[&Move<'_>]) -> Result<()> {
         let relabelled: Vec<_> = moves
@@ -309,7 +308,7 @@ impl SparseImage {
         self.file.flush()
     }
 
-    /// Clears the labels at the end whose places hold nothing any more, then cuts the file.
+    /// Clears the labels of the unused slots at the end, then truncates the file.
     fn cut_tail(&self) -> Result<()> {
         let (kept, labels, unlinked) = {
             let table = self.table();
@@ -348,13 +347,13 @@ impl SparseImage {
     }
 }
 
-/// What the file does not say yet.
+/// Changes that are not in the file yet.
 struct Fresh {
-    /// Nodes that nothing links to yet, whole.
+    /// New nodes, complete, not linked yet.
     nodes: Vec<(u64, NextRaw)>,
-    /// Labels for nodes that are linked.
+    /// Labels for linked nodes.
     labels: Vec<(Slot, Label)>,
-    /// Nodes whose links are new.
+    /// Nodes whose links changed.
     links: Range<usize>,
 }
 
@@ -367,7 +366,7 @@ impl Table {
             .collect()
     }
 
-    /// Node `node`, not the first, with its slots up to `end`.
+    /// Returns node `node`, not the first, with its slots up to `end`.
     fn whole_node(&self, node: usize, end: usize) -> NextRaw {
         let mut raw = NextRaw::blank(node as u32 - 1);
         let first = first_slot_of(node);
@@ -380,7 +379,7 @@ impl Table {
         raw
     }
 
-    /// Where the first node of the file leads.
+    /// Returns the link of the first node as it is on disk.
     fn link_on_disk(&self) -> u64 {
         if self.nodes_on_disk > 1 {
             self.nodes[1]
@@ -389,7 +388,7 @@ impl Table {
         }
     }
 
-    /// The slot after the last one that something stands in.
+    /// Returns the slot after the last used one.
     fn live_end(&self) -> usize {
         let dead: BTreeSet<Slot> = self.dead();
         (0..self.slots.len())
@@ -399,7 +398,7 @@ impl Table {
     }
 }
 
-/// The first slot of node `node`.
+/// Returns the first slot of node `node`.
 fn first_slot_of(node: usize) -> usize {
     (0..node).map(|node| slots_of(node) as usize).sum()
 }

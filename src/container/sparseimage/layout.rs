@@ -1,8 +1,9 @@
-//! A sparse image on disk. Big-endian, no checksums. Source: docs/formats/sparseimage.md.
+//! On-disk structures of a sparse image. Big-endian, no checksums. Source:
+//! docs/formats/sparseimage.md.
 //!
-//! The file is a chain of index nodes, each followed by the bands that its slots name. A slot's
-//! *place* in the chain is the place of its band in the file; its *value* is the band's number on
-//! the disk plus one, or zero.
+//! The file is a chain of index nodes, each followed by the bands of its slots. A slot's *position*
+//! in the chain is the position of its band in the file; its *value* is the band's number on the
+//! disk plus one, or zero.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -12,16 +13,16 @@ use crate::{Error, Kind, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"sprs";
 const VERSION: u32 = 3;
-/// Its meaning is not known; every image has it.
+/// Of unknown meaning; every image has it.
 const FLAGS: u32 = 1;
-/// 8 GiB: the most that hdiutil accepts.
+/// 8 GiB: the maximum that hdiutil accepts.
 pub(super) const MAX_SECTORS_PER_BAND: u32 = 1 << 24;
 
-/// Bytes of a node, before its first band.
+/// Size of a node in bytes; its first band follows.
 pub(super) const NODE: u64 = 4096;
-/// Slots of the first node.
+/// Number of slots in the first node.
 pub(super) const HEAD_SLOTS: u32 = 1008;
-/// Slots of every further node.
+/// Number of slots in every further node.
 pub(super) const NEXT_SLOTS: u32 = 1010;
 
 /// The first node, at byte 0 of the file. Source: §1.
@@ -38,8 +39,8 @@ pub(super) struct HeadRaw {
 }
 const _: () = assert!(size_of::<HeadRaw>() == NODE as usize);
 
-/// The disk's size, with the link to the next node in its midst. Written as one: it lies within a
-/// sector. Source: §1.
+/// The size of the disk, with the link to the next node in between. Written at once, because it is
+/// within one sector. Source: §1.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SizeRaw {
@@ -62,18 +63,18 @@ pub(super) struct NextRaw {
 }
 const _: () = assert!(size_of::<NextRaw>() == NODE as usize);
 
-/// Where [`SizeRaw`] stands in the first node.
+/// Offset of [`SizeRaw`] in the first node.
 pub(super) const SIZE_AT: u64 = 0x10;
 const HEAD_SLOTS_AT: u64 = 0x40;
 const NEXT_SLOTS_AT: u64 = 0x38;
 const NEXT_LINK_AT: u64 = 0x0C;
 const HEAD_LINK_AT: u64 = 0x14;
 
-/// What the first node says, its slots left out.
+/// The parsed first node, without its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) sectors_per_band: u32,
-    /// Sectors of the disk, at least 1.
+    /// Length of the disk in sectors, at least 1.
     pub(super) sectors: u64,
     pub(super) next: u64,
     /// True if the flags are the known ones.
@@ -108,7 +109,7 @@ impl Head {
             0 => u64::from(raw.size.sectors_low.get()),
             sectors => sectors,
         };
-        // The bound of file offsets, which hdiutil keeps too.
+        // The maximum file offset, which is the limit of hdiutil, too.
         if sectors == 0 || sectors > i64::MAX as u64 / SECTOR {
             return Err(Error::corrupt(
                 LAYER,
@@ -131,7 +132,7 @@ impl Head {
         })
     }
 
-    /// The first node of an image without any band.
+    /// Returns the first node of an image without bands.
     pub(super) fn blank(sectors_per_band: u32, sectors: u64) -> HeadRaw {
         HeadRaw {
             magic: MAGIC,
@@ -157,7 +158,7 @@ impl SizeRaw {
 }
 
 impl NextRaw {
-    /// The link of a further node that was read at `at`.
+    /// Returns the link of a further node that was read at byte `at`.
     pub(super) fn parse(&self, at: u64) -> Result<u64> {
         if self.magic != MAGIC {
             return Err(Error::corrupt(
@@ -169,7 +170,7 @@ impl NextRaw {
         Ok(self.next.get())
     }
 
-    /// The `number`th node after the first, without slots or link.
+    /// Returns the `number`th node after the first, without slots or link.
     pub(super) fn blank(number: u32) -> Self {
         Self {
             magic: MAGIC,
@@ -182,15 +183,15 @@ impl NextRaw {
     }
 }
 
-/// A band's number on the disk.
+/// Number of a band on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BandIndex(pub(super) u32);
 
-/// A place for a band in the file, counted over all nodes.
+/// Index of a band's position in the file, counted over all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(pub(super) u32);
 
-/// What a slot says: the band that stands there. On disk its number plus one, 0 for none.
+/// Value of a slot: the band stored there. On disk its number plus one, 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Label(u32);
 
@@ -218,11 +219,11 @@ impl From<Label> for U32 {
     }
 }
 
-/// Bands can be numbered up to here: a label is 32 bits wide and one more than the number.
+/// Maximum number of bands of a disk: a label is 32 bits wide and one more than the number.
 pub(super) const MAX_BANDS_OF_DISK: u64 = u32::MAX as u64;
 
 impl Slot {
-    /// Which node it is in, and which of that node's slots it is.
+    /// Returns its node, and its index in that node.
     pub(super) fn in_node(self) -> (usize, u32) {
         match self.0.checked_sub(HEAD_SLOTS) {
             None => (0, self.0),
@@ -231,12 +232,12 @@ impl Slot {
     }
 }
 
-/// Slots of node `node`.
+/// Returns the number of slots in node `node`.
 pub(super) fn slots_of(node: usize) -> u32 {
     if node == 0 { HEAD_SLOTS } else { NEXT_SLOTS }
 }
 
-/// Where in node `node` the slot `within` stands.
+/// Returns the offset of slot `within` in node `node`, in bytes.
 pub(super) fn slot_at(node: usize, within: u32) -> u64 {
     u64::from(within) * 4
         + if node == 0 {
@@ -246,7 +247,7 @@ pub(super) fn slot_at(node: usize, within: u32) -> u64 {
         }
 }
 
-/// Where in node `node` its link to the next stands.
+/// Returns the offset of the link in node `node`, in bytes.
 pub(super) fn link_at(node: usize) -> u64 {
     if node == 0 {
         HEAD_LINK_AT

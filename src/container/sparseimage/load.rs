@@ -1,5 +1,5 @@
-//! Reading the index of a sparse image, and what can be wrong with it. Source:
-//! docs/formats/sparseimage.md §1-3, 6.
+//! Loading and validation of the index of a sparse image. Source: docs/formats/sparseimage.md §1-3,
+//! 6.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,28 +10,29 @@ use crate::device::{BlockDevice, regions};
 use crate::problem::{Findings, Severity};
 use crate::{Error, Kind, Result};
 
-/// Bands found twice that are compared: more than an interrupted [`commit`](super::commit) leaves.
+/// Maximum number of duplicate bands that are compared: more than an interrupted
+/// [`commit`](super::commit) leaves.
 const MAX_TWINS: usize = 1024;
 
-/// The index of an image as its file tells it.
+/// The loaded index of an image.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) table: Table,
-    /// Bands that stand in two slots. The later one is the one that counts.
+    /// Bands that have two slots. The later one is valid.
     pub(super) twins: Vec<Twins>,
 }
 
-/// One band in two slots.
+/// One band with two slots.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Twins {
     pub(super) band: BandIndex,
     pub(super) earlier: Slot,
     pub(super) later: Slot,
-    /// Both hold the same bytes. If not, the later one holds zeros: a discard was interrupted.
+    /// True if both have the same contents. Otherwise the later one is zeros, from an interrupted
+    /// discard.
     pub(super) equal: bool,
 }
 
-/// Reads the index of `file`.
 pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < NODE {
@@ -78,7 +79,7 @@ fn short(at: u64) -> Error {
     Error::corrupt(LAYER, at, "a node is cut off")
 }
 
-/// Adds the node at `at`; returns where it leads.
+/// Adds the node at byte `at`. Returns its link.
 fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> {
     let last = table.nodes.len() - 1;
     let link = table.nodes[last] + super::layout::link_at(last);
@@ -151,7 +152,7 @@ fn sort(
     Ok(twins)
 }
 
-/// Tells twins that are alike from those that are not, which is damage.
+/// Compares duplicate bands. Reports those that differ as damage, unless the later one is zeros.
 fn compare(
     file: &dyn BlockDevice,
     table: &Table,
@@ -185,8 +186,7 @@ fn compare(
     Ok(compared)
 }
 
-/// Returns whether the band in `slot` holds nothing but zeros. What the file does not have counts
-/// as zeros.
+/// Returns true if the band in `slot` is all zeros. Bytes past the end of the file count as zeros.
 pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
     let start = table.place(slot);
     regions::is_zero(file, start..start + table.band_size)

@@ -1,16 +1,15 @@
-//! UDSP, the sparse image (`.sparseimage`): one file of bands in the order of their first writing,
+//! UDSP, the sparse image (`.sparseimage`): one file of bands in the order of their first writes,
 //! with an index.
 //!
-//! * [`layout`]: the bytes of the index.
-//! * [`table`]: the index in memory; [`load`] reads and checks it.
-//! * [`bands`]: where bytes of the disk are in the file, and how they get there.
-//! * [`commit`]: flush; moving the last bands into gaps and cutting the file, so that no power cut
-//!   shows the wrong bytes.
-//! * [`check`](mod@check): all that is wrong.
-//! * [`resize`]: growing and shrinking. [`recover`]: tidying up what a power cut left.
+//! * [`layout`]: the on-disk structures of the index.
+//! * [`table`]: the index in memory; [`load`] loads and validates it.
+//! * [`bands`]: reads and writes of the disk.
+//! * [`commit`]: flush; moving the last bands into gaps and truncating the file, safe against power
+//!   failures.
+//! * [`check`](mod@check): consistency check.
+//! * [`resize`]: growing and shrinking. [`recover`]: cleanup after an interrupted change.
 //!
-//! What is not done: nothing is kept about which parts of a band were written. On disk there is no
-//! place for it.
+//! Not recorded is which parts of a band were written: the format has no room for it.
 
 mod bands;
 mod check;
@@ -40,48 +39,51 @@ pub use self::repair::{Beyond, data_beyond, plan, repair};
 
 const LAYER: &str = "sparse image";
 
-/// A disk in one file of bands.
+/// A disk in a sparse image file.
 #[derive(Debug)]
 pub struct SparseImage {
     file: Arc<dyn BlockDevice>,
     access: Access,
     band_size: u64,
-    /// Never held over input or output.
+    /// Never held during I/O.
     table: RwLock<Table>,
-    /// One for each band: shared to read and write in place, exclusive to make, move or drop it.
+    /// Locks of the bands: shared to read and write in place, exclusive to allocate, move or remove
+    /// a band.
     units: Arc<Units>,
-    /// Whoever makes the file longer or shorter, which is where slots are handed out.
+    /// Held to change the length of the file and to allocate slots.
     tail: Mutex<()>,
-    /// One flush or change of size at a time: the second must not return before the first is done.
+    /// Serializes flushes and changes of the size: a second flush must not return before the first
+    /// is done.
     flushing: Mutex<()>,
     failed: Failed,
 }
 
-/// What a new image is to be.
+/// Parameters of a new image.
 #[derive(Debug, Clone, Copy)]
 pub struct CreateOptions {
-    /// Bytes of the disk, a multiple of 512, not zero.
+    /// Length of the disk in bytes, a multiple of 512, not zero.
     pub len: u64,
-    /// Bytes of a band, a multiple of 512 up to 8 GiB. [`default_band_size`] unless told.
+    /// Band size in bytes, a multiple of 512 up to 8 GiB. `None`: [`default_band_size`].
     pub band_size: Option<u64>,
 }
 
-/// Facts of an image for people.
+/// Space usage of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of a band.
+    /// Band size in bytes.
     pub band_size: u64,
-    /// Bands that are stored.
+    /// Number of stored bands.
     pub bands: u64,
-    /// Places in the file for bands that were discarded and not yet filled.
+    /// Number of slots of discarded bands that are not reused yet.
     pub unused: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub file_len: u64,
-    /// Index nodes; the first holds 1008 bands, every other 1010.
+    /// Number of index nodes; the first holds 1008 bands, every other 1010.
     pub nodes: u64,
 }
 
-/// Apple's mebibyte, and more where a disk would have more bands than one image stores.
+/// Returns one mebibyte, as Apple does, or more for a disk that would have more bands than one
+/// image can store.
 pub fn default_band_size(len: u64) -> u64 {
     let most = u64::from(MAX_SECTORS_PER_BAND) * SECTOR;
     len.div_ceil(MAX_SLOTS as u64)
@@ -90,13 +92,13 @@ pub fn default_band_size(len: u64) -> u64 {
         .clamp(1 << 20, most)
 }
 
-/// Returns whether a file that begins with `start` is a sparse image.
+/// Returns true if `start` begins a sparse image.
 pub fn probe(start: &[u8]) -> bool {
     start.starts_with(&layout::MAGIC)
 }
 
 impl SparseImage {
-    /// Makes `file`, which must be empty, a blank image.
+    /// Initializes `file`, which must be empty, as a blank image.
     pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
         let band_size = options
             .band_size
@@ -118,9 +120,8 @@ impl SparseImage {
         Ok(Self::over(file, Table::blank(band_size, options.len)))
     }
 
-    /// Opens the image in `file`, for writing if the file may be written. What an interrupted
-    /// change left behind is removed only then; reading changes nothing. Bands past the end of the
-    /// disk stay, until [`repair`].
+    /// Opens the image in `file`; read-only if the file is. Leftovers of an interrupted change are
+    /// removed only from a writable image. Bands past the end of the disk stay until [`repair`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         let interrupted = !loaded.twins.is_empty();
@@ -147,12 +148,12 @@ impl SparseImage {
         }
     }
 
-    /// Bytes of a band.
+    /// Returns the band size in bytes.
     pub fn band_size(&self) -> u64 {
         self.band_size
     }
 
-    /// Returns how much is stored.
+    /// Returns the space usage.
     pub fn usage(&self) -> Usage {
         let table = self.table();
         let beyond = table.beyond().count();
@@ -165,8 +166,8 @@ impl SparseImage {
         }
     }
 
-    /// Bands that are stored past the end of the disk: an interrupted resize leaves them, and
-    /// damage to the index.
+    /// Returns the number of bands stored past the end of the disk, left by an interrupted resize
+    /// or by damage to the index.
     pub fn bands_beyond(&self) -> usize {
         self.table().beyond().count()
     }
@@ -185,7 +186,6 @@ impl SparseImage {
     }
 }
 
-/// The sizes that bands can have.
 pub(crate) fn band_sizes() -> BandSizes {
     BandSizes {
         least: SECTOR,
@@ -194,7 +194,7 @@ pub(crate) fn band_sizes() -> BandSizes {
     }
 }
 
-/// Refuses sizes that the format cannot hold; returns the sectors of a band.
+/// Returns the number of sectors in a band. Fails for sizes that the format does not support.
 fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
     let sectors = band_size / SECTOR;
     band_sizes().check(LAYER, band_size)?;
@@ -252,7 +252,7 @@ impl BlockDevice for SparseImage {
         self.failed.note(self.commit())
     }
 
-    /// `len` must be a multiple of 512, not zero. What is cut off, or grown, is durable at once.
+    /// `len` must be a multiple of 512, not zero. The change is durable on return.
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         check_geometry(self.band_size, len)?;

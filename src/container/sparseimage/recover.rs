@@ -1,6 +1,6 @@
-//! Tidying up what an interrupted change left, before the first change of a new session.
+//! Cleanup of the leftovers of an interrupted change, before the first change of a new session.
 //!
-//! Nothing here is needed to read an image right: see [`load`](super::load).
+//! Not needed to read an image correctly: see [`load`](super::load).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use super::load::{Loaded, Twins};
 use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
-/// Removes twins from the index of a writable image. Gaps that this leaves in the index are filled
-/// by the next [`commit`](super::commit). Data behind the last band stay until a band is written
-/// over them: mostly an interrupted write left them, but they may be a band whose label was
-/// damaged.
+/// Removes duplicate bands from the index of a writable image. The next [`commit`](super::commit)
+/// fills the gaps that this leaves in the index. Data past the last band stays until it is
+/// overwritten by a new band: usually it is left by an interrupted write, but it may be a band with
+/// a damaged label.
 pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()> {
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
@@ -32,12 +32,11 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     Ok(())
 }
 
-/// Keeps the earliest slot of each band, with what the latest one holds, which is the one that
-/// counts.
+/// Keeps the earliest slot of each band, with the contents of the latest, which is the valid one.
 ///
-/// A band that stands in three slots is twice among the twins. If it is zeros in one, it is in all
-/// later ones, and then becomes zeros in all of them before the first label goes: whichever labels
-/// are left by a crash, the band is the same.
+/// A band in three slots is twice in `twins`. If one copy is zeros, all later ones are, and then
+/// all copies are zeroed before the first label is removed: whichever labels are left after a
+/// crash, the contents of the band are the same.
 fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Result<()> {
     let zeros: BTreeSet<BandIndex> = twins
         .iter()

@@ -1,5 +1,5 @@
-//! Mending an image where it is certain what is right: what an interrupted change left, and an end
-//! that is too long or too short. Nothing of the disk changes by it.
+//! Repair of unambiguous damage: leftovers of an interrupted change, and a file that is too long or
+//! too short. The contents of the disk do not change.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
 use crate::{Error, Kind, Result};
 
-/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the
-/// disk are lost.
+/// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
+/// data of the disk is lost.
 pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
@@ -47,18 +47,18 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     Ok(steps)
 }
 
-/// Data that an image stores and that do not belong to its disk.
+/// Stored data that is not part of the disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Beyond {
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub len: u64,
-    /// True if all of it lies behind the last band and nothing else is wrong: an interrupted write
-    /// leaves that, and so does a lost label of a band.
+    /// True if all of it is past the last band and nothing else is wrong; the cause is an
+    /// interrupted write or a lost label.
     pub is_tail: bool,
 }
 
-/// Finds data behind the last band, and in bands past the end of the disk: a resize was
-/// interrupted, or the size or the label of a band is wrong.
+/// Finds data past the last band, and in bands past the end of the disk. The cause is an
+/// interrupted resize, or a wrong disk size or label.
 pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
     let mut problems = Problems::default();
     let table = load::load(file, &mut Findings::Check(&mut problems, &Silent))?.table;
@@ -81,8 +81,8 @@ pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
     Ok(None)
 }
 
-/// Mends the image in `file`, durably, and removes bands past the end of the disk; returns what was
-/// done.
+/// Repairs the image in `file`, durably, and removes bands past the end of the disk. Returns one
+/// sentence for each step.
 pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let steps = plan(file)?;
     if steps.is_empty() {

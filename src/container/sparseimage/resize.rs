@@ -1,4 +1,4 @@
-//! Growing and shrinking: the size in the header changes, bands stay where they are.
+//! Resizing: changes the size in the header; bands stay in place.
 
 use super::layout::BandIndex;
 use super::{SECTOR, SparseImage};
@@ -6,8 +6,8 @@ use crate::Result;
 use crate::device::regions;
 
 impl SparseImage {
-    /// Gives the disk `len` bytes. The caller lets one in at a time. Bands past the end of the disk
-    /// are removed.
+    /// Sets the length of the disk to `len` bytes and removes bands past its end. The caller must
+    /// serialize calls.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         let now = self.table().len;
         if len < now {
@@ -19,8 +19,8 @@ impl SparseImage {
         }
     }
 
-    /// The size first: whoever opens the image midway sees a shorter disk with bands past its end,
-    /// which count for nothing.
+    /// Shrinks the disk. The size is written first: after a crash the disk is shorter, and bands
+    /// past its end are ignored.
     fn shrink(&self, len: u64) -> Result<()> {
         self.table_mut().len = len;
         self.drop_beyond(len);
@@ -29,7 +29,7 @@ impl SparseImage {
             .note(self.blank_end().and_then(|()| self.commit()))
     }
 
-    /// What the file holds past the end of the disk would come back: it goes first, durably.
+    /// Grows the disk. First removes, durably, the data past its end, which would become visible.
     fn grow(&self, now: u64, len: u64) -> Result<()> {
         debug_assert!(now < len);
         self.drop_leftovers();
@@ -40,14 +40,13 @@ impl SparseImage {
         Ok(())
     }
 
-    /// Removes the bands that are stored past the end of the disk; the next flush makes that
-    /// durable.
+    /// Removes the bands stored past the end of the disk; durable after the next flush.
     pub(super) fn drop_leftovers(&self) {
         let beyond: Vec<BandIndex> = self.table().beyond().map(|(band, _)| band).collect();
         beyond.into_iter().for_each(|band| self.drop_band(band));
     }
 
-    /// Takes the bands past `len` away and waits for the requests that were let in before.
+    /// Removes the bands past `len` and waits for earlier requests to them.
     fn drop_beyond(&self, len: u64) {
         let cut: Vec<BandIndex> = {
             let table = self.table();
@@ -70,7 +69,7 @@ impl SparseImage {
         }
     }
 
-    /// Makes zeros of what the last band holds past the end of the disk.
+    /// Zeros the part of the last band past the end of the disk.
     fn blank_end(&self) -> Result<()> {
         let table = self.table();
         let within = table.len % self.band_size;

@@ -1,5 +1,4 @@
-//! The index of a sparse image in memory: which band stands in which slot, and where slots stand in
-//! the file.
+//! The index of a sparse image in memory: the slots of bands, and the file offsets of slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,35 +7,35 @@ use super::LAYER;
 use super::layout::{BandIndex, Label, NODE, Slot, slots_of};
 use crate::{Error, Kind, Result};
 
-/// Bands that one image may store: what keeps this table below 200 MiB. 8 TiB of bands of a
-/// mebibyte; whoever needs more takes larger bands.
+/// Maximum number of bands in an image, which limits the table to 200 MiB. Enough for 8 TiB in
+/// bands of a mebibyte; larger disks need larger bands.
 pub(super) const MAX_SLOTS: usize = 1 << 23;
 
-/// The whole index, as it is in memory.
+/// The index in memory.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) band_size: u64,
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub(super) len: u64,
-    /// Labels by slot. Up to `on_disk` this is what the file says, or will once a flush under way
-    /// is done; beyond, what the next flush will say.
+    /// Labels by slot. Those before `on_disk` are in the file, or will be when the current flush is
+    /// done; the others are for the next flush.
     pub(super) slots: Vec<Label>,
     pub(super) on_disk: usize,
-    /// Where each node begins; those from `nodes_on_disk` on are not linked yet.
+    /// File offset of each node; those from `nodes_on_disk` on are not linked yet.
     pub(super) nodes: Vec<u64>,
     pub(super) nodes_on_disk: usize,
-    /// Slots by band: what reads and writes go by. Bands past the end of the disk are among them:
-    /// the size may be damaged, or their labels.
+    /// Slots by band, used by reads and writes. Includes bands past the end of the disk: the size
+    /// or their labels may be damaged.
     pub(super) bands: BTreeMap<BandIndex, Slot>,
-    /// Slots by the band they are still labelled with, though it was discarded or cut off since the
-    /// image was opened. Their places are not used for anything else until no label tells of them.
+    /// Slots of bands that were discarded or cut off since the image was opened, by the band that
+    /// is still in their label. They are not reused until no label on disk refers to them.
     pub(super) gone: BTreeMap<BandIndex, Slot>,
-    /// Slots before the last one without a label.
+    /// Slots without a label before the last labeled one.
     pub(super) spare: BTreeSet<Slot>,
-    /// The length of the file when it was opened for writing: up to there, data behind the last
-    /// band are kept.
+    /// Length of the file when it was opened for writing: data past the last band is preserved up
+    /// to here.
     pub(super) leftover_end: u64,
-    /// Slots handed out whose first write is still under way. They are labelled when it is done.
+    /// Allocated slots whose first write is in progress. They are labeled when it is done.
     pub(super) pending: BTreeMap<Slot, BandIndex>,
 }
 
@@ -57,42 +56,42 @@ impl Table {
         }
     }
 
-    /// Returns how many bands a disk of `len` bytes has.
+    /// Returns the number of bands of a disk of `len` bytes.
     pub(super) fn bands_in(&self, len: u64) -> u64 {
         len.div_ceil(self.band_size)
     }
 
-    /// Returns whether the disk has such a band, so that its bytes can be seen.
+    /// Returns true if the band starts within the disk, so that its data is readable.
     pub(super) fn is_visible(&self, band: BandIndex) -> bool {
         u64::from(band.0) < self.bands_in(self.len)
     }
 
-    /// The bands that are stored past the end of the disk.
+    /// Returns the bands stored past the end of the disk.
     pub(super) fn beyond(&self) -> impl Iterator<Item = (BandIndex, Slot)> {
         let beyond =
             |(band, slot): (&BandIndex, &Slot)| (!self.is_visible(*band)).then_some((*band, *slot));
         self.bands.iter().rev().map_while(beyond)
     }
 
-    /// Where a band begins on the disk. Labels of damaged images may number bands that no disk
-    /// reaches.
+    /// Returns the disk offset of a band, saturated: labels of damaged images may have numbers past
+    /// the end of any disk.
     pub(super) fn start_of(&self, band: BandIndex) -> u64 {
         u64::from(band.0).saturating_mul(self.band_size)
     }
 
-    /// Where the band of `slot` begins in the file. Its node must be known.
+    /// Returns the file offset of the band in `slot`, whose node must be known.
     pub(super) fn place(&self, slot: Slot) -> u64 {
         let (node, within) = slot.in_node();
         self.nodes[node] + NODE + u64::from(within) * self.band_size
     }
 
-    /// Where the bytes `within` of the band of `slot` are in the file.
+    /// Returns the file range of the bytes `within` of the band in `slot`.
     pub(super) fn place_of(&self, slot: Slot, within: Range<u64>) -> Range<u64> {
         let start = self.place(slot);
         start + within.start..start + within.end
     }
 
-    /// Where the file ends that holds nothing but what is used.
+    /// Returns the file offset of the end of the last node or band.
     pub(super) fn end(&self) -> u64 {
         let last_node = self.nodes.last().map_or(NODE, |node| node + NODE);
         self.slots.len().checked_sub(1).map_or(last_node, |last| {
@@ -100,8 +99,8 @@ impl Table {
         })
     }
 
-    /// Where the file must reach for every byte of the disk that is stored to be there: the last
-    /// band may lie partly past the end of the disk.
+    /// Returns the length the file needs to hold every stored byte of the disk: the last band may
+    /// extend past the end of the disk.
     pub(super) fn needed(&self) -> u64 {
         let last = self.slots.len().checked_sub(1);
         let visible = last.map(|last| match self.slots[last].band() {
@@ -117,8 +116,8 @@ impl Table {
         })
     }
 
-    /// The next slot, with the node it needs if that is not there yet, and where the file will end
-    /// with it.
+    /// Returns the next slot, with a new node if it needs one, and the resulting length of the
+    /// file.
     pub(super) fn next_slot(&self) -> Result<Next> {
         if self.slots.len() >= MAX_SLOTS {
             let limit = format!(
@@ -145,26 +144,25 @@ impl Table {
         }
     }
 
-    /// Appends what [`next_slot`](Self::next_slot) told.
+    /// Appends the result of [`next_slot`](Self::next_slot).
     pub(super) fn push(&mut self, next: &Next, label: Label) {
         self.nodes.extend(next.node);
         self.slots.push(label);
     }
 
-    /// Where the bands of a full node end, and the next node would begin.
+    /// Returns the file offset after the last band of a full node, where the next node starts.
     pub(super) fn end_of_node(&self, node: usize) -> u64 {
         self.nodes[node] + NODE + u64::from(slots_of(node)) * self.band_size
     }
 
-    /// Nodes that `slots` slots need.
+    /// Returns the number of nodes that `slots` slots need.
     pub(super) fn nodes_for(slots: usize) -> usize {
         slots
             .checked_sub(1)
             .map_or(1, |last| Slot(last as u32).in_node().0 + 1)
     }
 
-    /// Returns how many slots from the first on are settled: labelled, or never to be by a write
-    /// under way.
+    /// Returns the number of slots before the first one whose first write is in progress.
     pub(super) fn settled(&self) -> usize {
         self.pending
             .keys()
@@ -172,12 +170,12 @@ impl Table {
             .map_or(self.slots.len(), |first| first.0 as usize)
     }
 
-    /// Slots whose places hold nothing any more, by their number.
+    /// Returns the unused slots in ascending order.
     pub(super) fn dead(&self) -> BTreeSet<Slot> {
         self.gone.values().chain(&self.spare).copied().collect()
     }
 
-    /// Forgets all slots from `count` on, and the nodes that only they needed.
+    /// Removes all slots from `count` on, and the nodes that only they need.
     pub(super) fn truncate(&mut self, count: usize) {
         let kept = |slot: &Slot| (slot.0 as usize) < count;
         self.gone.retain(|_, slot| kept(slot));
@@ -189,13 +187,13 @@ impl Table {
     }
 }
 
-/// A slot to be handed out.
+/// A slot to be allocated.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) slot: Slot,
-    /// Where a node begins that must come before it.
+    /// File offset of the new node that it needs, if any.
     pub(super) node: Option<u64>,
-    /// Where the file ends when it is there.
+    /// Length of the file with the slot.
     pub(super) end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The layer that keeps what was read from below it.
+//! The cache layer, which stores copies of data read from the layers below.
 
 use std::sync::OnceLock;
 
@@ -6,17 +6,17 @@ use super::Stack;
 use crate::device::{Access, BlockDevice};
 use crate::{Error, Result};
 
-/// The cache of a stack, and whether it takes more.
+/// The cache of a stack and its state.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// Its number from the base, which is 0.
+    /// Its level; the base is level 0.
     pub(super) level: usize,
     is_filled: bool,
     problem: OnceLock<Error>,
 }
 
 impl Cache {
-    /// The layer of this number is a cache. Read-only changes nothing, also here.
+    /// Creates the state of the cache at `level`. With read-only access it is not filled.
     pub(super) fn new(level: usize, access: Access) -> Self {
         Self {
             level,
@@ -25,7 +25,7 @@ impl Cache {
         }
     }
 
-    /// Returns whether data of `level`, as seen from the layer `from`, are to be kept.
+    /// Returns true if data of `level`, read from level `from`, is to be cached.
     pub(super) fn is_asked(&self, level: usize, from: usize) -> bool {
         level < self.level && from >= self.level && self.is_filled && self.problem.get().is_none()
     }
@@ -34,8 +34,7 @@ impl Cache {
         self.problem.get()
     }
 
-    /// A cache that takes no more is no reason to stop reading: whoever wants to know asks for the
-    /// problem.
+    /// Records an error of the cache. Reads continue without it.
     fn note(&self, result: Result<()>) {
         if let Err(error) = result {
             let _first = self.problem.set(error);
@@ -50,8 +49,8 @@ impl Cache {
 }
 
 impl Stack {
-    /// Reads data that show through the cache, and lets it have the blocks that they are in.
-    /// Nothing below ever changes, so two readers of one block store the same bytes.
+    /// Reads data from below the cache and stores the blocks that contain it in the cache. The
+    /// layers below never change, so concurrent readers of a block store the same bytes.
     pub(super) fn read_through(&self, cache: &Cache, offset: u64, buf: &mut [u8]) -> Result<()> {
         let Some(layer) = cache
             .level

@@ -1,40 +1,38 @@
-//! Which layers belong over each other. No layer names the file below it; each tells the UUID that
-//! the image below had when the layer was made, and an image that is written to gets another.
-//! Source: docs/formats/stack.md §2.
+//! Validation of the order of layers. A layer does not name the file below it, but stores the UUID
+//! that the image below had when the layer was made; an image gets a new UUID when it is written
+//! to. Source: docs/formats/stack.md §2.
 
 use uuid::Uuid;
 
 use super::LAYER;
 use crate::{Error, Kind, Result};
 
-/// What an image of a stack says of itself.
+/// The UUIDs and the role of an image of a stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// What the layers above know it by; nil for an image without one, as a raw disk is.
+    /// The UUID that layers above refer to; nil for an image without one, such as a raw disk.
     pub uuid: Uuid,
-    /// The image below: nil for one of its own, and above one without a UUID.
+    /// The UUID of the image below: nil for an image of its own, and above one without a UUID.
     pub parent: Uuid,
-    /// Another UUID that the image below may have: it was to become its own when it was written to
-    /// on purpose.
+    /// Another valid UUID of the image below: the one chosen for an intended write to it.
     pub next_parent: Option<Uuid>,
-    /// It keeps copies of the blocks below it.
+    /// True if it stores copies of the blocks below it.
     pub is_cache: bool,
 }
 
 /// An image of a stack, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its file.
+    /// Its file name.
     pub name: String,
-    /// What it says of itself.
+    /// Its UUIDs and role.
     pub identity: Identity,
 }
 
-/// Refuses images, the base first, that were not made over each other.
+/// Checks that the images, the base first, were made above each other. Errors name the file.
 ///
-/// [`Kind::NotFound`]: the first is itself a layer, and what is below it is missing.
-/// [`Kind::Conflict`]: a layer was made over another image than the one it is laid over, or that
-/// was changed since. Errors name the file.
+/// [`Kind::NotFound`]: the first is itself a layer, and the image below it is missing.
+/// [`Kind::Conflict`]: a layer was made above another image, or the image below was changed since.
 pub fn check(links: &[Link]) -> Result<()> {
     if let Some(base) = links
         .first()

@@ -1,11 +1,11 @@
-//! A stack: a base and layers over it, one disk. Source: docs/formats/stack.md.
+//! A stack: a base and layers above it as one disk. Source: docs/formats/stack.md.
 //!
-//! A byte is that of the topmost layer that has its block, as data or as stated zeros; what no
-//! layer has is the base's. Only the topmost layer is written.
+//! A block is read from the topmost layer that has it, as data or as explicit zeros; a block that
+//! no layer has is read from the base. Only the topmost layer is written.
 //!
-//! * [`chain`]: which layers belong over each other.
-//! * [`write`]: blocks that are written or discarded in part.
-//! * [`cache`]: the layer that keeps what was read from below it.
+//! * [`chain`]: validation of the order of layers.
+//! * [`write`]: partial writes and discards of blocks.
+//! * [`cache`]: the layer that stores copies of data from below it.
 
 mod cache;
 mod chain;
@@ -23,50 +23,51 @@ use crate::{Error, Kind, Result};
 pub use self::chain::{Identity, Link, check as check_chain};
 
 const LAYER: &str = "stack";
-/// Layers over a base, each of them an open file. Nobody stacks so many by hand.
+/// Maximum number of layers above a base; each is an open file.
 const MAX_LAYERS: usize = 256;
 
-/// What a layer is for.
+/// Role of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It holds what was written.
+    /// Stores written data.
     Overlay,
-    /// It keeps copies of what was read from below.
+    /// Stores copies of data read from below.
     Cache,
 }
 
-/// A base and the layers over it, as one disk as long as the topmost layer.
+/// A base and the layers above it as one disk, as long as the topmost layer.
 #[derive(Debug)]
 pub struct Stack {
     base: Arc<dyn BlockDevice>,
-    /// From the bottom.
+    /// From bottom to top.
     layers: Vec<Arc<dyn Overlay>>,
     access: Access,
     cache: Option<Cache>,
-    /// One for each block of the topmost layer: held alone by whoever makes it that layer's own
-    /// while a part of it is somebody else's.
+    /// Locks of the blocks of the topmost layer, held exclusively to copy up a partly written
+    /// block.
     padding: Units,
-    /// Held by whoever does so, alone by whoever changes the length: what shows from below is
-    /// another afterwards.
+    /// Held shared during a copy-up, and exclusively to change the length, which changes the data
+    /// visible from below.
     resizing: RwLock<()>,
 }
 
-/// What stands at the beginning of a range.
+/// The run at the start of a range.
 #[derive(Debug, Clone, Copy)]
 struct LayerRun {
-    /// Which device tells it: 0 the base, 1 the first layer. `None` past the end of one below the
-    /// topmost.
+    /// The level that provides it: 0 the base, 1 the first layer. `None` past the end of a level
+    /// below the topmost.
     level: Option<usize>,
     kind: ExtentKind,
     end: u64,
 }
 
 impl Stack {
-    /// The disk of `base` and `layers`, from the bottom; at least one, and at most one cache.
+    /// Creates the disk of `base` and `layers`, from bottom to top; at least one layer, and at most
+    /// one cache.
     ///
-    /// The topmost layer is changed if `access` allows it; nothing else ever is, but a cache is
-    /// filled then. A stack with the cache on top is read-only: what is written is no copy. That
-    /// the layers belong over each other is for [`check_chain`] to say.
+    /// With write access the topmost layer is writable and a cache is filled; nothing else changes.
+    /// A stack with the cache on top is read-only, because written data would not be a copy. The
+    /// order of the layers is not validated, see [`check_chain`].
     pub fn new(
         base: Arc<dyn BlockDevice>,
         layers: Vec<(Role, Arc<dyn Overlay>)>,
@@ -124,13 +125,12 @@ impl Stack {
         })
     }
 
-    /// Why the cache is not filled any more, if something went wrong with that. Reading goes on
-    /// without it.
+    /// Returns the error that stopped the filling of the cache, if any. Reads continue without it.
     pub fn cache_problem(&self) -> Option<&Error> {
         self.cache.as_ref().and_then(Cache::problem)
     }
 
-    /// The number of the topmost layer; that of the base is 0.
+    /// Returns the level of the topmost layer; that of the base is 0.
     fn top_level(&self) -> usize {
         self.layers.len()
     }
@@ -152,9 +152,9 @@ impl Stack {
         }
     }
 
-    /// What stands at the start of `range`, which is not empty, as seen from the layer of number
-    /// `from`. A layer below the topmost that ends before it lets nothing through: as a disk of its
-    /// own, it had nothing there.
+    /// Returns the run at the start of `range`, which must not be empty, as seen from level `from`.
+    /// Past the end of a layer below the topmost nothing is visible, because that layer as a disk
+    /// of its own had no data there.
     fn locate(&self, from: usize, range: Range<u64>) -> Result<LayerRun> {
         let (start, mut end) = (range.start, range.end);
         for level in (0..=from).rev() {
@@ -194,8 +194,8 @@ impl Stack {
         })
     }
 
-    /// Reads what shows at `offset` as seen from the layer of number `from`; past the end of one
-    /// below the topmost, zeros.
+    /// Reads the data visible at `offset` from level `from`; past the end of a level below the
+    /// topmost, zeros.
     fn read(&self, from: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
@@ -264,7 +264,7 @@ impl BlockDevice for Stack {
         })
     }
 
-    /// The topmost layer alone has what must not be lost. What a cache could not store it can read
+    /// Flushes the topmost layer. An error of the cache is only recorded: its data can be read
     /// again.
     fn flush(&self) -> Result<()> {
         if self.access == Access::ReadWrite {
@@ -276,7 +276,7 @@ impl BlockDevice for Stack {
         Ok(())
     }
 
-    /// As the topmost layer does it. What is below never shows in new bytes.
+    /// Sets the length of the topmost layer. Data of lower layers is not visible in new bytes.
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.resize(len)
@@ -290,7 +290,7 @@ impl BlockDevice for Stack {
         let run = self.locate(self.top_level(), range.clone())?;
         match (run.kind, run.level) {
             (ExtentKind::Data, Some(level)) => {
-                // What the cache is to keep has to be read.
+                // Data for the cache has to be read.
                 let is_asked = self
                     .cache
                     .as_ref()
@@ -308,7 +308,7 @@ impl BlockDevice for Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // Who only reads flushes nothing, and what was copied is worth keeping.
+        // Read-only users do not flush, and the copies are worth keeping.
         if let Some(cache) = &self.cache {
             cache.flush(self.level(cache.level));
         }

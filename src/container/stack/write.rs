@@ -1,6 +1,5 @@
-//! Changes of the topmost layer. It has whole blocks, so what is written of a block that it does
-//! not have is filled up with what shows there; all else goes straight to it, and nothing is
-//! copied.
+//! Writes to the topmost layer. It stores whole blocks, so a partial write of a block that it does
+//! not have is completed with the data from below (copy-up); all other writes go directly to it.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -9,12 +8,12 @@ use super::Stack;
 use crate::Result;
 use crate::device::{AfterDiscard, ExtentKind, is_zero};
 
-/// Bytes discarded at a time: a layer keeps what changes in memory until it has the chance to write
-/// it.
+/// Maximum number of bytes discarded at a time, because a layer keeps the changes in memory until
+/// it can write them.
 const STRETCH: u64 = 64 << 30;
 
-/// A range cut at the borders of blocks: a part of the first block, whole ones, a part of the last.
-/// Those that are empty are left out.
+/// A range split at block boundaries: a part of the first block, whole blocks, a part of the last.
+/// Empty pieces are skipped.
 #[derive(Debug)]
 pub(super) struct Pieces {
     rest: Range<u64>,
@@ -28,7 +27,7 @@ impl Pieces {
 }
 
 impl Iterator for Pieces {
-    /// The piece, and whether it is whole blocks.
+    /// The piece, and true if it is whole blocks.
     type Item = (Range<u64>, bool);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -63,13 +62,12 @@ impl Stack {
         Ok(())
     }
 
-    /// Returns whether the topmost layer has the block that `part` lies in. Once it has, it keeps
-    /// it.
+    /// Returns true if the topmost layer has the block of `part`. A layer never loses a block.
     fn has(&self, part: &Range<u64>) -> Result<bool> {
         Ok(self.top().extent_at(part.clone())?.kind != ExtentKind::Hole)
     }
 
-    /// Writes a part of a block that the topmost layer did not have a moment ago.
+    /// Writes a part of a block that the topmost layer did not have before.
     fn write_padded(&self, part: &Range<u64>, bytes: &[u8]) -> Result<()> {
         let (top, grain) = (self.top(), self.top().grain());
         let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
@@ -85,8 +83,7 @@ impl Stack {
         top.write_at(start, &block)
     }
 
-    /// Lets `range` read as zeros. Where it does already, because nothing shows there, nothing is
-    /// done.
+    /// Makes `range` read as zeros. Does nothing where it reads as zeros already.
     pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
         for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
             if is_whole {
@@ -100,7 +97,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Lets a part of a block be zeros that the topmost layer did not have a moment ago.
+    /// Zeros a part of a block that the topmost layer did not have before.
     fn zero_padded(&self, part: &Range<u64>) -> Result<()> {
         let (top, grain) = (self.top(), self.top().grain());
         let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
@@ -119,8 +116,8 @@ impl Stack {
         top.write_at(start, &block)
     }
 
-    /// Lets whole blocks of the topmost layer be zeros. Chunks that hold something, or hide
-    /// something, are discarded as wholes as far as the range allows: then they take no room.
+    /// Zeros whole blocks of the topmost layer. Whole chunks are discarded as far as the range
+    /// allows, so that they take no space.
     fn zero_blocks(&self, range: Range<u64>) -> Result<()> {
         let top = self.top();
         let unit = top.info().discard.max(1);
@@ -144,7 +141,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Gives the topmost layer another length. Where it grows over data, these are hidden.
+    /// Sets the length of the topmost layer. Data from below in new bytes is hidden.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         let _alone = self
             .resizing
@@ -155,8 +152,8 @@ impl Stack {
         self.top().set_len_hiding(len, hidden)
     }
 
-    /// Where in `range` the last data end that show from below the topmost layer; its start if
-    /// there are none.
+    /// Returns the end of the last data in `range` that is visible from below the topmost layer, or
+    /// its start if there is none.
     fn end_of_data_below(&self, range: Range<u64>) -> Result<u64> {
         let (mut at, mut end) = (range.start, range.start);
         while at < range.end {

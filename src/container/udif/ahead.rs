@@ -1,16 +1,15 @@
-//! Work that is done ahead of a reader who goes through the disk in order, and not after the image
+//! Read-ahead: chunks are decoded in other threads for a sequential reader, but not after the image
 //! is closed.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are read in order before anybody is taken for a reader of the whole disk: more than
-/// it takes to find out what is on it, which begins with the chunks at the front, one after the
-/// other.
+/// Bytes that are read in order before read-ahead starts: more than probing the contents of the
+/// disk takes, which starts with consecutive chunks at the front.
 const WALK: u64 = 256 << 10;
 
-/// Knows where the reader is, and counts pieces of work in other threads, so that whoever closes an
-/// image can wait for them: they hold its file, and the lock on that.
+/// State of the read-ahead. Counts the running tasks, so that closing an image can wait for them:
+/// they hold its file and the file's lock.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     state: Mutex<State>,
@@ -21,21 +20,21 @@ pub(super) struct Ahead {
 struct State {
     running: usize,
     closed: bool,
-    /// Requests that are being served.
+    /// Number of requests in progress.
     readers: usize,
     /// The chunk after the one read last.
     next: Option<u32>,
-    /// Bytes read since the reader last jumped.
+    /// Bytes read sequentially since the last jump.
     walked: u64,
-    /// Chunks before this one were begun ahead of the reader.
+    /// Chunks before this one were scheduled already.
     begun: u32,
 }
 
-/// A request that is being served.
+/// A request in progress.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     ahead: &'a Ahead,
-    /// No other request is.
+    /// True if no other request was in progress at its start.
     alone: bool,
 }
 
@@ -46,9 +45,9 @@ impl Drop for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Tells that `bytes` of the chunks `first` to `last` are read. Returns those of the `depth`
-    /// after them that are worth beginning: none unless somebody goes through the disk in order,
-    /// alone, and has come some way. Readers side by side keep the cores busy themselves.
+    /// Records a read of `bytes` from the chunks `first` to `last`. Returns the following chunks to
+    /// decode ahead, at most `depth`. The range is empty unless the reads are sequential, long
+    /// enough and from one thread: parallel readers use all cores themselves.
     pub(super) fn passes(
         &self,
         first: u32,
@@ -82,7 +81,6 @@ impl Reader<'_> {
 }
 
 impl Ahead {
-    /// Begins a request.
     pub(super) fn reader(&self) -> Reader<'_> {
         let mut state = self.state();
         state.readers += 1;
@@ -92,8 +90,8 @@ impl Ahead {
         }
     }
 
-    /// Does `work` for chunk `index`, unless the image is closed or the reader has come there
-    /// before.
+    /// Runs `work` for chunk `index`, unless the image is closed or the reader has passed the
+    /// chunk.
     pub(super) fn run(&self, index: u32, work: impl FnOnce()) {
         let mut state = self.state();
         if state.closed || state.next.is_some_and(|next| index < next) {
@@ -106,7 +104,7 @@ impl Ahead {
         self.idle.notify_all();
     }
 
-    /// Lets nothing begin any more, and waits for what has begun.
+    /// Prevents further tasks and waits for the running ones.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;

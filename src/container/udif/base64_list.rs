@@ -1,31 +1,30 @@
-//! Base64 as it stands in property lists: in lines, indented.
+//! Decoder of Base64 in property lists: in lines, indented.
 //!
-//! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them
-//! several times and takes the white space out letter by letter; [`DecodedList`] decodes them in one go
-//! before it comes to them.
+//! Nearly all of a large image's list is block tables in Base64. The XML reader copies them several
+//! times and strips white space byte by byte; [`DecodedList`] decodes them before it runs.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memchr;
 
-/// Stands in a list for bytes that were taken out; their number follows.
+/// Prefix of the placeholder for extracted data; its number follows.
 const MARK: &[u8] = b"taken out of this list: ";
-/// Letters of an element that is worth it. Whatever stands for it is shorter.
+/// Minimum length of an extracted element in bytes. The placeholder is shorter.
 const LEAST: usize = 256;
-/// Letters that are decoded at a time, or some more.
+/// Approximate number of Base64 digits decoded at a time.
 const BATCH: usize = 4096;
 
-/// A list whose long `<data>` elements were taken out and decoded.
+/// A list whose long `<data>` elements were extracted and decoded.
 #[derive(Debug)]
 pub(super) struct DecodedList {
-    /// What is left, with something short in their place.
+    /// The list with short placeholders in their place.
     pub(super) list: Vec<u8>,
     found: Vec<Vec<u8>>,
 }
 
 impl DecodedList {
-    /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the
-    /// reader of XML wants it, stays for that to complain of.
+    /// Extracts the elements of `list` if it is XML. Data that is not strictly valid Base64 stays,
+    /// so that the XML reader reports it.
     pub(super) fn out_of(list: &[u8]) -> Self {
         let mut taken = Self {
             list: Vec::new(),
@@ -50,7 +49,7 @@ impl DecodedList {
         taken
     }
 
-    /// The bytes that `data` of the shortened list stands for: mostly itself.
+    /// Returns the extracted bytes if `data` is a placeholder, otherwise `data`.
     pub(super) fn restored(&mut self, data: Vec<u8>) -> Vec<u8> {
         let number = data
             .strip_prefix(MARK)
@@ -63,7 +62,7 @@ impl DecodedList {
     }
 }
 
-/// Where the contents of the next `<data>` begin.
+/// Returns the offset of the contents of the next `<data>` element.
 fn data_in(list: &[u8]) -> Option<usize> {
     const TAG: &[u8] = b"<data>";
     let mut at = 0;
@@ -76,13 +75,13 @@ fn data_in(list: &[u8]) -> Option<usize> {
     }
 }
 
-/// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it
-/// is not, or not as it should be: in whole groups of four, with nothing but zeros in the bits left
-/// over.
+/// Decodes the Base64 at the start of `text` up to a `<`, and returns the bytes and the offset of
+/// the `<`. `None` if it is not strictly valid: whole groups of four, with zeros in the unused
+/// bits.
 fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = memchr(b'<', text)?;
     let decoded = decode_lines(&text[..end]).or_else(|| {
-        // Seldom is there any white space within lines.
+        // White space within lines is rare.
         let digits: Vec<_> = text[..end]
             .iter()
             .copied()
@@ -93,8 +92,8 @@ fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((decoded?, end))
 }
 
-/// The same for lines without white space but around them. Their letters never stand all side by
-/// side in memory.
+/// Decodes lines with white space only around them, in batches, so that the digits are never copied
+/// as a whole.
 fn decode_lines(text: &[u8]) -> Option<Vec<u8>> {
     let (mut decoded, mut digits) = (
         Vec::with_capacity(text.len() / 4 * 3),
@@ -181,7 +180,7 @@ mod tests {
             assert_eq!(taken.found.len(), usize::from(good), "{text}");
             assert_eq!(taken.list == list.as_bytes(), !good, "{text}");
         }
-        // An end in the middle, where letters are decoded in batches.
+        // An end in the middle of a batch.
         let lines = format!("\t{whole}\n").repeat(BATCH / whole.len() + 1);
         for (text, good) in [
             (format!("{lines}QQ=="), true),

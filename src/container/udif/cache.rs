@@ -1,4 +1,4 @@
-//! Decoded chunks, kept while there is room. One decode for each chunk, however many wait for it.
+//! A bounded cache of decoded chunks. Concurrent requests for a chunk decode it once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::chunks::ChunkIndex;
 use crate::Result;
 
-/// A chunk's plain bytes, once somebody has decoded it.
+/// The plain bytes of a chunk, once it is decoded.
 type ChunkSlot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
-/// Chunks last used, up to a bound in bytes. What is being decoded or in a reader's hands is beyond
-/// the bound.
+/// The most recently used chunks, up to a limit in bytes. Chunks being decoded, or still in use by
+/// readers, do not count.
 #[derive(Debug)]
 pub(super) struct ChunkCache {
     most: usize,
     inner: Mutex<Inner>,
-    /// Held while a chunk is decoded that is longer than any image of macOS has: there may be one
-    /// for each of many cores.
+    /// Held while a chunk is decoded that is longer than those of macOS, to bound the memory when
+    /// many cores decode.
     one_by_one: Mutex<()>,
 }
 
@@ -43,7 +43,7 @@ impl ChunkCache {
         }
     }
 
-    /// The bytes of a chunk, decoded by `decode` unless somebody has done so or is doing so now.
+    /// Returns the bytes of a chunk. Calls `decode` unless it is cached or being decoded.
     pub(super) fn get(
         &self,
         index: ChunkIndex,
@@ -54,7 +54,7 @@ impl ChunkCache {
         if let Some(plain) = &*plain {
             return Ok(plain.clone());
         }
-        // A failure leaves the slot empty: whoever waits tries, and fails, for itself.
+        // A failure leaves the slot empty: each waiting thread then retries.
         let bytes = decode()?;
         *plain = Some(bytes.clone());
         drop(plain);
@@ -62,19 +62,19 @@ impl ChunkCache {
         Ok(bytes)
     }
 
-    /// Returns whether a chunk is here, or about to be.
+    /// Returns true if a chunk is cached or being decoded.
     pub(super) fn expects(&self, index: ChunkIndex) -> bool {
         self.inner().slots.contains_key(&index)
     }
 
-    /// The turn to decode a chunk whose bytes alone are more than may be kept.
+    /// Waits for the right to decode a chunk that is larger than the usual ones.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         self.one_by_one
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what is decoded, before something that needs the room.
+    /// Empties the cache, to make memory available.
     pub(super) fn forget(&self) {
         let mut inner = self.inner();
         inner.slots.retain(|_, entry| entry.bytes == 0);
@@ -98,8 +98,7 @@ impl ChunkCache {
         entry.slot.clone()
     }
 
-    /// Counts the bytes of a chunk just decoded, and forgets those unused for longest until all
-    /// fit.
+    /// Adds the size of a decoded chunk and evicts the least recently used ones down to the limit.
     fn account(&self, index: ChunkIndex, bytes: usize) {
         let mut inner = self.inner();
         if let Some(entry) = inner.slots.get_mut(&index) {

@@ -1,4 +1,4 @@
-//! What is wrong with the structure of an image, all of it. Its sums are for
+//! Consistency check of the structures of an image. Checksums are checked by
 //! [`verify`](super::verify).
 
 use std::collections::BTreeSet;
@@ -22,9 +22,9 @@ use crate::{Error, Kind, Result};
 const TABLE: &str = "udif block table";
 const MAP: &str = "udif chunk map";
 
-/// Adds every problem of the image in these files, one or all parts of a set in their order, and
-/// returns the disk as far as it can be told. An error is damage that leaves nothing to tell, or
-/// why the image cannot be judged.
+/// Reports every problem of the image in these files, one file or all parts of a set in order, and
+/// returns the disk as far as it is readable. Fails if the image is damaged so much that nothing
+/// else can be checked, or if it cannot be read.
 pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
@@ -60,7 +60,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     walk.disk()?;
     walk.storage()?;
     let mut tables = walk.tables;
-    // What cannot be is left out, so that the rest can be read.
+    // Invalid chunks are left out, so that the rest is readable.
     for (number, run) in walk
         .chunks
         .iter()
@@ -84,7 +84,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     })
 }
 
-/// The parts of the file that the trailer names: none may lie in another.
+/// Checks that the regions named in the trailer do not overlap.
 fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Result<()> {
     let mut regions = [
         ("data fork", &koly.data_fork, 0x18),
@@ -121,7 +121,7 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
     Ok(())
 }
 
-/// A chunk, and the table and run that tell of it.
+/// A chunk with the table and the run that describe it.
 struct Placed {
     chunk: Chunk,
     from: (usize, usize),
@@ -132,10 +132,9 @@ struct ChunkWalk<'a> {
     findings: Findings<'a>,
     koly: &'a Koly,
     fork: &'a Fork,
-    /// Where the trailer stands.
+    /// File offset of the trailer.
     trailer: u64,
     tables: Vec<Table>,
-    /// Of all tables.
     chunks: Vec<Placed>,
 }
 
@@ -222,7 +221,7 @@ impl ChunkWalk<'_> {
         Ok(())
     }
 
-    /// Sectors of a table that no run tells of. They read as zeros, whatever was meant.
+    /// Reports sectors of a table that no run covers. They read as zeros.
     fn gaps(&mut self, table: &Table, name: &str, mut covered: Vec<Range<u64>>) -> Result<()> {
         covered.sort_unstable_by_key(|run| run.start);
         let end = table.sector_count..table.sector_count;
@@ -245,7 +244,7 @@ impl ChunkWalk<'_> {
         Ok(())
     }
 
-    /// The chunks in the order of the disk.
+    /// Checks the chunks in disk order.
     fn disk(&mut self) -> Result<()> {
         self.chunks
             .sort_unstable_by_key(|placed| placed.chunk.start);
@@ -274,8 +273,7 @@ impl ChunkWalk<'_> {
         Ok(())
     }
 
-    /// The chunks in the order of the file. Programs that store equal chunks once are right to do
-    /// so.
+    /// Checks the chunks in file order. Equal chunks may share their data.
     fn storage(&mut self) -> Result<()> {
         let stored =
             |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));

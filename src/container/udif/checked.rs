@@ -1,4 +1,4 @@
-//! A disk whose stored sums are checked by the way, while somebody reads all of it.
+//! A disk whose stored checksums are verified during a read of all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,27 +13,27 @@ use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::progress::Silent;
 use crate::{Error, Result};
 
-/// The disk of an image, which sums what is read of it, in whatever order. [`Checked::finish`]
-/// tells whether that was what was stored.
+/// The disk of an image, which computes checksums of the data that is read, in any order.
+/// [`Checked::finish`] compares them with the stored ones.
 #[derive(Debug)]
 pub struct Checked<'a> {
     udif: &'a Udif,
-    /// Where tables begin on the disk: a sum ends there.
+    /// Disk offsets of the starts of tables: a checksum ends there.
     borders: BTreeSet<u64>,
     seen: Mutex<Seen>,
 }
 
-/// What was read. Stretches that touch are made one, so there are never many.
+/// The ranges read so far. Adjacent ranges are merged, so there are few.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By the first byte: the byte after the last, and the sum.
+    /// By start offset: the end offset and the checksum.
     sums: BTreeMap<u64, (u64, Hasher)>,
-    /// Something was read more than once, and is not summed.
+    /// True if a range was read more than once, which is not summed.
     twice: bool,
 }
 
 impl Udif {
-    /// The disk, with its sums checked by the way.
+    /// Returns the disk as a device that verifies its checksums.
     pub fn checked(&self) -> Checked<'_> {
         let borders = self
             .tables
@@ -49,9 +49,9 @@ impl Udif {
 }
 
 impl Checked<'_> {
-    /// Compares with every sum of a table that is stored. What was not read, or twice, is read
-    /// again. [`Kind::Corrupt`](crate::Kind::Corrupt) says that the bytes that were read are not
-    /// those that were stored.
+    /// Compares all stored checksums of tables. Tables that were not read completely, or read
+    /// twice, are read again. [`Kind::Corrupt`](crate::Kind::Corrupt) if the data that was read
+    /// does not match the stored checksums.
     pub fn finish(self) -> Result<()> {
         let seen = self
             .seen
@@ -125,7 +125,7 @@ impl Seen {
         self.sums.insert(range.start, (range.end, sum));
     }
 
-    /// The sum of what a table holds, if all of it was read, once.
+    /// Returns the checksum of a table if all of it was read exactly once.
     fn table_sum(&self, table: &Table) -> Option<u32> {
         if self.twice {
             return None;
@@ -144,7 +144,7 @@ impl Seen {
                 sum.combine(&zeros(end - start));
                 continue;
             }
-            // A stretch may hold this run and others after it, but not begin within it.
+            // A range may contain this run and more, but does not start within it.
             if done < end {
                 let (stretch_end, stretch) = self
                     .sums
@@ -197,7 +197,7 @@ impl BlockDevice for Checked<'_> {
         self.udif.set_len(len, leave)
     }
 
-    /// Nothing is lent: what goes past this is not summed.
+    /// Lends nothing: data that bypasses this device would not be summed.
     fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {
         Ok(None)
     }

@@ -1,21 +1,21 @@
-//! Which chunk holds which sectors: all tables' runs in the order of the disk.
+//! The chunks of a disk: the runs of all tables in disk order.
 
 use super::layout::{RunKind, SectorRun, Table};
 use crate::container::SECTOR;
 use crate::{Error, Result};
 
-/// A chunk's number in the order of the disk.
+/// Index of a chunk in disk order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ChunkIndex(pub(super) u32);
 
-/// A run that holds bytes: where on the disk, and where in the file. All in bytes.
+/// A stored run with its offsets on the disk and in the file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) kind: RunKind,
-    /// On the disk.
+    /// Disk offset.
     pub(super) start: u64,
     pub(super) len: u64,
-    /// In the joined data fork.
+    /// Offset in the joined data fork.
     pub(super) offset: u64,
     pub(super) stored: u64,
 }
@@ -26,18 +26,19 @@ impl Chunk {
     }
 }
 
-/// A compressed chunk is decoded whole, in memory; real ones have 1 MiB.
+/// Maximum length of a compressed chunk, which is decoded as a whole in memory; usual ones have 1
+/// MiB.
 const MOST_CHUNK: u64 = 64 << 20;
 
-/// All chunks of an image. None overlap, all lie within their places.
+/// All chunks of an image: they do not overlap and are within the disk and the data fork.
 #[derive(Debug)]
 pub(super) struct Chunks {
     all: Vec<Chunk>,
 }
 
 impl Chunks {
-    /// The chunks of all tables, checked against each other and against a data fork of `fork_len`
-    /// bytes.
+    /// Collects the chunks of all tables and validates them against each other and a data fork of
+    /// `fork_len` bytes.
     pub(super) fn new(tables: &[Table], fork_len: u64) -> Result<Self> {
         let mut all = Vec::with_capacity(tables.iter().map(|table| table.runs.len()).sum());
         for table in tables {
@@ -63,7 +64,7 @@ impl Chunks {
         Ok(Self { all })
     }
 
-    /// Where the last chunk ends on the disk.
+    /// Returns the disk offset of the end of the last chunk.
     pub(super) fn end(&self) -> u64 {
         self.all.last().map_or(0, Chunk::end)
     }
@@ -76,8 +77,8 @@ impl Chunks {
         self.all.get(index.0 as usize)
     }
 
-    /// The chunk that holds byte `offset` of the disk, or how far away the next one begins (`None`:
-    /// there is none).
+    /// Returns the chunk that contains byte `offset` of the disk; otherwise the distance to the
+    /// next chunk (`None` if there is none).
     pub(super) fn at(&self, offset: u64) -> Result<(ChunkIndex, &Chunk), Option<u64>> {
         let after = self.all.partition_point(|chunk| chunk.start <= offset);
         match after

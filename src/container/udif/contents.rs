@@ -1,4 +1,4 @@
-//! Where the bytes of the disk come from: chunks of the data fork, decoded one by one.
+//! The contents of the disk, decoded chunk by chunk from the data fork.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -11,22 +11,21 @@ use super::layout::RunKind;
 use super::set::Fork;
 use crate::{Error, Result};
 
-/// Decoded chunks that are kept: those that a few readers are in, and what is decoded ahead of one
-/// that goes through the disk.
+/// Size of the cache of decoded chunks in bytes: enough for a few readers and for read-ahead.
 pub(super) const CACHE: usize = 32 << 20;
-/// Longer compressed chunks are decoded one at a time, and never ahead; those of macOS have 1 MiB
-/// at most.
+/// Length above which compressed chunks are decoded one at a time, and never ahead, in bytes; those
+/// of macOS have at most 1 MiB.
 pub(super) const LONG_CHUNK: u64 = 4 << 20;
-/// Room for compressed bytes that a thread keeps for the next chunk.
+/// Maximum size of the buffer for compressed bytes that a thread reuses.
 const KEPT_ROOM: usize = 2 << 20;
 
-/// What decoding needs, ahead of a reader too.
+/// The state needed to decode chunks, shared with the read-ahead.
 #[derive(Debug)]
 pub(super) struct ChunkReader {
     pub(super) fork: Fork,
     pub(super) chunks: Chunks,
     pub(super) cache: ChunkCache,
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub(super) len: u64,
 }
 
@@ -40,7 +39,7 @@ impl ChunkReader {
         }
     }
 
-    /// The runs of `range`, which is within the disk: each lies in one chunk, or in none.
+    /// Splits `range`, which is within the disk, into runs, each in one chunk or in none.
     pub(super) fn runs(
         &self,
         range: Range<u64>,
@@ -60,7 +59,7 @@ impl ChunkReader {
         })
     }
 
-    /// A compressed chunk's plain bytes, through the cache.
+    /// Returns the plain bytes of a compressed chunk, through the cache.
     pub(super) fn decoded(&self, index: ChunkIndex, chunk: &Chunk) -> Result<Arc<Vec<u8>>> {
         self.cache.get(index, || {
             let turn = self.turn(chunk);
@@ -73,18 +72,19 @@ impl ChunkReader {
         })
     }
 
-    /// Taken before room is made for a chunk, and held until it is decoded.
+    /// Waits for the right to decode a long chunk. Called before its memory is allocated, and held
+    /// until it is decoded.
     pub(super) fn turn(&self, chunk: &Chunk) -> Option<MutexGuard<'_, ()>> {
         (chunk.len > LONG_CHUNK).then(|| self.cache.turn())
     }
 
-    /// Fills `out`, as long as the chunk, with its plain bytes.
+    /// Decodes a chunk into `out`, which has the length of the chunk.
     pub(super) fn decode(&self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
             RunKind::Raw => self.fork.read_at(chunk.offset, out)?,
             RunKind::Packed(codec) => {
-                // No stream is much longer than what comes out of it, whatever the table says.
+                // Compressed data is not much longer than its contents, whatever the table claims.
                 let most = chunk.len + chunk.len / 8 + (64 << 10);
                 let stored = chunk.stored.min(most) as usize;
                 with_room(stored, |packed| {
@@ -105,7 +105,8 @@ impl ChunkReader {
     }
 }
 
-/// Lends `len` bytes of a thread's own, which it need not ask for and clear each time.
+/// Calls `work` with a buffer of `len` bytes that the thread reuses, to avoid allocating and
+/// clearing it.
 fn with_room<R>(len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     thread_local! {
         static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

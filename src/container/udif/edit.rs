@@ -1,5 +1,5 @@
-//! The resources of a finished image, changed: a new list and trailer behind the data fork, which
-//! stays as it is.
+//! Replacing the resources of a finished image: writes a new list and a new trailer after the data
+//! fork, which stays unchanged.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use super::{BlockDevice, LAYER, image_list};
 use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
 
-/// The resources of the image in `file`, which may be the first of a set, and where its code
-/// signature stands.
+/// Returns the resources of the image in `file`, which may be the first of a set, and the range of
+/// its code signature.
 pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<u64>>)> {
     let (_, koly) = read_trailer(file)?;
     if koly.segment.number > 1 {
@@ -27,12 +27,12 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
     Ok((read_resources(file, &koly)?, signature))
 }
 
-/// Gives the image in `file` these resources, as a list in XML, and flushes. A resource fork and a
-/// code signature are left out. Only the tail of the file changes, but it changes in place: callers
-/// work on a copy.
+/// Replaces the resources of the image in `file` with an XML list and flushes. A resource fork and
+/// a code signature are removed. Only the tail of the file changes, but it changes in place, so
+/// callers should work on a copy.
 ///
-/// [`Kind::Invalid`] where the block tables are not those of the image, [`Kind::Limit`] for more
-/// than is read again.
+/// [`Kind::Invalid`] if the block tables are not those of the image, [`Kind::Limit`] if the list
+/// exceeds the limits of the reader.
 pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> {
     let (old, _) = read_list(file)?;
     let tables = |resources: &[Resource]| -> Vec<Vec<u8>> {

@@ -1,9 +1,8 @@
-//! A look at a compressed image for whoever only tells what it is: chunks decoded as far as
-//! somebody looks into them.
+//! Partial decoding of a compressed chunk, for callers that only identify an image.
 //!
-//! What is found so was not compared with the sum at the end of its stream. It is kept here alone:
-//! nothing of it gets among the chunks that are decoded for readers, and only an image opened [for
-//! a glance](super::Udif::glancing) asks for it.
+//! Partially decoded data is not verified against the checksum at the end of its stream. It is kept
+//! separate from the cache of decoded chunks, and used only by an image opened
+//! [unverified](super::Udif::glancing).
 
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
@@ -12,34 +11,33 @@ use super::chunks::{Chunk, ChunkIndex};
 use super::contents::ChunkReader;
 use crate::codec::Codec;
 
-/// Bytes of a chunk that are kept at a time.
+/// Size of a piece in bytes, the unit of partial decoding.
 const PIECE: usize = 16 << 10;
-/// Pieces kept.
+/// Maximum number of cached pieces.
 const MOST: usize = 32;
 
-/// What was seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Glance(Mutex<Vec<DecodePart>>);
 
 #[derive(Debug)]
 struct DecodePart {
     chunk: ChunkIndex,
-    /// Counted in pieces from the chunk's first byte.
+    /// Index of the piece within the chunk.
     number: usize,
     bytes: Vec<u8>,
 }
 
 impl DecodePart {
-    /// Returns how far the chunk is decoded for it, from its beginning.
+    /// Returns the number of bytes of the chunk that must be decoded for it.
     fn reach(number: usize) -> u64 {
         (number as u64 + 1) * PIECE as u64
     }
 }
 
 impl Glance {
-    /// Fills `out` from byte `within` of a chunk of `codec`. `false`: it has to be decoded as a
-    /// whole, because that is cheaper, or the only way, or because something is wrong with it,
-    /// which is then told.
+    /// Fills `out` from byte `within` of a chunk of `codec`. Returns false if the chunk must be
+    /// decoded as a whole: because that is cheaper, because the codec has no streams, or because it
+    /// is damaged, which the caller then reports.
     pub(super) fn read(
         &self,
         contents: &ChunkReader,
@@ -51,7 +49,7 @@ impl Glance {
             return false;
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever lets as much be decoded as the chunk is long is quicker served with all of it.
+        // Once the work exceeds that for the whole chunk, decoding all of it is faster.
         let decoded = |seen: &[DecodePart]| -> u64 {
             seen.iter()
                 .filter(|piece| piece.chunk == index)
@@ -95,7 +93,7 @@ impl Glance {
     }
 }
 
-/// A piece of a chunk, with no more of the chunk decoded than what comes before.
+/// Decodes one piece of a chunk, and no more of the chunk than precedes it.
 fn decode(contents: &ChunkReader, chunk: &Chunk, codec: Codec, number: usize) -> Option<Vec<u8>> {
     let mut plain = codec.stream(StoredChunk {
         contents,
@@ -110,10 +108,10 @@ fn decode(contents: &ChunkReader, chunk: &Chunk, codec: Codec, number: usize) ->
     Some(bytes)
 }
 
-/// The stored bytes of a chunk.
+/// A reader of the stored bytes of a chunk.
 struct StoredChunk<'a> {
     contents: &'a ChunkReader,
-    /// In the data fork.
+    /// Offset in the data fork.
     at: u64,
     left: u64,
 }
@@ -151,7 +149,7 @@ mod tests {
         Format::Ulmo,
     ];
 
-    /// Numbers as text, which packs to a few streams of some length.
+    /// Returns numbers as text, which compress to streams of some length.
     fn disk() -> Vec<u8> {
         let numbers = (0_u32..)
             .flat_map(|n| format!("{} {n}\n", n.wrapping_mul(2_654_435_761) % 1009).into_bytes());
@@ -241,7 +239,7 @@ mod tests {
             let plain = open(&bytes).read_vec(0, 512).unwrap_err();
             let image = open(&bytes).glancing();
             assert!(image.read_vec(0, 512).unwrap() == disk[..512], "{format}");
-            // What cannot be shown is told as it always is.
+            // A damaged chunk is reported as usual.
             let error = image.read_vec(CHUNK as u64 - 512, 512).unwrap_err();
             assert_eq!(
                 (error.to_string(), error.kind()),

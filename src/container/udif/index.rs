@@ -1,5 +1,4 @@
-//! What an image says of itself: the trailer, the resources that it names, and the tables among
-//! them.
+//! Loading of the trailer, of the resources that it refers to, and of the block tables in them.
 
 use super::chunks::Chunks;
 use super::layout::{KOLY_SIZE, Koly, KolyRaw, MOST_SECTORS, Table};
@@ -58,8 +57,8 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
     Ok(found)
 }
 
-/// Older images have a list and a fork of the same resources. What only the fork holds is not lost;
-/// a fork that cannot be read is no reason to refuse the list.
+/// Adds the resources that only the fork has: older images have both a list and a fork. An
+/// unreadable fork is ignored.
 fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &Koly) {
     let length = koly.resource_fork.end - koly.resource_fork.start;
     if length > resources::MOST_BYTES {
@@ -95,8 +94,8 @@ pub(super) fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Ta
     Ok(tables)
 }
 
-/// The trailer's count of sectors; where it is 0, as other programs leave it, the end of the last
-/// chunk.
+/// Returns the length of the disk in bytes from the trailer's sector count; if that is 0, as other
+/// programs write it, the end of the last chunk.
 pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
     let sectors = if koly.sector_count == 0 {
         chunks.end() / SECTOR

@@ -1,21 +1,21 @@
-//! The resources that make macOS show a licence before an image is attached.
+//! Resources that make macOS show a license before an image is attached.
 //!
-//! `LPic` lists the languages and which resources are theirs, `STR#` holds the words of the dialog,
-//! `TEXT` with `styl` or `RTF ` the licence. Source: docs/formats/udif.md §12.
+//! `LPic` lists the languages and their resources, `STR#` holds the texts of the dialog, and `TEXT`
+//! with `styl`, or `RTF `, the license. Source: docs/formats/udif.md §12.
 
 use super::resources::Resource;
 use super::roman;
 use crate::{Error, Kind, Result};
 
-/// Kinds of the resources that make a licence.
+/// Types of the resources of a license.
 pub const LICENCE_KINDS: [&str; 5] = ["LPic", "STR#", "TEXT", "RTF ", "styl"];
 
-/// Resources of the first language have this number.
+/// Number of the resources of the first language.
 const FIRST: &str = "5000";
-/// Classic resources are shorter; no licence is longer.
+/// Maximum length of a license in bytes.
 const MOST_BYTES: usize = 16 << 20;
 
-/// The words of the dialog: the language, the four buttons, and what they mean.
+/// Texts of the dialog: the language, the four buttons, and their explanation.
 const WORDS: [&str; 6] = [
     "English",
     "Agree",
@@ -25,10 +25,10 @@ const WORDS: [&str; 6] = [
     "Read the licence. \"Agree\" opens the disk image and means that you accept it; \"Disagree\" leaves the image closed.",
 ];
 
-/// The resources of a licence in English. `text` is RTF, or UTF-8; what Mac Roman cannot write of
-/// that becomes RTF.
+/// Returns the resources of a license in English. `text` is RTF, or UTF-8, which is converted to
+/// RTF if Mac Roman cannot represent it.
 ///
-/// [`Kind::Invalid`] for anything else and for what is empty, [`Kind::Limit`] above 16 MiB.
+/// [`Kind::Invalid`] for other encodings and for an empty text, [`Kind::Limit`] above 16 MiB.
 pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
     let refused = |kind, message: &'static str| Err(Error::new(kind, "licence", message));
     if text.len() > MOST_BYTES {
@@ -68,8 +68,8 @@ fn resource(kind: &str, data: Vec<u8>) -> Resource {
     }
 }
 
-/// The language shown by default, how many there are, and of each its code, its number from 5000,
-/// and whether its letters have two bytes.
+/// Returns `LPic`: the default language, the number of languages, and for each its code, its number
+/// relative to 5000, and whether its characters have two bytes.
 fn languages() -> Vec<u8> {
     let (us_english, count, number, two_bytes) = (0u16, 1u16, 0u16, 0u16);
     [us_english, count, us_english, number, two_bytes]
@@ -78,7 +78,7 @@ fn languages() -> Vec<u8> {
         .collect()
 }
 
-/// A count and strings with their lengths before them.
+/// Returns `STR#`: a count, and strings with their lengths before them.
 fn words() -> Result<Vec<u8>> {
     let mut list = (WORDS.len() as u16).to_be_bytes().to_vec();
     for word in WORDS {
@@ -96,8 +96,8 @@ fn words() -> Result<Vec<u8>> {
     Ok(list)
 }
 
-/// One style from the first character on: lines of 14 points, 11 of them above the base; Helvetica,
-/// plain, 12 points, black.
+/// Returns `styl`: one style from the first character on, with lines of 14 points, an ascent of 11;
+/// Helvetica, plain, 12 points, black.
 fn style() -> Vec<u8> {
     let (count, helvetica) = (1u16, 21u16);
     let mut style = count.to_be_bytes().to_vec();
@@ -118,7 +118,7 @@ fn rtf(text: &str) -> Vec<u8> {
             '\r' => {}
             '\t' => rtf.push_str("\\tab "),
             c if c.is_ascii() => rtf.push(c),
-            // UTF-16 as signed numbers, each with what readers show that know no Unicode.
+            // UTF-16 as signed numbers, each with a substitute for readers without Unicode.
             c => {
                 for &mut unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(rtf, "\\u{}?", unit as i16);

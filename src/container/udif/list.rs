@@ -1,5 +1,5 @@
-//! Resources written as a property list, letter for letter as macOS does: tabs, keys in order,
-//! Base64 in lines.
+//! Writer of resources as a property list, byte for byte as macOS does: tabs, sorted keys, Base64
+//! in lines.
 //!
 //! Source: docs/formats/udif.md §3 and §12.
 
@@ -20,9 +20,9 @@ const FOOT: &str = "</dict>\n</plist>\n";
 /// Columns of a line, a tab counted as eight.
 const LINE: usize = 76;
 
-/// The list of an image, which stands between its data fork and its trailer.
+/// Returns the property list of an image, which is stored between data fork and trailer.
 ///
-/// [`Kind::Invalid`] for names with characters that XML has no way to write.
+/// [`Kind::Invalid`] for names with characters that XML cannot represent.
 pub fn image_list(resources: &[Resource]) -> Result<Vec<u8>> {
     let mut text = format!("{HEAD}\t<key>resource-fork</key>\n");
     if resources.is_empty() {
@@ -35,16 +35,17 @@ pub fn image_list(resources: &[Resource]) -> Result<Vec<u8>> {
     Ok((text + FOOT).into_bytes())
 }
 
-/// The list of resources alone, as `hdiutil udifderez -xml` prints it and `udifrez -xml` takes it.
+/// Returns only the list of resources, in the format of `hdiutil udifderez -xml` and
+/// `udifrez -xml`.
 ///
-/// Errors as [`image_list`].
+/// The errors are those of [`image_list`].
 pub fn bare_list(resources: &[Resource]) -> Result<Vec<u8>> {
     let mut text = HEAD.to_owned();
     kinds(&mut text, resources, 1)?;
     Ok((text + FOOT).into_bytes())
 }
 
-/// Kind after kind, in the order of their letters; within a kind the order stays.
+/// Appends the resources grouped by type, in alphabetical order; the order within a type is kept.
 fn kinds(text: &mut String, resources: &[Resource], depth: usize) -> Result<()> {
     let mut kinds: BTreeMap<&str, Vec<&Resource>> = BTreeMap::new();
     for resource in resources {

@@ -1,23 +1,22 @@
-//! UDIF (`.dmg`): read-only, chunks compressed one by one, tables in a property list, a trailer.
+//! UDIF (`.dmg`): a read-only format with individually compressed chunks, block tables in a
+//! property list, and a trailer.
 //!
-//! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork
-//!   that holds the tables.
-//! * [`index`]: what an image says of itself. [`chunks`]: which chunk holds which bytes of the
-//!   disk.
-//! * [`read`]: the disk as a device. [`contents`]: chunks decoded; [`cache`]: those lately decoded,
-//!   [`ahead`] of the reader by others; [`glance`]: as far as somebody looks who only tells what it
-//!   is.
-//! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such
-//!   files, or joined.
-//! * [`list`]: resources written as a property list, [`roman`] the text in them, [`taken`] the
-//!   bytes as they are read; [`edit`]: other resources in a finished image, [`licence`] those that
-//!   make a licence. [`verify`]: the stored sums.
-//! * [`check`](mod@check): all that is wrong with the structure. [`checked`]: sums compared while a
-//!   disk is read.
-//! * [`encode`](mod@encode): a new image of any disk.
+//! * [`layout`]: the on-disk structures of trailer and tables. [`resources`]: the property list or
+//!   resource fork that holds the tables.
+//! * [`index`]: loading of these structures. [`chunks`]: the chunks in disk order.
+//! * [`read`]: the disk as a device. [`contents`]: decoding of chunks; [`cache`]: decoded chunks,
+//!   [`ahead`]: read-ahead; [`glance`]: partial decoding to identify an image.
+//! * [`set`]: the data fork, which may be split into several files; [`parts`]: splitting and
+//!   joining of images.
+//! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
+//!   [`taken`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
+//!   [`licence`] the resources of a license. [`verify`]: the stored checksums.
+//! * [`check`](mod@check): consistency check of the structures. [`checked`]: verification of
+//!   checksums during a read.
+//! * [`encode`](mod@encode): creation of an image of any disk.
 //!
-//! Reading is never refused because of a signature, extra resources or a sector count of 0; what a
-//! file lacks of the disk reads as zeros. Source: docs/formats/udif.md.
+//! An image is readable despite a signature, additional resources or a sector count of 0; parts of
+//! the disk that the file does not contain read as zeros. Source: docs/formats/udif.md.
 
 mod ahead;
 mod base64_list;
@@ -79,43 +78,43 @@ pub struct Udif {
     tables: Vec<Table>,
     resources: Vec<Resource>,
     ahead: Arc<Ahead>,
-    /// Who opened it only tells what it is.
+    /// Cache of partial decoding, if the image is only to be identified.
     glance: Option<Glance>,
 }
 
 impl Drop for Udif {
     fn drop(&mut self) {
-        // Whoever opens the file next finds it free.
+        // Releases the file before the next open of it.
         self.ahead.close();
     }
 }
 
-/// Facts of an image for people.
+/// Space usage of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Chunks that are stored.
+    /// Number of stored chunks.
     pub chunks: u64,
-    /// Bytes that they take in the file.
+    /// Length of their stored data in bytes.
     pub stored: u64,
-    /// Bytes of the disk that they hold; the rest is zeros or not allocated.
+    /// Length of their contents in bytes; the rest of the disk is zeros or not allocated.
     pub held: u64,
-    /// Bytes of the longest chunk.
+    /// Length of the longest chunk in bytes.
     pub longest: u64,
-    /// Block tables, one for each area of the disk.
+    /// Number of block tables, one for each area of the disk.
     pub tables: u64,
-    /// True if a code signature stands before the trailer.
+    /// True if there is a code signature before the trailer.
     pub signed: bool,
 }
 
-/// Which part of a set `file` is, which ends in a trailer.
+/// Returns the position of `file`, which must end in a trailer, in its set.
 pub fn segment(file: &dyn BlockDevice) -> Result<Segment> {
     Ok(read_trailer(file)?.1.segment)
 }
 
-/// Bytes of the trailer, which is the last thing in the file.
+/// Length of the trailer in bytes; it is at the end of the file.
 pub const TRAILER: u64 = KOLY_SIZE;
 
-/// Returns whether `file` ends like a UDIF image.
+/// Returns true if `file` ends in the trailer of a UDIF image.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
     match file.info().len.checked_sub(KOLY_SIZE) {
         Some(at) => Ok(file.read_array::<4>(at)? == KOLY_MAGIC),
@@ -124,7 +123,7 @@ pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
 }
 
 impl Udif {
-    /// Opens the image in `file`, which is only read. A part of a set is refused: see
+    /// Opens the image in `file`, which is only read. Fails for a part of a set: see
     /// [`Udif::open_parts`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let (_, koly) = read_trailer(&*file)?;
@@ -138,8 +137,8 @@ impl Udif {
         Self::new(file, koly, fork)
     }
 
-    /// Opens the image that lies in these files, all parts of one set in their order. The error
-    /// about a file that is not what its place demands says why and names it.
+    /// Opens the image in these files, all parts of one set in order. An error about a file that
+    /// does not belong at its position names the file.
     pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
         let Some(Part { file, name }) = parts.first().cloned() else {
             return Err(Error::new(
@@ -177,15 +176,15 @@ impl Udif {
         })
     }
 
-    /// The same for whoever only tells what the image is: what is read of a chunk here and there is
-    /// decoded just so far, and not compared with the sum of its stream. Never to be taken for the
-    /// contents of the disk.
+    /// Enables partial decoding, for callers that only identify the image: a small read decodes its
+    /// chunk only up to there, without verifying the checksum of its stream. The data must not be
+    /// used as the contents of the disk.
     pub fn glancing(mut self) -> Self {
         self.glance = Some(Glance::default());
         self
     }
 
-    /// The kind, which is written nowhere: it follows from how most of the chunks are compressed.
+    /// Returns the format. It is not stored, but derived from the compression of most chunks.
     pub fn format(&self) -> Format {
         let mut counts = [0u64; 6];
         for chunk in self.contents.chunks.iter() {
@@ -209,7 +208,7 @@ impl Udif {
             .map_or(Format::Udro, |(_, format)| format)
     }
 
-    /// Facts for people.
+    /// Returns the space usage.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage {
             chunks: 0,
@@ -233,17 +232,17 @@ impl Udif {
         usage
     }
 
-    /// Everything that was put into the image beside the disk, the block tables (`blkx`) among it.
+    /// Returns all resources of the image, including the block tables (`blkx`).
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// Which part of a set the file is; the first, where all are open.
+    /// Returns the position of the file in its set; that of the first if all parts are open.
     pub fn segment(&self) -> Segment {
         self.koly.segment
     }
 
-    /// What is odd about it without keeping it from being read.
+    /// Returns the warnings about the image that do not prevent reading it.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self
             .check_coverage()
@@ -257,7 +256,7 @@ impl Udif {
         warnings
     }
 
-    /// Where a code signature stands in the file. Nothing here says whether it is right.
+    /// Returns the file range of a code signature, which is not verified.
     pub fn signature(&self) -> Option<Range<u64>> {
         Some(self.koly.signature.clone()).filter(|signature| !signature.is_empty())
     }

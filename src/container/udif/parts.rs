@@ -1,4 +1,4 @@
-//! An image written anew into one file or several, its chunks as they are. Source:
+//! Rewriting an image into one file or several, with its chunks unchanged. Source:
 //! docs/formats/udif.md §8.
 
 use std::ops::Range;
@@ -14,49 +14,49 @@ use crate::device::AfterDiscard;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Parts have numbers of three digits.
+/// Maximum number of parts: part numbers have three digits.
 pub const MOST_WRITTEN_PARTS: u32 = 999;
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
-/// Where an image is cut if nothing else decides.
+/// Limits on the data of a part are rounded down to a multiple of this many bytes.
 const GRAIN: u64 = 512;
 
-/// Where an image is cut into parts.
+/// Way to split an image into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// One file.
     Whole,
-    /// Files of up to so many bytes each; the first may have a bound of its own.
+    /// Files of limited length; the first may have a limit of its own.
     Size {
-        /// Of the first file.
+        /// Maximum length of the first file in bytes.
         first: u64,
-        /// Of the others.
+        /// Maximum length of the other files in bytes.
         each: u64,
     },
-    /// So many files, of about the same length; the first may be up to so many bytes long.
+    /// A fixed number of files of about the same length; the first may have a maximum length.
     Count {
-        /// Of the first file.
+        /// Maximum length of the first file in bytes.
         first: Option<u64>,
-        /// How many.
+        /// Number of files.
         parts: u32,
     },
 }
 
-/// The files that an image becomes.
+/// A plan of the output files of an image.
 #[derive(Debug)]
 pub struct Parts<'a> {
     image: &'a Udif,
     ranges: Vec<Range<u64>>,
-    /// The list of resources, which is in the first file alone.
+    /// The list of resources, which only the first file contains.
     list: Vec<u8>,
     id: Uuid,
 }
 
 impl Udif {
-    /// Plans the files. The same image and cuts give the same bytes.
+    /// Plans the files. The result depends only on the image and `cut`.
     ///
-    /// [`Kind::Invalid`] where a file would have no room for data, or there would be more than
-    /// [`MOST_WRITTEN_PARTS`].
+    /// [`Kind::Invalid`] if a file would have no room for data, or there would be more than
+    /// [`MOST_WRITTEN_PARTS`] files.
     pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
         let list = match self.koly.xml.clone() {
             list if list.is_empty() => image_list(&self.resources)?,
@@ -73,7 +73,7 @@ impl Udif {
         })
     }
 
-    /// Follows from the image and where it is cut.
+    /// Derives the identifier of the set from the image and the split.
     fn id(&self, ranges: &[Range<u64>], list: &[u8]) -> Uuid {
         let mut name = self.koly.segment.id.as_bytes().to_vec();
         if let Checksum::Crc32(sum) = self.koly.master_checksum {
@@ -88,17 +88,17 @@ impl Udif {
 }
 
 impl Parts<'_> {
-    /// Returns how many files there are.
+    /// Returns the number of files.
     pub fn count(&self) -> u32 {
         self.ranges.len() as u32
     }
 
-    /// Bytes that are copied into all of them.
+    /// Returns the number of data bytes in all files together.
     pub fn data_len(&self) -> u64 {
         self.image.contents.fork.len()
     }
 
-    /// Writes part `number` (from 1) to `file`, which is empty, and flushes it.
+    /// Writes part `number` (from 1) to `file`, which must be empty, and flushes it.
     pub fn write(
         &self,
         number: u32,
@@ -147,7 +147,7 @@ impl Parts<'_> {
 
 fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
     let invalid = |message: String| Error::new(Kind::Invalid, LAYER, message);
-    // What every file has beside its data.
+    // Bytes of each file in addition to its data.
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
     let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {
         0 => Err(invalid(format!(

@@ -1,4 +1,4 @@
-//! The disk as a device, which is only read.
+//! The disk as a read-only device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};
 
-/// Chunks of at least this much that are asked for whole are decoded straight into the caller's
-/// buffer. Shorter ones are kept: they may be asked for again, as the nodes of a tree are.
+/// Minimum length of chunks that are decoded directly into the caller's buffer if read as a whole.
+/// Shorter ones are cached, because they may be read again, such as the nodes of a tree.
 const DIRECT: usize = 64 << 10;
 
 impl Udif {
-    /// Returns whether all of a chunk was asked for, and nobody has decoded it, or is about to.
+    /// Returns true if all of a chunk was requested and it is neither cached nor being decoded.
     fn is_direct(&self, index: ChunkIndex, chunk: &Chunk, asked: usize) -> bool {
         let whole = asked as u64 == chunk.len && asked >= DIRECT;
         whole && matches!(chunk.kind, RunKind::Packed(_)) && !self.contents.cache.expects(index)
     }
 
-    /// Reads the part of `chunk` that begins at byte `from` of the disk.
+    /// Reads the part of `chunk` from byte `from` of the disk on.
     fn read_part(&self, index: ChunkIndex, chunk: &Chunk, from: u64, out: &mut [u8]) -> Result<()> {
         let within = (from - chunk.start) as usize;
         match chunk.kind {
@@ -47,8 +47,7 @@ impl Udif {
         Ok(())
     }
 
-    /// Has the other cores decode what a reader who goes through the disk in order asks for after
-    /// `range`.
+    /// Starts decoding the chunks after `range` on other cores if the reader is sequential.
     fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
         let chunks = &self.contents.chunks;
         let bytes = range.end - range.start;
@@ -58,7 +57,7 @@ impl Udif {
         let Ok((last, chunk)) = chunks.at(range.end - 1) else {
             return;
         };
-        // Asking for the number of threads starts them.
+        // Lazy, because asking for the number of threads starts them.
         let most =
             || (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64) as u32;
         for index in reader.passes(first.0, last.0, bytes, most) {
@@ -68,7 +67,7 @@ impl Udif {
             if !chunks.get(index).is_some_and(is_short) || self.contents.cache.expects(index) {
                 continue;
             }
-            // Work that waits does not keep the file open.
+            // Weak, so that a waiting task does not keep the file open.
             let (contents, ahead) = (Arc::downgrade(&self.contents), self.ahead.clone());
             rayon::spawn(move || {
                 ahead.run(index.0, || {
@@ -76,7 +75,7 @@ impl Udif {
                         return;
                     };
                     if let Some(chunk) = contents.chunks.get(index) {
-                        // A failure is met again, and told, by whoever reads the chunk.
+                        // Ignored: a read of the chunk fails again and reports the error.
                         drop(contents.decoded(index, chunk));
                     }
                 });
@@ -150,8 +149,8 @@ impl BlockDevice for Udif {
             };
             let len = run.end - run.start;
             match &mut extent {
-                // A chunk stands alone: whoever reads run after run asks for what is decoded in one
-                // go.
+                // One extent per chunk, so that a reader of extent after extent decodes one chunk
+                // at a time.
                 None if is_packed(found) => return Ok(Extent { kind, len }),
                 None => extent = Some(Extent { kind, len }),
                 Some(extent) if extent.kind == kind && !is_packed(found) => extent.len += len,

@@ -1,8 +1,8 @@
-//! The resources of an image: its block tables, and whatever else was put there (licences, sums of
-//! other tools).
+//! The resources of an image: its block tables, and others such as licenses and checksums of other
+//! tools.
 //!
-//! Newer images keep them in a property list, the oldest in a binary resource fork; both come out
-//! as the same list. Source: docs/formats/udif.md §3, §10.
+//! Newer images store them in a property list, the oldest in a binary resource fork. Source:
+//! docs/formats/udif.md §3, §10.
 
 use std::io::Cursor;
 
@@ -14,38 +14,39 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
 
-/// A property list this large describes half a terabyte chunk by chunk; a larger one is not read,
-/// as the list, its text, its bytes and what they say stand in memory side by side.
+/// Maximum length of a property list in bytes: enough for half a terabyte in chunks. Larger lists
+/// are not read, because several copies of the data are in memory at the same time.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
-/// Every block table is one dictionary of five entries, and no image has this many areas.
+/// Maximum number of events. Every block table is a dictionary of five entries.
 const MOST_EVENTS: usize = 1 << 20;
 
 /// One resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource {
-    /// Four characters: `blkx`, `plst`, `LPic`, ...
+    /// Its type, four characters: `blkx`, `plst`, `LPic`, ...
     pub kind: String,
-    /// Its number within its kind, as written.
+    /// Its number within its type, as written.
     pub id: String,
     /// Its name.
     pub name: String,
     /// Its attributes, as written (`0x0050`).
     pub attributes: String,
-    /// Its bytes.
+    /// Its contents.
     pub data: Vec<u8>,
-    /// Its name once more, as newer images write it beside.
+    /// A second copy of its name, which newer images store.
     pub cf_name: Option<String>,
 }
 
-/// Reads the list of an image, XML or binary.
+/// Reads the property list of an image, XML or binary.
 pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
     read_list(bytes, &[Some("resource-fork")])
 }
 
-/// Reads a list of resources from outside: as in images, or the resources alone, as `hdiutil
-/// udifderez -xml` prints them.
+/// Reads a list of resources from the user: as in images, or only the resources, as
+/// `hdiutil udifderez -xml` prints them.
 ///
-/// [`Kind::Corrupt`] for what is no property list, [`Kind::Limit`] for one that no image has.
+/// [`Kind::Corrupt`] if it is not a property list, [`Kind::Limit`] if it exceeds the limits of
+/// images.
 pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
     let wrapped = read_list(bytes, &[Some("resource-fork")])?;
     if wrapped.is_empty() {
@@ -55,9 +56,9 @@ pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
     }
 }
 
-/// Reads the dictionary of kinds that stands under the keys `above`.
+/// Reads the dictionary of types under the keys `above`.
 fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
-    // The root, what is above, a kind's array, an entry.
+    // The root, the dictionaries above, a type's array, and an entry.
     let depth = above.len() + 3;
     let is_entry = |path: &[Option<String>]| {
         path.len() == depth
@@ -73,8 +74,7 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
         Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error)
     };
     let (mut resources, mut held) = (Vec::new(), 0);
-    // The key that each open collection stands under, and the one just read in the innermost
-    // dictionary.
+    // The keys of the open collections, and the last key read in the innermost dictionary.
     let mut path: Vec<Option<String>> = Vec::new();
     let mut key: Option<String> = None;
     let mut current = Resource::default();
@@ -98,7 +98,7 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
             }
             Event::EndCollection => {
                 if is_entry(&path) {
-                    // Entries of a binary list may share their bytes; their copies do not.
+                    // Entries of a binary list may share data, but the copies need memory each.
                     current.data = taken.restored(std::mem::take(&mut current.data));
                     held += (size_of::<Resource>() + current.data.len()) as u64;
                     if held > MOST_BYTES {
@@ -127,7 +127,7 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
 }
 
 impl Resource {
-    /// A value of another type than the key's is as good as none.
+    /// Sets a field from a key and its value; a value of the wrong type is ignored.
     fn take(&mut self, key: &str, value: Event<'_>) {
         match (key, value) {
             ("Data", Event::Data(bytes)) => self.data = bytes.into_owned(),
@@ -140,14 +140,14 @@ impl Resource {
     }
 }
 
-/// Reads a resource fork of classic Mac OS: a header, data with their lengths, and a map of types,
+/// Reads a resource fork of classic Mac OS: a header, data with lengths, and a map of types,
 /// references and names.
 pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     let fork = Fork(bytes);
     let (data, map) = (fork.u32(0)?, fork.u32(4)?);
     let (types, names) = (map + fork.u16(map + 24)?, map + fork.u16(map + 26)?);
     let (mut resources, mut held) = (Vec::new(), 0);
-    // Counts are stored less one; 0xFFFF is none.
+    // Counts are stored minus one; 0xFFFF is none.
     for n in 0..(fork.u16(types)? + 1) % 0x1_0000 {
         let entry = types + 2 + 8 * n;
         let kind = roman::decode(fork.get(entry, 4)?);
@@ -164,7 +164,7 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
                 data: fork.get(at + 4, length)?.to_vec(),
                 cf_name: None,
             });
-            // References may share their bytes; their copies do not.
+            // References may share data, but the copies need memory each.
             held += (size_of::<Resource>() + length) as u64;
             if held > MOST_BYTES {
                 return Err(Error::new(
@@ -178,7 +178,7 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     Ok(resources)
 }
 
-/// Bounds-checked reading of big-endian numbers.
+/// Bounds-checked reader of big-endian numbers.
 struct Fork<'a>(&'a [u8]);
 
 impl Fork<'_> {
@@ -202,7 +202,7 @@ impl Fork<'_> {
         Ok(self.u16(at)? << 16 | self.u16(at + 2)?)
     }
 
-    /// A name by its offset in the list of names; 0xFFFF is none.
+    /// Returns a name by its offset in the list of names; 0xFFFF is none.
     fn name(&self, names: usize, offset: usize) -> Result<String> {
         if offset == 0xFFFF {
             return Ok(String::new());
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_shared_are_counted_each_time() {
-        // 1 MiB of data, 20 types of 100 references each, all to that data.
+        // 1 MiB of data, and 20 types of 100 references each, all to that data.
         let (data, types) = (1usize << 20, 20u32);
         let mut fork = vec![0; 16];
         fork.extend((data as u32).to_be_bytes());

@@ -1,10 +1,10 @@
-//! Mac Roman, in which classic Mac OS wrote text: ASCII, and 128 more characters.
+//! Mac Roman, the text encoding of classic Mac OS: ASCII and 128 more characters.
 
-/// The characters of the bytes from 0x80 on. 0xF0 is Apple's logo, which Unicode leaves to private
-/// use.
+/// The characters of the bytes from 0x80 on. 0xF0 is Apple's logo, a private-use character in
+/// Unicode.
 const UPPER: &str = "ÄÅÇÉÑÖÜáàâäãåçéèêëíìîïñóòôöõúùûü†°¢£§•¶ß®©™´¨≠ÆØ∞±≤≥¥µ∂∑∏π∫ªºΩæø¿¡¬√ƒ≈∆«»…\u{a0}ÀÃÕŒœ–—“”‘’÷◊ÿŸ⁄€‹›ﬁﬂ‡·‚„‰ÂÊÁËÈÍÎÏÌÓÔ\u{f8ff}ÒÚÛÙıˆ˜¯˘˙˚¸˝˛ˇ";
 
-/// The text that `bytes` are; all bytes are some.
+/// Decodes text; all bytes are valid.
 pub(super) fn decode(bytes: &[u8]) -> String {
     let upper = |byte: u8| {
         UPPER
@@ -24,7 +24,7 @@ pub(super) fn decode(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The bytes that are `text`; `None` where a character is none of Mac Roman's.
+/// Encodes text. Returns `None` if Mac Roman lacks a character.
 pub(super) fn encode(text: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match u8::try_from(c) {
         Ok(byte) if byte.is_ascii() => Some(byte),

@@ -1,4 +1,4 @@
-//! The data fork of an image: in one file, or cut into the files of a set (`NAME.dmg`,
+//! The data fork of an image: in one file, or split into the files of a set (`NAME.dmg`,
 //! `NAME.002.dmgpart`, ...).
 //!
 //! Source: docs/formats/udif.md §8.
@@ -13,20 +13,20 @@ use super::layout::{Checksum, KOLY_MAGIC, KOLY_SIZE, Koly};
 use crate::device::{BlockDevice, BlockDeviceExt, FileRange, Info, Slice};
 use crate::{Error, Kind, Result};
 
-/// More parts than any set has; all of them are open at once.
+/// Maximum number of parts of a set; all of them are open at the same time.
 pub const MOST_PARTS: u32 = 9999;
 
 /// A file of a set.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: PathBuf,
-    /// Its bytes, decrypted: each file of an encrypted set is encrypted by itself.
+    /// Its contents, decrypted: each file of an encrypted set is encrypted separately.
     pub file: Arc<dyn BlockDevice>,
 }
 
-/// Where part `number` (from 2) of the set is that begins with `first`: `NAME.002.dmgpart` beside
-/// `NAME.dmg`.
+/// Returns the path of part `number` (from 2) of the set that starts with `first`:
+/// `NAME.002.dmgpart` next to `NAME.dmg`.
 pub fn part_path(first: &Path, number: u32) -> PathBuf {
     let is_dmg = first
         .extension()
@@ -42,7 +42,7 @@ pub fn part_path(first: &Path, number: u32) -> PathBuf {
     first.with_file_name(name)
 }
 
-/// Where the set begins of which `part` is a part, by its name.
+/// Returns the path of the first file of the set that contains `part`, derived from its name.
 pub fn first_path(part: &Path) -> Option<PathBuf> {
     let stem = part.file_name()?.to_str()?.strip_suffix(".dmgpart")?;
     let (name, number) = stem.rsplit_once('.')?;
@@ -57,14 +57,14 @@ pub(super) struct Fork {
     len: u64,
 }
 
-/// The part of the fork that is in one file.
+/// The part of the fork in one file.
 #[derive(Debug)]
 pub(super) struct FilePart {
-    /// In the joined fork.
+    /// Offset in the joined fork.
     pub(super) start: u64,
     pub(super) data: Slice,
     pub(super) checksum: Checksum,
-    /// Of the file, where it is one of several.
+    /// Path of the file, if there are several.
     pub(super) name: Option<PathBuf>,
 }
 
@@ -89,7 +89,7 @@ impl Fork {
         })
     }
 
-    /// `parts` are all files in their order; each is checked to be what its place demands.
+    /// Joins `parts`, all files of a set in order. Fails if a file does not belong at its position.
     pub(super) fn joined(parts: Vec<Part>) -> Result<Self> {
         let (mut pieces, mut len, mut first) = (Vec::with_capacity(parts.len()), 0, None);
         for (number, part) in (1..).zip(parts) {
@@ -117,7 +117,8 @@ impl Fork {
         &self.pieces
     }
 
-    /// The file that holds byte `offset` of the fork, if it is one of several, and where in it.
+    /// Returns the file that contains byte `offset` of the fork, if there are several, and the
+    /// offset in that file.
     pub(super) fn place(&self, offset: u64) -> (Option<&Path>, u64) {
         match self.piece(offset) {
             Some(piece) => (
@@ -164,7 +165,7 @@ impl Fork {
         }
     }
 
-    /// Pieces without bytes hold none.
+    /// Returns the piece that contains byte `offset`, skipping empty pieces.
     fn piece(&self, offset: u64) -> Option<&FilePart> {
         let after = self.pieces.partition_point(|piece| piece.start <= offset);
         self.pieces
@@ -173,8 +174,8 @@ impl Fork {
     }
 }
 
-/// The trailer of a part. What does not end in one was cut short as a rule: it is the last that is
-/// copied.
+/// Returns the trailer of a part. A missing one usually means that the file is truncated, because
+/// it is copied last.
 fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     let Info { len, .. } = part.file.info();
     let at = len.saturating_sub(KOLY_SIZE);
@@ -187,8 +188,8 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     Ok(read_trailer(&*part.file)?.1)
 }
 
-/// Returns whether a trailer is that of part `number` of the set that `first` begins, whose bytes
-/// begin at `start` of the fork.
+/// Checks that a trailer is that of part `number` of the set that `first` starts, whose data starts
+/// at `start` of the fork.
 fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     let (segment, set) = (koly.segment, first.segment);
     let wrong =

@@ -1,4 +1,5 @@
-//! The sums stored in an image: of each table, and of all of them. Source: docs/formats/udif.md §5.
+//! Verification of the stored checksums: of each table, of all tables, and of the data fork.
+//! Source: docs/formats/udif.md §5.
 
 use crc32fast::Hasher;
 use rayon::prelude::*;
@@ -11,20 +12,19 @@ use crate::container::SECTOR;
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// One stored sum and what came out.
+/// A stored checksum and the computed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What it is the sum of: a table's name, `tables` or `data fork`.
+    /// Subject of the checksum: a table's name, `tables` or `data fork`.
     pub of: String,
-    /// What is stored.
+    /// The stored checksum.
     pub stored: Checksum,
-    /// What was computed, where the kind of sum is known.
+    /// The computed checksum, if its type is known.
     pub computed: Option<u32>,
 }
 
 impl Verdict {
-    /// Returns whether they agree; `None` where nothing is stored, or a sum of a kind that is not
-    /// checked.
+    /// Returns true if both are equal; `None` if none is stored, or its type is not verified.
     pub fn agrees(&self) -> Option<bool> {
         match (self.stored, self.computed) {
             (Checksum::Crc32(stored), Some(computed)) => Some(stored == computed),
@@ -34,8 +34,8 @@ impl Verdict {
 }
 
 impl Udif {
-    /// Computes every stored sum anew, decoding the whole image on all cores. A chunk that does not
-    /// decode is an error.
+    /// Verifies every stored checksum, decoding the whole image on all cores. Fails if a chunk does
+    /// not decode.
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         progress.stage("verify", self.info().len);
         let names = self
@@ -57,8 +57,8 @@ impl Udif {
         Ok(verdicts)
     }
 
-    /// Returns whether the tables lie side by side from the first sector to the last. What they
-    /// leave out reads as zeros, and no sum would tell.
+    /// Checks that the tables cover the disk from the first sector to the last. Gaps read as zeros,
+    /// and no checksum would detect them.
     pub(super) fn check_coverage(&self) -> Result<()> {
         let mut areas: Vec<_> = self
             .tables
@@ -81,7 +81,7 @@ impl Udif {
         Ok(())
     }
 
-    /// The sum over the tables' sums, which needs no decoding.
+    /// Verifies the checksum of the tables' checksums, which needs no decoding.
     pub(super) fn verify_tables_sum(&self) -> Verdict {
         let mut sum = Hasher::new();
         for table in &self.tables {
@@ -97,7 +97,7 @@ impl Udif {
         }
     }
 
-    /// The sums of the bytes as stored, one for each file; newer images have none.
+    /// Verifies the checksums of the stored data, one for each file; newer images have none.
     pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         let pieces = (1..).zip(self.contents.fork.pieces());
         pieces
@@ -139,11 +139,12 @@ impl Udif {
 }
 
 const PIECE: usize = 1 << 20;
-/// Runs that are decoded side by side before their sums are joined.
+/// Number of runs decoded in parallel before their checksums are combined.
 const BATCH: usize = 64;
 
 impl ChunkReader {
-    /// The sum of a table's content: zeros count, what the file system has not allocated does not.
+    /// Computes the checksum of a table's contents: includes zeros, omits space not allocated by
+    /// the file system.
     pub(super) fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
         let mut runs: Vec<_> = table
             .runs
@@ -170,7 +171,7 @@ impl ChunkReader {
         Ok(sum.finalize())
     }
 
-    /// The sum of one run that holds bytes.
+    /// Computes the checksum of one stored run.
     fn run_sum(&self, start: u64, len: u64) -> Result<Hasher> {
         let (_, chunk) = self
             .chunks
@@ -178,7 +179,7 @@ impl ChunkReader {
             .map_err(|_| Error::corrupt("udif", start, "no chunk holds this byte of the disk"))?;
         let mut sum = Hasher::new();
         if chunk.kind == RunKind::Raw {
-            // Plain runs may be long.
+            // Raw runs may be long.
             for at in (0..len).step_by(PIECE) {
                 sum.update(
                     &self
@@ -196,7 +197,7 @@ impl ChunkReader {
     }
 }
 
-/// The sum of `len` zeros, by doubling: runs of zeros may be terabytes long.
+/// Returns the checksum of `len` zeros, by doubling: runs of zeros may be terabytes long.
 pub(super) fn zeros(mut len: u64) -> Hasher {
     let mut sum = Hasher::new();
     let mut power = Hasher::new();

@@ -1,5 +1,5 @@
-//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 256-bit or
-//! 512-bit registers sixteen.
+//! AES-CBC of many blocks of an image: eight chains in parallel with AES-NI, sixteen with VAES on
+//! 256-bit or 512-bit registers.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -8,7 +8,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{CELL, from_bytes, to_bytes};
 
-/// Round keys for both directions, and how many rounds (10 or 14).
+/// Round keys for both directions, and the number of rounds (10 or 14).
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub(super) struct Schedule {
     pub(super) encrypt: [[u8; CELL]; 15],
@@ -16,7 +16,7 @@ pub(super) struct Schedule {
     pub(super) rounds: usize,
 }
 
-/// The registers that hold AES blocks: one, two or four of them.
+/// Width of the registers: one, two or four AES blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::crypt) enum Width {
     /// AES-NI.
@@ -28,7 +28,7 @@ pub(in crate::crypt) enum Width {
 }
 
 impl Width {
-    /// The widest that this processor has and that is no wider than `most`, if there is one.
+    /// Returns the widest supported width up to `most`, if there is one.
     pub(super) fn detect(most: Self) -> Option<Self> {
         let vaes = is_x86_feature_detected!("vaes");
         [Self::Quadruple, Self::Double, Self::Single]
@@ -46,15 +46,15 @@ impl Width {
     }
 }
 
-/// AES by AES-NI, eight chains side by side, and by VAES, sixteen, where the processor has it.
+/// AES with AES-NI, eight chains in parallel, or with VAES, sixteen, if the processor supports it.
 pub(in crate::crypt) struct NativeAes {
     schedule: Schedule,
     width: Width,
 }
 
 impl NativeAes {
-    /// The key's schedule, if this processor has the instructions, for registers no wider than
-    /// `most`. The key is of 16 or 32 bytes.
+    /// Expands a key of 16 or 32 bytes for registers no wider than `most`. Returns `None` if this
+    /// processor lacks the instructions.
     pub(in crate::crypt) fn new(key: &[u8], most: Width) -> Option<Self> {
         let width = Width::detect(most).filter(|_| matches!(key.len(), 16 | 32))?;
         Some(Self {
@@ -64,8 +64,8 @@ impl NativeAes {
         })
     }
 
-    /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of
-    /// its own that begins with its vector.
+    /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`. Each block is a CBC
+    /// chain with its own initialization vector.
     pub(in crate::crypt) fn encrypt(
         &self,
         ivs: &[[u8; CELL]],
@@ -102,8 +102,8 @@ impl NativeAes {
         }
     }
 
-    /// Decrypts `ivs.len()` blocks of `block` bytes in place, each a CBC chain of its own that
-    /// begins with its vector.
+    /// Decrypts `ivs.len()` blocks of `block` bytes in place. Each block is a CBC chain with its
+    /// own initialization vector.
     pub(in crate::crypt) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
         check(ivs, data, block);
         for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
@@ -123,7 +123,8 @@ impl NativeAes {
     }
 }
 
-/// Chains to encrypt: a vector, `block` bytes of plain text and as many of cipher text for each.
+/// Chains to encrypt: an initialization vector, and `block` bytes of plain and cipher text for
+/// each.
 struct Chains<'a> {
     ivs: &'a [[u8; CELL]],
     plain: &'a [u8],
@@ -139,8 +140,8 @@ fn check(ivs: &[[u8; CELL]], data: &[u8], block: usize) {
     assert_eq!(ivs.len() * block, data.len(), "one vector for each block");
 }
 
-/// FIPS 197 key expansion; round constants are applied by hand, so that the loop needs no constant
-/// operand.
+/// Expands a key as in FIPS 197; round constants are applied separately, so that the loop needs no
+/// constant operand.
 #[target_feature(enable = "aes")]
 pub(super) fn expand(key: &[u8]) -> Schedule {
     let words = key.len() / 4;
@@ -184,21 +185,21 @@ pub(super) fn expand(key: &[u8]) -> Schedule {
     schedule
 }
 
-/// The S-box on each byte of a word.
+/// Applies the S-box to each byte of a word.
 #[target_feature(enable = "aes")]
 fn substitute(word: u32) -> u32 {
     let all = _mm_set1_epi32(word as i32);
     _mm_cvtsi128_si32(_mm_aeskeygenassist_si128(all, 0)) as u32
 }
 
-/// The round keys in registers.
+/// Loads the round keys into registers.
 #[inline]
 #[target_feature(enable = "aes")]
 fn keys(bytes: &[[u8; CELL]; 15]) -> [__m128i; 15] {
     array::from_fn(|round| from_bytes(&bytes[round]))
 }
 
-/// `L` chains, one in each 128-bit register, advancing in step. Returns `L`.
+/// Encrypts `L` chains in step, one in each 128-bit register. Returns `L`.
 ///
 /// # Safety
 /// There are at least `L` chains.
@@ -233,10 +234,11 @@ unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>
     L
 }
 
-/// `2 * Y` chains, two in each 256-bit register. Each chain's next 32 bytes are loaded whole, so
-/// that at a stride of 4096 bytes, at which all chains use one set of the first-level cache, a line
-/// is fetched twice and not four times; halves are swapped so that lane l of a register belongs to
-/// chain l, and two AES blocks of each chain are encrypted one after another. Returns `2 * Y`.
+/// Encrypts `2 * Y` chains, two in each 256-bit register. Each chain's next 32 bytes are loaded as
+/// a whole, so that at a stride of 4096 bytes, where all chains use the same set of the first-level
+/// cache, a line is fetched twice instead of four times. The halves are swapped so that lane l of a
+/// register belongs to chain l, and two AES blocks of each chain are encrypted in sequence. Returns
+/// `2 * Y`.
 ///
 /// # Safety
 /// There are at least `2 * Y` chains.
@@ -287,7 +289,7 @@ unsafe fn encrypt_double<const Y: usize>(schedule: &Schedule, chains: Chains<'_>
     2 * Y
 }
 
-/// The lower halves of both, then the upper ones.
+/// Returns the lower halves of both, then the upper ones.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
@@ -297,9 +299,9 @@ fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
     ]
 }
 
-/// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and
-/// transposed in registers, so that lane l of a register belongs to chain l; then four AES blocks
-/// of each chain are encrypted one after another. Returns `4 * Z`.
+/// Encrypts `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded as
+/// a whole and transposed in registers, so that lane l of a register belongs to chain l; then four
+/// AES blocks of each chain are encrypted in sequence. Returns `4 * Z`.
 ///
 /// # Safety
 /// There are at least `4 * Z` chains.
@@ -352,7 +354,7 @@ unsafe fn encrypt_quadruple<const Z: usize>(schedule: &Schedule, chains: Chains<
     4 * Z
 }
 
-/// Swaps rows and columns of four by four 128-bit cells.
+/// Transposes a matrix of four by four 128-bit cells.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose(x: &mut [__m512i; 4]) {
@@ -368,7 +370,7 @@ fn transpose(x: &mut [__m512i; 4]) {
     ];
 }
 
-/// One chain, eight AES blocks in flight.
+/// Decrypts one chain, eight AES blocks in parallel.
 #[target_feature(enable = "aes")]
 fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     let key = keys(&schedule.decrypt);
@@ -397,12 +399,12 @@ fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     }
 }
 
-/// One chain of whole 256 bytes, sixteen AES blocks in flight.
+/// Decrypts one chain of a multiple of 256 bytes, sixteen AES blocks in parallel.
 #[target_feature(enable = "aes,vaes,avx2")]
 fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     let key: [__m256i; 15] =
         array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.decrypt[round])));
-    // The upper half of the register before: what the next register's first cell is chained to.
+    // The upper half of the previous register, to which the first cell of the next one is chained.
     let mut previous = _mm256_broadcastsi128_si256(from_bytes(iv));
     for part in data.as_chunks_mut::<256>().0 {
         let base: *mut u8 = part.as_mut_ptr();
@@ -428,12 +430,12 @@ fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     }
 }
 
-/// One chain of whole 512 bytes, thirty-two AES blocks in flight.
+/// Decrypts one chain of a multiple of 512 bytes, thirty-two AES blocks in parallel.
 #[target_feature(enable = "aes,vaes,avx512f")]
 fn decrypt_quadruple(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     let key: [__m512i; 15] =
         array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.decrypt[round])));
-    // The top lane of the register before: what the next register's first cell is chained to.
+    // The top lane of the previous register, to which the first cell of the next one is chained.
     let mut previous = _mm512_broadcast_i32x4(from_bytes(iv));
     for part in data.as_chunks_mut::<512>().0 {
         let base: *mut u8 = part.as_mut_ptr();

@@ -1,17 +1,16 @@
-//! HMAC-SHA1 by the SHA extensions: one compression is a chain of its own, so several run side by
-//! side.
+//! HMAC-SHA1 with the SHA extensions. A compression is serial, so several run in parallel.
 
 use std::arch::x86_64::*;
 use std::array;
 
 use super::{CELL, to_bytes};
 
-/// SHA-1 by the SHA extensions.
+/// SHA-1 with the SHA extensions.
 #[derive(Clone, Copy)]
 pub(in crate::crypt) struct NativeSha1(());
 
-/// A SHA-1 state as the instructions want it: the words A to D with A on top, and E in the top word
-/// of the second.
+/// A SHA-1 state in the layout of the instructions: the words A to D with A on top, and E in the
+/// top word of the second register.
 #[derive(Clone, Copy)]
 struct Sha1State {
     abcd: __m128i,
@@ -19,13 +18,13 @@ struct Sha1State {
 }
 
 impl NativeSha1 {
-    /// If this processor has the instructions.
+    /// Returns a value if this processor has the instructions.
     pub(in crate::crypt) fn detect() -> Option<Self> {
         (is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1")).then_some(Self(()))
     }
 
-    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by
-    /// the states of the key's two pads.
+    /// Computes the first 16 bytes of HMAC-SHA1 of each number from `first` on, 32 bits big-endian.
+    /// `inner` and `outer` are the states of the key's two pads.
     pub(in crate::crypt) fn number_macs(
         self,
         inner: &[u32; 5],
@@ -37,7 +36,8 @@ impl NativeSha1 {
         unsafe { number_macs(inner, outer, first, macs) }
     }
 
-    /// PBKDF2's chain: xors `count` further MACs, each of the one before, into `sum`.
+    /// Computes the chain of PBKDF2: xors `count` further MACs, each of the previous one, into
+    /// `sum`.
     pub(in crate::crypt) fn chain(
         self,
         inner: &[u32; 5],
@@ -71,8 +71,8 @@ fn words(state: Sha1State) -> [u32; 5] {
     ]
 }
 
-/// One compression in each of `L` lanes: twenty groups of four rounds, the message schedule kept in
-/// four registers.
+/// Performs one compression in each of `L` lanes: twenty groups of four rounds, with the message
+/// schedule in four registers.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 4]; L]) {
@@ -108,8 +108,8 @@ fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 
     }
 }
 
-/// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then
-/// the whole outer one.
+/// Returns the MAC of a message whose last block, padded, is `message`: the rest of the inner hash,
+/// then the whole outer one.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn mac<const L: usize>(
@@ -124,7 +124,7 @@ fn mac<const L: usize>(
     tag
 }
 
-/// A digest of 20 bytes as the only block after a pad of 64, padded.
+/// Returns the padded block of a 20-byte digest after a pad of 64 bytes.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn digest_block(hash: Sha1State) -> [__m128i; 4] {
@@ -138,7 +138,7 @@ fn digest_block(hash: Sha1State) -> [__m128i; 4] {
     ]
 }
 
-/// A 32-bit number as the only block after a pad of 64, padded.
+/// Returns the padded block of a 32-bit number after a pad of 64 bytes.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn number_block(number: u32) -> [__m128i; 4] {
@@ -154,7 +154,7 @@ fn number_block(number: u32) -> [__m128i; 4] {
 #[target_feature(enable = "sha,sse4.1")]
 fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
     let (inner, outer) = (load(inner), load(outer));
-    // Of more than two the schedules do not fit the registers.
+    // The schedules of more than two do not fit the registers.
     let (pairs, rest) = macs.as_chunks_mut::<2>();
     let mut number = first;
     for pair in pairs {
@@ -167,7 +167,7 @@ fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; 
     }
 }
 
-/// Those of `L` numbers from `first` side by side.
+/// Computes the MACs of `L` numbers from `first` on in parallel.
 #[inline]
 #[target_feature(enable = "sha,sse4.1")]
 fn some_macs<const L: usize>(inner: Sha1State, outer: Sha1State, first: u32) -> [[u8; CELL]; L] {

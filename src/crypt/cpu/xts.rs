@@ -1,4 +1,4 @@
-//! AES-128-XTS by VAES on 512-bit registers: a unit of 512 bytes is eight of them.
+//! AES-128-XTS with VAES on 512-bit registers: a unit of 512 bytes is eight of them.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -6,14 +6,14 @@ use std::array;
 use super::aes::{Schedule, Width, expand};
 use super::{CELL, from_bytes};
 
-/// Bytes of a unit.
+/// Size of a unit in bytes.
 const UNIT: usize = 512;
-/// Registers of a unit.
+/// Number of registers per unit.
 const REGISTERS: usize = UNIT / 64;
-/// Units whose first tweaks are encrypted at once, four to a register.
+/// Number of units whose first tweaks are encrypted at a time, four to a register.
 const BATCH: usize = 16;
 
-/// AES-128-XTS, where the processor has VAES and AVX-512F.
+/// AES-128-XTS, for processors with VAES and AVX-512F.
 #[derive(Clone)]
 pub(in crate::crypt) struct NativeXts {
     data: Schedule,
@@ -21,8 +21,8 @@ pub(in crate::crypt) struct NativeXts {
 }
 
 impl NativeXts {
-    /// The schedules of the key for the data and of the one for the numbers, if this processor has
-    /// the instructions.
+    /// Expands the key for the data and the one for the numbers. Returns `None` if this processor
+    /// lacks the instructions.
     pub(in crate::crypt) fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
         Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
         // SAFETY: the processor has AES-NI, as that width needs.
@@ -34,15 +34,15 @@ impl NativeXts {
         }
     }
 
-    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit
-    /// stays as it is.
+    /// Encrypts units in place; `first` is the number of the first. A partial unit at the end is
+    /// left unchanged.
     pub(in crate::crypt) fn encrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: `new` detected VAES and AVX-512F.
         unsafe { self.each_unit::<true>(first, data) };
     }
 
-    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit
-    /// stays as it is.
+    /// Decrypts units in place; `first` is the number of the first. A partial unit at the end is
+    /// left unchanged.
     pub(in crate::crypt) fn decrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: as for `encrypt`.
         unsafe { self.each_unit::<false>(first, data) };
@@ -58,7 +58,7 @@ impl NativeXts {
         });
         let mut number = first;
         for batch in data.as_chunks_mut::<UNIT>().0.chunks_mut(BATCH) {
-            // The last batch may be shorter; the numbers after it are of no use.
+            // The last batch may be shorter; its surplus numbers are ignored.
             let mut starts: [__m512i; BATCH / 4] = array::from_fn(|register| {
                 let n = |lane: u64| number.wrapping_add(4 * register as u64 + lane) as i64;
                 _mm512_set_epi64(0, n(3), 0, n(2), 0, n(1), 0, n(0))
@@ -73,14 +73,14 @@ impl NativeXts {
     }
 }
 
-/// The round keys, each in all four lanes.
+/// Loads the round keys, each into all four lanes.
 #[inline]
 #[target_feature(enable = "aes,avx512f")]
 fn keys(bytes: &[[u8; CELL]; 15]) -> [__m512i; 15] {
     array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&bytes[round])))
 }
 
-/// All rounds of AES on each lane.
+/// Applies all rounds of AES to each lane.
 #[inline]
 #[target_feature(enable = "aes,vaes,avx512f")]
 fn rounds<const ENCRYPT: bool, const N: usize>(
@@ -110,7 +110,7 @@ fn rounds<const ENCRYPT: bool, const N: usize>(
     }
 }
 
-/// One lane in all four.
+/// Copies one lane to all four.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn spread(x: __m512i, lane: usize) -> __m512i {
@@ -122,7 +122,7 @@ fn spread(x: __m512i, lane: usize) -> __m512i {
     }
 }
 
-/// A unit whose first tweak stands in all lanes of `start`.
+/// Processes a unit; all lanes of `start` hold its first tweak.
 #[inline]
 #[target_feature(enable = "aes,vaes,avx512f")]
 fn one_unit<const ENCRYPT: bool>(
@@ -132,8 +132,7 @@ fn one_unit<const ENCRYPT: bool>(
     unit: &mut [u8; UNIT],
 ) {
     let base: *mut u8 = unit.as_mut_ptr();
-    // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x that many
-    // times.
+    // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x^(4n + l).
     let mut tweak = times_x(start, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0));
     let four = _mm512_set1_epi64(4);
     let tweaks: [__m512i; REGISTERS] = array::from_fn(|_| {
@@ -157,15 +156,15 @@ fn one_unit<const ENCRYPT: bool>(
     }
 }
 
-/// Each lane times x^count in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1. `count`: the same in
-/// both halves of a lane, at most 4.
+/// Returns each lane times x^count in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1. `count`: equal
+/// in both halves of a lane, at most 4.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn times_x(x: __m512i, count: __m512i) -> __m512i {
     // Shifts by 64 give zeros.
     let out = _mm512_srlv_epi64(x, _mm512_sub_epi64(_mm512_set1_epi64(64), count));
-    // What leaves the lower half enters the upper one; what leaves that comes back below as
-    // multiples of the polynomial.
+    // The bits shifted out of the lower half enter the upper one; those shifted out of the upper
+    // half are reduced to multiples of the polynomial.
     let out = _mm512_shuffle_epi32::<0x4E>(out);
     let low = _mm512_maskz_mov_epi64(0x55, out);
     let shifted = _mm512_xor_si512(_mm512_sllv_epi64(x, count), out);

@@ -1,5 +1,5 @@
-//! What the directory of a version 2 header leads to: the keys, wrapped in one way or another.
-//! Source: docs/formats/encrypted.md §2.
+//! The key entries of a version 2 header: the keys, wrapped in different ways. Source:
+//! docs/formats/encrypted.md §2.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{AES, CBC_PADDED, Header, PBKDF2, PKCS7, TRIPLE_DES, known, one_of, p
 use crate::crypt::keys::{KeyWrap, check_iterations};
 use crate::{Error, Result};
 
-/// Kinds of entries.
+/// Types of entries.
 pub(in crate::crypt) const PASSPHRASE: u32 = 1;
 pub(in crate::crypt) const PUBLIC_KEY: u32 = 2;
 
@@ -30,7 +30,7 @@ pub(in crate::crypt) struct DirectoryRaw {
 pub(in crate::crypt) const DIRECTORY_SIZE: u64 = 20;
 const _: () = assert!(size_of::<DirectoryRaw>() as u64 == DIRECTORY_SIZE);
 
-/// The keys wrapped by a passphrase. Source: §2.1, §2.3.
+/// The keys wrapped with a passphrase. Source: §2.1, §2.3.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PassphraseRaw {
@@ -49,11 +49,11 @@ pub(in crate::crypt) struct PassphraseRaw {
     /*068*/ blob: [u8; 512],
 }
 pub(in crate::crypt) const PASSPHRASE_SIZE: u64 = 616;
-/// What stands before [`PassphraseRaw::blob`].
+/// Offset of [`PassphraseRaw::blob`] in bytes.
 pub(in crate::crypt) const PASSPHRASE_FIELDS: usize = 0x68;
 const _: () = assert!(size_of::<PassphraseRaw>() as u64 == PASSPHRASE_SIZE);
 
-/// The keys wrapped for a private key's owner. Source: §2.2.
+/// The keys wrapped with a public key. Source: §2.2.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PublicKeyRaw {
@@ -69,7 +69,7 @@ pub(in crate::crypt) const PUBLIC_KEY_SIZE: u64 = 564;
 const _: () = assert!(size_of::<PublicKeyRaw>() as u64 == PUBLIC_KEY_SIZE);
 
 impl DirectoryRaw {
-    /// What leads to an entry that stands at `place`.
+    /// Returns the directory entry of a key entry at `place`.
     pub(in crate::crypt) fn new(kind: u32, place: &Range<u64>) -> Self {
         Self {
             kind: kind.into(),
@@ -78,7 +78,7 @@ impl DirectoryRaw {
         }
     }
 
-    /// The entry's bytes, checked to lie behind the directory and before the data.
+    /// Returns the file range of the entry, which must be between the directory and the data.
     pub(in crate::crypt) fn range(&self, header: &Header) -> Result<Range<u64>> {
         let (start, size) = (self.offset.get(), self.size.get());
         match start.checked_add(size) {
@@ -96,7 +96,7 @@ impl DirectoryRaw {
     }
 }
 
-/// A passphrase entry, all of it checked.
+/// A parsed and validated passphrase entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::crypt) struct Passphrase {
     pub(in crate::crypt) iterations: u32,
@@ -107,7 +107,7 @@ pub(in crate::crypt) struct Passphrase {
 }
 
 impl Passphrase {
-    /// `at` is where the entry stands, for errors.
+    /// Parses an entry; `at` is its file offset, for errors.
     pub(in crate::crypt) fn parse(raw: &PassphraseRaw, at: u64) -> Result<Self> {
         known(ENTRY, "key derivation", at, raw.kdf, PBKDF2)?;
         known(ENTRY, "derivation's MAC", at + 4, raw.prf, 0)?;
@@ -133,8 +133,8 @@ impl Passphrase {
                 _ => KeyWrap::Aes256,
             },
         };
-        // A vector for AES is told by as many bytes as one for triple DES; one of full length would
-        // be used as it is.
+        // A vector for AES is normally as short as one for triple DES; one of full length would be
+        // used as it is.
         if wrap == KeyWrap::TripleDes {
             known(ENTRY, "vector length", at + 0x30, raw.iv_length, 8)?;
         } else {
@@ -159,7 +159,7 @@ impl Passphrase {
         })
     }
 
-    /// Salt, vector and blob fit their fields by construction.
+    /// Returns the stored form. Salt, vector and blob fit their fields by construction.
     pub(in crate::crypt) fn to_raw(&self) -> PassphraseRaw {
         PassphraseRaw {
             kdf: PBKDF2.into(),
@@ -184,16 +184,16 @@ impl Passphrase {
     }
 }
 
-/// A public-key entry, all of it checked.
+/// A parsed and validated public-key entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::crypt) struct PublicKey {
-    /// Which key it is for: SHA-1 of the public key.
+    /// Identifier of the key: SHA-1 of the public key.
     pub(in crate::crypt) hash: Vec<u8>,
     pub(in crate::crypt) blob: Vec<u8>,
 }
 
 impl PublicKey {
-    /// An entry to be written: RSA with the padding of PKCS#1 v1.5.
+    /// Returns a new entry: RSA with the padding of PKCS#1 v1.5.
     pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {
         Self {
             hash: hash.to_vec(),
@@ -201,7 +201,7 @@ impl PublicKey {
         }
     }
 
-    /// `at` is where the entry stands, for errors.
+    /// Parses an entry; `at` is its file offset, for errors.
     pub(in crate::crypt) fn parse(raw: &PublicKeyRaw, at: u64) -> Result<Self> {
         known(ENTRY, "wrapping cipher", at + 0x24, raw.algorithm, RSA)?;
         known(ENTRY, "padding", at + 0x28, raw.padding, PKCS1)?;
@@ -212,7 +212,7 @@ impl PublicKey {
         })
     }
 
-    /// Hash and blob fit their fields by construction.
+    /// Returns the stored form. Hash and blob fit their fields by construction.
     pub(in crate::crypt) fn to_raw(&self) -> PublicKeyRaw {
         PublicKeyRaw {
             hash_length: (self.hash.len() as u32).into(),

@@ -1,4 +1,4 @@
-//! Version 1: what ends the file. Source: docs/formats/encrypted.md §6.
+//! Version 1: the trailer at the end of the file. Source: docs/formats/encrypted.md §6.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 const TRAILER: &str = "encryption trailer";
 
-/// Version 1, the last 1276 bytes of the file. Source: §6.
+/// The version 1 trailer, the last 1276 bytes of the file. Source: §6.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct TrailerRaw {
@@ -52,7 +52,7 @@ struct KeyRecordRaw {
     /*2C*/ blob: [u8; 256],
 }
 
-/// What a version 1 trailer says, all of it checked.
+/// A parsed and validated version 1 trailer.
 #[derive(Debug, Clone)]
 pub(in crate::crypt) struct Trailer {
     pub(in crate::crypt) uuid: [u8; 16],
@@ -69,7 +69,7 @@ pub(in crate::crypt) struct Trailer {
 }
 
 impl Trailer {
-    /// `at` is where the trailer stands, for errors.
+    /// Parses a trailer; `at` is its file offset, for errors.
     pub(in crate::crypt) fn parse(raw: &TrailerRaw, at: u64) -> Result<Self> {
         if raw.magic != MAGIC_V1 {
             return Err(Error::corrupt(TRAILER, at + 0x4F4, "cdsaencr expected"));

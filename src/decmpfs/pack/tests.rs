@@ -1,4 +1,4 @@
-//! What is packed comes out again, at every length where something changes.
+//! Tests that compressed contents decode again, at all critical lengths.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn unpacked(packed: &Packed, fork: Vec<u8>) -> Vec<u8> {
     device.read_vec(0, device.info().len as usize).unwrap()
 }
 
-/// Text and noise in turn, `step` bytes each.
+/// Returns text and noise in turn, `step` bytes each.
 fn mixed(len: usize, step: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let mut noise = || {
@@ -146,7 +146,7 @@ fn the_classic_fork_is_as_specified() {
     assert_eq!(packed.attribute[..5], *b"fpmc\x04");
 }
 
-/// `work` on so many cores: batches are as many times as long.
+/// Runs `work` on this many cores, which determine the length of a batch.
 fn on_cores<T: Send>(cores: usize, work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new()
         .num_threads(cores)
@@ -229,8 +229,8 @@ fn every_length_around_the_limits() {
             }
         }
     }
-    // Noise behind a marker of one byte: the last length that fits in the attribute, and the first
-    // that does not.
+    // Noise after a one-byte marker: the last length that fits in the attribute, and the first that
+    // does not.
     let fork_len = |len: usize| packed(&noise[..len], Method::Lzvn, ALL).unwrap().0.fork_len;
     assert_eq!(fork_len(3785), 0);
     assert_eq!(fork_len(3786), 8 + 3787);

@@ -1,4 +1,4 @@
-//! Checkpoints: the states a container can be read in, and the newest that is whole (§3).
+//! Checkpoints: the states in which a container can be read, and the newest valid one (§3).
 
 use std::ops::Range;
 
@@ -14,16 +14,17 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs checkpoint";
 
-/// More blocks than the descriptor area of any container has by far: the largest known has 280.
+/// Far more blocks than the descriptor area of any container: the largest known has 280.
 const MAX_DESCRIPTOR_BLOCKS: u64 = 1 << 14;
-/// Older checkpoints than these are not tried: the rings of real containers hold a few.
+/// Maximum number of checkpoints that are tried; the rings of real containers hold a few.
 const MAX_CHECKPOINTS: usize = 300;
-/// Larger ephemeral objects than any: a space manager of a container of the largest size.
+/// Upper limit for the size of an ephemeral object: the space manager of a container of the largest
+/// size is smaller.
 const MAX_EPHEMERAL_BYTES: u32 = 1 << 24;
-/// How many blocks are searched for a superblock where the first is damaged.
+/// Number of blocks that are searched for a superblock if the first one is corrupt.
 const SEARCHED: u64 = 512;
 
-/// A superblock as it was found.
+/// A superblock and its block.
 #[derive(Debug, Clone)]
 pub(super) struct Superblock {
     pub(super) raw: ContainerRaw,
@@ -31,14 +32,14 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// The transaction it ends.
+    /// Returns the transaction of the checkpoint.
     pub(super) fn xid(&self) -> u64 {
         self.raw.object.xid.get()
     }
 }
 
-/// The superblock at the front of a container, or the first that is found where that is damaged; it
-/// tells the geometry.
+/// Reads the superblock in block 0, or the first one found if that is corrupt; it determines the
+/// geometry.
 pub(super) fn anchor(device: &dyn BlockDevice, problems: &mut Vec<Error>) -> Result<ContainerRaw> {
     match read_superblock(device, 0, None) {
         Ok(raw) => Ok(raw),
@@ -100,7 +101,7 @@ fn read_superblock(
     Ok(raw)
 }
 
-/// The ring of descriptor blocks: its first block and how many.
+/// Returns the block range of the descriptor area.
 pub(super) fn descriptor_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u64>> {
     area(
         raw.desc_base.get(),
@@ -120,7 +121,7 @@ pub(super) fn descriptor_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u
     })
 }
 
-/// The ring of blocks of ephemeral objects.
+/// Returns the block range of the data area, which holds ephemeral objects.
 pub(super) fn data_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u64>> {
     area(raw.data_base.get(), raw.data_blocks.get(), blocks, "data")
 }
@@ -142,8 +143,8 @@ fn area(base: u64, count: u32, blocks: u64, name: &str) -> Result<Range<u64>> {
     })
 }
 
-/// The superblocks in the descriptor area that could be a checkpoint's, newest first, at most
-/// [`MAX_CHECKPOINTS`].
+/// Returns the superblocks in the descriptor area that may belong to a checkpoint, newest first, at
+/// most [`MAX_CHECKPOINTS`].
 pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Superblock>> {
     let area = descriptor_area(anchor, store.blocks)?;
     let count = area.end - area.start;
@@ -179,8 +180,8 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
     Ok(found)
 }
 
-/// Which blocks of an area, from 0, are not plainly empty: a container that was never full of
-/// checkpoints stores few.
+/// Returns the blocks of an area, from 0, that are not known to be zero: a container whose ring was
+/// never full stores few.
 fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
     let (mut at, end) = (
         store.offset(Paddr(area.start)),
@@ -200,7 +201,7 @@ fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
     Ok(slots)
 }
 
-/// The entries of a checkpoint's maps, with every object that they name verified.
+/// Returns the entries of a checkpoint's maps after verifying every object that they list.
 pub(super) fn ephemeral_objects(
     store: &Store,
     superblock: &Superblock,
@@ -208,7 +209,8 @@ pub(super) fn ephemeral_objects(
     let raw = &superblock.raw;
     let entries = map_entries(store, superblock)?;
     let data = data_area(raw, store.blocks)?;
-    // Each has blocks of its own, so that verifying them all takes no longer than reading the area.
+    // Objects must not share blocks, so that verifying all of them takes no longer than reading the
+    // area.
     let blocks: u64 = entries
         .iter()
         .map(|entry| u64::from(entry.size.get() / store.block_size.get()))
@@ -275,7 +277,7 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
     Ok(entries)
 }
 
-/// The bytes of an ephemeral object, which may wrap around the end of the data area.
+/// Reads an ephemeral object, which may wrap around the end of the data area.
 pub(super) fn read_ephemeral(
     store: &Store,
     data: &Range<u64>,

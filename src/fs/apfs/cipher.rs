@@ -7,16 +7,16 @@ use crate::Result;
 use crate::crypt::Xts;
 use crate::crypt::spread::{self, PIECE};
 
-/// The cipher of an encrypted volume's names and contents.
+/// The cipher for names and contents of an encrypted volume.
 #[derive(Debug)]
 pub(super) struct VolumeCipher {
     xts: Xts,
-    /// Of the cipher's units in a block.
+    /// Number of cipher units in a block.
     units: u64,
 }
 
 impl VolumeCipher {
-    /// The cipher with a volume's key.
+    /// Returns the cipher with a volume's key.
     pub(super) fn new(key: &[u8; 32], block_size: BlockSize) -> Self {
         Self {
             xts: Xts::new(key),
@@ -24,8 +24,8 @@ impl VolumeCipher {
         }
     }
 
-    /// Decrypts blocks in place; `first` is the first one's number for the cipher: of metadata its
-    /// address, of contents what the extent says.
+    /// Decrypts blocks in place. `first` is the tweak number of the first block: its block number
+    /// for metadata, the crypto ID of the extent for contents.
     pub(super) fn decrypt_blocks(&self, first: u64, data: &mut [u8]) {
         self.decrypt_units(first, 0, data);
     }
@@ -35,9 +35,9 @@ impl VolumeCipher {
         self.xts.decrypt(self.number(first, unit), data);
     }
 
-    /// Fills `data`, whole units numbered as for [`decrypt_units`](Self::decrypt_units), with what
-    /// `read` gives for a piece of it that begins so many bytes after its start, and decrypts each
-    /// piece while the cache still holds it.
+    /// Fills `data`, whole units numbered as for [`decrypt_units`](Self::decrypt_units), and
+    /// decrypts it in pieces while each is still in the processor's cache. `read` is called with
+    /// the offset of a piece in `data`, in bytes.
     pub(super) fn read_units(
         &self,
         first: u64,
@@ -72,7 +72,7 @@ impl VolumeCipher {
         });
     }
 
-    /// The number of a unit among all.
+    /// Returns the number of a unit on the volume.
     fn number(&self, first: u64, unit: u64) -> u64 {
         first.wrapping_mul(self.units).wrapping_add(unit)
     }

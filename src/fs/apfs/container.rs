@@ -1,4 +1,4 @@
-//! A container: its checkpoint, and what it says of its volumes.
+//! A container: its checkpoint, and the volumes that its superblock lists.
 
 use std::sync::Arc;
 
@@ -19,36 +19,38 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs container";
 
-/// Incompatible features that make no difference to reading, or that are handled.
+/// Incompatible features that do not affect reading, or that are supported.
 const KNOWN: u64 = container_incompatible::VERSION_2;
 
-/// Checkpoints that are tried before the container is given up.
+/// Maximum number of checkpoints that are tried when the container is opened.
 const MOST_TRIED: usize = 32;
 
-/// An open container, as one of its checkpoints has it. Nothing is ever written.
+/// An open container in the state of one of its checkpoints, read-only.
 #[derive(Debug)]
 pub struct Container {
     pub(super) store: Store,
     pub(super) superblock: ContainerRaw,
     pub(super) view: View,
-    /// Where the checkpoint's ephemeral objects are.
+    /// Entries of the checkpoint's maps, one per ephemeral object.
     pub(super) ephemeral: Vec<CheckpointEntryRaw>,
     free: u64,
-    /// Blocks in the main device's free queue, by its own count.
+    /// Number of blocks in the main device's free queue, by the queue's own count.
     pending: u64,
-    /// The transactions of all superblocks that were found, newest first.
+    /// Transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
     problems: Vec<Error>,
     pub(super) writer: VolumeWriter,
 }
 
 impl Container {
-    /// Opens the container that begins at the first byte of `device`, as of its newest checkpoint
-    /// that is whole, or of that of transaction `checkpoint`. A device that ends before the
-    /// container does is read as far as it goes.
+    /// Opens the container at offset 0 of `device` in the state of its newest valid checkpoint, or
+    /// of the checkpoint of transaction `checkpoint`. If the device is shorter than the container,
+    /// blocks past its end cannot be read.
     ///
-    /// [`Kind::Unsupported`] for Fusion drives and for what came after this library,
-    /// [`Kind::NotFound`] for a checkpoint that is not there any more.
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`] for Fusion drives and for unknown incompatible features,
+    /// [`Kind::NotFound`] for a checkpoint that has been overwritten.
     pub fn open(device: Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Result<Self> {
         let mut problems = Vec::new();
         let anchor = checkpoint::anchor(&*device, &mut problems)?;
@@ -112,53 +114,53 @@ impl Container {
                 }
             }
         }
-        // At least one was tried, or this would not be reached.
+        // At least one checkpoint was tried if this is reached.
         Err(problems
             .pop()
             .unwrap_or_else(|| none_left(checkpoint, &found)))
     }
 
-    /// The same, for one of several openings of one container that `writer` keeps from being
-    /// changed at the same time.
+    /// Sets the lock that prevents several openings of one container from modifying it at the same
+    /// time; they must share `writer`.
     #[must_use]
     pub fn with_writer(mut self, writer: &VolumeWriter) -> Self {
         self.writer = writer.clone();
         self
     }
 
-    /// What is wrong with the container though it could be opened: newer checkpoints that are
-    /// damaged, an image cut short.
+    /// Returns the problems that did not prevent opening the container: corrupt newer checkpoints,
+    /// a truncated image.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
 
-    /// The transactions of all superblocks that were found, newest first. Those older than the one
-    /// that is open may be overwritten in part.
+    /// Returns the transactions of all superblocks that were found, newest first. Checkpoints older
+    /// than the open one may be partially overwritten.
     pub fn checkpoints(&self) -> &[u64] {
         &self.checkpoints
     }
 
-    /// The transaction of the checkpoint that is open.
+    /// Returns the transaction of the open checkpoint.
     pub fn checkpoint(&self) -> u64 {
         self.superblock.object.xid.get()
     }
 
-    /// The container's UUID.
+    /// Returns the container's UUID.
     pub fn uuid(&self) -> uuid::Uuid {
         self.superblock.uuid()
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> u32 {
         self.store.block_size.get()
     }
 
-    /// Its blocks.
+    /// Returns the number of blocks.
     pub fn block_count(&self) -> u64 {
         self.store.blocks
     }
 
-    /// Bytes of all its blocks.
+    /// Returns the length of the container in bytes.
     pub fn size(&self) -> u64 {
         self.store
             .block_size
@@ -166,13 +168,13 @@ impl Container {
             .unwrap_or(u64::MAX)
     }
 
-    /// Free bytes, which all volumes share, by the count of the space manager.
+    /// Returns the free space in bytes, which all volumes share, by the count of the space manager.
     pub fn free(&self) -> u64 {
         self.store.block_size.of(self.free).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that no volume uses any more and that are not free yet: older checkpoints hold them,
-    /// in the free queue of the space manager.
+    /// Returns the number of bytes in the free queue of the space manager, which no volume uses any
+    /// more, but which older checkpoints still need.
     pub fn pending(&self) -> u64 {
         let used = self.store.blocks.saturating_sub(self.free);
         self.store
@@ -181,14 +183,14 @@ impl Container {
             .unwrap_or(u64::MAX)
     }
 
-    /// Free blocks, by the count of the space manager.
+    /// Returns the number of free blocks, by the count of the space manager.
     pub(super) fn free_blocks(&self) -> u64 {
         self.free
     }
 
-    /// What of the container no volume uses, and what no older checkpoint waits to have freed. Of a
-    /// checkpoint that is not the newest one, or while the container is being shrunk, the map is
-    /// not in order.
+    /// Returns the free map of the container; blocks in free queues count as used. The map reports
+    /// that it is not in order if the open checkpoint is not the newest one, or while the container
+    /// is being shrunk.
     pub fn free_map(&self) -> Result<ApfsFree> {
         let raw = &self.superblock;
         let newest = self.checkpoints.first() == Some(&self.checkpoint());
@@ -203,12 +205,12 @@ impl Container {
         )
     }
 
-    /// All bytes of the space manager.
+    /// Reads the space manager in full.
     pub(super) fn spaceman(&self) -> Result<Vec<u8>> {
         read_spaceman(&self.store, &self.superblock, &self.ephemeral)
     }
 
-    /// The volumes' numbers in the container's object map, in the order of their slots.
+    /// Returns the object numbers of the volumes, in the order of their slots.
     pub(super) fn volume_oids(&self) -> impl Iterator<Item = Oid> + '_ {
         self.superblock
             .volume_oids
@@ -217,7 +219,7 @@ impl Container {
             .filter(|oid| oid.is_some())
     }
 
-    /// The superblock of a volume, and its block.
+    /// Returns the superblock of a volume, and its block.
     pub(super) fn volume_superblock(&self, oid: Oid) -> Result<(VolumeRaw, Paddr)> {
         let located = self.view.locate(oid)?;
         let raw = read_volume(&self.store, located.paddr, oid)?;
@@ -225,7 +227,7 @@ impl Container {
     }
 }
 
-/// The superblock of a volume in some block.
+/// Reads the superblock of a volume from a block.
 pub(super) fn read_volume(store: &Store, paddr: Paddr, oid: Oid) -> Result<VolumeRaw> {
     const LAYER: &str = "apfs volume";
     let block = store.block(LAYER, oid, paddr)?;
@@ -264,8 +266,7 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
     }
 }
 
-/// What is read of a checkpoint that is whole: one whose ephemeral objects verify and whose object
-/// map opens.
+/// The parts of a valid checkpoint, whose ephemeral objects verify and whose object map opens.
 struct Loaded {
     store: Store,
     view: View,
@@ -283,7 +284,7 @@ fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
     };
     let ephemeral = checkpoint::ephemeral_objects(&store, superblock)?;
     let spaceman = read_spaceman(&store, raw, &ephemeral)?;
-    // The main device's count, and the second's.
+    // The counts of the main device and of the second tier.
     let count = |at: usize| {
         spaceman
             .get(at..)
@@ -324,7 +325,7 @@ fn read_spaceman(
     checkpoint::read_ephemeral(store, &checkpoint::data_area(raw, store.blocks)?, entry)
 }
 
-/// That the device ends before the container does.
+/// Returns an error if the device is shorter than the container.
 fn cut_short(store: &Store) -> Option<Error> {
     let len = store.device.info().len;
     let whole = store

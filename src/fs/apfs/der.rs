@@ -1,6 +1,6 @@
-//! The little of DER that wrapped keys are written in (§11.3).
+//! The subset of DER that wrapped keys use (§11.3).
 
-/// An element: its tag, its contents, and all of its bytes.
+/// An element: its tag, its contents, and its full encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
@@ -8,13 +8,13 @@ pub(super) struct Element<'a> {
     pub(super) whole: &'a [u8],
 }
 
-/// The first element of `bytes`, and what follows it; `None` if it is cut short.
+/// Returns the first element of `bytes`, and the bytes after it; `None` if it is truncated.
 pub(super) fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&short, rest) = rest.split_first()?;
     let (len, rest) = match short {
         0..=0x7F => (usize::from(short), rest),
-        // Nothing here is longer than a block.
+        // Lengths here never exceed a block.
         0x81..=0x83 => {
             let (long, rest) = rest.split_at_checked(usize::from(short & 0x7F))?;
             (
@@ -37,7 +37,7 @@ pub(super) fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     ))
 }
 
-/// The contents of the element of this tag among those that follow one another in `bytes`.
+/// Returns the first element with this tag among consecutive elements in `bytes`.
 pub(super) fn find(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     let mut rest = bytes;
     while let Some((element, after)) = first(rest) {
@@ -49,7 +49,7 @@ pub(super) fn find(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     None
 }
 
-/// An element of this tag. Its contents are shorter than 2^16 bytes.
+/// Appends an element with this tag. Its contents must be shorter than 2^16 bytes.
 pub(super) fn put(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
     let [.., high, low] = (content.len() as u32).to_be_bytes();
@@ -61,7 +61,8 @@ pub(super) fn put(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// An integer as its contents are written: no byte more than it takes, and the highest bit clear.
+/// Returns the contents of an integer element: the minimal number of bytes with the highest bit
+/// clear.
 pub(super) fn integer_bytes(value: u32) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let significant = bytes
@@ -76,7 +77,7 @@ pub(super) fn integer_bytes(value: u32) -> Vec<u8> {
     [sign, &bytes[significant..]].concat()
 }
 
-/// An integer, not negative; `None` if it has more than 64 bits.
+/// Parses a nonnegative integer; `None` if it has more than 64 bits.
 pub(super) fn integer(content: &[u8]) -> Option<u64> {
     let significant = content
         .iter()

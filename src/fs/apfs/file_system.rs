@@ -1,4 +1,4 @@
-//! A volume as a tree of files.
+//! The file-system interface of a volume.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs volume";
 
-/// A longer attribute describes no compression.
+/// Maximum length of a compression attribute in bytes; longer ones are ignored.
 const MAX_COMPRESSION: u64 = 1 << 16;
 
-/// The type of entries that hide one of a volume below.
+/// Type of entries that hide an entry of an underlying volume.
 const WHITEOUT: u16 = 0xE;
 
 impl Apfs {
-    /// What an entry of folder `dir` leads to; `None` for one that is not shown.
+    /// Returns the attributes of the object of an entry in folder `dir`; `None` if the entry is
+    /// hidden.
     fn entry(&self, dir: FileId, record: &[u8]) -> Result<Option<Attributes>> {
         let Some((entry, _)) = DirectoryEntryRaw::parse(record) else {
             return Err(corrupt(dir, "the record of an entry makes no sense"));
@@ -45,7 +46,7 @@ impl Apfs {
                 ),
                 _ => error,
             })?;
-        // Following a folder that is found where it does not belong could go round in circles.
+        // Following a folder from a folder that is not its parent could loop.
         if object.kind() == FileKind::Folder && FileId::from(object.inode.parent_id) != dir {
             let message = format!(
                 "was found in folder {dir:#x}, and says to be in {:#x}",
@@ -61,8 +62,8 @@ impl Apfs {
         Ok(object.attributes(compression.and_then(|value| Compression::parse(&value))))
     }
 
-    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag
-    /// and attribute must agree.
+    /// Returns the value of the compression attribute of a file, `None` if it is not compressed:
+    /// flag and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
         let Some(xattr) = object.compression() else {
             return Ok(None);
@@ -77,13 +78,12 @@ impl Apfs {
         Ok(Compression::parse(&value).is_some().then_some(value))
     }
 
-    /// The attribute that says how the contents of an object are compressed, `None` if they are
-    /// not.
+    /// Returns the value of the compression attribute of an object, `None` if it is not compressed.
     pub(super) fn compression_of(&self, node: NodeId) -> Result<Option<Vec<u8>>> {
         self.compression(&self.object(FileId(node.0))?)
     }
 
-    /// The contents of an object that must be a file.
+    /// Returns the contents of an object, which must be a file.
     fn contents(&self, object: &Object) -> Result<Arc<dyn BlockDevice>> {
         if object.kind() == FileKind::Folder {
             let error = Error::new(Kind::Invalid, LAYER, "is a folder, a file expected");
@@ -105,7 +105,7 @@ impl Apfs {
         Ok(fork.unwrap_or_else(|| Arc::new(Memory::read_only([]))))
     }
 
-    /// An attribute's value, whatever the attribute.
+    /// Returns the value of any attribute, hidden ones included.
     fn xattr_value(&self, id: FileId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let key = RecordKey::named(id, record_type::XATTR, name.as_bytes());
         let found = self.files.get(&Key::Record(key), |record| {
@@ -126,7 +126,8 @@ impl Apfs {
     }
 }
 
-/// The name that a record of an entry in folder `dir` is for; `None` if it is another record.
+/// Returns the name in the key of a directory entry of folder `dir`; `None` if it is another
+/// record.
 fn entry_name<'r>(record: &Record<'r>, dir: FileId) -> Option<&'r [u8]> {
     match record.key {
         Key::Record(RecordKey {
@@ -138,7 +139,7 @@ fn entry_name<'r>(record: &Record<'r>, dir: FileId) -> Option<&'r [u8]> {
     }
 }
 
-/// A name as programs see it: no name on a sound volume has a slash.
+/// Returns a name as programs see it: slashes, which no valid volume has in names, become colons.
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace('/', ":")
 }
@@ -166,7 +167,7 @@ impl FileSystem for Apfs {
             block_size: size.get(),
             total: bytes(total),
             free: bytes(free),
-            // A quota is held against what the volume has, which nothing pending is part of.
+            // A quota applies to the blocks that the volume owns, which exclude pending ones.
             pending: if raw.quota_blocks.get() == 0 {
                 self.container.pending()
             } else {
@@ -257,7 +258,7 @@ impl FileSystem for Apfs {
         let object = self.object(FileId(node.0))?;
         match fork {
             Fork::Data => self.contents(&object),
-            // It holds the compressed contents, and is nobody's own.
+            // The resource fork holds the compressed contents and is not visible.
             Fork::Resource if self.compression(&object)?.is_some() => {
                 Ok(Arc::new(Memory::read_only([])))
             }
@@ -282,7 +283,7 @@ impl FileSystem for Apfs {
             .filter(|xattr| !xattr.is_hidden())
             .map(|xattr| xattr.name.clone())
             .collect();
-        // How contents are stored is not theirs who read them.
+        // The attributes that store compressed contents are not visible.
         if self.compression(&object)?.is_some() {
             names.retain(|name| name != decmpfs::ATTRIBUTE && name != xattr_name::RESOURCE_FORK);
         }

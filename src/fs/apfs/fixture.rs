@@ -1,5 +1,5 @@
-//! Small containers drawn by hand, for tests and for fuzzing: one checkpoint, one volume, what the
-//! test puts in it.
+//! Small synthetic containers for tests and for fuzzing: one checkpoint and one volume with the
+//! records that the test adds.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use super::layout::{
 };
 use super::names::NameRules;
 
-/// Bytes of a block.
+/// Block size in bytes.
 pub(crate) const BLOCK: usize = 4096;
-/// Blocks of the container.
+/// Number of blocks of the container.
 const BLOCKS: u64 = 96;
-/// Where things are.
+/// Blocks of the structures.
 pub(crate) mod at {
     pub(crate) const DESCRIPTORS: u64 = 1;
     pub(crate) const DESCRIPTOR_BLOCKS: u32 = 4;
@@ -34,21 +34,21 @@ pub(crate) mod at {
     pub(crate) const FILES: u64 = 15;
     pub(crate) const CONTENTS: u64 = 40;
 }
-/// The transaction that drew it all.
+/// The transaction of all objects.
 const XID: Xid = Xid(7);
 const SPACEMAN: Oid = Oid(0x400);
 const VOLUME: Oid = Oid(0x402);
-/// The root of the tree of files; its leaves follow.
+/// Root of the file-system tree; its leaves have the numbers that follow.
 pub(crate) const FILES: Oid = Oid(0x404);
-/// Bytes of records in a leaf.
+/// Maximum length of the records in a leaf, in bytes.
 const LEAF: usize = 3000;
 
-/// A key and its value, as they lie on disk.
+/// A key and its value, as on disk.
 type RawRecord = (Vec<u8>, Vec<u8>);
-/// What records are sorted by.
+/// The sort key of a record.
 type RecordOrder = (u64, u8, Vec<u8>);
 
-/// What is drawn.
+/// A container to be written.
 pub(crate) struct Fixture {
     rules: NameRules,
     records: BTreeMap<RecordOrder, RawRecord>,
@@ -57,7 +57,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A volume with nothing but its root.
+    /// Returns a volume with nothing but its root.
     pub(crate) fn new(rules: NameRules) -> Self {
         let mut fixture = Self {
             rules,
@@ -75,11 +75,10 @@ impl Fixture {
         fixture
     }
 
-    /// Puts a record in its place of the tree.
     pub(crate) fn record(&mut self, key: &RecordKey<'_>, value: Vec<u8>) {
         let mut bytes = Vec::new();
         key.put(&mut bytes);
-        // In the order of the tree: numbers and hashes as numbers, names as bytes.
+        // Sorted as in the tree: numbers and hashes as numbers, names as bytes.
         let rest = match key.rest {
             super::layout::KeyRest::Single => Vec::new(),
             super::layout::KeyRest::Number(number) => number.to_be_bytes().to_vec(),
@@ -108,7 +107,7 @@ impl Fixture {
         self.record(&RecordKey::single(id, record_type::INODE), value);
     }
 
-    /// An entry of folder `parent`.
+    /// Adds an entry to folder `parent`.
     pub(crate) fn entry(&mut self, parent: FileId, name: &str, id: FileId, mode: u16) {
         let entry = DirectoryEntryRaw {
             file_id: id.into(),
@@ -124,7 +123,6 @@ impl Fixture {
         FileId(self.next - 1)
     }
 
-    /// A folder.
     pub(crate) fn folder(&mut self, parent: FileId, name: &str) -> FileId {
         let id = self.id();
         self.inode(id, parent, mode_type::FOLDER | 0o755, &[], |_| {});
@@ -132,7 +130,7 @@ impl Fixture {
         id
     }
 
-    /// A file with these contents.
+    /// Adds a file with these contents.
     pub(crate) fn file(&mut self, parent: FileId, name: &str, contents: &[u8]) -> FileId {
         let id = self.id();
         let stream = self.stream(id, contents);
@@ -158,7 +156,7 @@ impl Fixture {
         id
     }
 
-    /// A stream with its contents in one extent, or none.
+    /// Adds a stream with its contents in one extent, or in none if they are empty.
     fn stream(&mut self, id: FileId, contents: &[u8]) -> DataStreamRaw {
         let block = Paddr(at::CONTENTS + (self.contents.len() / BLOCK) as u64);
         self.contents.extend_from_slice(contents);
@@ -173,7 +171,7 @@ impl Fixture {
         stream
     }
 
-    /// A run of a stream.
+    /// Adds an extent of a stream.
     pub(crate) fn extent(&mut self, id: FileId, start: u64, len: u64, block: Paddr) {
         let extent = FileExtentRaw::new(len, block, 0, extent_flags::CRYPTO_ID_IS_TWEAK);
         self.record(
@@ -182,7 +180,6 @@ impl Fixture {
         );
     }
 
-    /// A symbolic link.
     pub(crate) fn symlink(&mut self, parent: FileId, name: &str, target: &str) -> FileId {
         let id = self.id();
         self.inode(id, parent, mode_type::SYMLINK | 0o755, &[], |_| {});
@@ -195,7 +192,7 @@ impl Fixture {
         id
     }
 
-    /// An attribute in its record.
+    /// Adds an embedded attribute.
     pub(crate) fn xattr(&mut self, id: FileId, name: &str, value: &[u8]) {
         let head = XattrRaw {
             flags: xattr_flags::EMBEDDED.into(),
@@ -208,7 +205,6 @@ impl Fixture {
         );
     }
 
-    /// The container.
     pub(crate) fn draw(&self) -> Vec<u8> {
         let mut disk = Disk {
             bytes: vec![0; BLOCKS as usize * BLOCK],
@@ -249,7 +245,7 @@ impl Fixture {
         disk.bytes
     }
 
-    /// The nodes of the tree of files, the root first.
+    /// Returns the nodes of the file-system tree, the root first.
     fn nodes(&self) -> Vec<Vec<u8>> {
         let mut leaves: Vec<Vec<&RawRecord>> = vec![Vec::new()];
         let mut used = 0;
@@ -327,7 +323,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Writes an object to a block and seals it.
+    /// Writes an object to a block and updates its checksum.
     fn put(&mut self, block: u64, object: &[u8]) {
         let start = block as usize * BLOCK;
         let place = &mut self.bytes[start..start + BLOCK];
@@ -336,8 +332,8 @@ impl Disk {
     }
 }
 
-/// Makes right the checksum of every block that looks like an object, so that what was changed in
-/// it is looked at.
+/// Updates the checksum of every block that looks like an object, so that parsers accept changes in
+/// it.
 pub(crate) fn reseal(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(BLOCK) {
         let kind = u16::from_le_bytes([block[0x18], block[0x19]]);
@@ -441,8 +437,8 @@ fn tree_info(flags: u32, sizes: (u32, u32), keys: usize, nodes: usize) -> TreeIn
     info
 }
 
-/// A node with these records. `fixed` are the bytes of an entry of the table, if keys and values
-/// are of one length.
+/// Returns a node with these records. `fixed` is the length of an entry of the table if keys and
+/// values have fixed lengths.
 fn node(
     object: ObjectRaw,
     level: u16,
@@ -497,7 +493,7 @@ fn node(
     block
 }
 
-/// A volume with one of everything that is drawn here, in several leaves.
+/// Returns a volume with one object of every kind, in several leaves.
 pub(crate) fn sample(rules: NameRules) -> Vec<u8> {
     let mut fixture = Fixture::new(rules);
     let docs = fixture.folder(FileId::ROOT, "docs");

@@ -1,4 +1,4 @@
-//! Which blocks of a container are free, by its space manager (§14).
+//! The free blocks of a container, from its space manager (§14).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs space manager";
 
-/// The free map of a container: the bitmaps of its space manager, read piece by piece. Blocks that
-/// wait in a free queue count as used: older checkpoints still need them.
+/// The free map of a container: the bitmaps of its space manager, which are read on demand. Blocks
+/// in a free queue count as used: older checkpoints still need them.
 #[derive(Debug)]
 pub struct ApfsFree {
     device: Arc<dyn BlockDevice>,
@@ -27,13 +27,13 @@ pub struct ApfsFree {
     blocks: u64,
     cibs: u64,
     cabs: u64,
-    /// The addresses of all CABs, or of all CIBs where there are none.
+    /// Addresses of all CABs, or of all CIBs if there are no CABs.
     addresses: Vec<u64>,
     in_order: bool,
     kept: Mutex<KeptBlocks>,
 }
 
-/// The blocks that were read last, by what they are.
+/// The blocks read last, by kind.
 #[derive(Debug, Default)]
 struct KeptBlocks {
     cab: Option<(u64, Vec<u8>)>,
@@ -41,7 +41,7 @@ struct KeptBlocks {
     bitmap: Option<(u64, Vec<u8>)>,
 }
 
-/// What is said of a chunk.
+/// The record of a chunk.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
     blocks: u64,
@@ -50,11 +50,12 @@ struct Chunk {
 }
 
 impl ApfsFree {
-    /// The map of a container of so many blocks, `spaceman` being all bytes of the object, which
-    /// was verified. `in_order` is what [`FreeMap::is_in_order`] is to say.
+    /// Opens the map of a container of `blocks` blocks. `spaceman` are all bytes of the space
+    /// manager, which has been verified. `in_order` is the value that [`FreeMap::is_in_order`]
+    /// returns.
     ///
-    /// Every chunk's counts are read and have to add up: an error here means that nobody should go
-    /// by the map.
+    /// The counts of all chunks are read and compared with the total. If this fails, the map must
+    /// not be used.
     pub(super) fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -72,7 +73,7 @@ impl ApfsFree {
         );
         let listed = if cabs > 0 { cabs } else { cibs };
         let start = usize::try_from(device_head.addresses.get()).ok();
-        // The list is within the object, so its length is bounded by bytes that are there.
+        // The list is within the object, so its length is bounded.
         let list = start
             .and_then(|start| spaceman.get(start..))
             .zip(usize::try_from(listed).ok());
@@ -110,7 +111,7 @@ impl ApfsFree {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = 0;
         for chunk in 0..self.chunks() {
-            // Each is at most 2^19, and there are less than 2^49.
+            // No overflow: each is at most 2^19, and there are less than 2^49 chunks.
             free += self.chunk(&mut kept, chunk)?.free;
         }
         if free != expected {
@@ -121,7 +122,7 @@ impl ApfsFree {
         Ok(())
     }
 
-    /// What is said of chunk `index`, which the container has.
+    /// Returns the record of chunk `index`, which must exist.
     fn chunk(&self, kept: &mut KeptBlocks, index: u64) -> Result<Chunk> {
         let per_cib = u64::from(chunks_per_cib(self.block_size));
         let (cib, place) = (index / per_cib, index % per_cib);
@@ -197,7 +198,7 @@ impl ApfsFree {
         address.ok_or_else(missing)
     }
 
-    /// A CIB or CAB, which has to be what it is taken for.
+    /// Reads a CIB or CAB and verifies it.
     fn info_block(&self, kind: u32, address: u64, index: u64, count: u64) -> Result<Vec<u8>> {
         let block = self.read(address)?;
         let wrong = |message: String| corrupt(format!("object in block {address}: {message}"));
@@ -241,7 +242,7 @@ impl ApfsFree {
         Ok(block)
     }
 
-    /// Returns whether `block` is used, and the first block from which on that may be otherwise.
+    /// Returns true if `block` is used, and the first block after it for which that may differ.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let index = block / self.per_chunk();
@@ -258,7 +259,7 @@ impl ApfsFree {
             kept.bitmap = Some((index, self.bitmap(index, place, &chunk)?));
         }
         let bits = kept.bitmap.as_ref().map_or(&[][..], |(_, bits)| bits);
-        // A chunk has as many blocks as a block has bits.
+        // The bitmap of a chunk is one block.
         let (used, until) = run_at(bits, (block - first) as usize, chunk.blocks as usize);
         Ok((used, first + until as u64))
     }
@@ -280,7 +281,7 @@ impl ApfsFree {
         Ok(bits)
     }
 
-    /// Where a block begins; what the container does not have is past any device.
+    /// Returns the offset of a block in bytes; `u64::MAX` if it overflows.
     fn offset(&self, block: u64) -> u64 {
         self.block_size.offset(Paddr(block)).unwrap_or(u64::MAX)
     }
@@ -290,8 +291,8 @@ fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Kind::Corrupt, LAYER, message)
 }
 
-/// That the head fits a container of so many blocks. Everything that is counted later follows from
-/// those.
+/// Checks that the head is consistent with a container of `blocks` blocks. All later limits follow
+/// from those fields.
 pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64) -> Result<()> {
     if head.devices[space_device::TIER_2].blocks.get() > 0 {
         return Err(Error::unsupported(
@@ -359,9 +360,9 @@ impl FreeMap for ApfsFree {
     }
 }
 
-/// The map of a container in memory by the bytes of a space manager, for fuzzing: the blocks that
-/// the map reads get the checksums that they should have, or nothing behind those would ever be
-/// looked at.
+/// Returns the free map of a container in memory, with the given bytes of the space manager, for
+/// fuzzing. Blocks that the map reads get valid checksums, as otherwise nothing behind the checksum
+/// test would be reached.
 #[cfg(feature = "testing")]
 pub(crate) fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree> {
     use super::layout::{object_type::MASK, store_checksum};
@@ -399,7 +400,7 @@ mod tests {
 
     const SIZE: BlockSize = BlockSize::DEFAULT;
 
-    /// A container of so many blocks that is empty, the bytes of its space manager, and its free
+    /// Returns an empty container of `blocks` blocks, the bytes of its space manager, and its free
     /// bytes.
     fn container(blocks: u64) -> (Arc<Memory>, Vec<u8>, u64) {
         let created = Timestamp::from_seconds(1_700_000_000);
@@ -419,7 +420,7 @@ mod tests {
             .unwrap()
             .build(&device, &Silent)
             .unwrap();
-        // The first object of the data area, whose place the superblock tells.
+        // The first object of the data area, whose block is in the superblock.
         let data = device
             .read_array::<8>(0x78)
             .map(u64::from_le_bytes)
@@ -460,7 +461,7 @@ mod tests {
         let open =
             |spaceman: &[u8]| ApfsFree::new(device.clone(), SIZE, 1014, spaceman, true).map(drop);
         assert!(open(&spaceman).is_ok());
-        // Every count of the head and of the main device, and the address of the list.
+        // All counts of the head and of the main device, and the address of the list.
         for at in [
             0x20, 0x24, 0x28, 0x2C, 0x30, 0x38, 0x40, 0x44, 0x48, 0x50, 0x60,
         ] {

@@ -1,4 +1,4 @@
-//! What fuzzing needs of the parsers, without a container around them.
+//! Entry points for fuzzing the parsers without a container.
 
 use std::cmp::Ordering;
 
@@ -25,8 +25,9 @@ const KINDS: [TreeKind; 5] = [
     TreeKind::Fext,
 ];
 
-/// Returns how many records of a node have keys of some tree; 0 if the bytes are no node. Panics if
-/// a record is not within it, or if the order of two keys is not the same both ways.
+/// Returns the largest number of a node's records that parse as records of one kind of tree; 0 if
+/// the bytes are not a node. Panics if a record exceeds the node, or if the comparison of two keys
+/// is not antisymmetric.
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let mut most = 0;
     for kind in KINDS {
@@ -57,8 +58,8 @@ pub(crate) fn read_node(bytes: &[u8]) -> usize {
     most
 }
 
-/// Takes bytes for a record's key and for its value, of every kind. Panics if a key that was
-/// understood is written otherwise.
+/// Parses bytes as the key and the value of a record of every kind. Panics if a key does not
+/// survive a round trip.
 pub(crate) fn read_record(bytes: &[u8]) {
     for hashed in [false, true] {
         if let Some(key) = RecordKey::parse(bytes, hashed) {
@@ -93,12 +94,12 @@ pub(crate) fn read_record(bytes: &[u8]) {
     );
 }
 
-/// A small container.
+/// Returns a small container.
 pub(crate) fn sample() -> Vec<u8> {
     fixture::sample(NameRules::CaseInsensitive)
 }
 
-/// Keys and values of its records.
+/// Returns keys and values of the records in the small container.
 pub(crate) fn sample_records() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for bytes in sample().chunks(fixture::BLOCK) {
@@ -115,7 +116,7 @@ pub(crate) fn sample_records() -> Vec<Vec<u8>> {
     all
 }
 
-/// A plain keybag with a key that is wrapped by a passphrase.
+/// Returns a decrypted keybag with a key that is wrapped with a passphrase.
 pub(crate) fn sample_keybag() -> Vec<u8> {
     let inner = [
         &[0x81, 16][..],

@@ -1,4 +1,4 @@
-//! How large a container's own structures are, by its size (`docs/formats/apfs-write.md` §2).
+//! Sizes of a container's own structures by its length (`docs/formats/apfs-write.md` §2).
 
 use super::layout::{
     BlockSize, MAX_VOLUMES, RING_VERSIONS, SPACEMAN_ARRAYS, blocks_per_chunk,
@@ -8,50 +8,51 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs";
 
-/// The least that makes a container: a disk of 1 MiB with a partition map is enough.
+/// Minimum length of a container in bytes: a disk of 1 MiB with a partition map is sufficient.
 pub(crate) const MIN_CONTAINER_LEN: u64 = (1 << 20) - (64 << 10);
-/// The most that this knows the structures of: beyond, the space manager's numbers of CIBs have not
-/// been seen anywhere.
+/// Maximum supported length of a container in bytes: for longer ones, the number of CIBs in the
+/// space manager has not been observed.
 pub(crate) const MAX_CONTAINER_LEN: u64 = 1 << 50;
-/// A container has room for one volume more for each started one of so many bytes.
+/// A container may have one volume for each started unit of this many bytes.
 pub(crate) const BYTES_PER_VOLUME: u64 = 512 << 20;
-/// Below, the fourth of the words about ephemeral objects is larger.
+/// Below this length in bytes, bits 32 and up of `ephemeral_info` are the node limit of the main
+/// queue.
 const SMALL_CONTAINER: u64 = 128 << 20;
-/// Checkpoints that the areas have room for.
+/// Number of checkpoints for which the areas have space.
 const CHECKPOINTS: u64 = 4;
 
 /// The sizes of a container of a certain length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) block_size: BlockSize,
-    /// Blocks of the container.
+    /// Number of blocks of the container.
     pub(crate) blocks: u64,
-    /// Runs of blocks with a bitmap each.
+    /// Number of chunks: runs of blocks with one bitmap block each.
     pub(crate) chunks: u64,
-    /// Blocks that describe chunks.
+    /// Number of CIBs, which describe chunks.
     pub(crate) cibs: u64,
-    /// Blocks that list CIBs; 0 while the space manager lists them itself.
+    /// Number of CABs, which list CIBs; 0 while the space manager lists the CIBs itself.
     pub(crate) cabs: u64,
-    /// Blocks of the pool that holds all of these in three versions.
+    /// Number of blocks of the pool, which holds bitmaps, CIBs and CABs in three versions.
     pub(crate) pool_blocks: u64,
-    /// Blocks of the pool's own bitmap.
+    /// Number of blocks of the pool's own bitmap.
     pub(crate) pool_bitmap_blocks: u64,
-    /// Nodes that the free queue of the pool may have.
+    /// Maximum number of nodes of the pool's free queue.
     pub(crate) pool_queue_limit: u16,
-    /// Nodes that the free queue of the device may have.
+    /// Maximum number of nodes of the main device's free queue.
     pub(crate) main_queue_limit: u16,
-    /// Volumes that the container has room for.
+    /// Maximum number of volumes.
     pub(crate) max_volumes: u32,
-    /// The first word about ephemeral objects in the container superblock.
+    /// First word about ephemeral objects in the container superblock.
     pub(crate) ephemeral_info: u64,
-    /// Blocks of the ring of checkpoint maps and superblocks.
+    /// Number of blocks of the descriptor area.
     pub(crate) desc_blocks: u32,
-    /// Blocks of the ring of ephemeral objects.
+    /// Number of blocks of the data area.
     pub(crate) data_blocks: u32,
 }
 
 impl Geometry {
-    /// The sizes for a container of `len` bytes, of which the last block's fraction is left alone.
+    /// Returns the sizes for a container of `len` bytes; an incomplete last block is not used.
     pub(crate) fn new(len: u64, block_size: BlockSize) -> Result<Self> {
         if !(MIN_CONTAINER_LEN..=MAX_CONTAINER_LEN).contains(&len) {
             let message = format!(
@@ -90,7 +91,8 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Room for four checkpoints: the page derived the formulas from containers that macOS made.
+    /// Sizes the areas for four checkpoints. The documentation derives the formulas from containers
+    /// that macOS made.
     fn size_checkpoints(&mut self) {
         let limit = u64::from(self.main_queue_limit);
         let per_volume = if self.blocks * u64::from(self.block_size.get()) < SMALL_CONTAINER {
@@ -102,22 +104,23 @@ impl Geometry {
         let objects = 2 + self.spaceman_blocks() + u64::from(self.pool_queue_limit) + limit;
         let objects = objects + 8 * per_volume * u64::from(self.max_volumes);
         let maps = objects.div_ceil(checkpoint_map_capacity(self.block_size) as u64);
-        // All are small: at most 512 nodes, 1024 volumes' nodes and some blocks of a space manager.
+        // No overflow: at most 512 nodes, 1024 volumes' nodes and some blocks of a space manager.
         self.data_blocks = (CHECKPOINTS * objects) as u32;
         self.desc_blocks = (CHECKPOINTS * (maps + 1)) as u32;
     }
 
-    /// Slots of the ring of the pool's bitmaps.
+    /// Returns the number of slots of the ring of the pool's bitmaps.
     pub(crate) fn ring_blocks(&self) -> u64 {
         self.pool_bitmap_blocks * u64::from(RING_VERSIONS)
     }
 
-    /// Where the arrays of the space manager begin.
+    /// Returns the offsets of the arrays of the space manager.
     pub(crate) fn spaceman_arrays(&self) -> SpacemanArrays {
         self.spaceman_arrays_from(SPACEMAN_ARRAYS)
     }
 
-    /// The same of one in which the first of them begins at `pool_xids`.
+    /// Returns the offsets of the arrays of a space manager whose first array begins at
+    /// `pool_xids`.
     pub(crate) fn spaceman_arrays_from(&self, pool_xids: u32) -> SpacemanArrays {
         let aligned = |len: u64| len.next_multiple_of(8);
         let pool_xids = u64::from(pool_xids);
@@ -134,13 +137,13 @@ impl Geometry {
         }
     }
 
-    /// Blocks of the space manager.
+    /// Returns the number of blocks of the space manager.
     pub(crate) fn spaceman_blocks(&self) -> u64 {
         self.block_size.blocks_for(self.spaceman_arrays().tier_2)
     }
 }
 
-/// Offsets in the space manager.
+/// Offsets in the space manager, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SpacemanArrays {
     pub(crate) pool_xids: u64,
@@ -148,7 +151,7 @@ pub(crate) struct SpacemanArrays {
     pub(crate) ring_free_next: u64,
     /// Addresses of the main device.
     pub(crate) main: u64,
-    /// Those of the second tier, of which there are none; also the end.
+    /// Addresses of the second tier, which has none; also the end.
     pub(crate) tier_2: u64,
 }
 
@@ -156,7 +159,7 @@ fn pool_queue_limit(chunks: u64) -> u16 {
     limit(3 * (chunks + 751) / 1127 - 1)
 }
 
-/// As `apfsck` demands it exactly, and by report macOS too.
+/// Returns the exact limit that `apfsck` requires and, by report, macOS too.
 fn main_queue_limit(blocks: u64) -> u16 {
     limit(match blocks {
         0..0x4_0000 => 1 + blocks.saturating_sub(1) / 4544,
@@ -165,7 +168,7 @@ fn main_queue_limit(blocks: u64) -> u16 {
     })
 }
 
-/// No queue has two nodes: a tree of two would have one leaf.
+/// Returns a limit other than 2: a tree of two nodes would have one leaf.
 fn limit(nodes: u64) -> u16 {
     match u16::try_from(nodes) {
         Ok(2) => 3,
@@ -250,7 +253,7 @@ mod tests {
         }
         assert_eq!(of(256).max_volumes, 1);
         assert_eq!(of((512 << 20) / 4096 + 1).max_volumes, 2);
-        // At the bound everything still fits its field.
+        // All fields are large enough at the maximum length.
         assert!(
             Geometry::new(MAX_CONTAINER_LEN, BlockSize::DEFAULT)
                 .unwrap()

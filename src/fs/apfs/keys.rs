@@ -1,4 +1,5 @@
-//! The keys of an encrypted volume: from its keybags, by a passphrase or recovery key (§11).
+//! The keys of an encrypted volume, unlocked from its keybags with a passphrase or recovery key
+//! (§11).
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -17,31 +18,31 @@ use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs keybag";
-/// The layer of an error about a key that does not fit, whatever the file system.
+/// Layer of errors about a wrong key, the same for all file systems.
 const LOCKED_LAYER: &str = "volume encryption";
-/// Larger keybags than any: each entry has some hundred bytes.
+/// Upper limit for the length of a keybag: each entry has some hundred bytes.
 const MAX_KEYBAG_BLOCKS: u64 = 64;
 
 /// Bits of a blob's flags.
 mod blob_flags {
-    /// The key is wrapped with one that only the Mac's own processor has.
+    /// The key is wrapped with a key that only the Mac's own processor has.
     pub(super) const HARDWARE: u32 = 1;
-    /// Keys of 128 bits, from a volume that was CoreStorage's.
+    /// 128-bit keys, from a volume converted from CoreStorage.
     pub(super) const SHORT: u32 = 2;
 }
 
-/// A wrapped key, and who it belongs to.
+/// A wrapped key and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Blob {
     uuid: [u8; 16],
     flags: u32,
     wrapped: Vec<u8>,
-    /// Of keys under a passphrase: iterations and salt.
+    /// Iterations and salt, for keys under a passphrase.
     derivation: Option<(u64, Vec<u8>)>,
 }
 
 impl Blob {
-    /// The blob in a keybag's entry; `None` if it is none.
+    /// Parses the blob of a keybag entry; `None` if it is invalid.
     fn parse(data: &[u8]) -> Option<Self> {
         let (outer, _) = der::first(data).filter(|(element, _)| element.tag == 0x30)?;
         let inner = der::find(outer.content, 0xA3)?.content;
@@ -58,7 +59,7 @@ impl Blob {
         })
     }
 
-    /// The key under `outer`, of 32 bytes, or of 16 where the blob says so.
+    /// Unwraps the key with `outer`: 32 bytes, or 16 if the blob's flags say so.
     fn unwrap(&self, outer: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if self.flags & blob_flags::SHORT != 0 {
             return unwrap_key(outer.get(..16)?, self.wrapped.get(..24)?);
@@ -67,18 +68,18 @@ impl Blob {
     }
 }
 
-/// What it takes to unlock a volume.
+/// The data for unlocking a volume.
 #[derive(Debug)]
 pub(super) struct VolumeLock {
-    /// The volume, to whoever is asked for its key.
+    /// Description of the volume for the callback that returns its key.
     pub(super) locked: LockedVolume,
     volume_key: Blob,
-    /// Each with whom it is for.
+    /// Unlock records with the UUIDs of their owners.
     records: Vec<(Uuid, Blob)>,
 }
 
 impl Container {
-    /// What it takes to unlock a volume.
+    /// Reads the data for unlocking a volume from the keybags.
     pub(super) fn lock_of(&self, raw: &VolumeRaw) -> Result<VolumeLock> {
         let bag = read_keybag(
             &self.store,
@@ -127,7 +128,7 @@ impl Container {
 }
 
 impl VolumeLock {
-    /// The volume's key. [`Kind::WrongKey`] if `key` does not fit.
+    /// Returns the volume's key; [`Kind::WrongKey`] if `key` does not match.
     pub(super) fn unlock(&self, key: &VolumeKey) -> Result<Zeroizing<[u8; 32]>> {
         let (secret, recovery) = match key {
             VolumeKey::Passphrase(secret) => (secret, false),
@@ -137,7 +138,7 @@ impl VolumeLock {
             Err(Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name))
         };
         let mut hardware = self.volume_key.flags & blob_flags::HARDWARE != 0;
-        // What all records together may cost.
+        // Limit for the iterations of all records together.
         let mut budget = MOST_ITERATIONS;
         let mut tried = false;
         for (_, record) in self
@@ -187,7 +188,7 @@ impl VolumeLock {
     }
 
     fn volume_key(&self, outer: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
-        // The key above may be of 128 bits, filled up.
+        // The outer key may have 128 bits, padded with zeros.
         let filled = outer.len() == 32 && outer[16..].iter().all(|&byte| byte == 0);
         let key = self
             .volume_key
@@ -217,7 +218,7 @@ pub(super) fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
     })
 }
 
-/// The plain bytes of a keybag, which is encrypted with a UUID, twice.
+/// Reads and decrypts a keybag; the UUID is both keys of the cipher.
 pub(super) fn read_keybag(
     store: &Store,
     place: &PrangeRaw,
@@ -255,8 +256,7 @@ fn is_keybag(bytes: &[u8], kind: u32) -> bool {
         && ObjectRaw::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.kind.get() == kind)
 }
 
-/// Does to bytes that may be a keybag, or a blob in one, what unlocking does; returns the number of
-/// entries.
+/// Parses bytes as a keybag and as a blob, as unlocking does; returns the number of entries.
 #[cfg(feature = "testing")]
 pub(crate) fn read_keybag_bytes(bytes: &[u8]) -> usize {
     let blobs = keybag_entries(bytes).unwrap_or_default();
@@ -279,7 +279,7 @@ mod tests {
             .collect()
     }
 
-    /// The vector of §11.4, from a volume that macOS encrypted.
+    /// Returns the vector of §11.4, from a volume that macOS encrypted.
     fn lock() -> VolumeLock {
         let blob = |wrapped: &str, derivation| Blob {
             uuid: [0; 16],

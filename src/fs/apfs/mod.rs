@@ -1,9 +1,9 @@
-//! APFS containers and the volumes in them, read in place by any number of threads.
+//! APFS containers and their volumes, read in place by any number of threads.
 //!
-//! [`Container::open`] finds the newest checkpoint that is whole (§3), [`Container::volumes`] tells
-//! what is in it, and [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file
-//! system. Nodes of trees are read and verified as they are needed. Sections of
-//! `docs/formats/apfs.md` are cited as §n throughout.
+//! [`Container::open`] finds the newest valid checkpoint (§3), [`Container::volumes`] lists the
+//! volumes in it, and [`Container::open_volume`] opens a volume or a snapshot as a file system.
+//! Nodes of trees are read and verified on demand. Sections of `docs/formats/apfs.md` are cited as
+//! §n throughout.
 
 mod btree;
 pub mod build;

@@ -1,21 +1,21 @@
-//! How a volume tells names apart, and the hash by which they stand in its folders (§8.3).
+//! Comparison of names on a volume, and the hash by which its directories sort them (§8.3).
 
 use super::layout::{VolumeRaw, volume_incompatible};
 use crate::fs::unicode::normalize;
 
-/// A volume's rules for names.
+/// A volume's rules for comparing names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRules {
-    /// Names are bytes and stand in their order. Very old volumes.
+    /// Names are bytes, sorted as such. Very old volumes.
     Bytes,
-    /// Composed and decomposed names are the same.
+    /// Composed and decomposed names are equal.
     CaseSensitive,
-    /// And so are names that differ in case only.
+    /// Composed and decomposed names, and names that differ in case only, are equal.
     CaseInsensitive,
 }
 
 impl NameRules {
-    /// The rules of the volume with this superblock.
+    /// Returns the rules of the volume with this superblock.
     pub(crate) fn of(volume: &VolumeRaw) -> Self {
         match (
             volume.has(volume_incompatible::CASE_INSENSITIVE),
@@ -27,17 +27,17 @@ impl NameRules {
         }
     }
 
-    /// Returns whether keys of directory entries hold hashes.
+    /// Returns true if keys of directory entries contain hashes.
     pub(crate) fn hashed(self) -> bool {
         self != Self::Bytes
     }
 
-    /// The hash of a name, `None` where names stand in their own order.
+    /// Returns the hash of a name, `None` if directories are not hashed.
     pub(crate) fn hash(self, name: &str) -> Option<u32> {
         self.hashed().then(|| hash(&self.form(name)))
     }
 
-    /// Returns whether two names are the same.
+    /// Returns true if two names are equal by these rules.
     pub(crate) fn same(self, a: &str, b: &str) -> bool {
         a == b || self.hashed() && self.form(a) == self.form(b)
     }
@@ -47,7 +47,7 @@ impl NameRules {
     }
 }
 
-/// The low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers,
+/// Returns the low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers,
 /// little-endian.
 fn hash(form: &[u32]) -> u32 {
     let mut crc = u32::MAX;
@@ -61,8 +61,8 @@ fn hash(form: &[u32]) -> u32 {
     crc & 0x3F_FFFF
 }
 
-/// The remainder of a byte followed by as many zero bytes as the table's number: four bytes go in
-/// one step.
+/// CRC remainders of a byte followed by as many zero bytes as the index of the table, to process
+/// four bytes per step.
 static SLICES: [[u32; 256]; 4] = {
     let mut slices = [[0; 256]; 4];
     let mut byte = 0;

@@ -1,4 +1,4 @@
-//! Objects of a volume: an inode with its attributes, and what programs see of it (§8.1, §8.4).
+//! Objects of a volume: an inode with its attributes, and their visible properties (§8.1, §8.4).
 
 use zerocopy::little_endian::{U32, U64};
 
@@ -9,32 +9,32 @@ use super::layout::{
 use crate::decmpfs::Compression;
 use crate::fs::{Attributes, FileKind, NodeId, UF_COMPRESSED};
 
-/// An inode and what belongs to it.
+/// An inode with its stream and its attributes.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) id: FileId,
     pub(super) inode: InodeRaw,
-    /// Its contents; `None` where nothing was ever written.
+    /// Data stream; `None` if nothing was ever written.
     pub(super) stream: Option<DataStreamRaw>,
     sparse: u64,
     device: u32,
     pub(super) xattrs: Vec<Xattr>,
 }
 
-/// What is known of an attribute without reading it.
+/// The properties of an attribute, without its value unless that is needed.
 #[derive(Debug)]
 pub(super) struct Xattr {
     pub(super) name: String,
     size: u64,
     allocated: u64,
-    /// The value, if it is short and the file system itself goes by it.
+    /// Value, if it is embedded and the file system itself interprets it.
     value: Option<Box<[u8]>>,
-    /// The number of its stream, if it is in one.
+    /// Number and length of its stream, if it has one.
     pub(super) stream: Option<(FileId, u64)>,
 }
 
 impl Xattr {
-    /// The attribute of this name and record; `None` if the record makes no sense.
+    /// Parses the record of an attribute; `None` if it is invalid.
     pub(super) fn parse(name: &[u8], record: &[u8]) -> Option<Self> {
         let name = String::from_utf8_lossy(name).into_owned();
         let matters = matches!(
@@ -65,7 +65,8 @@ impl Xattr {
         })
     }
 
-    /// Returns whether it is how the file system keeps something that programs see otherwise.
+    /// Returns true if the attribute is not visible to programs: a link target, an empty resource
+    /// fork, or Finder info of zeros only.
     pub(super) fn is_hidden(&self) -> bool {
         let blank = || {
             self.value
@@ -82,7 +83,7 @@ impl Xattr {
 }
 
 impl Object {
-    /// The object with this record of an inode; `None` if it makes no sense.
+    /// Parses the record of an inode; `None` if it is invalid.
     pub(super) fn parse(id: FileId, record: &[u8]) -> Option<Self> {
         let (inode, fields) = InodeRaw::parse(record)?;
         let stream = match fields.get(inode_field::DATA_STREAM) {
@@ -103,7 +104,7 @@ impl Object {
         })
     }
 
-    /// What it is; a type that makes no sense counts as a file.
+    /// Returns its kind; an invalid type counts as a file.
     pub(super) fn kind(&self) -> FileKind {
         match self.inode.mode.get() & mode_type::MASK {
             mode_type::FOLDER => FileKind::Folder,
@@ -116,30 +117,29 @@ impl Object {
         }
     }
 
-    /// One of its attributes.
     pub(super) fn xattr(&self, name: &str) -> Option<&Xattr> {
         self.xattrs.iter().find(|xattr| xattr.name == name)
     }
 
-    /// The attribute that describes compressed contents, if they are.
+    /// Returns the attribute that describes compressed contents, if they are compressed.
     pub(super) fn compression(&self) -> Option<&Xattr> {
         let compressed =
             self.kind() == FileKind::File && self.inode.bsd_flags.get() & UF_COMPRESSED != 0;
         self.xattr(xattr_name::DECMPFS).filter(|_| compressed)
     }
 
-    /// Where it points, if it is a symbolic link whose target is where it should be.
+    /// Returns the target of a symbolic link, if it is embedded as it should be.
     pub(super) fn link_target(&self) -> Option<&[u8]> {
         let target = self.xattr(xattr_name::SYMLINK)?.value.as_deref()?;
         (self.kind() == FileKind::Symlink).then(|| until_nul(target))
     }
 
-    /// The short value of [`compression`](Self::compression), if it is embedded.
+    /// Returns the value of [`compression`](Self::compression), if it is embedded.
     pub(super) fn compression_value(&self) -> Option<&[u8]> {
         self.compression()?.value.as_deref()
     }
 
-    /// Everything about it, with what the attribute says that describes compressed contents.
+    /// Returns all attributes, with those that follow from the compression attribute.
     pub(super) fn attributes(&self, compression: Option<Compression>) -> Attributes {
         let (inode, kind) = (&self.inode, self.kind());
         let children_or_links = inode.children_or_links.get();

@@ -1,4 +1,4 @@
-//! Object maps: where virtual objects are at some transaction (§4).
+//! Object maps: the locations of virtual objects as of a transaction (§4).
 
 use std::sync::Arc;
 
@@ -14,13 +14,12 @@ const LAYER: &str = "apfs object map";
 /// An open object map.
 #[derive(Debug)]
 pub(super) struct Omap {
-    /// As it lies on disk.
+    /// The map as on disk.
     pub(super) raw: OmapRaw,
     pub(super) tree: Tree,
 }
 
 impl Omap {
-    /// Opens the map in a block.
     pub(super) fn open(store: &Store, paddr: Paddr) -> Result<Self> {
         let block = store.object(LAYER, paddr, object_type::OMAP)?;
         let raw = OmapRaw::read_from_prefix(&block)
@@ -35,7 +34,8 @@ impl Omap {
         Ok(Self { raw, tree })
     }
 
-    /// Where an object is as of transaction `limit`; `None` if it does not exist then.
+    /// Returns the location of an object as of transaction `limit`; `None` if it does not exist
+    /// then.
     pub(super) fn lookup(&self, oid: Oid, limit: Xid) -> Result<Option<Located>> {
         let mut limit = limit.0;
         let (revert_min, revert_max) = (
@@ -51,7 +51,7 @@ impl Omap {
                 (found == oid.0).then_some((xid, value))
             })?;
             match found.flatten() {
-                // What these transactions wrote is about to be taken back.
+                // The changes of these transactions are about to be reverted.
                 Some((xid, _)) if revert_min != 0 && (revert_min..=revert_max).contains(&xid) => {
                     limit = revert_min - 1
                 }
@@ -76,7 +76,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Where an object is that must exist.
+    /// Returns the location of an object, which must exist.
     pub(super) fn locate(&self, oid: Oid) -> Result<Located> {
         self.omap.lookup(oid, self.xid)?.ok_or_else(|| {
             let message = format!("has no object {oid:#x} as of transaction {}", self.xid);

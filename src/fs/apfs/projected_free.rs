@@ -1,5 +1,5 @@
-//! What of a container will be free once a trim has made free what waits for older checkpoints: for
-//! those who only tell.
+//! The projected free map of a container: the free space after a trim has released its free queues.
+//! For reports; nothing is modified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::write;
 use crate::Result;
 use crate::fs::FreeMap;
 
-/// A free map, and runs that are free besides.
+/// A free map, and the additional runs of the free queue.
 #[derive(Debug)]
 struct ProjectedFree {
     map: ApfsFree,
-    /// In bytes of the container, in order and apart.
+    /// Byte ranges in the container, ascending and disjoint.
     queued: Vec<Range<u64>>,
 }
 
 impl Container {
-    /// The [trusted](Self::trusted_free_map) free map with what waits in the free queue, as a trim
-    /// of the container gives both back.
+    /// Returns the [trusted](Self::trusted_free_map) free map plus the blocks in the free queue:
+    /// all that a trim of the container discards.
     pub fn foretold_free_map(&self) -> Result<Arc<dyn FreeMap>> {
         let map = self.trusted_free_map()?;
         let mut queued: Vec<_> = write::queued(self)?
@@ -35,7 +35,7 @@ impl Container {
 }
 
 impl ProjectedFree {
-    /// The first run of the queue from `at` on.
+    /// Returns the first queued range at or after `at`.
     fn queued_from(&self, at: u64) -> Option<Range<u64>> {
         let run = self
             .queued

@@ -12,14 +12,14 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs snapshots";
 
-/// A snapshot as it is recorded.
+/// A snapshot as recorded in the snapshot metadata tree.
 struct Recorded {
     raw: SnapshotRaw,
     snapshot: Snapshot,
 }
 
 impl Container {
-    /// The snapshots of a volume, oldest first.
+    /// Returns the snapshots of a volume, oldest first.
     pub(super) fn snapshots(&self, volume: &VolumeRaw) -> Result<Vec<Snapshot>> {
         let mut all = Vec::new();
         self.each_snapshot(volume, |found| {
@@ -29,7 +29,7 @@ impl Container {
         Ok(all)
     }
 
-    /// The state of a volume in the snapshot of this name.
+    /// Returns the state of a volume in the snapshot of this name.
     pub(super) fn snapshot(&self, volume: &VolumeRaw, name: &str) -> Result<OpenState> {
         let mut found = None;
         self.each_snapshot(volume, |snapshot| {
@@ -56,11 +56,13 @@ impl Container {
         })
     }
 
-    /// The roots of the trees of references of a volume's snapshots, newest first: of those that
-    /// keep contents.
+    /// Returns the roots of the extent-reference trees of a volume's snapshots that keep contents,
+    /// newest first.
     ///
-    /// [`Kind::Conflict`] while one of them is being taken apart, or if they are not as many as the
-    /// volume and its object map count.
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] while one of them is being deleted, or if their number differs from the
+    /// counts in the volume and its object map.
     pub(super) fn snapshot_references(
         &self,
         volume: &VolumeRaw,
@@ -85,7 +87,7 @@ impl Container {
             .collect())
     }
 
-    /// Calls `each` for the snapshots of a volume, oldest first, until it says no.
+    /// Calls `each` for the snapshots of a volume, oldest first, until it returns false.
     fn each_snapshot(
         &self,
         volume: &VolumeRaw,

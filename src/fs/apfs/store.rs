@@ -12,22 +12,23 @@ use crate::{Error, Kind, Result};
 /// A container's blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
-    /// The whole container.
+    /// The device of the whole container.
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) block_size: BlockSize,
-    /// How many blocks it says to have; the device may end before.
+    /// Number of blocks according to the superblock; the device may be shorter.
     pub(super) blocks: u64,
 }
 
 impl Store {
-    /// `count` blocks from `first` on.
+    /// Reads `count` blocks, beginning with `first`.
     pub(super) fn read(&self, layer: &'static str, first: Paddr, count: u64) -> Result<Box<[u8]>> {
         let mut bytes = vec![0; self.length(layer, first, count)?].into_boxed_slice();
         self.device.read_at(self.offset(first), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Bytes of so many blocks, which must be within the container and the device.
+    /// Returns the length of `count` blocks in bytes; they must be within the container and the
+    /// device.
     fn length(&self, layer: &'static str, first: Paddr, count: u64) -> Result<usize> {
         let end = first.0.checked_add(count).filter(|&end| end <= self.blocks);
         let Some(end) = end.and_then(|end| self.block_size.of(end)) else {
@@ -57,7 +58,7 @@ impl Store {
         })
     }
 
-    /// The block of an object, unverified. An error names the object.
+    /// Reads the block of an object without verification. Errors name the object.
     pub(super) fn block(&self, layer: &'static str, oid: Oid, paddr: Paddr) -> Result<Box<[u8]>> {
         self.read(layer, paddr, 1)
             .map_err(|error| match error.kind() {
@@ -66,7 +67,7 @@ impl Store {
             })
     }
 
-    /// A physical object of one block, whose header must be right.
+    /// Reads a physical object of one block and verifies its header.
     pub(super) fn object(&self, layer: &'static str, paddr: Paddr, kind: u32) -> Result<Box<[u8]>> {
         let block = self.block(layer, Oid(paddr.0), paddr)?;
         self.check(
@@ -116,7 +117,7 @@ impl Store {
         Ok(header)
     }
 
-    /// An error about an object and the block it was read from.
+    /// Returns an error about an object and its block.
     pub(super) fn corrupt(
         &self,
         layer: &'static str,
@@ -131,18 +132,18 @@ impl Store {
         )
     }
 
-    /// Where a block begins; the end of everything for one past any container.
+    /// Returns the offset of a block in bytes; `u64::MAX` on overflow.
     pub(super) fn offset(&self, paddr: Paddr) -> u64 {
         self.block_size.offset(paddr).unwrap_or(u64::MAX)
     }
 
-    /// `N` bytes at the front of block `paddr`, unverified.
+    /// Reads the first `N` bytes of block `paddr` without verification.
     pub(super) fn peek<const N: usize>(&self, paddr: Paddr) -> Result<[u8; N]> {
         self.device.read_array(self.offset(paddr))
     }
 }
 
-/// What an object's header must say. For [`object_type::BTREE_NODE`] a root will do, too.
+/// The expected fields of an object's header. [`object_type::BTREE_NODE`] also accepts a root.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) oid: Oid,

@@ -1,4 +1,4 @@
-//! Streams of bytes over extents: contents of files and long attributes (§8.5).
+//! Data streams composed of extents: contents of files and long attributes (§8.5).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,16 +18,16 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs stream";
 
-/// What lies at a run of a stream.
+/// The storage of a run of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoredRun {
-    /// Blocks from this byte of the container on; the first one's number for the cipher.
+    /// Blocks that begin at this offset of the container; the tweak number of the first.
     Data { at: u64, crypto_id: u64 },
-    /// Blocks that were never written.
+    /// Allocated blocks that were never written.
     Unwritten,
 }
 
-/// A run of a stream: whole blocks.
+/// A run of a stream, in whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamRun {
     pub(super) start: u64,
@@ -37,11 +37,11 @@ pub(super) struct StreamRun {
 
 impl StreamRun {
     fn end(&self) -> u64 {
-        // Checked when the run was made.
+        // Checked for overflow when the run was made.
         self.start + self.len
     }
 
-    /// The part of it within `range`, whole blocks of it.
+    /// Returns the part within `range`, which must be whole blocks of it.
     fn within(&self, range: Range<u64>, block: u64) -> Self {
         let before = range.start - self.start;
         let stored = match self.stored {
@@ -59,7 +59,7 @@ impl StreamRun {
     }
 }
 
-/// Where extents are found: among a volume's records, or in the tree of a sealed one.
+/// The source of extents: a volume's records, or the extent tree of a sealed volume.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Extents<'t> {
     Records(&'t Tree),
@@ -71,13 +71,13 @@ pub(super) enum Extents<'t> {
 pub(super) struct Stream {
     store: Store,
     cipher: Option<Arc<VolumeCipher>>,
-    /// By where they begin; what is between them is zero.
+    /// Runs by their start; the gaps between them read as zeros.
     runs: BTreeMap<u64, StreamRun>,
     len: u64,
 }
 
 impl Stream {
-    /// The first `len` bytes of stream `id`.
+    /// Opens the first `len` bytes of stream `id`.
     pub(super) fn open(
         store: &Store,
         cipher: Option<&Arc<VolumeCipher>>,
@@ -98,7 +98,6 @@ impl Stream {
         })
     }
 
-    /// A stream without bytes.
     pub(super) fn empty(store: &Store, cipher: Option<&Arc<VolumeCipher>>) -> Self {
         Self {
             store: store.clone(),
@@ -108,8 +107,8 @@ impl Stream {
         }
     }
 
-    /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which
-    /// may reach beyond.
+    /// Sets the length to `len` bytes, and the runs of `range`, whole blocks, to `runs`, which may
+    /// exceed it.
     pub(super) fn change(&mut self, range: Range<u64>, runs: &[StreamRun], len: u64) {
         let start = runs
             .first()
@@ -127,7 +126,7 @@ impl Stream {
         self.store.block_size.get().into()
     }
 
-    /// Nothing is known to lie in `range`, whole blocks, any more.
+    /// Removes the runs of `range`, whole blocks.
     fn forget(&mut self, range: Range<u64>) {
         let before = self
             .runs
@@ -152,8 +151,8 @@ impl Stream {
         }
     }
 
-    /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that
-    /// nothing is stored for.
+    /// Returns the run at `offset`, which is below the length, and its remaining length limited to
+    /// `length` bytes. The run is `None` in a gap, which reads as zeros.
     fn locate(&self, offset: u64, length: u64) -> (u64, Option<&StreamRun>) {
         if let Some((_, run)) = self
             .runs
@@ -186,7 +185,7 @@ impl Stream {
             };
             return cipher.read_units(crypto_id, within / unit, buf, read);
         }
-        // A run is of whole blocks, so the units around a piece are within it.
+        // A run consists of whole blocks, so the units around a piece are within it.
         let start = within - within % unit;
         let skipped = (within - start) as usize;
         let mut units = vec![0; (skipped + buf.len()).next_multiple_of(Xts::UNIT)];
@@ -197,7 +196,7 @@ impl Stream {
     }
 }
 
-/// Gathers the runs of a stream.
+/// A collector of the runs of a stream.
 struct Collector<'a> {
     store: &'a Store,
     id: FileId,
@@ -324,7 +323,7 @@ impl BlockDevice for Stream {
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let (length, run) = self.locate(offset, rest.len() as u64);
-            // At most the buffer's own length.
+            // No truncation: at most the buffer's own length.
             let (now, later) = rest.split_at_mut(length as usize);
             match run {
                 Some(run) => self.read_run(run, offset, now)?,
@@ -347,7 +346,8 @@ impl BlockDevice for Stream {
                 kind: ExtentKind::Zero,
                 len,
             }),
-            // Zeros are no zeros once they are decrypted.
+            // Zeros on the device do not decrypt to zeros, so the extents of the device do not
+            // apply.
             Some(_) if self.cipher.is_some() => Ok(Extent {
                 kind: ExtentKind::Data,
                 len,

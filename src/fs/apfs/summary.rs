@@ -1,4 +1,4 @@
-//! What a container says of its volumes without opening them.
+//! Summaries of a container's volumes, from their superblocks alone.
 
 use std::sync::Arc;
 
@@ -15,69 +15,69 @@ use super::volume::{Apfs, OpenState};
 use crate::fs::{LockedVolume, Timestamp, VolumeKey};
 use crate::{Error, Result};
 
-/// What is known of a volume without opening it.
+/// A summary of a volume, available without its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// What tells it from the others.
+    /// Number, name and role.
     pub label: Label,
-    /// Its UUID.
+    /// UUID of the volume.
     pub uuid: Uuid,
-    /// True if `A` and `a` are different names.
+    /// True if names are case-sensitive.
     pub case_sensitive: bool,
-    /// Whether it is encrypted.
+    /// Encryption state.
     pub locking: Locking,
-    /// True if it is sealed: never changed, and told by hashes.
+    /// True if the volume is sealed: immutable and verified by hashes.
     pub sealed: bool,
-    /// Bytes that it uses of the container.
+    /// Space used in the container, in bytes.
     pub used: u64,
-    /// The most bytes that it may use.
+    /// Quota in bytes.
     pub quota: Option<u64>,
-    /// Bytes that are kept free for it.
+    /// Reserved space in bytes.
     pub reserve: u64,
-    /// Files, as it counts them.
+    /// Number of files, by the volume's own count.
     pub files: u64,
-    /// Folders, as it counts them.
+    /// Number of folders, by the volume's own count.
     pub folders: u64,
-    /// When it was formatted.
+    /// Time of formatting.
     pub created: Option<Timestamp>,
-    /// When it last changed.
+    /// Time of the last modification.
     pub modified: Option<Timestamp>,
-    /// The program that formatted it.
+    /// Program that formatted the volume.
     pub formatted_by: String,
-    /// Its snapshots, oldest first.
+    /// Snapshots, oldest first.
     pub snapshots: Vec<Snapshot>,
 }
 
-/// Whether a volume is encrypted.
+/// The encryption state of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locking {
-    /// It is not.
+    /// Not encrypted.
     Plain,
-    /// By software, with one key: a passphrase opens it.
+    /// Encrypted in software with one key: a passphrase unlocks it.
     Software,
-    /// With keys that only the Mac's own processor has.
+    /// Encrypted with keys that only the Mac's own processor has.
     Hardware,
 }
 
 /// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
+    /// Name of the snapshot.
     pub name: String,
-    /// The transaction that it was taken in.
+    /// Transaction in which it was taken.
     pub xid: u64,
-    /// When it was taken.
+    /// Time at which it was taken.
     pub created: Option<Timestamp>,
 }
 
-/// What tells a volume from the others of its container.
+/// The identification of a volume in its container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// Its place among the volumes of the container, from 1.
+    /// Number of the volume in the container, from 1.
     pub number: u32,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// What macOS uses it for: `System`, `Data`, ... `None` for nothing in particular.
+    /// Role in macOS: `System`, `Data`, ... `None` without a role.
     pub role: Option<&'static str>,
 }
 
@@ -90,8 +90,8 @@ impl Label {
         }
     }
 
-    /// Returns whether it is one of those that macOS keeps beside the user's: what starts the Mac,
-    /// and what it needs to.
+    /// Returns true if the volume is one that macOS keeps for starting and maintaining the Mac,
+    /// next to the user's.
     pub fn is_auxiliary(&self) -> bool {
         const AUXILIARY: [&str; 9] = [
             "Recovery",
@@ -109,8 +109,8 @@ impl Label {
 }
 
 impl Container {
-    /// How the volumes are called, in the order of their slots, from their superblocks alone; an
-    /// error for each that cannot be read.
+    /// Returns the labels of the volumes, in the order of their slots, from their superblocks
+    /// alone; an error for each superblock that cannot be read.
     pub fn labels(&self) -> Vec<Result<Label>> {
         let label = |(number, oid)| {
             self.volume_superblock(oid)
@@ -119,7 +119,8 @@ impl Container {
         (1..).zip(self.volume_oids()).map(label).collect()
     }
 
-    /// The volumes, in the order of their slots; an error for each whose superblock cannot be read.
+    /// Returns the summaries of the volumes, in the order of their slots; an error for each
+    /// superblock that cannot be read.
     pub fn volumes(&self) -> Vec<Result<Summary>> {
         (1..)
             .zip(self.volume_oids())
@@ -150,8 +151,8 @@ impl Container {
         })
     }
 
-    /// Opens the volume of a number, from 1, as it is now or was in a snapshot. Of an encrypted one
-    /// `key` is asked for the key.
+    /// Opens the volume of a number, from 1, in its current state or in that of a snapshot. `key`
+    /// is called for the key of an encrypted volume.
     pub fn open_volume(
         self: &Arc<Self>,
         number: u32,
@@ -181,8 +182,8 @@ impl Container {
         Apfs::open(self, &state, self.cipher(&raw, key)?)
     }
 
-    /// The cipher of a volume with this superblock, `None` for one that is not encrypted. `key` is
-    /// asked for the key.
+    /// Returns the cipher of a volume with this superblock, `None` if it is not encrypted. `key` is
+    /// called for the key.
     pub(super) fn cipher(
         &self,
         raw: &VolumeRaw,
@@ -206,7 +207,7 @@ impl Container {
     }
 }
 
-/// Returns whether and how a volume is encrypted.
+/// Returns the encryption state of a volume.
 pub(super) fn locking(raw: &VolumeRaw) -> Locking {
     match (
         raw.is_encrypted(),

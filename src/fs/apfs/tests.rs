@@ -1,4 +1,4 @@
-//! Containers drawn by hand: what sound ones hold, and how broken ones are refused.
+//! Tests with synthetic containers: contents of valid ones, and errors for corrupt ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ fn names_are_looked_up_by_the_volumes_rules() {
 fn holes_read_as_zeros() {
     let mut fixture = Fixture::new(NameRules::CaseInsensitive);
     let file = fixture.file(FileId::ROOT, "sparse", &[9; 3 * BLOCK]);
-    // In place of the one extent: a hole, a block, and nothing at all for the third.
+    // Instead of the one extent: a hole, a block, and no extent for the third block.
     fixture.extent(file, 0, BLOCK as u64, Paddr(0));
     fixture.extent(file, BLOCK as u64, BLOCK as u64, Paddr(at::CONTENTS + 1));
     let volume = open(fixture.draw()).unwrap();
@@ -129,8 +129,8 @@ fn holes_read_as_zeros() {
     assert!(device.read_vec(3 * BLOCK as u64, 1).is_err());
 }
 
-/// The error of opening, listing and reading a container that was changed at one place and sealed
-/// again.
+/// Returns the error of opening, listing and reading a container that was modified and got valid
+/// checksums.
 fn broken(change: impl FnOnce(&mut [u8])) -> Error {
     let mut bytes = sample(NameRules::CaseInsensitive);
     change(&mut bytes);
@@ -216,7 +216,7 @@ fn broken_containers_are_refused_with_object_and_block() {
     );
 }
 
-/// The root of the tree leads to itself, or to one leaf again and again.
+/// The root of the tree refers to itself, or repeatedly to one leaf.
 #[test]
 fn circles_end() {
     let root = at::FILES as usize * BLOCK;
@@ -241,7 +241,7 @@ fn circles_end() {
     );
 }
 
-/// A folder among its own descendants.
+/// A folder that is its own descendant.
 #[test]
 fn a_folder_within_itself_is_refused() {
     let mut fixture = Fixture::new(NameRules::CaseInsensitive);

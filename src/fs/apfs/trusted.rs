@@ -1,5 +1,6 @@
-//! Whether a container's map of used blocks can be gone by: a quick look at what would be lost
-//! first if it were wrong. Whatever trims a container gives back what the map says is free.
+//! Plausibility checks of a container's free map: the structures whose loss would be the most
+//! severe must be marked as used. A trim of the container discards everything that the map calls
+//! free.
 
 use std::sync::Arc;
 
@@ -17,11 +18,14 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "apfs free space";
 
 impl Container {
-    /// The free map, once it is clear that nothing speaks against it: the newest checkpoint is
-    /// whole, nobody was about to shrink the container, no feature is unknown, and all that the
-    /// container's own structures and the roots of its volumes lie in is used. [`Kind::Conflict`]
-    /// for a container that was not left in order, [`Kind::Unsupported`] for what came after this
-    /// library, [`Kind::Corrupt`] for a map that is wrong.
+    /// Returns the free map after checking that the newest checkpoint is valid, no shrink is in
+    /// progress, no feature is unknown, and all blocks of the container's own structures and of the
+    /// roots of its volumes are marked as used.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] for a container that was not cleanly unmounted, [`Kind::Unsupported`] for
+    /// unknown features, [`Kind::Corrupt`] for a map that is wrong.
     pub fn trusted_free_map(&self) -> Result<ApfsFree> {
         if let Some(problem) = self.problems().first() {
             let message = "is damaged, so what is free in it is left alone";
@@ -49,7 +53,7 @@ impl Container {
         Ok(map)
     }
 
-    /// The container's own areas and its object map.
+    /// Checks the container's own areas and its object map.
     fn check_own(&self, map: &ApfsFree) -> Result<()> {
         let (raw, blocks) = (&self.superblock, self.store.blocks);
         let spaceman = self.spaceman()?;
@@ -83,7 +87,7 @@ impl Container {
         Ok(())
     }
 
-    /// A volume's superblock and the roots of its trees.
+    /// Checks a volume's superblock and the roots of its trees.
     fn check_volume(&self, map: &ApfsFree, oid: Oid) -> Result<()> {
         let (raw, place) = self.volume_superblock(oid)?;
         check_features(&raw)?;
@@ -119,7 +123,7 @@ impl Container {
         Ok(())
     }
 
-    /// Refuses a map in which one of these blocks is free.
+    /// Fails if the map has one of these blocks as free.
     fn check_used(&self, map: &ApfsFree, first: Paddr, count: u64, what: &str) -> Result<()> {
         let (start, end) = (
             self.store.offset(first),
@@ -171,7 +175,7 @@ mod tests {
         Container::open(device.clone(), None)?.trusted_free_map()
     }
 
-    /// Changes both superblocks, each with its checksum.
+    /// Modifies both superblocks and updates their checksums.
     fn change(device: &Memory, change: impl Fn(&mut [u8])) {
         for block in [0, 2] {
             let mut bytes = device.read_vec(block * 4096, 4096).unwrap();
@@ -201,7 +205,7 @@ mod tests {
             change(&device, |bytes| bytes[at] = 1);
             assert_eq!(map(&device).unwrap_err().kind(), kind, "{at:#x}");
         }
-        // A newer checkpoint that is damaged may be the one that counts.
+        // A corrupt newer checkpoint may be the current one.
         let device = sound();
         let mut newer = device.read_vec(2 * 4096, 4096).unwrap();
         (newer[0x10], newer[0x88], newer[0x80]) = (9, 2, 4);
@@ -213,7 +217,7 @@ mod tests {
         assert_eq!(map(&device).unwrap_err().kind(), Kind::Corrupt);
     }
 
-    /// A map in which one of these blocks is free is wrong, whatever its counts say.
+    /// A map in which one of these blocks is free is wrong, even if its counts are consistent.
     #[test]
     fn what_the_container_needs_must_be_used() {
         let found = Container::open(sound(), None).unwrap();
@@ -245,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Clears a bit of the map and counts one free block more everywhere.
+    /// Clears a bit of the map and increments all counts of free blocks.
     fn free_block(device: &Memory, manager: &[u8], block: u64) {
         let address =
             |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());

@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs volume";
 
-/// Incompatible features that make no difference to reading, or that are handled.
+/// Incompatible features that do not affect reading, or that are supported.
 const KNOWN: u64 = volume_incompatible::CASE_INSENSITIVE
     | volume_incompatible::DATALESS_SNAPSHOTS
     | volume_incompatible::ENCRYPTION_ROLLED
@@ -34,32 +34,32 @@ const KNOWN: u64 = volume_incompatible::CASE_INSENSITIVE
 #[derive(Debug)]
 pub struct Apfs {
     pub(super) container: Arc<Container>,
-    /// As it is now, or was in the snapshot.
+    /// Superblock of the opened state.
     pub(super) raw: VolumeRaw,
     pub(super) files: Tree,
-    /// Where a sealed volume has its extents.
+    /// Extent tree of a sealed volume.
     fext: Option<Tree>,
     pub(super) names: NameRules,
     pub(super) cipher: Option<Arc<VolumeCipher>>,
-    /// Contents of files were not kept in this snapshot.
+    /// True if the snapshot does not keep contents of files.
     dataless: bool,
 }
 
-/// Which state of a volume is opened.
+/// The state of a volume to open.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenState {
-    /// The superblock of that state.
+    /// Superblock of that state.
     pub(super) raw: VolumeRaw,
-    /// The object map, which is that of the live volume whatever the state.
+    /// Object map, which is always that of the live volume.
     pub(super) omap: Paddr,
-    /// The transaction of that state.
+    /// Transaction of that state.
     pub(super) xid: Xid,
-    /// Contents of files are not kept.
+    /// True if contents of files are not kept.
     pub(super) dataless: bool,
 }
 
 impl Apfs {
-    /// Opens a state of a volume. An encrypted volume needs its cipher.
+    /// Opens a state of a volume. `cipher` is required for an encrypted volume.
     pub(super) fn open(
         container: &Arc<Container>,
         state: &OpenState,
@@ -108,7 +108,7 @@ impl Apfs {
         })
     }
 
-    /// The same volume with another superblock, its files in another tree.
+    /// Returns the volume with another superblock and another file-system tree.
     pub(super) fn with(self, raw: VolumeRaw, files: Tree) -> Self {
         Self { raw, files, ..self }
     }
@@ -117,7 +117,7 @@ impl Apfs {
         &self.container.store
     }
 
-    /// The object of a number, with its attributes, which follow its inode in the tree.
+    /// Returns the object of a number, with its attributes, which follow its inode in the tree.
     pub(super) fn object(&self, id: FileId) -> Result<Object> {
         let mut cursor = self
             .files
@@ -149,12 +149,12 @@ impl Apfs {
         Ok(object)
     }
 
-    /// The first `len` bytes of a stream, for reading.
+    /// Opens the first `len` bytes of a stream as a read-only device.
     pub(super) fn stream(&self, id: FileId, len: u64) -> Result<Arc<dyn BlockDevice>> {
         Ok(Arc::new(self.runs(id, len)?))
     }
 
-    /// The same as what it is.
+    /// Opens the first `len` bytes of a stream.
     pub(super) fn runs(&self, id: FileId, len: u64) -> Result<Stream> {
         if self.dataless && len > 0 {
             return Err(Error::unsupported(
@@ -170,12 +170,11 @@ impl Apfs {
     }
 }
 
-/// Returns whether a key is the one of object `id` and type `kind`.
+/// Returns true if a key is that of object `id` and type `kind`.
 fn is_about(key: &Key<'_>, id: FileId, kind: u8) -> bool {
     matches!(key, Key::Record(record) if (record.id, record.kind) == (id, kind))
 }
 
-/// An error about an object.
 pub(super) fn corrupt(id: FileId, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, LAYER, message.into()).named(format!("object {id:#x}"))
 }

@@ -1,19 +1,20 @@
-//! Who may change a container: one volume at a time, as all of them take from the same free space.
+//! The write lock of a container: only one volume can be open for changes at a time, because all of
+//! them share the free space.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{Error, Kind, Result};
 
-/// The place of the volume that is open for changes. Its clones are the same place.
+/// The write lock of a container. Clones share the lock.
 #[derive(Debug, Clone, Default)]
 pub struct VolumeWriter(Arc<Mutex<Weak<Taken>>>);
 
-/// Holds the place for as long as it lives.
+/// A guard that holds the lock until it is dropped.
 #[derive(Debug)]
 pub(super) struct Taken;
 
 impl VolumeWriter {
-    /// Takes the place. [`Kind::Conflict`] while somebody has it.
+    /// Acquires the lock; [`Kind::Conflict`] while it is held.
     pub(super) fn take(&self) -> Result<Arc<Taken>> {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if place.strong_count() > 0 {

@@ -1,8 +1,8 @@
-//! The contents of all files, written in the order in which they lie, by several threads.
+//! Parallel writing of the contents of all files, in the order of their blocks.
 //!
-//! The data area is cut into stretches; a thread takes the next one, reads what belongs there,
-//! small files side by side in one buffer, and writes it in large pieces. Stretches are as long as
-//! a sparse bundle's default bands, because two threads are faster in two files than in one.
+//! The data area is divided into stretches. Each thread takes the next one, reads its contents,
+//! small files side by side into one buffer, and writes it in large pieces. A stretch is as long as
+//! a sparse bundle's default band, because two threads are faster in two files than in one.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 
 const STRETCH: u64 = 8 << 20;
 
-/// Bytes to be put in blocks.
+/// The bytes of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs) enum Content<'a> {
     InHand(&'a [u8]),
@@ -41,28 +41,27 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Bytes of a content that lie in one piece.
+/// A contiguous part of a content.
 #[derive(Debug, Clone)]
 pub(in crate::fs) struct Piece<'a> {
-    /// The node whose they are.
+    /// Node that owns the content.
     pub(in crate::fs) node: u32,
     pub(in crate::fs) content: Content<'a>,
-    /// The first of them within the content.
+    /// Offset of its first byte in the content.
     pub(in crate::fs) from: u64,
-    /// Where they lie on the device: whole blocks, which end with zeros behind the content's end.
+    /// Byte range on the device: whole blocks, padded with zeros past the content's end.
     pub(in crate::fs) place: Range<u64>,
 }
 
-/// Where the contents of a tree go.
+/// The placement of the contents of a tree.
 pub(in crate::fs) trait Places: Sync {
-    /// The bytes of the device that are filled, from its start.
+    /// Returns the range of the device that is filled, in bytes.
     fn range(&self) -> Range<u64>;
 
-    /// Returns whether every byte of the device is zero, so that zeros need not be written.
+    /// Returns true if every byte of the device is zero, so that zeros need not be written.
     fn zeroed(&self) -> bool;
 
-    /// Calls `each` for every piece of which something lies in `stretch`, in the order in which
-    /// they lie.
+    /// Calls `each` for every piece that overlaps `stretch`, in the order of their offsets.
     fn pieces(
         &self,
         stretch: Range<u64>,
@@ -70,23 +69,23 @@ pub(in crate::fs) trait Places: Sync {
     ) -> Result<()>;
 }
 
-/// What the threads share.
+/// The state shared by the threads.
 struct Filling<'a> {
     tree: &'a Tree,
     places: &'a dyn Places,
     device: &'a dyn BlockDevice,
     progress: &'a dyn Progress,
-    /// Where the next stretch begins.
+    /// Start of the next stretch.
     next: AtomicU64,
     stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
 
-/// Enough to keep a disk busy; each has a buffer of its own.
+/// Maximum number of threads: enough to keep a disk busy. Each one has a buffer of its own.
 const MOST_THREADS: usize = 4;
 
-/// Puts all contents of `tree` in their places on `device`, by all threads but one, while this one
-/// does `meanwhile` and then helps.
+/// Writes all contents of `tree` to `device` with several threads. The calling thread runs
+/// `meanwhile` first and then joins them.
 pub(in crate::fs) fn fill(
     tree: &Tree,
     places: &dyn Places,
@@ -141,7 +140,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Writes stretches until none is left, or somebody failed. Called by each thread.
+    /// Writes stretches until none is left or a thread has failed. Called by each thread.
     fn work(&self) {
         let end = self.places.range().end;
         let mut out = None;
@@ -161,7 +160,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Stops all threads; the first failure is the one that [`finish`](Self::finish) returns.
+    /// Stops all threads; [`finish`](Self::finish) returns the first error.
     fn fail(&self, error: Error) {
         self.failure
             .lock()
@@ -170,7 +169,7 @@ impl<'a> Filling<'a> {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether all was written.
+    /// Returns the first error of any thread.
     fn finish(self) -> Result<()> {
         self.failure
             .into_inner()
@@ -198,7 +197,8 @@ impl<'a> Filling<'a> {
         out.flush()
     }
 
-    /// Puts what of the piece belongs to `stretch`, and zeros behind the end of its content.
+    /// Writes the part of the piece that is within `stretch`, and zeros past the end of its
+    /// content.
     fn copy(&self, out: &mut Output<'_>, piece: Piece<'_>, stretch: &Range<u64>) -> Result<()> {
         let Piece {
             content,
@@ -222,8 +222,8 @@ impl<'a> Filling<'a> {
                 (Content::InHand(bytes), _) => {
                     out.append(&bytes[from as usize..from as usize + length])?
                 }
-                // The last bytes are always read: that is when a reader finds out whether the file
-                // has changed.
+                // The last bytes are always read: this is when a reader detects that the file has
+                // changed.
                 (_, Some(reader))
                     if self.places.zeroed()
                         && here + (length as u64) < end
@@ -253,8 +253,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Returns whether a whole buffer's worth of a content is a hole, which needs neither reading nor
-/// writing.
+/// Returns true if a whole buffer of a content is a hole, which needs neither reading nor writing.
 fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> Result<bool> {
     if length < BUFFER {
         return Ok(false);

@@ -1,5 +1,4 @@
-//! What the builders of all formats share: the view of a tree of files, and how contents get where
-//! they belong.
+//! The common part of all volume builders: the view of a source tree, and the writing of contents.
 
 pub(super) mod filling;
 pub(super) mod output;
@@ -9,9 +8,9 @@ pub(super) mod tree;
 use crate::Result;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 
-/// Makes every byte of the device zero, as cheaply as it can; a new one is so already. The 512
-/// bytes at each of `heads`, by which readers know a volume, go first: whatever was there ceases to
-/// be one before a part of it is gone.
+/// Zeros the device by the cheapest means; a new device is zero already. The 512 bytes at each
+/// offset in `heads`, by which readers recognize a volume, are overwritten first, so that a
+/// previous volume is not recognized any more when it is partially erased.
 pub(super) fn blank(device: &dyn BlockDevice, heads: &[u64]) -> Result<()> {
     let info = device.info();
     debug_assert_eq!(info.access, Access::ReadWrite);

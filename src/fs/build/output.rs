@@ -1,29 +1,29 @@
-//! Bytes one after another to a device, in large writes.
+//! Buffered sequential output to a device, in large writes.
 
 use crate::Result;
 use crate::device::{BlockDevice, is_zero};
 
-/// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's
-/// cache.
+/// Buffer size in bytes: large enough that the cost of a call is negligible, small enough for the
+/// processor's cache.
 pub(in crate::fs) const BUFFER: usize = 1 << 20;
-/// What is looked at in one go for zeros, which need not be written.
+/// Granularity of the search for zeros, which need not be written, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Appends to a device, from some position on.
+/// A writer that appends to a device from a given position.
 #[derive(Debug)]
 pub(in crate::fs) struct Output<'a> {
     device: &'a dyn BlockDevice,
-    /// Every byte of the device is zero, and zeros need not be written.
+    /// True if every byte of the device is zero, so that zeros need not be written.
     zeroed: bool,
-    /// As large as was needed so far, at most [`BUFFER`].
+    /// Buffer, as large as was needed so far, at most [`BUFFER`].
     buffer: Vec<u8>,
-    /// Where the buffer's first byte belongs.
+    /// Position of the buffer's first byte on the device.
     start: u64,
     filled: usize,
 }
 
 impl<'a> Output<'a> {
-    /// The next byte goes to `position`. Every byte of the device is zero.
+    /// Returns a writer at `position` of a device that is all zero.
     pub(in crate::fs) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
         Self {
             device,
@@ -34,7 +34,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The same of a device that may have anything.
+    /// Returns a writer at `position` of a device with arbitrary contents.
     pub(in crate::fs) fn over(device: &'a dyn BlockDevice, position: u64) -> Self {
         Self {
             zeroed: false,
@@ -42,12 +42,12 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Where the next byte goes.
+    /// Returns the position of the next byte.
     pub(in crate::fs) fn position(&self) -> u64 {
         self.start + self.filled as u64
     }
 
-    /// The next byte goes to `position`; what lies between stays zero.
+    /// Sets the position of the next byte; skipped bytes stay unwritten.
     pub(in crate::fs) fn seek(&mut self, position: u64) -> Result<()> {
         if position != self.position() {
             self.flush()?;
@@ -56,13 +56,13 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes until the next write. Writes end at multiples of the buffer, wherever the first one
-    /// begins.
+    /// Returns the number of bytes until the next write. Writes end at multiples of the buffer
+    /// size, regardless of the first position.
     pub(in crate::fs) fn room(&self) -> usize {
         BUFFER - (self.start % BUFFER as u64) as usize - self.filled
     }
 
-    /// Appends `length` bytes, not more than [`room`](Self::room), that `fill` puts in place.
+    /// Appends `length` bytes, at most [`room`](Self::room), that `fill` generates.
     pub(in crate::fs) fn append_with(
         &mut self,
         length: usize,
@@ -70,7 +70,7 @@ impl<'a> Output<'a> {
     ) -> Result<()> {
         let end = self.filled + length;
         if self.buffer.len() < end {
-            // A tree of three blocks should not cost touching a whole buffer's pages.
+            // Small trees should not touch the pages of a whole buffer.
             self.buffer.resize(end.next_power_of_two(), 0);
         }
         fill(&mut self.buffer[self.filled..end])?;
@@ -82,7 +82,6 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Appends `bytes`.
     pub(in crate::fs) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
@@ -95,7 +94,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Appends zeros up to `position`, which is not behind.
+    /// Appends zeros up to `position`, which must not be before the current one.
     pub(in crate::fs) fn pad_to(&mut self, position: u64) -> Result<()> {
         while self.position() < position {
             let length = self.room().min(
@@ -111,7 +110,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is buffered, but for long runs of zeros that are there.
+    /// Writes the buffered bytes, except long runs of zeros on a device that is all zero.
     pub(in crate::fs) fn flush(&mut self) -> Result<()> {
         let filled = &self.buffer[..self.filled];
         let mut from = 0;

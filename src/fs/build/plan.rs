@@ -1,4 +1,4 @@
-//! Volumes to be made, whatever their format.
+//! Plans of new volumes of any format.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use crate::Result;
 use crate::device::BlockDevice;
 use crate::progress::Progress;
 
-/// A volume that is planned in full, and of which nothing is written yet.
+/// A volume that is planned in full, with nothing written yet.
 pub trait VolumePlan: fmt::Debug + Send + Sync {
-    /// Bytes that are enough for the volume, a multiple of its block and of 4096.
+    /// Returns the minimum length of the volume in bytes, a multiple of its block size and of 4096.
     fn minimum_len(&self) -> Result<u64>;
 
-    /// The same with room to work.
+    /// Returns the minimum length plus free space to work with, in bytes.
     fn comfortable_len(&self) -> Result<u64>;
 
-    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this
-    /// returns. On failure, the device holds no volume.
+    /// Writes the volume over all of `device`, whose previous contents are lost, and flushes it. If
+    /// this fails, the device contains no valid volume.
     fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built>;
 }
 
-/// What was made.
+/// Properties of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Built {
-    /// Bytes of the volume.
+    /// Length of the volume in bytes.
     pub len: u64,
-    /// Bytes of an allocation block.
+    /// Allocation block size in bytes.
     pub block_size: u32,
-    /// Files, as the volume counts them.
+    /// Number of files, by the volume's own count.
     pub files: u64,
-    /// Folders, without the root.
+    /// Number of folders, without the root.
     pub folders: u64,
-    /// Free bytes.
+    /// Free space in bytes.
     pub free: u64,
 }

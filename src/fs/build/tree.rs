@@ -1,4 +1,4 @@
-//! Trees of files as every format's builder looks at them.
+//! The common view of source trees for all builders.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::fs::UF_COMPRESSED;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::{Error, Kind, Result};
 
-/// The most hard links that macOS allows.
+/// Maximum number of hard links in macOS.
 const MAX_LINKS: usize = 32767;
-/// Bytes of the longest symbolic link that macOS follows.
+/// Maximum length of the target of a symbolic link in macOS, in bytes.
 const MAX_TARGET: usize = 1023;
 
-/// Refuses trees that break the rules of [`Tree`].
+/// Fails if a tree violates the rules of [`Tree`].
 pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
     let nodes = &tree.nodes;
     let wrong = |message| Err(Error::new(Kind::Invalid, layer, message));
@@ -42,8 +42,8 @@ pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what no record can express, and lets `attributes` do so for the attributes of each node
-/// and put them in order.
+/// Fails if the tree contains something that no record can represent. `attributes` does the same
+/// for the attributes of each node, and sorts them.
 pub(in crate::fs) fn prepare(
     tree: &mut Tree,
     layer: &'static str,
@@ -60,8 +60,7 @@ pub(in crate::fs) fn prepare(
             );
             return Err(named(Error::new(Kind::Limit, layer, message), tree));
         }
-        // What a hard link says of attributes is not looked at: they are those of the node it leads
-        // to.
+        // Attributes of a hard link are ignored: it has those of the node that it refers to.
         if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
             attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
         }
@@ -69,7 +68,8 @@ pub(in crate::fs) fn prepare(
     Ok(())
 }
 
-/// The node whose contents and attributes `node` shows: itself, or what it is a hard link to.
+/// Returns the node with the contents and attributes of `node`: itself, or the target of a hard
+/// link.
 pub(in crate::fs) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
     let source = &tree.nodes[node as usize];
     match source.kind {
@@ -78,15 +78,15 @@ pub(in crate::fs) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
     }
 }
 
-/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name
-/// of a hard-linked file that has its body elsewhere.
+/// Returns the node whose body (forks and attributes) is stored under the number of `node`; `None`
+/// for an additional name of a hard-linked file, whose body is stored elsewhere.
 pub(in crate::fs) fn body(tree: &Tree, node: u32) -> Option<&SourceNode> {
     let (owner, source) = resolve(tree, node);
     (owner == node || !matches!(source.kind, SourceKind::File(_))).then_some(source)
 }
 
-/// The further names of each file that has several. Like macOS, this knows hard links of files
-/// proper only; a further name of a symbolic link or a device becomes one more of its kind.
+/// Returns the additional names of each file that has several. As in macOS, only regular files can
+/// have hard links; additional names of a symbolic link or a device become copies.
 pub(in crate::fs) fn links(tree: &Tree, layer: &'static str) -> Result<BTreeMap<u32, Vec<u32>>> {
     let mut links = BTreeMap::<u32, Vec<u32>>::new();
     for (node, source) in (0..).zip(&tree.nodes) {
@@ -108,7 +108,8 @@ fn is_file(tree: &Tree, node: u32) -> bool {
     matches!(tree.nodes[node as usize].kind, SourceKind::File(_))
 }
 
-/// The nodes but the root in the order of their parents, and where each parent's begin.
+/// Returns the nodes, without the root, in the order of their parents, and the index of each
+/// parent's first child.
 pub(in crate::fs) fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
     let mut first = vec![0; tree.nodes.len() + 1];
     for node in &tree.nodes[1..] {
@@ -127,13 +128,13 @@ pub(in crate::fs) fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
     (children, first)
 }
 
-/// The path of a node within the tree, for people.
+/// Returns the path of a node within the tree, for messages.
 pub(in crate::fs) fn path(tree: &Tree, node: u32) -> String {
     tree.path(node)
 }
 
-/// How a file says it is compressed. One that says so and has contents of its own, or no
-/// description of the compression, is an ordinary file.
+/// Returns the compression of a file. A file with the flag that has contents of its own, or no
+/// compression attribute, is an ordinary file.
 pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
     if source.flags & UF_COMPRESSED == 0
         || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty())
@@ -146,7 +147,7 @@ pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
     })
 }
 
-/// The BSD flags of a node: files are compressed if they are, whatever their flags say.
+/// Returns the BSD flags of a node. The compression flag is set exactly if the file is compressed.
 pub(in crate::fs) fn flags(source: &SourceNode) -> u32 {
     source.flags & !UF_COMPRESSED
         | if compression(source).is_some() {

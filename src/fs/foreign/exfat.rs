@@ -1,4 +1,4 @@
-//! exFAT: one bitmap of clusters, a file of the volume's own that the root directory names.
+//! exFAT: the allocation bitmap of clusters, which an entry of the root directory refers to.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "exfat bitmap";
-/// Clusters whose bits are read at once.
+/// Number of clusters whose bits are read at a time.
 const PER_PIECE: u64 = 1 << 16;
-/// The number of the first cluster.
+/// Number of the first cluster.
 const FIRST: u64 = 2;
-/// Bytes that a directory has at most.
+/// Maximum length of a directory in bytes.
 const MOST_OF_DIRECTORY: u64 = 256 << 20;
 
-/// The map of the volume on all of `device`.
+/// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = BootRaw::new_zeroed();
     device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
@@ -55,14 +55,14 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
 struct ExFat {
     device: Arc<dyn BlockDevice>,
     boot: Boot,
-    /// The clusters of the bitmap, in its order.
+    /// Clusters of the bitmap, in its order.
     bitmap: Vec<u64>,
-    /// The first cluster of the table for upper case, which every volume has.
+    /// First cluster of the up-case table, which every volume has.
     upcase: u64,
 }
 
 fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
-    // At most 4096 bytes in a sector, and the table begins behind sector 23.
+    // At most 4096 bytes per sector, and the table begins behind sector 23.
     let sector = boot.sector as usize;
     let bytes = device.read_vec(0, (SUMMED_SECTORS + 1) * sector)?;
     let (summed, sums) = bytes.split_at(SUMMED_SECTORS * sector);
@@ -77,7 +77,7 @@ fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
     ))
 }
 
-/// The clusters of the bitmap, and the first one of the table for upper case.
+/// Returns the clusters of the bitmap, and the first one of the up-case table.
 fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u64)> {
     let (mut bitmap, mut upcase) = (None, None);
     let mut cluster = boot.root;
@@ -85,7 +85,7 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
         .clusters
         .min(MOST_OF_DIRECTORY.div_ceil(boot.cluster_size))
     {
-        // A sector at a time: what is looked for stands at the front.
+        // Read by sector, because these entries are at the front.
         let at = boot.place(cluster);
         for sector in (at..at + boot.cluster_size).step_by(boot.sector as usize) {
             for bytes in device
@@ -132,7 +132,7 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     let mut clusters = vec![boot.checked(raw.first.get())?];
-    // A cluster has 512 bytes or more, so that there are no more of them than the volume has.
+    // A cluster has at least 512 bytes, so the bitmap has no more clusters than the volume.
     while (clusters.len() as u64) * boot.cluster_size < needed {
         let last = clusters.last().copied().unwrap_or(FIRST);
         let Some(following) = next(device, boot, last)? else {
@@ -147,7 +147,7 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
     Ok(clusters)
 }
 
-/// The cluster that follows `cluster`, by the table. `None`: it is the last.
+/// Returns the cluster after `cluster` in the table; `None` if it is the last.
 fn next(device: &dyn BlockDevice, boot: &Boot, cluster: u64) -> Result<Option<u64>> {
     let entry = u32::from_le_bytes(device.read_array(boot.table_at + 4 * cluster)?);
     if entry == u32::MAX {
@@ -158,12 +158,12 @@ fn next(device: &dyn BlockDevice, boot: &Boot, cluster: u64) -> Result<Option<u6
 }
 
 impl Boot {
-    /// Where a cluster is, in bytes of the volume.
+    /// Returns the offset of a cluster on the volume in bytes.
     fn place(&self, cluster: u64) -> u64 {
         self.heap_at + (cluster - FIRST) * self.cluster_size
     }
 
-    /// The number of a cluster, which the volume has.
+    /// Returns the number of a cluster; fails if the volume does not have it.
     fn checked(&self, cluster: u32) -> Result<u64> {
         let cluster = u64::from(cluster);
         if (FIRST..self.clusters + FIRST).contains(&cluster) {

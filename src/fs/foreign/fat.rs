@@ -1,6 +1,6 @@
-//! FAT12, FAT16 and FAT32: a table with an entry for each cluster, zero where it is free, and
-//! mostly a second one like it. A cluster is taken for free only if it is so in all tables that are
-//! kept.
+//! FAT12, FAT16 and FAT32: a file allocation table with an entry per cluster, zero for a free
+//! cluster, and mostly a second copy of it. A cluster counts as free only if it is free in all
+//! tables that are maintained.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::fs::bitmap::set_bits;
 use crate::{Error, Result};
 
 const LAYER: &str = "fat table";
-/// Clusters whose entries are read at once; even, so that no entry of FAT12 is cut in two.
+/// Number of clusters whose entries are read at a time; even, so that no FAT12 entry is split.
 const PER_PIECE: u64 = 1 << 16;
-/// The number of the first cluster, and entries before its.
+/// Number of the first cluster, and of the entries before its entry.
 const FIRST: u64 = 2;
 
-/// The map of the volume on all of `device`.
+/// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = BootRaw::new_zeroed();
     device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
@@ -51,8 +51,8 @@ struct Fat {
 }
 
 impl Fat {
-    /// Why the volume is not in order, if it is not: by the flags of the boot sector, and those of
-    /// entry 1, which FAT12 has none of.
+    /// Returns the reason if the volume is not clean, by the flags of the boot sector and those of
+    /// entry 1, which FAT12 does not have.
     fn disorder(&self) -> Result<Option<&'static str>> {
         let mut flags = self.boot.flags;
         for table in self.boot.tables.clone() {
@@ -82,7 +82,7 @@ impl Fat {
         })
     }
 
-    /// So many entries of a table from entry `first` on. They are within it.
+    /// Returns `count` entries of a table, beginning with entry `first`. They must be within it.
     fn entries(
         &self,
         table: u64,
@@ -120,7 +120,7 @@ impl Fat {
                     }
                 }
                 Width::Fat16 => byte(2 * index) | byte(2 * index + 1) << 8,
-                // The four highest bits are no part of it.
+                // The four highest bits are reserved.
                 Width::Fat32 => {
                     let at = 4 * index;
                     byte(at) | byte(at + 1) << 8 | byte(at + 2) << 16 | (byte(at + 3) & 0xF) << 24

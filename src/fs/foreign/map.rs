@@ -1,5 +1,5 @@
-//! A map of free blocks, or clusters, that is read piece by piece: what the file systems here have
-//! in common.
+//! A free map of blocks, or clusters, that is read on demand: the common part of the file systems
+//! in this module.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,48 +10,51 @@ use crate::fs::bitmap::{count_clear, run_at};
 use crate::fs::free::{FreeMap, free_blocks};
 use crate::{Error, Kind, Result};
 
-/// Where blocks are. The numbers were checked against the device: the last block ends on it.
+/// The layout of the blocks. The fields were checked against the device: the last block is within
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockMap {
-    /// Where block 0 of the map begins, in bytes of the volume.
+    /// Offset of block 0 of the map on the volume, in bytes.
     pub(super) start: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(super) block_size: u64,
-    /// Blocks of the map.
+    /// Number of blocks of the map.
     pub(super) blocks: u64,
-    /// Blocks of a piece of the map; the last may have less. Not 0, and a multiple of 8.
+    /// Number of blocks of a piece of the map, of which the last may have fewer. Not 0, and a
+    /// multiple of 8.
     pub(super) per_piece: u64,
 }
 
-/// What a piece of a map says.
+/// A piece of a map.
 #[derive(Debug)]
 pub(super) enum MapEntry {
-    /// All of its blocks are used, or nobody can tell.
+    /// All of its blocks are used, or their state is unknown.
     Used,
-    /// A bit for each block, set where it is used, the first in the lowest bit of the first byte.
+    /// A bit for each block, set if it is used; the first block is the lowest bit of the first
+    /// byte.
     Bits(Vec<u8>),
 }
 
-/// A file system's own way to its map.
+/// The format-specific access to a map.
 pub(super) trait MapReader: fmt::Debug + Send + Sync {
-    /// Piece `index` of the map, which has `count` blocks: with [`MapEntry::Bits`] at least as many
-    /// bits.
+    /// Reads piece `index` of the map, which has `count` blocks. [`MapEntry::Bits`] has at least as
+    /// many bits.
     fn piece(&self, index: u64, count: usize) -> Result<MapEntry>;
 
-    /// A quick look at what would be lost first if the map were wrong: counts, and what the
-    /// volume's own structures lie in.
+    /// Checks the plausibility of the map: counts, and the blocks of the volume's own structures,
+    /// which must be used.
     fn check(&self, map: &ForeignFree) -> Result<()>;
 }
 
-/// What of a volume no file uses.
+/// The free map of a volume.
 #[derive(Debug)]
 pub struct ForeignFree {
     layer: &'static str,
     geometry: BlockMap,
     pieces: Box<dyn MapReader>,
-    /// Why the volume is not in order, if it is not.
+    /// Reason if the volume is not clean.
     disorder: Option<Cow<'static, str>>,
-    /// The piece that was read last.
+    /// The piece read last.
     kept: Mutex<Option<(u64, MapEntry)>>,
 }
 
@@ -71,9 +74,12 @@ impl ForeignFree {
         }
     }
 
-    /// The map, once it is clear that the volume was left in order and that the map is not plainly
-    /// wrong: [`Kind::Conflict`] for a volume that was not left in order, [`Kind::Corrupt`] for a
-    /// map that is wrong.
+    /// Returns the map after checking that the volume is clean and the map plausible.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] for a volume that is not clean, [`Kind::Corrupt`] for a map that is
+    /// wrong.
     pub fn trusted(self) -> Result<Self> {
         if let Some(why) = &self.disorder {
             let message = format!(
@@ -85,7 +91,7 @@ impl ForeignFree {
         Ok(self)
     }
 
-    /// Where the last block of the map ends, in bytes of the volume.
+    /// Returns the end of the last block of the map on the volume, in bytes.
     pub fn end(&self) -> u64 {
         let BlockMap {
             start,
@@ -96,7 +102,7 @@ impl ForeignFree {
         start.saturating_add(blocks.saturating_mul(block_size))
     }
 
-    /// Bytes that are free. Reads all of the map.
+    /// Returns the free space in bytes. Reads all of the map.
     pub fn free(&self) -> Result<u64> {
         let mut free = 0;
         for index in 0..self.geometry.blocks.div_ceil(self.geometry.per_piece) {
@@ -108,8 +114,8 @@ impl ForeignFree {
         Ok(free)
     }
 
-    /// Refuses the map if one of so many blocks from `first` on, which are part of `what`, is free
-    /// in it or none of the volume's.
+    /// Fails if one of `count` blocks from `first`, which belong to `what`, is free in the map or
+    /// outside the volume.
     pub(super) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
         let (mut block, end) = (first, first.saturating_add(count));
         if end > self.geometry.blocks {
@@ -134,14 +140,14 @@ impl ForeignFree {
         Ok(())
     }
 
-    /// Returns how many blocks piece `index` has. As many bits are in memory, so that it fits.
+    /// Returns the number of blocks of piece `index`. It fits, as the bits are in memory.
     fn blocks_in(&self, index: u64) -> usize {
         (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece)
             as usize
     }
 
-    /// Returns whether `block`, one of the map's, is used, and the first block from which on that
-    /// may be otherwise.
+    /// Returns true if `block`, which must be in the map, is used, and the first block after it for
+    /// which that may differ.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let index = block / self.geometry.per_piece;
         let (first, count) = (index * self.geometry.per_piece, self.blocks_in(index));
@@ -179,8 +185,7 @@ mod tests {
     use super::*;
     use crate::fs::FreeMapExt;
 
-    /// Pieces of 16 blocks: all used, then every other block free, then nothing used, again and
-    /// again.
+    /// Pieces of 16 blocks in turn: all used, every other block free, all free.
     #[derive(Debug)]
     struct Striped;
 

@@ -1,9 +1,9 @@
-//! File systems that Apple's are not, of which only the map of free space is read, so that what is
-//! freed in them returns to the host: ext2, ext3 and ext4, FAT12, FAT16 and FAT32, exFAT, NTFS.
+//! Other file systems, whose free space is read so that a trim can discard it: ext2, ext3 and ext4,
+//! FAT12, FAT16 and FAT32, exFAT, NTFS.
 //!
-//! Of each no more is read than the superblock or boot sector, the map, and what tells whether the
-//! volume was left in order. What on disk is of a kind not known here is refused by name. The
-//! formats are in `docs/formats/foreign.md`.
+//! Only the superblock or boot sector, the free map, and the state of the volume (clean or dirty)
+//! are read. Unsupported variants are rejected with an error that names them. The formats are
+//! described in `docs/formats/foreign.md`.
 
 mod exfat;
 mod ext;
@@ -24,7 +24,7 @@ pub use map::ForeignFree;
 use crate::Result;
 use crate::device::BlockDevice;
 
-/// A family of file systems whose free space is known.
+/// A family of file systems whose free map can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
     /// ext2, ext3 and ext4.
@@ -38,8 +38,8 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// The free map of the volume on all of `device`, whatever state it is in:
-    /// [`ForeignFree::trusted`] says whether to go by it.
+    /// Opens the free map of the volume on all of `device`, clean or not. Call
+    /// [`ForeignFree::trusted`] before relying on it.
     pub fn free_map(self, device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         match self {
             Self::Ext => ext::open(device),

@@ -1,6 +1,6 @@
-//! The check sums of ext4: CRC-32C and CRC-16, neither inverted at the end.
+//! The checksums of ext4: CRC-32C and CRC-16, neither inverted at the end.
 
-/// The reversed polynomials.
+/// Reversed polynomials.
 const CRC32C: u32 = 0x82F6_3B78;
 const CRC16: u16 = 0xA001;
 
@@ -23,14 +23,14 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Goes on from `sum` with `bytes`.
+/// Updates the CRC-32C `sum` with `bytes`.
 pub(super) fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(sum, |sum, &byte| {
         sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)]
     })
 }
 
-/// Goes on from `sum` with `bytes`.
+/// Updates the CRC-16 `sum` with `bytes`.
 pub(super) fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, &byte| {
         (0..8).fold(sum ^ u16::from(byte), |sum, _| {

@@ -1,4 +1,4 @@
-//! What is free in volumes drawn by hand, and what is refused.
+//! Tests of the free maps of synthetic volumes, and of errors for invalid ones.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn ext_sums_are_looked_at() {
         (ExtSums::All, 2048 + 0x0C),
         (ExtSums::Descriptors, 2048 + 0x0C),
         (ExtSums::All, 3 * EXT + 40),
-        // Without sums the count tells.
+        // Without checksums the count reveals it.
         (ExtSums::None, 3 * EXT + 40),
     ] {
         let mut bytes = ext(sums, 100..120);
@@ -127,7 +127,7 @@ fn ext_sums_are_looked_at() {
             "{sums:?} at {at}"
         );
     }
-    // As many blocks, but not those of the inodes.
+    // The count is correct, but blocks of inodes are free.
     let mut bytes = ext(ExtSums::None, 100..120);
     bytes[3 * EXT] = 0b0101_1111;
     assert!(
@@ -147,7 +147,7 @@ fn ext_that_was_never_initialised_is_used_where_unsure() {
         Kind::Corrupt,
         "no sums where there should be"
     );
-    // The flag means nothing without the features that it belongs to.
+    // The flag is ignored without the features that it belongs to.
     let mut bytes = ext(ExtSums::None, 100..120);
     bytes[2048 + 32 + 0x12] = 2;
     assert_eq!(runs(Foreign::Ext, &bytes).len(), 3);
@@ -286,7 +286,7 @@ fn exfat_out_of_order_or_wrong_is_refused() {
             .message()
             .contains("checksum")
     );
-    // Bitmap, table and directory have to be used, and the bitmap as long as it should be.
+    // Bitmap, table and directory must be used, and the bitmap must have its full length.
     for used in [3..20, 2..3, 5..20] {
         assert_eq!(refused(Foreign::ExFat, &exfat(used)).kind(), Kind::Corrupt);
     }
@@ -315,7 +315,7 @@ fn ntfs_is_free_where_bits_are_clear() {
     }
 }
 
-/// The first two pages of a log.
+/// Returns the two restart pages of a log.
 fn log(major: u16, client: u16, flags: u16) -> Vec<u8> {
     let mut page = vec![0; 4096];
     let head = RestartPageRaw {
@@ -360,7 +360,7 @@ fn ntfs_out_of_order_is_left_alone() {
 
 #[test]
 fn ntfs_with_a_cluster_of_a_file_free_is_refused() {
-    // Of the table, the bitmap, the file, the copy of the table, the log.
+    // Clusters of the table, the bitmap, the file, the copy of the table, the log.
     for cluster in [0, 5, 9, 25, 100, 111] {
         let mut bytes = ntfs(0, &[]);
         bytes[9 * 4096 + cluster / 8] ^= 1 << (cluster % 8);

@@ -10,16 +10,16 @@ use crate::device::{BlockDevice, Memory};
 use crate::{Error, Result};
 use zerocopy::big_endian::U16;
 
-/// Kept by macOS for itself: the first of a folder's hard links.
+/// Attribute that macOS reserves for itself: the first of a folder's hard links.
 const FIRST_LINK: &str = "com.apple.system.hfs.firstlink";
 
-/// An attribute's value.
+/// The value of an attribute.
 enum Value {
     Inline(Vec<u8>),
     Fork(ForkRaw),
 }
 
-/// What a record of the tree is.
+/// The contents of a record of the attributes tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AttributeData {
     Inline,
@@ -27,7 +27,7 @@ pub(super) enum AttributeData {
     Extents(ExtentsRaw),
 }
 
-/// The attributes tree; volumes without one have no attributes.
+/// The attributes tree. A volume without one has no attributes.
 #[derive(Debug)]
 pub(super) struct AttributesTree {
     tree: Option<Tree>,
@@ -38,23 +38,23 @@ impl AttributesTree {
         Self { tree }
     }
 
-    /// The volume has got a tree, or never had one.
+    /// Replaces the tree, for example after the volume got its first one.
     pub(super) fn set_tree(&mut self, tree: Option<Tree>) {
         self.tree = tree;
     }
 
-    /// The tree, if there is one.
+    /// Returns the tree, if the volume has one.
     pub(super) fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
 
-    /// The tree, for changes.
+    /// Returns the tree for modification.
     pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
         self.tree.as_mut()
     }
 
-    /// The records of attribute `name` of `file` as it stands on disk: their start blocks and
-    /// contents.
+    /// Returns the records of attribute `name` of `file`, with `name` as it is on disk: start
+    /// blocks and contents.
     pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, AttributeData)>> {
         let mut found = Vec::new();
         let Some(tree) = &self.tree else {
@@ -79,8 +79,7 @@ impl AttributesTree {
         Ok(found)
     }
 
-    /// The next attributes behind `after`, at most `most`, of which something lies in block `end`
-    /// or behind it.
+    /// Returns at most `most` attributes after `after` that have an extent at or past block `end`.
     pub(super) fn reaching(
         &self,
         after: Option<&(Cnid, Vec<U16>)>,
@@ -118,8 +117,8 @@ impl AttributesTree {
         Ok(found)
     }
 
-    /// The names of all attributes of `file` as they stand on disk, those that macOS keeps for
-    /// itself too.
+    /// Returns the names of all attributes of `file` as they are on disk, including those reserved
+    /// by macOS.
     pub(super) fn all_names(&self, file: Cnid) -> Result<Vec<Vec<U16>>> {
         let mut names: Vec<Vec<U16>> = Vec::new();
         let Some(tree) = &self.tree else {
@@ -140,7 +139,8 @@ impl AttributesTree {
         Ok(names)
     }
 
-    /// The names of all attributes of `file`, in the tree's order.
+    /// Returns the names of the attributes of `file` in the order of the tree, except the one that
+    /// macOS reserves.
     pub(super) fn names(&self, file: Cnid) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let Some(tree) = &self.tree else {
@@ -162,7 +162,7 @@ impl AttributesTree {
         Ok(names)
     }
 
-    /// The value of attribute `name` of `file` as a device.
+    /// Returns the value of attribute `name` of `file` as a device.
     pub(super) fn open(
         &self,
         space: &ForkSpace,
@@ -183,7 +183,7 @@ impl AttributesTree {
         Ok(Some(Arc::new(device)))
     }
 
-    /// The value of attribute `name` of `file` if it is small enough to stand in the tree itself.
+    /// Returns the value of attribute `name` of `file` if it is stored inline in the tree.
     pub(super) fn inline(&self, file: Cnid, name: &str) -> Result<Option<Vec<u8>>> {
         Ok(self.find(file, name)?.and_then(|(.., value)| match value {
             Value::Inline(bytes) => Some(bytes),
@@ -214,7 +214,7 @@ impl AttributesTree {
     }
 }
 
-/// How `name` may stand on disk: as macOS writes it, or decomposed as Linux does.
+/// Returns the possible on-disk forms of `name`: as macOS writes it, and decomposed as Linux does.
 pub(super) fn spellings(name: &str) -> Vec<Vec<U16>> {
     let (mut given, mut decomposed) = (Vec::new(), Vec::new());
     let mut spellings = Vec::new();

@@ -1,4 +1,4 @@
-//! The catalog: objects by number, by folder and name, and the entries of a folder (§7).
+//! The catalog: lookup of objects by number, by folder and name, and the entries of a folder (§7).
 
 use std::ops::ControlFlow;
 
@@ -15,7 +15,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ catalog";
 
-/// A folder or file as the catalog records it.
+/// A folder or file record of the catalog.
 #[derive(Debug, Clone)]
 pub(super) enum Object {
     Folder(FolderRaw),
@@ -63,7 +63,7 @@ impl Object {
         }
     }
 
-    /// The Finder's 32 bytes as they lie.
+    /// Returns the 32 bytes of Finder information in their on-disk form.
     pub(super) fn finder_info(&self) -> [u8; 32] {
         let (user, extended) = match self {
             Self::Folder(folder) => (folder.user_info.as_bytes(), &folder.finder_info),
@@ -76,7 +76,7 @@ impl Object {
     }
 }
 
-/// An object and the folder that its record is in.
+/// An object, and the folder and the name of its record.
 #[derive(Debug)]
 pub(super) struct LocatedObject {
     pub(super) parent: Cnid,
@@ -84,9 +84,9 @@ pub(super) struct LocatedObject {
     pub(super) object: Object,
 }
 
-/// A folder and a name in it, as they stand on disk.
+/// A folder and a name in it, as stored on disk.
 pub(super) type EntryKey = (Cnid, Vec<U16>);
-/// Where a file stands, and its forks, each with the file's number and which it is.
+/// The key of a file, and its forks, each with the file's number and the fork type.
 pub(super) type FileForks = (EntryKey, Vec<(ForkRaw, Cnid, u8)>);
 
 /// The catalog tree.
@@ -100,17 +100,17 @@ impl Catalog {
         Self { tree }
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub(super) fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// The tree, for changes.
+    /// Returns the tree for modification.
     pub(super) fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree
     }
 
-    /// How names are ordered here.
+    /// Returns the order of names in the catalog.
     pub(super) fn name_order(&self) -> NameOrder {
         match self.tree.order() {
             KeyOrder::Catalog(order) => order,
@@ -118,7 +118,7 @@ impl Catalog {
         }
     }
 
-    /// The object `name` in folder `parent`.
+    /// Returns the object `name` in folder `parent`.
     pub(super) fn get(&self, parent: Cnid, name: &[U16]) -> Result<Option<Object>> {
         let mut cursor = self.tree.seek(&key(parent, name))?;
         let Some(record) = cursor.next()? else {
@@ -138,7 +138,7 @@ impl Catalog {
         }
     }
 
-    /// The object with this number, by way of its thread.
+    /// Returns the object with this number, found through its thread.
     pub(super) fn by_id(&self, id: Cnid) -> Result<Option<LocatedObject>> {
         let Some((parent, name)) = self.thread(id)? else {
             return self.scan_for(id);
@@ -158,7 +158,7 @@ impl Catalog {
         }))
     }
 
-    /// Where the thread of `id` leads.
+    /// Returns the folder and the name in the thread of `id`.
     fn thread(&self, id: Cnid) -> Result<Option<(Cnid, Vec<U16>)>> {
         let mut cursor = self.tree.seek(&key(id, &[]))?;
         let Some(record) = cursor.next()? else {
@@ -178,8 +178,8 @@ impl Catalog {
         }
     }
 
-    /// The next `most` files behind the entry `after`, in the order of the tree, with the forks
-    /// that have blocks.
+    /// Returns at most `most` files after the entry `after`, in the order of the tree, with the
+    /// forks that have blocks.
     pub(super) fn files_after(
         &self,
         after: Option<&EntryKey>,
@@ -216,7 +216,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The oldest volumes have files without threads; these can only be searched for.
+    /// Searches all records for an object without a thread, as the oldest volumes have them.
     fn scan_for(&self, id: Cnid) -> Result<Option<LocatedObject>> {
         let mut cursor = self.tree.first()?;
         while let Some(record) = cursor.next()? {
@@ -237,8 +237,8 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Calls `each` for the records of folder `id`, in order, those behind the name `after` if
-    /// there is one, until it breaks.
+    /// Calls `each` for the entries of folder `id` in order, beginning after the name `after` if it
+    /// is given, until `each` breaks.
     pub(super) fn children(
         &self,
         id: Cnid,
@@ -298,7 +298,7 @@ impl Catalog {
     }
 }
 
-/// The key of an object's record; with an empty name that of the thread of `parent`.
+/// Returns the key of an object's record; with an empty name, that of the thread of `parent`.
 pub(super) fn key(parent: Cnid, name: &[U16]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + 2 * name.len());
     CatalogKey { parent, name }.put(&mut bytes);

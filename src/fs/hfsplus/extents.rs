@@ -1,4 +1,4 @@
-//! Where a fork's bytes lie: its extents, and the fork as a read-only device over them (§4).
+//! The location of a fork's bytes: its extents, and the fork as a read-only device over them (§4).
 
 use std::fmt;
 use std::ops::Range;
@@ -10,18 +10,18 @@ use crate::{Error, Result};
 
 const LAYER: &str = "hfs+ extents";
 
-/// The volume below, as far as forks need to know it.
+/// The volume below, as far as forks need it.
 #[derive(Debug, Clone)]
 pub(super) struct ForkSpace {
-    /// The volume's bytes, from its first block on.
+    /// The volume's bytes, beginning at its first block.
     pub(super) device: Arc<dyn BlockDevice>,
-    /// Bytes of an allocation block.
+    /// Size of an allocation block in bytes.
     pub(super) block_size: u32,
-    /// Allocation blocks, all of them on the device.
+    /// Number of allocation blocks, all within the device.
     pub(super) total_blocks: u32,
 }
 
-/// Whose fork it is, for errors.
+/// The owner of a fork, for error messages.
 #[derive(Debug, Clone)]
 pub(super) enum Owner {
     /// One of the volume's own files.
@@ -45,29 +45,29 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A run of a fork's bytes that lie together on the volume.
+/// A run of a fork's bytes that are contiguous on the volume.
 #[derive(Debug, Clone, Copy)]
 struct ForkRun {
-    /// Where it begins in the fork.
+    /// Offset in the fork, in bytes.
     fork: u64,
-    /// Where it begins on the volume.
+    /// Offset on the volume, in bytes.
     volume: u64,
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     len: u64,
 }
 
-/// The contents of a fork, read-only.
+/// The contents of a fork, read-only for users of the device.
 #[derive(Debug, Clone)]
 pub(super) struct ForkDevice {
     device: Arc<dyn BlockDevice>,
-    /// Ascending and without gaps; together they hold at least `len` bytes.
+    /// Runs in ascending order without gaps; together they hold at least `len` bytes.
     runs: Box<[ForkRun]>,
     len: u64,
 }
 
 impl ForkSpace {
-    /// The fork as a device. `more` gives the record with the extents from some block of the fork
-    /// on, where those in the fork's own record do not reach to its end.
+    /// Returns the fork as a device. `more` returns the record with the extents from a given block
+    /// of the fork on, where those in the fork's own record do not reach its end.
     pub(super) fn fork(
         &self,
         fork: &ForkRaw,
@@ -86,7 +86,7 @@ impl ForkSpace {
         Ok(self.device_over(&extents, len))
     }
 
-    /// The first `len` bytes of `extents`, which hold as many, as a device.
+    /// Returns the first `len` bytes of `extents`, which must hold as many, as a device.
     pub(super) fn device_over(&self, extents: &[Extent], len: u64) -> ForkDevice {
         let mut at = 0;
         let run = |extent: &Extent| {
@@ -105,8 +105,8 @@ impl ForkSpace {
         }
     }
 
-    /// All extents of a fork: on the volume, not empty, not overlapping, and together the fork's
-    /// blocks.
+    /// Returns all extents of a fork. They are within the volume, not empty and disjoint, and their
+    /// total is the fork's number of blocks.
     pub(super) fn collect(
         &self,
         fork: &ForkRaw,
@@ -117,8 +117,8 @@ impl ForkSpace {
         let mut extents = Vec::new();
         let mut found = self.append(&fork.extents, wanted, 0, owner, &mut extents)?;
         while found < wanted {
-            // Each record adds a block at least and comes from another key of a tree, so this ends
-            // with the tree.
+            // Each record adds at least one block and has a different key, so the loop ends with
+            // the tree.
             let Some(record) = more(found)? else {
                 return Err(corrupt(
                     owner,
@@ -138,7 +138,7 @@ impl ForkSpace {
         Ok(extents)
     }
 
-    /// Appends the extents of one record; returns the blocks found so far.
+    /// Appends the extents of one record; returns the total number of blocks so far.
     fn append(
         &self,
         record: &ExtentsRaw,
@@ -178,7 +178,7 @@ impl ForkSpace {
     }
 }
 
-/// Refuses extents of which two share a block.
+/// Fails if two extents share a block.
 fn check_apart(extents: &[Extent], owner: &Owner) -> Result<()> {
     if extents.len() < 2 {
         return Ok(());
@@ -202,8 +202,8 @@ fn corrupt(owner: &Owner, message: String) -> Error {
 }
 
 impl ForkDevice {
-    /// Where the byte at `offset` lies on the volume, and for how many bytes of `length` the fork
-    /// goes on there. `offset` is below the fork's length.
+    /// Returns the volume range of the bytes from `offset` on, at most `length`, up to the end of
+    /// the contiguous run. `offset` is below the fork's length.
     fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
         let at = self
             .runs
@@ -216,23 +216,25 @@ impl ForkDevice {
         Ok(start..start + length.min(run.len - within))
     }
 
-    /// Where the byte at `offset` lies on the volume; the offset itself past the end. For errors.
+    /// Returns the volume offset of the byte at `offset`, or `offset` itself past the end. For
+    /// error messages.
     pub(super) fn volume_offset(&self, offset: u64) -> u64 {
         self.locate(offset, 1).map_or(offset, |place| place.start)
     }
 
-    /// For how many bytes the fork lies together on the volume from `offset` on; 0 past the end.
+    /// Returns the number of bytes from `offset` on that are contiguous on the volume; 0 past the
+    /// end.
     pub(super) fn volume_run(&self, offset: u64) -> u64 {
         self.locate(offset, u64::MAX)
             .map_or(0, |place| place.end - place.start)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Makes a range of the fork zero, its blocks staying where they are.
+    /// Fills a range of the fork with zeros; its blocks remain allocated.
     pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
         self.info().check_range("hfs+ fork", &range)?;
         let mut at = range.start;
@@ -245,14 +247,14 @@ impl ForkDevice {
         Ok(())
     }
 
-    /// Writes `buf`, all of it within the fork, at `offset`. For the volume's own files; what is
-    /// handed out as a device stays read-only.
+    /// Writes `buf` at `offset`; the range must be within the fork. Used for the volume's own
+    /// files; the device interface is read-only.
     pub(super) fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check("hfs+ fork", offset, buf.len() as u64)?;
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let place = self.locate(offset, rest.len() as u64)?;
-            // At most the buffer's own length.
+            // At most the buffer's length.
             let (now, later) = rest.split_at((place.end - place.start) as usize);
             self.device.write_at(place.start, now)?;
             (offset, rest) = (offset + now.len() as u64, later);
@@ -276,7 +278,7 @@ impl BlockDevice for ForkDevice {
         while !rest.is_empty() {
             let place = self.locate(offset, rest.len() as u64)?;
             let length = place.end - place.start;
-            // At most the buffer's own length.
+            // At most the buffer's length.
             let (now, later) = rest.split_at_mut(length as usize);
             self.device.read_at(place.start, now)?;
             (offset, rest) = (offset + length, later);
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(device.read_vec(0, expected.len()).unwrap(), expected);
         assert_eq!(device.read_vec(510, 4).unwrap(), [9, 9, 3, 3]);
         assert!(device.read_vec(0, expected.len() + 1).is_err());
-        // The two neighbours were merged: one run of three blocks.
+        // The two neighbors were merged: one run of three blocks.
         assert_eq!(
             device.extent_at(512..expected.len() as u64).unwrap().len,
             expected.len() as u64 - 512

@@ -1,4 +1,4 @@
-//! What a volume answers to those who know it as a tree of files.
+//! The file system interface of a volume.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, VolumeInfo};
 use crate::{Error, Kind, Result};
 
-/// Longer targets of symbolic links no system follows.
+/// Maximum length of a symbolic link's target in bytes. No system follows longer ones.
 const MAX_LINK_TARGET: u64 = 4096;
 
 impl FileSystem for HfsPlus {
@@ -63,7 +63,7 @@ impl FileSystem for HfsPlus {
         }
         let mut object = self.catalog.get(dir, &units)?;
         if object.is_none() && !name.is_ascii() {
-            // Other systems may have written it composed.
+            // Other systems may have written the name composed.
             units.clear();
             encode_verbatim(name, &mut units);
             object = self.catalog.get(dir, &units)?;
@@ -103,7 +103,7 @@ impl FileSystem for HfsPlus {
                 let named = |error: Error| error.named(format!("object {id}"));
                 return decmpfs::contents(&value, || self.resource_fork(file)).map_err(named);
             }
-            // It holds the compressed contents, and is nobody's own.
+            // The resource fork holds the compressed contents, so it is hidden.
             (Fork::Resource, Some(_)) => return Ok(Arc::new(Memory::read_only([]))),
             (Fork::Resource, None) => return self.resource_fork(file),
             (Fork::Data, None) => {}
@@ -138,7 +138,7 @@ impl FileSystem for HfsPlus {
             names.push(RESOURCE_FORK.to_owned());
         }
         names.extend(self.attributes.names(resolved.object.id())?);
-        // How contents are stored is not theirs who read them.
+        // Hide the attribute that describes the compression.
         names.retain(|name| !compressed || name != decmpfs::ATTRIBUTE);
         Ok(names)
     }

@@ -1,4 +1,4 @@
-//! The free map of a volume: its allocation file (§5), read piece by piece.
+//! The free map of a volume: its allocation file (§5), read in pieces.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,18 +12,18 @@ use crate::fs::free::{FreeMap, free_blocks};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ bitmap";
-/// Bytes of the bitmap that are kept: half a million blocks.
+/// Bytes of the bitmap that are cached: half a million blocks.
 const PIECE: u64 = 64 << 10;
 
-/// Which blocks of a volume are free. Positions are those of the device that the volume was opened
-/// on, wrapper included.
+/// The free blocks of a volume. Positions are byte offsets of the device that the volume was opened
+/// on, including a wrapper.
 #[derive(Debug)]
 pub struct HfsPlusFree {
     file: ForkDevice,
-    /// Where the volume's first block begins.
+    /// Offset of the volume's first block, in bytes.
     start: u64,
     block_size: u64,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     total: u32,
     /// The blocks that may be free: all but those of the headers.
     blocks: Range<u32>,
@@ -34,20 +34,21 @@ pub struct HfsPlusFree {
 /// A part of the bitmap in memory.
 #[derive(Debug, Default)]
 struct BitmapPart {
-    /// The first byte's place in the bitmap.
+    /// Offset of the first byte in the bitmap.
     start: u32,
     bytes: Vec<u8>,
 }
 
 impl HfsPlusFree {
-    /// The free map of the volume on all of `device`, with what waits in its journal made.
+    /// Opens the free map of the volume that takes all of `device`, with its journal replayed in
+    /// memory.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         HfsPlus::open(device)?.free_map()
     }
 }
 
 impl HfsPlus {
-    /// What of the volume no file uses.
+    /// Returns the map of the volume's free space.
     pub fn free_map(&self) -> Result<HfsPlusFree> {
         let (header, block_size) = (&self.header, u64::from(self.header.block_size));
         let owner = Owner::Special("allocation file");
@@ -63,7 +64,7 @@ impl HfsPlus {
             return Err(Error::new(Kind::Corrupt, LAYER, message).named(owner.to_string()));
         }
         let head = (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64).div_ceil(block_size);
-        // Headers and bitmap say so too where they are right.
+        // A valid bitmap marks the blocks of the headers as used as well.
         let last = self.space.device.info().len.saturating_sub(HEADER_OFFSET) / block_size;
         let end =
             u32::try_from(last).map_or(header.total_blocks, |last| last.min(header.total_blocks));
@@ -80,7 +81,7 @@ impl HfsPlus {
 }
 
 impl HfsPlusFree {
-    /// Returns whether `block` is used, and the first block from which on that may be otherwise.
+    /// Returns true if `block` is used, and the end of the known run of equal blocks.
     fn run_at(&self, block: u32) -> Result<(bool, u32)> {
         let byte = block / 8;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,8 +90,7 @@ impl HfsPlusFree {
             let needed = u64::from(self.blocks.end).div_ceil(8);
             let extent = self.file.extent_at(byte.into()..needed)?;
             if extent.kind != ExtentKind::Data {
-                // Nothing is stored, so nothing is marked: on a large volume that is nearly all of
-                // the bitmap.
+                // A hole has no bits set: on a large volume that is nearly all of the bitmap.
                 let until = (u64::from(byte) + extent.len)
                     .saturating_mul(8)
                     .min(self.blocks.end.into());
@@ -110,12 +110,12 @@ impl HfsPlusFree {
         Ok(run_in(&kept.bytes, 8 * kept.start, block, end))
     }
 
-    /// Blocks of the volume that are never free, whatever the map has there.
+    /// Returns the number of blocks of the volume that are never free, regardless of the map.
     pub(super) fn left_out(&self) -> u64 {
         u64::from(self.total - (self.blocks.end - self.blocks.start))
     }
 
-    /// The bytes of `extent`, as the map counts them.
+    /// Returns the byte range of `extent`, as the map counts it.
     pub(super) fn bytes(&self, extent: Extent) -> Range<u64> {
         let start = self.offset(extent.start.0.into());
         start..start.saturating_add(u64::from(extent.count) * self.block_size)
@@ -175,7 +175,7 @@ mod tests {
         device
     }
 
-    /// Bit by bit, as one would count them by hand.
+    /// Reads the bitmap bit by bit.
     fn bits(volume: &HfsPlus) -> Vec<bool> {
         let place = volume.header.raw.allocation_file.extents[0]
             .start_block
@@ -258,7 +258,7 @@ mod tests {
                     .step_by(512)
                     .all(|byte| !free(byte))
             );
-            // From anywhere, in any order.
+            // Search from random positions.
             for _ in 0..100 {
                 let at = random.within(0..len as u64 + 5000);
                 let found = map.free_from(at).unwrap();
@@ -295,7 +295,7 @@ mod tests {
             .unwrap();
         changed.write_all(file, &[1; 300_000]).unwrap();
         changed.sync().unwrap();
-        // As a crash leaves it: the last transaction in the journal, and perhaps in its place.
+        // The state after a crash: the last transaction is in the journal, and perhaps in place.
         let crashed = HfsPlus::open(Arc::new(Memory::from(device.to_vec()))).unwrap();
         assert!(!crashed.free_map().unwrap().is_in_order());
         assert_eq!(free(&crashed), before - journal - 303_104);

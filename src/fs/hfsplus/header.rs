@@ -1,4 +1,4 @@
-//! Finding the volume header: behind an old wrapper, or the alternate where the first is damaged
+//! Location of the volume header: inside an HFS wrapper, or the alternate if the primary is damaged
 //! (§1, §2.5).
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::device::{BlockDevice, Slice};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ volume header";
-/// The first header and the alternate do not fit in less.
+/// Minimum length that holds the primary and the alternate header.
 const MIN_VOLUME: u64 = 2 * (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64);
 
-/// What [`probe`] recognises.
+/// A format recognized by [`probe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// HFS Plus.
@@ -24,12 +24,12 @@ pub enum Found {
     Hfsx,
     /// HFS Plus in a wrapper for systems before Mac OS 8.1.
     Wrapped,
-    /// HFS, which is recognised by name only.
+    /// HFS, which is recognized but not supported.
     Hfs,
 }
 
-/// Returns whether a volume of this family begins at the first byte of `device`. Reads two sectors
-/// at most.
+/// Returns the format of the volume that begins at the first byte of `device`, `None` if it is not
+/// of this family. Reads at most two sectors.
 pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(match probe_front(device)? {
         None => probe_copy(device)?,
@@ -37,7 +37,7 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
     })
 }
 
-/// The same by what stands at the front alone.
+/// Returns the format of the volume, judging only by the structures at the beginning of `device`.
 pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
     if device.info().len < MIN_VOLUME {
         return Ok(None);
@@ -53,9 +53,9 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
 }
 
-/// The same by the copy of the volume header at the end, which may be that of a volume that was
-/// there before. It has to tell the length of `device`: at the end of a disk whose partition map is
-/// damaged stands the copy of the last partition.
+/// Returns the format of the volume, judging only by the alternate header at the end of `device`,
+/// which may be left over from a former volume. It must state the length of `device`, because the
+/// end of a disk with a damaged partition map holds the alternate header of the last partition.
 pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
     let len = device.info().len;
     if len < MIN_VOLUME {
@@ -67,9 +67,9 @@ pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&header).filter(|_| rest.is_some_and(|rest| rest < block_size)))
 }
 
-/// The file records that the header of the volume on `device` counts (the first header, or the
-/// alternate if the first is damaged), and the records that the header of its catalog counts.
-/// `None` where these cannot be read.
+/// Returns the number of files that the header of the volume on `device` states (the alternate if
+/// the primary is damaged), and the number of records that the header of its catalog states. `None`
+/// if these cannot be read.
 pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Option<u64>)> {
     let Located { device, header, .. } = locate(device.clone()).ok()?;
     let [first, ..] = &header.raw.catalog_file.extents;
@@ -82,13 +82,13 @@ pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Opt
     ))
 }
 
-/// Two letters are little to go by; a block size that can be one is a second sign.
+/// The signature has only two letters, so a valid block size is required as a second indication.
 fn is_hfs(block: &MasterDirectoryBlockRaw) -> bool {
     let size = block.allocation_block_size.get();
     block.signature == SIGNATURE_HFS && size != 0 && size.is_multiple_of(512)
 }
 
-/// What a volume header says by signature and version.
+/// Returns the format that a volume header states by signature and version.
 fn signed(header: &VolumeHeaderRaw) -> Option<Found> {
     match (header.signature.get(), header.version.get()) {
         (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Some(Found::HfsPlus),
@@ -97,18 +97,18 @@ fn signed(header: &VolumeHeaderRaw) -> Option<Found> {
     }
 }
 
-/// A volume header and the bytes it speaks of.
+/// A volume header and the device that it describes.
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) device: Arc<dyn BlockDevice>,
-    /// Where they begin in what was looked at: behind the wrapper.
+    /// Offset of the volume in the device that was searched, in bytes; not 0 inside a wrapper.
     pub(super) start: u64,
     pub(super) header: VolumeHeader,
-    /// What was wrong on the way, though not wrong enough to stop.
+    /// Problems that did not prevent the location of the header.
     pub(super) problems: Vec<Error>,
 }
 
-/// Finds the volume header of the volume on `device`.
+/// Locates the volume header of the volume on `device`.
 pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let len = device.info().len;
     if len < MIN_VOLUME {
@@ -136,7 +136,7 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
     })
 }
 
-/// The first header if it makes sense, else the alternate if that does.
+/// Reads the primary header, or the alternate if the primary is invalid and the alternate is valid.
 pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let len = device.info().len;
     let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);

@@ -1,4 +1,4 @@
-//! Hard links: names that stand for an object kept in one of two private folders of the root (§7.7,
+//! Hard links: names of an object that is stored in one of two private folders of the root (§7.7,
 //! §7.8).
 
 use zerocopy::big_endian::U16;
@@ -8,35 +8,35 @@ use super::layout::{Cnid, FILE_LINK_TYPE, FileRaw, JOURNAL_TYPE};
 use super::unicode::{decode_name, units};
 use crate::Result;
 
-/// The folder of files with several names; four U+0000 in front, which sort last.
+/// The folder of files with several names; begins with four U+0000, which sort last.
 pub(super) const FILES_FOLDER: &str = "\0\0\0\0HFS+ Private Data";
-/// What begins the names of the files in it.
+/// Prefix of the names of the files in it.
 pub(super) const INODE: &str = "iNode";
-/// What begins the name of a file in it that was deleted while it was open.
+/// Prefix of the name of a file in it that was deleted while it was open.
 pub(super) const ORPHAN: &str = "temp";
 /// The folder of folders with several names.
 pub(super) const FOLDERS_FOLDER: &str = ".HFS+ Private Directory Data\r";
 
-/// The name of file `id` in the private folder, once it has several names.
+/// Returns the name of file `id` in the private folder, once it has several names.
 pub(super) fn inode_name(id: Cnid) -> Vec<U16> {
     units(&format!("{INODE}{id}"))
 }
 
-/// The number in the name of a file in the private folder: mostly, not always, its own. Links refer
-/// to it.
+/// Returns the number in the name of a file in the private folder, to which links refer. It is
+/// usually, but not always, the file's own number.
 pub(super) fn inode_number(name: &[U16]) -> Option<u32> {
     number_after(INODE, name)
 }
 
-/// The number in `name` behind `prefix`.
+/// Returns the number in `name` after `prefix`.
 pub(super) fn number_after(prefix: &str, name: &[U16]) -> Option<u32> {
     decode_name(name).strip_prefix(prefix)?.parse().ok()
 }
 
-/// What begins the names of the folders in it.
+/// Prefix of the names of the folders in it.
 pub(super) const FOLDER_INODE: &str = "dir_";
 
-/// The files that a journal lies in, and its info block: entries of the root.
+/// Names of the journal and its info block in the root folder.
 pub(super) const JOURNAL_NAMES: [&str; 2] = [".journal", ".journal_info_block"];
 
 /// A private folder of this volume.
@@ -46,28 +46,28 @@ struct Private {
     created: u32,
 }
 
-/// How this volume's hard links are told and followed.
+/// Recognizes and resolves the hard links of a volume.
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     files: Option<Private>,
     folders: Option<Private>,
     root_created: u32,
-    /// The files of a journal that is there for one mount only.
+    /// The files of a journal that exists for one mount only.
     journal: Vec<Cnid>,
-    /// The files of a journal that stays.
+    /// The files of a permanent journal.
     kept: Vec<Cnid>,
-    /// True if the files of a journal that stays are listed and found by name.
+    /// True if the files of a permanent journal are listed and found by name.
     system_files: bool,
 }
 
-/// What a record is with regard to hard links.
+/// The result of resolving a record.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// No link.
+    /// Not a link.
     No,
     /// A link to this object.
     To(Box<Object>),
-    /// A link to an object that does not exist; its name in the private folder.
+    /// A link to an object that does not exist, with its name in the private folder.
     Broken(String),
 }
 
@@ -94,25 +94,25 @@ impl Links {
         })
     }
 
-    /// Returns whether `id` is one of the private folders, or a file that is there for one mount
+    /// Returns true if `id` is one of the private folders, or a file that exists for one mount
     /// only.
     pub(super) fn is_private(&self, id: Cnid) -> bool {
         self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
 
-    /// Returns whether `id` is neither listed nor found by name. As on macOS these are the private
+    /// Returns true if `id` is neither listed nor found by name. As on macOS, these are the private
     /// folders and the files of the journal (`cat_lookup` and `cat_packdirentry` of Apple's
     /// driver).
     pub(super) fn is_hidden(&self, id: Cnid) -> bool {
         self.is_private(id) || (!self.system_files && self.is_kept(id))
     }
 
-    /// Returns how many entries of the root are hidden.
+    /// Returns the number of hidden entries of the root.
     pub(super) fn hidden_count(&self) -> u32 {
         u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.hidden_files()
     }
 
-    /// Returns how many files are hidden.
+    /// Returns the number of hidden files.
     pub(super) fn hidden_files(&self) -> u32 {
         self.journal_count()
             + if self.system_files {
@@ -122,65 +122,66 @@ impl Links {
             } // at most two
     }
 
-    /// Lists the files of a journal that stays, or hides them.
+    /// Lists the files of a permanent journal, or hides them.
     pub(super) fn set_system_files(&mut self, shown: bool) {
         self.system_files = shown;
     }
 
-    /// Returns how many files are there for one mount only.
+    /// Returns the number of files that exist for one mount only.
     pub(super) fn journal_count(&self) -> u32 {
         self.journal.len() as u32 // at most two
     }
 
-    /// Returns whether `id` is a file that is there for one mount only.
+    /// Returns true if `id` is a file that exists for one mount only.
     pub(super) fn is_journal_file(&self, id: Cnid) -> bool {
         self.journal.contains(&id)
     }
 
-    /// `id` is there for one mount only.
+    /// Adds `id` to the files that exist for one mount only.
     pub(super) fn hide_journal_file(&mut self, id: Cnid) {
         self.journal.push(id);
     }
 
-    /// No file is there for one mount only.
+    /// Clears the list of files that exist for one mount only.
     pub(super) fn show_journal_files(&mut self) {
         self.journal.clear();
     }
 
-    /// Hides the files of a journal that a mount has left.
+    /// Hides the files of a journal that a mount has left behind.
     pub(super) fn hide_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
         self.kept.clear();
         self.journal.extend(journal_files(catalog)?);
         Ok(())
     }
 
-    /// Takes note of the files of a journal that stays.
+    /// Records the files of a permanent journal.
     pub(super) fn keep_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
         self.kept = journal_files(catalog)?;
         Ok(())
     }
 
-    /// Returns whether `id` is a file of a journal that stays, which no operation changes.
+    /// Returns true if `id` is a file of a permanent journal, which no operation may change.
     pub(super) fn is_kept(&self, id: Cnid) -> bool {
         self.kept.contains(&id)
     }
 
-    /// The folder of files with several names, and the date by which their links are known.
+    /// Returns the folder of files with several names, and the creation date by which their links
+    /// are recognized.
     pub(super) fn files_folder(&self) -> Option<(Cnid, u32)> {
         self.files.map(|private| (private.id, private.created))
     }
 
-    /// The date by which links in a new private folder are to be known.
+    /// Returns the creation date by which links in a new private folder will be recognized.
     pub(super) fn root_created(&self) -> u32 {
         self.root_created
     }
 
-    /// The private folder `id`, created at `created`, has been made.
+    /// Records the new private folder `id`, created at `created`.
     pub(super) fn set_files_folder(&mut self, id: Cnid, created: u32) {
         self.files = Some(Private { id, created });
     }
 
-    /// Returns whether `file` is a name of a file with several, or of a folder with several.
+    /// Returns two flags: true if `file` is a link to a file, and true if it is a link to a folder.
     pub(super) fn is_link(&self, file: &FileRaw) -> (bool, bool) {
         (
             self.file_link(file).is_some(),
@@ -188,7 +189,7 @@ impl Links {
         )
     }
 
-    /// Returns whether what lies in folder `parent` is a file that links lead to.
+    /// Returns true if objects in folder `parent` are files with several names.
     pub(super) fn holds_files(&self, parent: Cnid) -> bool {
         self.files.is_some_and(|private| private.id == parent)
     }
@@ -197,7 +198,7 @@ impl Links {
         self.files.into_iter().chain(self.folders)
     }
 
-    /// Follows `file` if it is a hard link.
+    /// Resolves `file` if it is a hard link.
     pub(super) fn follow(&self, catalog: &Catalog, file: &FileRaw) -> Result<Link> {
         let reference = file.bsd.special.get();
         let (folder, name) = if let Some(private) = self.file_link(file) {
@@ -213,8 +214,8 @@ impl Links {
         }
     }
 
-    /// Type and creator alone prove nothing: anybody may set them. macOS looks at the date of
-    /// creation too.
+    /// Returns the private folder if `file` is a link to a file. Type and creator can be set by
+    /// anyone, so macOS also compares the creation date.
     fn file_link(&self, file: &FileRaw) -> Option<Cnid> {
         let private = self.files?;
         let created = file.dates.create.get();
@@ -229,7 +230,7 @@ impl Links {
     }
 }
 
-/// The files of the volume's journal.
+/// Returns the files of the volume's journal.
 fn journal_files(catalog: &Catalog) -> Result<Vec<Cnid>> {
     let mut found = Vec::new();
     for name in JOURNAL_NAMES {

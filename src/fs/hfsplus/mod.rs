@@ -1,7 +1,7 @@
-//! HFS+ and HFSX volumes, read in place by any number of threads, built whole, and changed.
+//! HFS+ and HFSX volumes: reading in place by any number of threads, creation, and modification.
 //!
-//! [`HfsPlus::open`] reads the volume header (§1, §2), what waits in the journal (§14) and the
-//! headers of the trees; nodes are read and checked as they are needed. Sections of
+//! [`HfsPlus::open`] reads the volume header (§1, §2), the pending transactions of the journal
+//! (§14) and the headers of the trees; nodes are read and checked on demand. Sections of
 //! `docs/formats/hfsplus.md` are cited as §n throughout.
 
 mod attributes;
@@ -62,16 +62,16 @@ pub use self::unicode::composed;
 pub use self::write::{HfsPlusMut, WriteOptions};
 
 const LAYER: &str = "hfs+";
-/// Bytes of memory for nodes of a volume's trees unless its user says otherwise.
+/// Default size of the cache for tree nodes of a volume, in bytes.
 pub const DEFAULT_CACHE: usize = 16 << 20;
-/// The attribute that stands for the Finder's part of a record.
+/// Name of the attribute that exposes the Finder information of a record.
 const FINDER_INFO: &str = "com.apple.FinderInfo";
 
 /// An open HFS+ or HFSX volume, read-only.
 #[derive(Debug)]
 pub struct HfsPlus {
     space: ForkSpace,
-    /// Where the volume begins on its device: behind a wrapper.
+    /// Offset of the volume on its device in bytes; not 0 inside a wrapper.
     start: u64,
     header: VolumeHeader,
     catalog: Catalog,
@@ -87,15 +87,15 @@ pub struct HfsPlus {
 impl HfsPlus {
     /// Opens the volume that begins at the first byte of `device` and ends with its last.
     ///
-    /// A wrapper is looked into, a damaged volume header replaced by its alternate (see
-    /// [`problems`](Self::problems)). Changes that wait in a journal are seen as made; the device
-    /// is not touched. Plain HFS is [`Kind::Unsupported`].
+    /// An HFS wrapper is unwrapped, and a damaged volume header replaced by its alternate (see
+    /// [`problems`](Self::problems)). Pending transactions of the journal are replayed in memory;
+    /// the device is not modified. Fails with [`Kind::Unsupported`] for plain HFS.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         Self::open_with(device, DEFAULT_CACHE)
     }
 
-    /// The same with at most `cache` bytes of memory for nodes of its trees, half of it for the
-    /// catalog; a handful of nodes of each tree is kept in any case.
+    /// Opens a volume like [`open`](Self::open), with a cache of at most `cache` bytes for tree
+    /// nodes, half of it for the catalog. A few nodes of each tree are always cached.
     pub fn open_with(device: Arc<dyn BlockDevice>, cache: usize) -> Result<Self> {
         let mut volume = Self::open_any(device)?;
         volume.catalog.tree_mut().bound_cache(cache / 2);
@@ -108,15 +108,15 @@ impl HfsPlus {
         Ok(volume)
     }
 
-    /// Lists the files of the volume's journal and finds them by name, or hides them as macOS does,
-    /// which is the default.
+    /// Lists the files of the volume's journal and finds them by name if `shown`. By default they
+    /// are hidden, as on macOS.
     #[must_use]
     pub fn system_files(mut self, shown: bool) -> Self {
         self.links.set_system_files(shown);
         self
     }
 
-    /// Bytes of nodes of its trees that are in memory now.
+    /// Returns the size of the tree nodes that are cached at present, in bytes.
     pub fn cached(&self) -> usize {
         [
             Some(self.catalog.tree()),
@@ -195,13 +195,13 @@ impl HfsPlus {
         })
     }
 
-    /// What is wrong with the volume though it could be opened: a damaged volume header, a journal
-    /// that cannot be read.
+    /// Returns the problems that did not prevent opening the volume: a damaged volume header, an
+    /// unreadable journal.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
 
-    /// The object behind a number, hard links followed.
+    /// Returns the object with a number, with hard links resolved.
     fn object(&self, node: NodeId) -> Result<Resolved> {
         let missing = || Error::not_found(LAYER, format!("object {}", node.0));
         let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
@@ -209,7 +209,7 @@ impl HfsPlus {
         self.follow(found.parent, found.object)
     }
 
-    /// Follows `object`, found in folder `parent`, if it is a hard link.
+    /// Resolves `object`, found in folder `parent`, if it is a hard link.
     fn follow(&self, parent: Cnid, object: Object) -> Result<Resolved> {
         let Object::File(file) = &object else {
             return Ok(Resolved {
@@ -246,7 +246,7 @@ impl HfsPlus {
             && let Some(compression) = Compression::parse(&value)
         {
             (attributes.size, attributes.resource_size) = (compression.size, 0);
-            // How contents are stored is not theirs who read them.
+            // Hide the attribute that describes the compression.
             attributes.has_xattrs = self
                 .attributes
                 .names(resolved.object.id())?
@@ -256,8 +256,8 @@ impl HfsPlus {
         Ok(attributes)
     }
 
-    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag
-    /// and attribute must agree.
+    /// Returns the attribute that describes the compression of a file's contents, `None` if they
+    /// are not compressed. Flag and attribute must agree.
     fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
         let Object::File(file) = object else {
             return Ok(None);
@@ -271,13 +271,12 @@ impl HfsPlus {
         Ok(value.filter(|value| Compression::parse(value).is_some()))
     }
 
-    /// The same of the object behind a number, hard links followed.
+    /// Returns the compression attribute of the object with a number, with hard links resolved.
     fn compression_of(&self, node: NodeId) -> Result<Option<Vec<u8>>> {
         self.compression(&self.object(node)?.object)
     }
 
-    /// Refuses a file whose contents cannot be told: a hard link that leads nowhere, no file at
-    /// all.
+    /// Fails if the object has no readable contents: a broken hard link, or not a file.
     fn check_readable(&self, node: NodeId) -> Result<()> {
         self.object(node)?.file().map(drop)
     }
@@ -305,7 +304,7 @@ impl HfsPlus {
         )
     }
 
-    /// An entry of folder `dir` as it is listed; `None` for one that is not.
+    /// Returns an entry of folder `dir` for a listing; `None` if it is hidden.
     fn entry(&self, dir: Cnid, name: &[U16], object: Object) -> Result<Option<Entry>> {
         if dir == Cnid::ROOT && self.links.is_hidden(object.id()) {
             return Ok(None);
@@ -320,8 +319,8 @@ impl HfsPlus {
         }))
     }
 
-    /// At most `most` entries of folder `dir` behind the name `after`, and the name to go on from
-    /// if there may be more.
+    /// Returns at most `most` entries of folder `dir` after the name `after`, and the name to
+    /// continue after if there may be more.
     fn list_after(
         &self,
         dir: NodeId,
@@ -342,8 +341,8 @@ impl HfsPlus {
         Ok((entries, last))
     }
 
-    /// Refuses a folder whose thread does not lead back to where it was found: following it could
-    /// go round in circles.
+    /// Fails if the thread of a folder does not refer to the folder in which it was found, because
+    /// following it could lead into a cycle.
     fn check_thread(&self, parent: Cnid, folder: &Object) -> Result<()> {
         match self.catalog.by_id(folder.id())? {
             Some(found) if found.parent == parent => Ok(()),
@@ -358,18 +357,19 @@ impl HfsPlus {
     }
 }
 
-/// An object, and what hard links have to do with it.
+/// An object with the result of resolving hard links.
 #[derive(Debug)]
 struct Resolved {
     object: Object,
-    /// Its names.
+    /// Number of names.
     links: u32,
-    /// It is a hard link to an object that does not exist, of this name in the private folder.
+    /// Set for a hard link to an object that does not exist: the name of that object in the private
+    /// folder.
     broken: Option<String>,
 }
 
 impl Resolved {
-    /// What hard links lead to; it counts them itself.
+    /// Creates the value for the target of hard links, which stores the number of its links.
     fn indirect(object: Object) -> Self {
         let links = match &object {
             Object::File(file) if stat::file_kind(file) == FileKind::File => {
@@ -384,7 +384,7 @@ impl Resolved {
         }
     }
 
-    /// The file's record, for reading its forks.
+    /// Returns the file record, for reading its forks.
     fn file(&self) -> Result<&FileRaw> {
         let refused = |kind, message: String| {
             Err(Error::new(kind, LAYER, message).named(format!("object {}", self.object.id())))
@@ -402,15 +402,15 @@ impl Resolved {
     }
 }
 
-/// A structure as it lies at `offset`.
+/// Reads a structure at `offset`.
 fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u64) -> Result<T> {
     let mut structure = T::new_zeroed();
     device.read_at(offset, structure.as_mut_bytes())?;
     Ok(structure)
 }
 
-/// Lays the changes that wait in the journal over the volume; returns whether the volume was left
-/// in order. What cannot be told counts as no, and is a problem.
+/// Replays the journal in memory; returns true if the volume was unmounted cleanly. An unreadable
+/// journal is added to the problems and counts as not clean.
 fn replay(located: &mut header::Located) -> Result<bool> {
     let header = &located.header;
     let unmounted =
@@ -438,8 +438,8 @@ fn replay(located: &mut header::Located) -> Result<bool> {
     }
 }
 
-/// When the volume was formatted. The header says it in local time, the root folder in UTC, but the
-/// root's date may have been changed since.
+/// Returns the date on which the volume was formatted. The header stores it in local time, the root
+/// folder in UTC, but the root's date may have been changed since.
 fn formatted_at(header: &VolumeHeader, root_created: u32) -> Option<super::Timestamp> {
     const DAY: u32 = 24 * 60 * 60;
     let local = header.raw.create_date.get();

@@ -1,4 +1,4 @@
-//! The extents-overflow tree: where forks go on that lie in more than eight pieces (§4).
+//! The extents-overflow tree: further extents of forks that have more than eight (§4).
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -7,7 +7,7 @@ use super::extents::{ForkSpace, Owner};
 use super::layout::{Cnid, EXTENTS_KEY_LENGTH, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw};
 use crate::Result;
 
-/// The extents-overflow tree; small volumes have none.
+/// The extents-overflow tree; a volume may have none.
 #[derive(Debug)]
 pub(super) struct Overflow {
     tree: Option<Tree>,
@@ -19,24 +19,24 @@ impl Overflow {
         if fork.total_blocks.get() == 0 {
             return Ok(Self { tree: None });
         }
-        // Its own extents all stand in the volume header.
+        // All extents of this file are in the volume header.
         let file = space.fork(fork, &Owner::Special("extents file"), &mut |_| Ok(None))?;
         Ok(Self {
             tree: Some(Tree::open(file, TreeKind::Extents)?),
         })
     }
 
-    /// The tree, if there is one.
+    /// Returns the tree, if the volume has one.
     pub(super) fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
 
-    /// The tree, for changes.
+    /// Returns the tree for modification.
     pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
         self.tree.as_mut()
     }
 
-    /// All records of a fork: the block that each begins at, and its extents.
+    /// Returns all records of a fork: start block and extents.
     pub(super) fn all(&self, file: Cnid, fork_type: u8) -> Result<Vec<(u32, ExtentsRaw)>> {
         let mut found = Vec::new();
         let Some(tree) = &self.tree else {
@@ -55,7 +55,7 @@ impl Overflow {
         Ok(found)
     }
 
-    /// The extents of a fork from `start_block` on, if there is a record of them.
+    /// Returns the extents of a fork from `start_block` on, if a record for that block exists.
     pub(super) fn get(
         &self,
         file: Cnid,
@@ -72,7 +72,7 @@ impl Overflow {
     }
 }
 
-/// The key of a record.
+/// Returns the key of a record.
 pub(super) fn key(file: Cnid, fork_type: u8, start_block: u32) -> ExtentKeyRaw {
     let key_length = EXTENTS_KEY_LENGTH.into();
     ExtentKeyRaw {

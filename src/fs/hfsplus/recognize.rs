@@ -1,4 +1,4 @@
-//! Structures of a volume that are recognized by themselves, wherever they are met.
+//! Recognition of single structures of a volume in arbitrary bytes.
 
 use zerocopy::FromBytes;
 use zerocopy::big_endian::U16;
@@ -9,20 +9,20 @@ use super::layout::{
     VolumeHeader, VolumeHeaderRaw, node_kind,
 };
 
-/// The places of both headers of a volume of `len` bytes, as far as it has them.
+/// Returns the offsets of both headers of a volume of `len` bytes; fewer if it is too short.
 pub(crate) fn header_places(len: u64) -> impl Iterator<Item = u64> {
     [Some(HEADER_OFFSET), len.checked_sub(HEADER_OFFSET)]
         .into_iter()
         .flatten()
 }
 
-/// Returns whether `bytes` are the header of a volume of `len` bytes.
+/// Returns true if `bytes` are the header of a volume of `len` bytes.
 pub(crate) fn is_volume_header(bytes: &[u8], len: u64) -> bool {
     VolumeHeaderRaw::read_from_bytes(bytes)
         .is_ok_and(|raw| VolumeHeader::parse(&raw, HEADER_OFFSET, len).is_ok())
 }
 
-/// Returns whether `bytes` are a node of a tree, or the beginning of a header node.
+/// Returns true if `bytes` are a node of a tree, or the beginning of a header node.
 pub(crate) fn is_node(bytes: &[u8]) -> bool {
     let Ok((head, rest)) = NodeDescriptorRaw::read_from_prefix(bytes) else {
         return false;
@@ -53,7 +53,7 @@ pub(crate) fn is_node(bytes: &[u8]) -> bool {
 }
 
 impl HfsPlus {
-    /// Reads up to `most` nodes of each tree, spread over all of it, for who watches what is read.
+    /// Reads up to `most` nodes of each tree, evenly spaced, for a caller that observes the reads.
     pub(crate) fn touch_nodes(&self, most: u32) {
         let trees = [
             Some(self.catalog.tree()),

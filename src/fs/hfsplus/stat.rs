@@ -1,13 +1,13 @@
-//! From catalog records to what programs see of an object: kinds, modes, flags, dates (§7.5, §10).
+//! Conversion of catalog records to file attributes: kinds, modes, flags, dates (§7.5, §10).
 
 use super::catalog::Object;
 use super::layout::{FileRaw, ForkRaw, finder_flags, mode_type, record_flags, timestamp};
 use crate::fs::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN};
 
-/// Owner and group of objects from systems that knew none: macOS's user and group "unknown".
+/// Owner and group of objects from systems without owners: macOS's user and group "unknown".
 const UNKNOWN_OWNER: u32 = 99;
 
-/// What a file record is; a type that makes no sense there counts as a file.
+/// Returns the kind of a file record; an invalid type is treated as a regular file.
 pub(super) fn file_kind(file: &FileRaw) -> FileKind {
     match file.bsd.mode_type() {
         mode_type::FIFO => FileKind::Fifo,
@@ -19,7 +19,7 @@ pub(super) fn file_kind(file: &FileRaw) -> FileKind {
     }
 }
 
-/// The type bits of the mode of such an object.
+/// Returns the type bits of the mode of an object of this kind.
 pub(super) fn type_of(kind: FileKind) -> u16 {
     match kind {
         FileKind::Folder => mode_type::FOLDER,
@@ -32,7 +32,7 @@ pub(super) fn type_of(kind: FileKind) -> u16 {
     }
 }
 
-/// Everything about an object that its record tells. `links` is its number of names.
+/// Returns the attributes in an object's record. `links` is its number of names.
 pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attributes {
     let (bsd, dates) = (object.bsd(), object.dates());
     let recorded = bsd.file_mode.get() != 0;
@@ -71,7 +71,7 @@ pub(super) fn attributes(object: &Object, block_size: u32, links: u32) -> Attrib
     }
 }
 
-/// What folders and files tell differently.
+/// The attributes that differ between folders and files.
 struct NodeFacts {
     kind: FileKind,
     size: u64,
@@ -110,8 +110,8 @@ impl NodeFacts {
     }
 }
 
-/// The attribute `com.apple.FinderInfo` as macOS shows it: without what the system keeps there for
-/// itself. `None` if nothing is left.
+/// Returns the attribute `com.apple.FinderInfo` as macOS shows it, without the fields reserved by
+/// the system. `None` if the rest is zero.
 pub(super) fn finder_info(object: &Object) -> Option<[u8; 32]> {
     let mut bytes = object.finder_info();
     bytes[16..24].fill(0); // document id and date added

@@ -1,5 +1,5 @@
-//! Whether a volume's map of used blocks can be gone by: a quick look at what would be lost first
-//! if it were wrong. Whatever trims a volume gives back what the map says is free.
+//! A quick plausibility check of a volume's allocation bitmap, before its free space is discarded:
+//! contents in blocks that are wrongly marked free would be lost.
 
 use super::extents::Owner;
 use super::free::HfsPlusFree;
@@ -14,10 +14,11 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "hfs+ free space";
 
 impl HfsPlus {
-    /// The free map, once it is clear that the volume was left in order and that the map is not
-    /// plainly wrong: both headers speak of the same volume, as many blocks are free as they say,
-    /// and all that the volume's own files and its journal lie in is used. [`Kind::Conflict`] for a
-    /// volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
+    /// Returns the free map after a check that the volume was cleanly unmounted and that the map is
+    /// plausible: both headers describe the same volume, the number of free blocks matches, and all
+    /// blocks of the volume's own files and its journal are marked used. Fails with
+    /// [`Kind::Conflict`] if the volume was not cleanly unmounted, with [`Kind::Corrupt`] if the
+    /// map is wrong.
     pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
         let map = self.free_map()?;
         if let Some(problem) = self.problems.first() {
@@ -39,7 +40,7 @@ impl HfsPlus {
         for (name, id, fork) in self.own_files() {
             let owner = Owner::Special(name);
             let extents = match id {
-                // The overflow tree cannot have extents in itself.
+                // The overflow tree cannot contain its own extents.
                 Cnid::EXTENTS => self.space.collect(fork, &owner, &mut |_| Ok(None))?,
                 id => self.space.collect(fork, &owner, &mut |block| {
                     self.overflow.get(id, fork_type::DATA, block)
@@ -88,7 +89,7 @@ impl HfsPlus {
             free += (run.end - run.start) / u64::from(self.header.block_size);
         }
         let told = u64::from(self.header.free_blocks);
-        // Blocks of the headers are never handed out as free, whatever the map has there.
+        // Blocks of the headers are never treated as free, regardless of the map.
         if told >= free && told - free <= map.left_out() {
             return Ok(());
         }
@@ -144,7 +145,7 @@ impl HfsPlus {
     }
 }
 
-/// Refuses a map in which a block of `extent` is free, which is part of `what`.
+/// Fails if a block of `extent`, which is part of `what`, is free in the map.
 fn check_used(map: &HfsPlusFree, extent: Extent, what: &str) -> Result<()> {
     let bytes = map.bytes(extent);
     match map.free_from(bytes.start)? {

@@ -1,4 +1,4 @@
-//! Runs of zeros among what is in use: all of that is read.
+//! Search for runs of zeros in used space, all of which is read.
 
 use std::ops::Range;
 
@@ -8,13 +8,12 @@ use crate::open::{Image, Layer};
 use crate::ops::space::{FreeSpace, Storage, UnitKind};
 use crate::progress::Progress;
 
-/// What is read at once, and the smallest run worth a hole.
+/// Bytes per read, and the size of the smallest run worth a hole.
 const PIECE: u64 = 1 << 20;
 const GRAIN: u64 = 4096;
 
-/// Calls `each` for the runs of zeros that have storage, outside of what `free` says is free. Each
-/// can be given back without being read as anything else afterwards, by a host that frees parts of
-/// files if `parts` says that it does.
+/// Calls `each` for the runs of zeros that are allocated and outside the free space in `free`. Each
+/// can be discarded and still reads as zeros. `parts` tells whether the host frees parts of files.
 pub(super) fn find(
     image: &Image,
     storage: &Storage<'_>,
@@ -41,16 +40,16 @@ pub(super) fn find(
     Ok(())
 }
 
-/// What a run of zeros is made up of, so that it still reads as zeros once it is given back. Cipher
-/// text of which a part is gone reads as noise: to macOS everywhere, so only what the container
-/// does not store at all is safe. The same is all that takes no storage on hosts that free no parts
-/// of files. `None`: nothing is.
+/// Returns the granularity of runs of zeros, in bytes, at which they still read as zeros after a
+/// discard. Partly discarded ciphertext reads as noise, in macOS everywhere, so only units that the
+/// container does not store at all are safe. The same applies on hosts that cannot free parts of
+/// files. `None`: no run can be discarded.
 fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<u64> {
     let encrypted = image
         .layers()
         .iter()
         .any(|layer| matches!(layer, Layer::Crypt(_)));
-    // What shows in a stack is not the topmost layer's alone.
+    // The data of a stack does not come from the topmost layer alone.
     if image.overlays().next().is_some() {
         return None;
     }
@@ -61,7 +60,7 @@ fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<
     }
 }
 
-/// Looks for whole grains of zeros in `range`.
+/// Searches `range` for whole grains of zeros.
 fn search(
     disk: &dyn BlockDevice,
     range: Range<u64>,
@@ -70,7 +69,7 @@ fn search(
     each: &mut dyn FnMut(Range<u64>) -> Result<()>,
 ) -> Result<()> {
     let len = disk.info().len;
-    // A grain that is free in part was that given back already.
+    // Partly free grains are skipped: their free part has been discarded already.
     let end = if range.end == len {
         len
     } else {
@@ -104,8 +103,7 @@ fn search(
     Ok(())
 }
 
-/// Calls `each` for the runs of whole grains of zeros in `bytes`, which begin at byte `at` of the
-/// disk.
+/// Calls `each` for the runs of whole grains of zeros in `bytes`, which begin at disk offset `at`.
 fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()>) -> Result<()> {
     let skip = (at.next_multiple_of(GRAIN) - at).min(bytes.len() as u64);
     let mut zeros: Option<Range<u64>> = None;
@@ -126,8 +124,8 @@ fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()
     zeros.map_or(Ok(()), each)
 }
 
-/// Calls `each` for the units in `range`, which begins with one, that are stored and nothing but
-/// zeros.
+/// Calls `each` for the allocated units of `size` bytes in `range` that hold only zeros. `range`
+/// begins at a unit boundary.
 fn units(
     disk: &dyn BlockDevice,
     range: Range<u64>,

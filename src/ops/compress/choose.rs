@@ -1,19 +1,19 @@
-//! Which files are compressed at all, and what has to come of it.
+//! Selection of the files to compress, and the limits of their compressed size.
 
 use super::{CompressOptions, Left, MOST_IN_ATTRIBUTE};
 use crate::decmpfs::{Bounds, MAX_LEN};
 
-/// Types of files, told by the ends of their names.
+/// A set of file types, by file name extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Types {
-    /// Extensions in small letters, without the dot. None: all files are of these types.
+    /// Extensions in lower case, without the dot. Empty: the set contains all files.
     extensions: Vec<String>,
-    /// The others are meant.
+    /// True if the set contains all files without these extensions.
     inverted: bool,
 }
 
 impl Types {
-    /// Files whose names end with one of these extensions, in any case and with a dot or without.
+    /// Returns the set of files with one of these extensions, in any case, with or without a dot.
     pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let plain = |extension: &str| extension.trim_start_matches('.').to_lowercase();
         Self {
@@ -25,7 +25,7 @@ impl Types {
         }
     }
 
-    /// All files but these.
+    /// Returns the set of all files without these extensions.
     pub fn but(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         Self {
             inverted: true,
@@ -33,7 +33,7 @@ impl Types {
         }
     }
 
-    /// Returns whether a file of this name is of one of them.
+    /// Returns true if the set contains a file of this name.
     pub fn contain(&self, name: &str) -> bool {
         if self.extensions.is_empty() {
             return true;
@@ -45,10 +45,10 @@ impl Types {
     }
 }
 
-/// Files in the root that a volume keeps for itself: drivers look for their blocks.
+/// Files in the root that the volume itself uses. Drivers access them by their blocks.
 const OF_VOLUMES: [&str; 3] = ["/.journal", "/.journal_info_block", "/.hotfiles.btree"];
 
-/// What is looked at of a file.
+/// The properties of a file that decide whether it is compressed.
 pub(super) struct Looks<'a> {
     pub(super) path: &'a str,
     pub(super) size: u64,
@@ -57,7 +57,7 @@ pub(super) struct Looks<'a> {
 }
 
 impl CompressOptions {
-    /// Why a file stays as it is without another look.
+    /// Returns the reason to skip a file, as far as these properties give one.
     pub(super) fn leaves(&self, file: &Looks<'_>) -> Option<Left> {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         if OF_VOLUMES.contains(&file.path) {
@@ -77,10 +77,10 @@ impl CompressOptions {
         }
     }
 
-    /// What has to come of a file of `size` bytes that takes `allocated`, in blocks of `block`
-    /// bytes.
+    /// Returns the limits of the compressed form of a file of `size` bytes that takes `allocated`
+    /// bytes, in blocks of `block` bytes.
     pub(super) fn bounds(&self, size: u64, allocated: u64, block: u64) -> Bounds {
-        // Files that are compressed are shorter than 4 GiB.
+        // No overflow: files to be compressed are shorter than 4 GiB.
         let most = size - size * u64::from(self.min_saving.min(100)) / 100;
         Bounds {
             attribute: MOST_IN_ATTRIBUTE,

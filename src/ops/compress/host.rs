@@ -1,11 +1,11 @@
-//! Files of the host, on macOS, whose kernel unpacks them for whoever reads. No Mac has run this
-//! yet.
+//! Compression of files on the host, on macOS, whose kernel decompresses them on reading. Not yet
+//! run on a Mac.
 //!
-//! A copy of the file, with all that belongs to it, is made beside it and stored the other way;
-//! only when the copy reads the same do the two change places, and only when nobody wrote to the
-//! file until then does the old one go. Whatever the system makes of it, the file is there, one way
-//! or the other. Nothing helps a program that has it open and writes to it later: it writes to the
-//! old one.
+//! A copy of the file, with all its metadata, is made beside it and stored in the new form. The two
+//! are exchanged only if the copy reads the same, and the old file is removed only if it was not
+//! written to until then. After any failure of the system the file exists in one form or the other.
+//! A program that has the file open and writes to it later writes to the old one; this cannot be
+//! prevented.
 
 use std::fs::{self, File, FileTimes};
 use std::os::darwin::fs::FileTimesExt;
@@ -28,13 +28,13 @@ use crate::{Error, Kind, Result};
 
 /// The flags that make a file immutable: `UF_IMMUTABLE`, `UF_APPEND`, `SF_IMMUTABLE`, `SF_APPEND`.
 const LOCKED: u32 = 0x2 | 0x4 | 0x2_0000 | 0x4_0000;
-/// `SF_DATALESS`: its contents are elsewhere, and reading it would fetch them.
+/// `SF_DATALESS`: the contents are not on this host, and reading would download them.
 const DATALESS: u32 = 0x4000_0000;
-/// Bytes of a block of the volumes of macOS.
+/// Block size of macOS volumes, in bytes.
 const BLOCK: u64 = 4096;
 
-/// Compresses the files at `paths`, and all below those that are folders. Files with several names
-/// are left: the copy would be one file more.
+/// Compresses the files at `paths`, recursively for folders. Files with several hard links are
+/// skipped, because the copy would be a separate file.
 pub fn compress_host(
     paths: &[PathBuf],
     options: &CompressOptions,
@@ -46,7 +46,7 @@ pub fn compress_host(
     })
 }
 
-/// Says what [`compress_host`] would make of these files, and changes nothing.
+/// Estimates the result of [`compress_host`] for these files, without changes.
 pub fn estimate_host(
     paths: &[PathBuf],
     options: &CompressOptions,
@@ -60,7 +60,7 @@ pub fn estimate_host(
     })
 }
 
-/// Stores compressed files as they are, like [`compress_host`] the other way.
+/// Stores compressed files uncompressed: the reverse of [`compress_host`].
 pub fn decompress_host(
     paths: &[PathBuf],
     progress: &dyn Progress,
@@ -101,7 +101,7 @@ fn failed(what: &'static str, path: &Path, error: std::io::Error) -> Error {
     Error::io(LAYER, what, error).in_file(path)
 }
 
-/// A file that is open, and how it looked then.
+/// An open file, with its metadata at that time.
 struct Original<'a> {
     path: &'a Path,
     file: File,
@@ -130,7 +130,7 @@ impl<'a> Original<'a> {
         })
     }
 
-    /// Makes a copy beside it, has `change` store that another way, and lets the two change places
+    /// Makes a copy beside the file, stores it in another form with `change`, and exchanges the two
     /// if the copy reads the same.
     fn replace(
         mut self,
@@ -141,7 +141,7 @@ impl<'a> Original<'a> {
         let aside = self
             .path
             .with_file_name(format!(".{name}.bandsaw-{}", uuid::Uuid::new_v4()));
-        // With everything that belongs to it: a clone, where the file system has such.
+        // With all metadata, as a clone if the file system supports that.
         let done = fs::copy(self.path, &aside)
             .map_err(|error| failed("copy it", &aside, error))
             .and_then(|_| {
@@ -156,8 +156,8 @@ impl<'a> Original<'a> {
                 Ok(self.report)
             }
             Err(error) => {
-                // Best effort: what went wrong before is what the caller must hear of. The file
-                // itself is never removed, wherever it is.
+                // Best effort: the caller needs the earlier error. The original file itself is
+                // never removed, wherever it is.
                 if nodes::node_at(CWD, &c_path(&aside)?)
                     .is_ok_and(|node| node.identity != self.node.identity)
                 {
@@ -172,8 +172,8 @@ impl<'a> Original<'a> {
         Error::new(Kind::Conflict, LAYER, message).in_file(self.path)
     }
 
-    /// Compares the copy, gives it the file's mode and dates, and makes it durable. Bytes that it
-    /// takes are returned.
+    /// Compares the copy, gives it the file's mode and dates, and makes it durable. Returns the
+    /// bytes that it takes.
     fn verify_copy(&self, aside: &Path, progress: &dyn Progress) -> Result<u64> {
         let copy = File::open(aside).map_err(|error| failed("open it", aside, error))?;
         let (mut expected, mut found) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
@@ -226,7 +226,7 @@ impl<'a> Original<'a> {
         allocated(&copy, self.path)
     }
 
-    /// Extended attributes, but for those by which a file is compressed.
+    /// Returns the extended attributes, except those of compression.
     fn attributes(&self, of: &File) -> Result<Vec<(String, Vec<u8>)>> {
         let mut all = nodes::xattrs(of.as_fd())
             .map_err(|error| failed("read the attributes", self.path, error))?;
@@ -234,8 +234,8 @@ impl<'a> Original<'a> {
         Ok(all)
     }
 
-    /// Lets the two change places, and removes the old file, unless that was changed until then: it
-    /// goes back.
+    /// Exchanges the two files and removes the old one. If that was changed meanwhile, the exchange
+    /// is reverted.
     fn exchange(&self, aside: &Path) -> Result<()> {
         let exchange =
             || rustix::fs::renameat_with(CWD, aside, CWD, self.path, RenameFlags::EXCHANGE);
@@ -248,7 +248,7 @@ impl<'a> Original<'a> {
         };
         match now {
             Ok(now) if is_same(&now) => {
-                // From here on the new file counts; the old one is told of where it stays.
+                // The new file is in place from here on; an error names the path of the old one.
                 fs::remove_file(aside).map_err(|error| {
                     failed("remove what was stored the other way before", aside, error)
                 })
@@ -289,7 +289,8 @@ fn compress_one(
         original.report.left = Some(left);
         return Ok(original.report);
     }
-    // The fork waits in a nameless file, so that what is not worth it never comes near the file.
+    // The fork is written to an unlinked file first, so that a result that is not worth keeping
+    // never affects the file.
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -327,7 +328,7 @@ fn compress_one(
     original.replace(progress, |aside| store(aside, &packed, &fork))
 }
 
-/// Copies a file to where its path leads from `folder` on.
+/// Copies a file to its path below `folder`.
 fn back_up(path: &Path, folder: &Path) -> Result<()> {
     let below = path
         .components()
@@ -376,8 +377,8 @@ fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option
     Ok(xattrs.iter().any(in_the_way).then_some(Left::ResourceFork))
 }
 
-/// Has the kernel take `packed` for the contents of the file at `path`: fork, then attribute, then
-/// the data go, then the flag.
+/// Stores `packed` as the compressed contents of the file at `path`: writes the fork, sets the
+/// attribute, truncates the data, then sets the flag.
 fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
     if packed.fork_len > 0 {
         let place = path.join("..namedfork/rsrc");
@@ -405,7 +406,7 @@ fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
     file.set_len(0)
         .map_err(|error| failed("cut it", path, error))?;
     drop(file);
-    // By the command: there is no safe binding of the call.
+    // With the command, because the system call has no safe binding.
     let status = Command::new("/usr/bin/chflags")
         .args(["--", "compressed"])
         .arg(path)
@@ -441,7 +442,8 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
         return Ok(original.report);
     }
     original.replace(progress, |aside| {
-        // The kernel unpacks a file before the first write to it: of a byte that it has already.
+        // The kernel decompresses a file before the first write to it. The byte written is the one
+        // already there.
         let open = File::options().read(true).write(true).open(aside);
         let mut first = [0];
         let touched = open.and_then(|file| {
@@ -452,11 +454,11 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
     })
 }
 
-/// Refuses a file whose payload holds more or less than the size in its attribute says: the kernel
-/// believes the size, and what it unpacks would be empty, or cut off.
+/// Refuses a file whose payload is longer or shorter than the size in its attribute. The kernel
+/// trusts that size, and the decompressed file would be empty or truncated.
 fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     let stored = |name: &str| shown_attribute(path, name);
-    // A system whose `xattr` does not show it leaves nothing to compare.
+    // If `xattr` of this system does not show the attribute, there is nothing to compare.
     let Some(attribute) = stored(decmpfs::ATTRIBUTE)? else {
         return Ok(());
     };
@@ -482,11 +484,11 @@ fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     Ok(())
 }
 
-/// An attribute as it is stored, also one that the kernel hides because it is how the file is
-/// compressed. By the command: the option of the call that shows those has no safe binding. `None`:
-/// the command shows none of that name.
+/// Returns an attribute as stored, even one of compression that the kernel hides. Uses the command,
+/// because the option of the system call that shows these has no safe binding. `None`: the command
+/// shows no attribute of that name.
 fn shown_attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
-    // In hexadecimal: what is printed as text ends at a line break.
+    // In hexadecimal, because text output ends at a line break.
     let mut command = Command::new("/usr/bin/xattr");
     command.args(["-p", "-x", name]).arg(path);
     let output = command

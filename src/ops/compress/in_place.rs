@@ -1,5 +1,5 @@
-//! Files of a volume that exists, one after the other or side by side; each is switched over in one
-//! step.
+//! Compression of files of an existing volume, sequentially or in parallel. Each file is switched
+//! to its new form in one step.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,14 +21,14 @@ use crate::ops::filling::Filling;
 use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
 
-/// Files that are worked on side by side.
+/// Number of files processed in parallel.
 const BATCH: usize = 64;
 /// The flags that make a file immutable: `UF_IMMUTABLE`, `UF_APPEND`, `SF_IMMUTABLE`, `SF_APPEND`.
 const LOCKED: u32 = 0x2 | 0x4 | 0x2_0000 | 0x4_0000;
 
-/// Compresses the files at `paths`, and all below those that are folders; each file once, however
-/// many names it has. `each` is told of every file. What was done before an error stays done, each
-/// file whole.
+/// Compresses the files at `paths`, recursively for folders; each file once, regardless of its
+/// number of hard links. `each` is called for every file. After an error, files that were completed
+/// stay compressed.
 pub fn compress(
     fs: &dyn FileSystemMut,
     paths: &[String],
@@ -47,8 +47,8 @@ pub fn compress(
     )
 }
 
-/// Says what [`compress`] would make of these files. Nothing is changed: there is nothing to change
-/// in a volume that is only read.
+/// Estimates the result of [`compress`] for these files, without changes. The volume may be
+/// read-only.
 pub fn estimate(
     fs: &dyn FileSystem,
     paths: &[String],
@@ -67,7 +67,7 @@ pub fn estimate(
     )
 }
 
-/// Stores compressed files as they are, like [`compress`] the other way.
+/// Stores compressed files uncompressed: the reverse of [`compress`].
 pub fn decompress(
     fs: &dyn FileSystemMut,
     paths: &[String],
@@ -98,7 +98,7 @@ fn over_files(
         };
         let reports: Vec<Result<FileReport>> =
             on_cores(jobs, || batch.par_iter().map(done).collect())?;
-        // Who was done is told before the first error, whatever came first.
+        // Report all completed files before the first error, regardless of their order.
         let mut failed = None;
         for report in reports {
             match report {
@@ -111,7 +111,7 @@ fn over_files(
     Ok(())
 }
 
-/// The ordinary files at `paths` and below, each once.
+/// Returns the regular files at `paths` and below, each once.
 fn files_below(
     fs: &dyn FileSystem,
     paths: &[String],
@@ -140,8 +140,8 @@ fn files_below(
     Ok(files)
 }
 
-/// Compresses one file, which is told of as `path`, by its number: one that has no name yet, too.
-/// It is not open.
+/// Compresses one file by its number, which works for an unlinked one too. `path` is used in the
+/// report. The file must not be open.
 pub fn compress_one(
     fs: &dyn FileSystemMut,
     path: String,
@@ -159,7 +159,7 @@ pub fn compress_one(
             backed_up: false,
         };
         match switch.run(bounds) {
-            // Small nodes of old volumes hold no attribute as long.
+            // Small nodes of old volumes cannot hold an attribute of this length.
             Err(error) if error.kind() == Kind::Limit => switch.run(Bounds {
                 attribute: 0,
                 ..bounds
@@ -192,7 +192,7 @@ fn estimate_one(
     })
 }
 
-/// One file, which `pack` packs if it is to be.
+/// Compresses one file with `pack`, unless it is to be skipped.
 fn one(
     fs: &dyn FileSystem,
     path: String,
@@ -265,17 +265,17 @@ fn why_left(
     })
 }
 
-/// What says how a file is compressed.
+/// Returns the attribute that describes the compression of a file, if it has one.
 fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
     let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else {
         return Ok(None);
     };
-    // Longer ones say nothing that macOS would hear.
+    // macOS ignores longer ones.
     let len = value.info().len.min(super::MOST_IN_ATTRIBUTE as u64 + 1);
     value.read_vec(0, len as usize).map(Some)
 }
 
-/// One file on its way to being stored another way.
+/// A file whose contents are to be stored in another form.
 struct Switch<'a> {
     fs: &'a dyn FileSystemMut,
     path: &'a str,
@@ -286,8 +286,8 @@ struct Switch<'a> {
 }
 
 impl Switch<'_> {
-    /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth
-    /// it.
+    /// Packs the contents into an unlinked file, and then makes these the contents of the file.
+    /// `None`: compression saves too little.
     fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
         let Self {
             fs,
@@ -344,7 +344,7 @@ impl Switch<'_> {
     }
 }
 
-/// Refuses what does not decode to what was packed.
+/// Refuses a packed form that does not decode to the original contents.
 pub(super) fn compare(
     plain: Plain<'_>,
     packed: &Packed,
@@ -367,7 +367,7 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// Copies a file, with all that belongs to it, to where its path leads from `folder` on.
+/// Copies a file, with all its metadata, to its path below `folder`.
 fn back_up(
     fs: &dyn FileSystemMut,
     path: &str,
@@ -414,7 +414,7 @@ fn decompress_one(
             left: Some(Left::Plain),
         });
     }
-    // macOS shows such a file as empty: what is stored in it would be lost.
+    // macOS shows such a file as empty: the stored contents would be lost.
     if Compression::parse(&value).is_none() {
         let message = "its attribute does not say how it is compressed; the file stays as it was";
         return Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -431,8 +431,8 @@ fn decompress_one(
     })
 }
 
-/// Stores the compressed contents of one file as they are: what has to happen before any of it is
-/// written. [`Kind::Conflict`] if the file is open or not compressed.
+/// Stores the compressed contents of one file uncompressed, which is required before a write to it.
+/// [`Kind::Conflict`] if the file is open or not compressed.
 pub fn decompress_file(
     fs: &dyn FileSystemMut,
     node: NodeId,

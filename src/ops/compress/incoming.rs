@@ -1,8 +1,8 @@
-//! Files compressed on their way into a volume that is being made.
+//! Compression of files while a volume is being built.
 //!
-//! A volume is planned in full before its first byte is written, so how long everything is must be
-//! known by then: what is packed waits in a file beside the image, and goes from there to its
-//! place. Memory holds what is being packed and no more.
+//! A volume is planned completely before its first byte is written, so all lengths must be known in
+//! advance: packed forks are kept in a spool file beside the image, and copied into the volume from
+//! there. Memory holds only the file being packed.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,25 +20,25 @@ use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream,
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::progress::Progress;
 
-/// What a file takes on the volume to be.
+/// Allocation properties of the volume to be built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     pub(crate) block: u32,
-    /// True if holes take nothing.
+    /// True if holes take no storage.
     pub(crate) holes: bool,
 }
 
-/// Forks up to this size are packed in memory.
+/// Largest fork, in bytes, that is packed in memory.
 const SMALL: u64 = 1 << 20;
-/// Forks begin at multiples of this, so that room that is not used can be given back.
+/// Alignment of forks in the spool, in bytes, so that unused space can be discarded.
 const GRAIN: u64 = 4096;
-/// Smaller files are not asked for their holes.
+/// Smallest file, in bytes, that is examined for holes.
 const LEAST_SPARSE: u64 = 64 << 10;
-/// Instead of a node's number: the stream is in the spool. No tree has as many nodes.
+/// Used in place of a node number: the stream is in the spool. No tree has this many nodes.
 const SPOOL: u32 = u32::MAX;
 
-/// Bytes of a disk on which all that is packed finds room, whatever comes of it.
+/// Returns the length of a spool that can hold all packed forks in any case, in bytes.
 pub(crate) fn spool_len(tree: &Tree) -> u64 {
     let lens = tree.nodes.iter().map(|node| {
         if let SourceKind::File(stream) = &node.kind {
@@ -47,14 +47,14 @@ pub(crate) fn spool_len(tree: &Tree) -> u64 {
             0
         }
     });
-    // Nothing is packed that would take as much as the file itself.
+    // A packed file is always smaller than the file itself.
     lens.filter(|len| *len <= MAX_LEN)
         .map(|len| len.next_multiple_of(GRAIN))
         .fold(GRAIN, u64::saturating_add)
 }
 
-/// Compresses the files of `tree` that `options` choose, on all cores. `spool`, an empty disk of
-/// [`spool_len`] bytes that lasts as long as the tree, holds what is packed.
+/// Compresses the files of `tree` that `options` select, on all cores. `spool`, an empty disk of
+/// [`spool_len`] bytes that lives as long as the tree, holds the packed forks.
 pub(crate) fn compress_tree(
     tree: Tree,
     room: Room,
@@ -146,13 +146,12 @@ pub(crate) fn compress_tree(
     ))
 }
 
-/// What was packed, and where in the spool its fork is.
+/// A packed file, with the offset of its fork in the spool.
 struct Spooled {
     packed: Packed,
     fork: u64,
 }
 
-/// One file.
 struct Incoming<'a> {
     tree: &'a Tree,
     source: &'a SourceNode,
@@ -218,7 +217,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// Bytes of the blocks that the file would take as it is.
+    /// Returns the bytes of the blocks that the file would take uncompressed.
     fn allocated(&self) -> Result<u64> {
         let (len, block) = (self.stream.len(), u64::from(self.room.block));
         if !self.room.holes || len < LEAST_SPARSE || matches!(self.stream, Stream::Bytes(_)) {
@@ -233,7 +232,7 @@ impl Incoming<'_> {
             at = end.clamp(start + 1, len).next_multiple_of(block);
             taken += at - first;
         }
-        // The builder writes the last block in any case.
+        // The builder always writes the last block.
         Ok(if at < len { taken + block } else { taken })
     }
 
@@ -306,7 +305,7 @@ impl Incoming<'_> {
         }))
     }
 
-    /// Calls `each` with what the file holds.
+    /// Calls `each` with a reader of the file's contents.
     fn with_plain<T>(&self, each: &mut dyn FnMut(Plain<'_>) -> Result<T>) -> Result<T> {
         let len = self.stream.len();
         match self.stream {
@@ -328,16 +327,16 @@ impl Incoming<'_> {
     }
 }
 
-/// The file in which packed forks wait.
+/// The file that holds packed forks.
 #[derive(Debug)]
 struct Spool {
     device: Arc<dyn BlockDevice>,
-    /// Where the next fork goes.
+    /// Offset of the next fork.
     end: Mutex<u64>,
 }
 
 impl Spool {
-    /// Room for `len` bytes.
+    /// Reserves `len` bytes.
     fn take(&self, len: u64) -> Range<u64> {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         let place = *end..*end + len;
@@ -345,8 +344,7 @@ impl Spool {
         place
     }
 
-    /// Room that was taken and is not needed: what was written there for nothing takes no more
-    /// storage.
+    /// Returns reserved space that is not needed, and discards it in the file.
     fn give_back(&self, unused: Range<u64>) -> Result<()> {
         let start = unused.start.next_multiple_of(GRAIN);
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
@@ -362,7 +360,7 @@ impl Spool {
     }
 }
 
-/// The contents of a tree of which some are in the spool.
+/// The contents of a tree, of which some are in the spool.
 struct SpooledFile {
     below: Box<dyn Contents>,
     spool: Arc<dyn BlockDevice>,
@@ -393,7 +391,6 @@ impl Contents for SpooledFile {
     }
 }
 
-/// One fork in the spool.
 struct SpoolFork<'a> {
     spool: &'a dyn BlockDevice,
     offset: u64,

@@ -1,5 +1,5 @@
-//! Files of a volume stored compressed, as macOS stores them, and as they are again; and files on
-//! their way into a new volume.
+//! Compression and decompression of files in a volume, in the form of macOS, and compression of
+//! files while a new volume is built.
 
 mod choose;
 #[cfg(target_os = "macos")]
@@ -20,34 +20,33 @@ pub use self::in_place::{compress, compress_one, decompress, decompress_file, es
 pub(crate) use self::incoming::{Room, compress_tree, spool_len};
 
 const LAYER: &str = "compress";
-/// Bytes copied or compared in one go.
+/// Bytes copied or compared at a time.
 const PIECE: u64 = 4 << 20;
-/// The longest attribute that macOS takes.
+/// Largest attribute that macOS accepts, in bytes.
 const MOST_IN_ATTRIBUTE: usize = 3802;
 
-/// What is compressed, and how.
+/// Options of a compression.
 #[derive(Debug, Clone)]
 pub struct CompressOptions {
-    /// How.
+    /// The compression method.
     pub packing: Packing,
-    /// Files that would take more than this many percent less are compressed; others stay as they
-    /// are.
+    /// Minimum saving in percent. Files that would save less are skipped.
     pub min_saving: u8,
-    /// Longer files, in bytes, stay as they are.
+    /// Largest file to compress, in bytes. Longer files are skipped.
     pub max_size: u64,
-    /// Files of other types stay as they are.
+    /// The types of files to compress. Others are skipped.
     pub types: Types,
-    /// Everything is decoded and compared before a file is switched over.
+    /// True to decode and compare the packed form of each file before the file is switched to it.
     pub verify: bool,
-    /// A folder of the host that gets a copy of each file before it is switched over, under its
-    /// path in the volume.
+    /// A folder of the host to which each file is copied, under its path in the volume, before it
+    /// is switched over.
     pub backup: Option<PathBuf>,
-    /// How many cores are used; `None`: all.
+    /// Number of cores to use. `None`: all.
     pub jobs: Option<NonZeroUsize>,
 }
 
 impl CompressOptions {
-    /// Files of any type and length, if they get any shorter, on all cores.
+    /// Returns options for files of any type and length that become any shorter, on all cores.
     pub fn new(packing: Packing) -> Self {
         Self {
             packing,
@@ -61,53 +60,53 @@ impl CompressOptions {
     }
 }
 
-/// What came of one file.
+/// Result for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileReport {
-    /// Its path in the volume.
+    /// Path in the volume.
     pub path: String,
-    /// The number of the way it is compressed now, or would be (`docs/formats/decmpfs.md` §3);
-    /// `None`: it is not.
+    /// Number of the compression type that the file has now, or would have
+    /// (`docs/formats/decmpfs.md` §3). `None`: not compressed.
     pub number: Option<u32>,
-    /// Bytes of its contents.
+    /// Length of the contents, in bytes.
     pub size: u64,
-    /// Bytes it took on the volume: whole blocks, and what is in an attribute.
+    /// Bytes taken on the volume before: whole blocks, and the attribute.
     pub before: u64,
-    /// Bytes it takes now, or would.
+    /// Bytes taken on the volume now, or after the operation.
     pub after: u64,
-    /// Why it stays as it is, if it does.
+    /// The reason why the file was skipped, if it was.
     pub left: Option<Left>,
 }
 
-/// Why a file stays as it is.
+/// The reason why a file is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// It is compressed already.
+    /// Already compressed.
     Compressed,
-    /// It is not compressed.
+    /// Not compressed.
     Plain,
-    /// It is empty.
+    /// Empty.
     Empty,
-    /// It is longer than asked for, or than macOS can read.
+    /// Longer than the limit requested, or than macOS can read.
     TooLong,
-    /// It has a resource fork, or an attribute that looks like that of a compressed file.
+    /// Has a resource fork, or an attribute that looks like that of a compressed file.
     ResourceFork,
-    /// It would take no less room, or not as much less as asked for.
+    /// Would take no less storage, or not save the minimum requested.
     NoGain,
-    /// It may not be changed (the flags `uchg`, `schg`).
+    /// Immutable (the flags `uchg`, `schg`).
     Locked,
-    /// Its type is none of those asked for.
+    /// Not of a requested type.
     Type,
-    /// The volume itself needs it as it is: its journal, for one.
+    /// Required unchanged by the volume itself, such as its journal.
     Volume,
-    /// It has several names, and is a file of the host.
+    /// A file of the host with several hard links.
     Linked,
-    /// Its contents are not on the host: they would have to be fetched first.
+    /// The contents are not on the host and would have to be downloaded.
     Dataless,
 }
 
 impl Left {
-    /// In words that follow "left as it is: ".
+    /// Returns the reason in words that follow "left as it is: ".
     pub fn reason(self) -> &'static str {
         match self {
             Self::Compressed => "compressed already",
@@ -127,7 +126,7 @@ impl Left {
     }
 }
 
-/// Does `work` on as many cores as asked for.
+/// Runs `work` on the requested number of cores.
 fn on_cores<T: Send>(jobs: Option<NonZeroUsize>, work: impl FnOnce() -> T + Send) -> Result<T> {
     let Some(jobs) = jobs else { return Ok(work()) };
     let pool = rayon::ThreadPoolBuilder::new()

@@ -1,8 +1,8 @@
-//! A disk copied onto a blank one.
+//! Copy of a disk to a blank one.
 //!
-//! For targets of many files it is cut in stretches, and threads take one after another: files
-//! written side by side are faster than one. What reads as zeros is not stored, whether the source
-//! says so (holes) or merely holds zeros.
+//! For targets of many files the disk is divided into stretches, which threads copy in parallel:
+//! files written in parallel are faster than one. Zeros are not stored, whether the source reports
+//! them as holes or holds them as data.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,25 +13,25 @@ use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What a thread takes at a time, if the target's bands allow: little, so that none is left with
-/// much of a source that takes long to decode.
+/// Smallest stretch, in bytes. It is rounded up to a multiple of the target's bands. Small, so that
+/// no thread is left with a large part of a source that is slow to decode.
 const STRETCH: u64 = 4 << 20;
-/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them
-/// there. More is no faster anywhere, and on ext4 twice as slow. Copies by the kernel are not: it
-/// does not look for zeros.
+/// Bytes read at a time: as much as fits in a core's cache, so that the search for zeros and the
+/// write find the data there. More is no faster anywhere, and on ext4 half as fast. Copies by the
+/// kernel are no alternative: it does not search for zeros.
 const PIECE: usize = 256 << 10;
-/// A short extent is read at once: compressed chunks are extents of their own, and are decoded
-/// whole.
+/// Largest extent that is read in one piece, in bytes: compressed chunks are extents of their own,
+/// and are decoded whole.
 const WHOLE: usize = 1 << 20;
-/// Zeros are left out in whole blocks of this size, the one in which files are stored.
+/// Granularity at which zeros are omitted, in bytes: the usual block size of file systems.
 const BLOCK: usize = 4096;
-/// More threads than this only wait for the disk.
+/// Largest number of threads; more of them only wait for the disk.
 const MOST_THREADS: usize = 16;
 
-/// How much of a disk was moved.
+/// Amount of data moved by a copy.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
-    /// Bytes read: all but holes and stated zeros.
+    /// Bytes read: all but holes and ranges known to be zeros.
     pub read: u64,
     /// Bytes written: all but zeros.
     pub written: u64,
@@ -48,18 +48,18 @@ impl std::ops::Add for Copied {
     }
 }
 
-/// How a copy goes about its work.
+/// The order of writes of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Several threads, which never meet within so many bytes, aligned.
+    /// Several threads; each aligned unit of this many bytes is written by one thread only.
     SideBySide(u64),
     /// One thread reads and one writes, so that the target is written in the order of the disk.
     FrontToBack,
-    /// Several threads, onto a disk that may hold anything: zeros are written too.
+    /// Several threads, to a disk that may hold any data: zeros are written too.
     Over,
 }
 
-/// Copies a disk onto a blank one of the same length. The caller flushes.
+/// Copies a disk to a blank one of the same length. The caller flushes.
 pub fn copy(
     from: &dyn BlockDevice,
     to: &dyn BlockDevice,
@@ -78,7 +78,7 @@ pub fn copy(
     copy_range(from, to, 0..len, order, progress)
 }
 
-/// Returns whether two disks have the same length and bytes.
+/// Returns true if two disks have the same length and contents.
 pub(super) fn is_same(
     one: &dyn BlockDevice,
     other: &dyn BlockDevice,
@@ -115,7 +115,7 @@ pub(super) fn is_same(
     Ok(true)
 }
 
-/// Copies a part of a disk to the same place of one that is blank there.
+/// Copies a range of a disk to the same range of another, which is blank there.
 pub(super) fn copy_range(
     from: &dyn BlockDevice,
     to: &dyn BlockDevice,
@@ -185,7 +185,7 @@ fn side_by_side(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             total = match (total, done) {
                 (Ok(sum), Ok(part)) => Ok(sum + part),
-                // Of several errors the first that is none of stopping.
+                // Prefer the first error that is not a cancellation.
                 (Err(error), Err(other)) if error.kind() == Kind::Cancelled => Err(other),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
@@ -194,24 +194,24 @@ fn side_by_side(
     })
 }
 
-/// A copy that several threads work on.
+/// A copy by several threads.
 struct Job<'a> {
     from: &'a dyn BlockDevice,
     to: &'a dyn BlockDevice,
-    /// The target is not blank.
+    /// True if zeros have to be written, because the target is not blank.
     zeros: bool,
     progress: &'a dyn Progress,
     end: u64,
-    /// Threads take so many bytes at a time, up to a multiple of it.
+    /// Size of a stretch, in bytes. Threads take one at a time, up to the next multiple of it.
     stretch: u64,
-    /// Where the next stretch begins that nobody has taken.
+    /// Offset of the next stretch that no thread has taken.
     next: AtomicU64,
-    /// Another thread failed.
+    /// True if another thread failed.
     stop: AtomicBool,
 }
 
 impl Job<'_> {
-    /// Takes stretches until there are none.
+    /// Copies stretches until none are left.
     fn work(&self) -> Result<Copied> {
         let mut copied = Copied::default();
         let mut buf = vec![0; WHOLE];
@@ -248,7 +248,7 @@ impl Job<'_> {
     }
 
     fn pass_zeros(&self, range: Range<u64>) -> Result<()> {
-        /// Between two looks at whether to go on, where zeros have to be written.
+        /// Bytes of zeros written between two checks for cancellation.
         const ZEROS: u64 = 16 << 20;
         let mut at = range.start;
         while at < range.end {
@@ -272,7 +272,8 @@ impl Job<'_> {
         let mut at = range.start;
         while at < range.end {
             self.check()?;
-            // Up to the next multiple of a piece, so that all but the first begin with a block.
+            // Up to the next multiple of a piece, so that all pieces but the first begin at a
+            // block.
             let most = if whole {
                 WHOLE as u64
             } else {
@@ -308,8 +309,7 @@ impl Job<'_> {
     }
 }
 
-/// The runs of `bytes`, which stand at `offset` of the disk, that are left when blocks of zeros are
-/// taken out.
+/// Returns the runs of `bytes`, which begin at disk offset `offset`, without blocks of zeros.
 pub(super) fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
     let first = BLOCK - (offset % BLOCK as u64) as usize;
     let block_at = move |at: usize| at..(if at == 0 { first } else { at + BLOCK }).min(bytes.len());
@@ -340,7 +340,7 @@ mod tests {
         bytes[5 * BLOCK - 1] = 1;
         let runs = |bytes: &[u8], offset| runs_of_data(bytes, offset).collect::<Vec<_>>();
         assert_eq!(runs(&bytes, 0), [BLOCK..3 * BLOCK, 4 * BLOCK..5 * BLOCK]);
-        // The blocks of the disk are meant, not those of the buffer.
+        // Blocks are counted from the beginning of the disk, not of the buffer.
         let shifted = [3584..7680, 11776..15872, 19968..20480];
         assert_eq!(runs(&bytes, 512), shifted);
         assert_eq!(runs(&[0; 10], 4090), []);

@@ -1,9 +1,9 @@
-//! A disk in another container: any that is read to any that is written.
+//! Conversion of a disk from any readable to any writable container.
 //!
-//! [`convert`] makes the target under a name of its own and puts it in its place when it is whole.
-//! How the disk gets there depends on the target: containers that are changed in place are blank
-//! disks to which [`copy`](mod@copy) copies, standard output is a [`stream`], and [`udif`] images
-//! are written from front to back. [`resume`] goes on with what was broken off.
+//! [`convert`] creates the target under a temporary name and renames it when it is complete. The
+//! method depends on the target: containers that are changed in place are blank disks to which
+//! [`copy`](mod@copy) copies, standard output is a [`stream`], and [`udif`] images are written
+//! sequentially. [`resume`] continues an interrupted conversion.
 
 pub mod copy;
 mod resume;
@@ -29,45 +29,45 @@ pub use self::resume::resume;
 pub use self::stream::stream;
 use self::used::UsedOnly;
 
-/// What an image is to become. The default is a raw image.
+/// Options of a conversion. The default is a raw image.
 #[derive(Debug, Clone, Default)]
 pub struct ConvertOptions {
     /// The container of the new image.
     pub format: Format,
-    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    /// Band size in bytes, of formats with bands. `None`: the format's default.
     pub band_size: Option<u64>,
-    /// Bytes of a sector, of formats that have a choice. `None`: those of the source's partition
-    /// map, or else of its disk.
+    /// Sector size in bytes, of formats with a choice. `None`: that of the source's partition map,
+    /// or else of its disk.
     pub sector_size: Option<u32>,
-    /// How hard UDZO is compressed. `None`: level 1.
+    /// Compression level of UDZO. `None`: level 1.
     pub level: Option<Level>,
-    /// True if an image that exists is to be replaced.
+    /// True to replace an existing image.
     pub overwrite: bool,
-    /// Leave out what no volume uses: those blocks read as zeros in the new image. Fails where a
-    /// volume's map of them cannot be relied on. The source's own checksums cover what is left out,
-    /// and are not compared then.
+    /// True to omit blocks that no volume uses, which read as zeros in the new image. Fails if the
+    /// allocation map of a volume cannot be trusted. The source's own checksums are not verified,
+    /// because they cover the omitted blocks.
     pub skip_free: bool,
-    /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
+    /// Encryption of the new image, with fresh keys, regardless of that of the source.
     pub encryption: Option<Encryption>,
-    /// True if a new compressed image may lack the code signature of the old one, which covers the
-    /// bytes of that file. Of the other formats, in which none can stand, nobody expects it.
+    /// True to allow a compressed image to lose the code signature of the source, which covers the
+    /// bytes of that file. Other formats cannot hold a signature, so they need no permission.
     pub remove_signature: bool,
-    /// True if to go on where the source's own checksums say that it is damaged.
+    /// True to continue if the source's own checksums do not match.
     pub ignore_checksums: bool,
-    /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing
-    /// is taken from the source.
+    /// Resources of a compressed or read-only image, such as a license. None are copied from the
+    /// source.
     pub resources: Vec<Resource>,
-    /// How a bucket is reached, if the new image is to be in one.
+    /// Remote access options, if the new image is in a bucket.
     pub network: NetworkOptions<'static>,
-    /// The mode of the new image. `None`: as far as the source's goes, and for its owner only where
-    /// either of the two is encrypted.
+    /// The mode of the new image. `None`: derived from the source's mode, and private to the owner
+    /// if either of the two is encrypted.
     pub mode: Option<FileMode>,
-    /// As [`CreateOptions::round_band_size`].
+    /// See [`CreateOptions::round_band_size`].
     pub round_band_size: bool,
 }
 
 impl ConvertOptions {
-    /// Refuses what the format does not have.
+    /// Refuses options that the format does not support.
     fn check(&self, from: &Image) -> Result<()> {
         self.keep_signature(from)?;
         check_level(self.format, self.level)?;
@@ -85,12 +85,12 @@ impl ConvertOptions {
         keep_signature(from, self.remove_signature || !self.format.is_udif())
     }
 
-    /// The disk without its free blocks, if that is what is to be copied.
+    /// Returns the disk without its free blocks, if these are to be omitted.
     fn used_only(&self, from: &Image) -> Result<Option<UsedOnly>> {
         self.skip_free.then(|| UsedOnly::of(from)).transpose()
     }
 
-    /// The blank image that the disk of `from` is copied to.
+    /// Returns the options of the blank image to which the disk of `from` is copied.
     fn create(&self, from: &Image) -> CreateOptions {
         CreateOptions {
             format: self.format,
@@ -99,7 +99,7 @@ impl ConvertOptions {
             sector_size: self.sector_size.or_else(|| sector_size(from, self.format)),
             overwrite: self.overwrite,
             encryption: self.encryption.clone(),
-            // What is not written of it is noise, so the copy writes every block.
+            // Unwritten blocks would decrypt to noise, so the copy writes every block.
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
             network: self.network,
             mode: self.new_mode(Some(from)),
@@ -108,7 +108,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Who may read the new image.
+    /// Returns the mode of the new image.
     fn new_mode(&self, from: Option<&Image>) -> NewMode {
         match (self.mode, from) {
             (Some(mode), _) => NewMode::Exactly(mode),
@@ -118,8 +118,8 @@ impl ConvertOptions {
     }
 }
 
-/// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may
-/// go.
+/// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless
+/// `may_go` is true.
 pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
         return Err(Error::new(Kind::ReadOnly, "image", SIGNED)
@@ -129,11 +129,11 @@ pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     Ok(())
 }
 
-/// The message of the error about an image whose code signature would be lost.
+/// Message of the error about an image whose code signature would be lost.
 pub(crate) const SIGNED: &str =
     "is signed, and its code signature does not survive a change of the file";
 
-/// What is read.
+/// The disk to be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source<'a> {
     Image(&'a Image),
@@ -141,7 +141,7 @@ pub(super) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The disk of `image`, or what is used of it.
+    /// Returns the disk of `image`, or its used part.
     fn of(image: &'a Image, used_only: Option<&'a UsedOnly>) -> Self {
         used_only.map_or(Self::Image(image), |disk| Self::Disk(disk))
     }
@@ -153,8 +153,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Has `work` read the whole disk, and compares that with the sums that the image stores, where
-    /// it does.
+    /// Runs `work`, which reads the whole disk, and verifies the checksums that the image stores,
+    /// if it has any.
     fn read<R>(
         &self,
         ignore_checksums: bool,
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Refuses a level of compression where there is none.
+/// Refuses a compression level for formats without levels.
 pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
     if level.is_some() && format != Format::Udzo {
         return Err(Error::new(
@@ -188,22 +188,21 @@ pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
     Ok(())
 }
 
-/// What became of it.
+/// Result of a conversion.
 #[derive(Debug)]
 pub struct Converted {
-    /// The new image, open for writing where its format can be changed.
+    /// The new image, open for writing if its format can be changed.
     pub image: Image,
-    /// How much was moved.
+    /// Amount of data copied.
     pub copied: Copied,
-    /// True if the image was there already, with the same disk, so that nothing was left to do.
+    /// True if the image already existed with the same disk, so that nothing was copied.
     pub was_complete: bool,
 }
 
-/// Makes an image at `to` that holds the same disk as `from`, durably.
+/// Creates an image at `to` that holds the same disk as `from`, durably.
 ///
-/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever
-/// goes wrong, or if `progress` says stop, nothing is left of it, and what was at `to` is as it
-/// was.
+/// The image is created under a temporary name beside `to` and renamed when it is complete. After
+/// an error, or if `progress` cancels, it is removed, and a previous file at `to` is unchanged.
 pub fn convert(
     from: &Image,
     to: &Path,
@@ -221,7 +220,7 @@ pub fn convert(
     onto_blank_disk(from, source, to, options, progress)
 }
 
-/// Into a container that is changed in place.
+/// Converts to a container that is changed in place.
 fn onto_blank_disk(
     from: &Image,
     source: Source<'_>,
@@ -244,9 +243,9 @@ fn onto_blank_disk(
     })
 }
 
-/// A band that is a file of its own is written by one thread. What a sparse file takes in the order
-/// of writing is written from front to back, so that the same disk gives the same file, and reads
-/// as fast as it was written.
+/// Returns the order of writes for `target`. A band with a file of its own is written by one
+/// thread. Sparse files that allocate in the order of writes are written sequentially, so that the
+/// same disk gives the same file, and reads are sequential too.
 fn order(target: &Image, noisy: bool) -> Order {
     match target.format() {
         _ if noisy => Order::Over,
@@ -256,8 +255,8 @@ fn order(target: &Image, noisy: bool) -> Order {
     }
 }
 
-/// The sectors that the map of a disk counts in: in a raw image they need not be those of the
-/// container.
+/// Returns the sector size that the partition map of a disk uses. In a raw image it can differ from
+/// that of the container.
 fn sector_size(from: &Image, format: Format) -> Option<u32> {
     let used = from
         .partitions()

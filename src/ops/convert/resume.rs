@@ -1,4 +1,4 @@
-//! A conversion that goes on where it was broken off.
+//! Conversion that can be resumed after an interruption.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,15 +15,15 @@ use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
 
-/// After so many bytes of the disk what was copied is made durable: what is done twice at most.
+/// Bytes of the disk after which the copy is made durable: at most this much is copied again.
 const STEP: u64 = 256 << 20;
 
-/// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever
-/// way, beside `to`: the same call goes on from there. Where the image at `to` is complete already
-/// there is nothing to do. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from
-/// another source, from one that was changed since, or with other options. What is kept of an
-/// encrypted image is encrypted, and [`Kind::WrongKey`](crate::Kind::WrongKey) says that its
-/// passphrase is another.
+/// Converts as [`convert`](super::convert()) does, but keeps an incomplete image beside `to` after
+/// any interruption, from which the same call resumes. If the image at `to` is already complete,
+/// nothing is done. [`Kind::Conflict`](crate::Kind::Conflict) if the incomplete image was begun
+/// from another source, from one that was changed since, or with other options. The incomplete copy
+/// of an encrypted image is encrypted, and [`Kind::WrongKey`](crate::Kind::WrongKey) reports that
+/// its passphrase differs.
 pub fn resume(
     from: &Image,
     to: &Path,
@@ -39,7 +39,7 @@ pub fn resume(
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
     }
     if options.skip_free {
-        // What is free may have changed until the copy goes on.
+        // The free space may change before the copy is resumed.
         return Err(Error::new(
             Kind::Invalid,
             "image",
@@ -75,8 +75,8 @@ pub fn resume(
     })
 }
 
-/// The image at `to`, if it is what was asked for: of the format, and with the disk of `from`. Both
-/// are read to tell.
+/// Returns the image at `to`, if it has the requested format and the disk of `from`. Reads both to
+/// compare them.
 fn complete(
     from: &Image,
     to: &Path,
@@ -93,7 +93,7 @@ fn complete(
         keys,
         ..OpenOptions::default()
     };
-    // Whatever it is that does not open, it is not the target of a conversion that has finished.
+    // A file that cannot be opened is not the target of a completed conversion.
     let Ok(image) = open(to, &opened) else {
         return Ok(None);
     };
@@ -107,7 +107,7 @@ fn complete(
     Ok(is_complete.then_some(image))
 }
 
-/// Copies what is missing, and keeps step after step.
+/// Copies the missing part, and commits step after step.
 fn copy_on(
     disk: &dyn BlockDevice,
     draft: &mut ResumableImage,
@@ -120,7 +120,7 @@ fn copy_on(
         let end = (at - at % STEP).saturating_add(STEP).min(len);
         copied = copied + copy_range(disk, &**draft.image().disk(), at..end, order, progress)?;
         at = end;
-        // Long holes are as quick to pass over the next time.
+        // Long holes are as quick to skip the next time.
         if copied != kept {
             draft.keep(at)?;
             kept = copied;
@@ -129,7 +129,7 @@ fn copy_on(
     Ok(copied)
 }
 
-/// What the target is made from and how, in one line: the same as long as nothing of it is changed.
+/// Returns a line that identifies the source and the options, and changes if any of them does.
 fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
     let CreateOptions {
         format,
@@ -177,7 +177,7 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
             meta.mtime_nsec()
         ));
     }
-    // Its passphrase shows when it is opened, and the number of iterations is found anew each time.
+    // The passphrase is verified on opening, and the number of iterations is chosen anew each time.
     if let Some(encryption) = encryption {
         sum.update(format!(
             "\n{} {:?}",

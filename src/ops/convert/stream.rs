@@ -1,4 +1,4 @@
-//! A disk to standard output, or anything else that is written from front to back.
+//! Conversion to standard output, or to any other sequential output.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -19,12 +19,11 @@ const LAYER: &str = "output";
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Writes the disk of `from` to `out` in a format that is written in one pass: a raw one, or a kind
-/// of UDIF. In a raw one holes and zeros become holes where `out` is a file that ends where it is
-/// written to, and zeros elsewhere.
+/// of UDIF. In a raw one, holes and zeros become holes if `out` is a file positioned at its end,
+/// and zeros otherwise.
 ///
-/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it
-/// fails stays: nobody can take it back, also where the source's checksums say at the end that it
-/// is damaged.
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. Output written before an
+/// error cannot be undone, not even if the source's checksums turn out not to match at the end.
 pub fn stream(
     from: &Image,
     options: &ConvertOptions,
@@ -42,7 +41,7 @@ pub fn stream(
     let used_only = options.used_only(from)?;
     let from = Source::of(from, used_only.as_ref());
     if format.is_udif() {
-        // Small chunks and many of them: a pipe takes them together.
+        // Chunks are small and many; a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);
         let copied = super::udif::write(
             from,
@@ -85,10 +84,10 @@ fn failed(source: io::Error) -> Error {
     Error::io(LAYER, "cannot be written", source)
 }
 
-/// Where the bytes go.
+/// A sequential output, with holes if possible.
 struct Out {
     file: File,
-    /// Where zeros can be left out: how many of them come before what is written next.
+    /// Zeros skipped before the next write, in bytes. `None` if the output cannot have holes.
     skipped: Option<u64>,
 }
 
@@ -135,7 +134,7 @@ impl Out {
         ))
     }
 
-    /// The zeros at the end make the file longer.
+    /// Extends the file by the zeros at the end, and flushes it.
     fn finish(mut self) -> io::Result<()> {
         if self.skipped.is_some() {
             let end = self.seek()?;
@@ -147,8 +146,8 @@ impl Out {
     }
 }
 
-/// Returns whether what is passed over in `file` reads as zeros: it is a regular file that ends
-/// here, not open for appending.
+/// Returns true if skipped ranges of `file` read as zeros: it is a regular file, positioned at its
+/// end and not open for appending.
 fn can_skip(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let mut file = file;

@@ -1,4 +1,5 @@
-//! A disk into UDIF: cut in areas by its map, packed, and written from front to back.
+//! Conversion to UDIF: the disk is divided into areas by its partition map, compressed, and written
+//! sequentially.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::partition::{self, Scheme};
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
-/// Makes an image at `to` that holds the disk of `from`, durably.
+/// Creates an image at `to` that holds the disk of `from`, durably.
 pub(in crate::ops) fn pack(
     from: Source<'_>,
     to: &Path,
@@ -57,7 +58,7 @@ pub(in crate::ops) fn pack(
     };
     let copied = match encryption {
         None => fill(&**draft.file())?,
-        // At most as long as the disk, and the list of its chunks.
+        // At most the length of the disk, and of the list of its chunks.
         Some(encryption) => {
             let len = from.disk().info().len;
             let most = len.saturating_add(len / 1024 + (64 << 20));
@@ -99,7 +100,8 @@ pub(super) fn write(
     })
 }
 
-/// The areas that get tables of their own. A disk whose map is of no use is one area.
+/// Returns the areas that get tables of their own. A disk with an unusable partition map is one
+/// area.
 fn areas(disk: &dyn BlockDevice) -> Result<(Numbers, Vec<Area>)> {
     let map = match partition::probe(disk) {
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Limit) => None,

@@ -1,5 +1,4 @@
-//! A disk whose free blocks read as zeros: what is copied when nobody wants to keep what was
-//! deleted.
+//! A disk whose free blocks read as zeros, for copies without deleted data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use crate::{Error, Result};
 
 const LAYER: &str = "free space";
 
-/// The disk of an image without what no volume uses. Read-only.
+/// The disk of an image with its free space read as zeros. Read-only.
 #[derive(Debug)]
 pub(super) struct UsedOnly {
     disk: Arc<dyn BlockDevice>,
@@ -19,8 +18,8 @@ pub(super) struct UsedOnly {
 }
 
 impl UsedOnly {
-    /// Fails where the map of a volume cannot be relied on: to copy all of that one, and say
-    /// nothing, would not be what was asked for.
+    /// Fails if the allocation map of a volume cannot be trusted: copying that volume completely
+    /// would silently ignore the request.
     pub(super) fn of(image: &Image) -> Result<Self> {
         let mut free = FreeSpace::of(image);
         if free.volumes.is_empty() {
@@ -40,7 +39,8 @@ impl UsedOnly {
         })
     }
 
-    /// Returns whether the first of these bytes is free, and how far the next ones are the same.
+    /// Returns true if the first of these bytes is free, and the end of the run with the same
+    /// state.
     fn run_at(&self, range: Range<u64>) -> Result<(bool, u64)> {
         let Range { start, mut end } = range;
         for found in &self.free.volumes {
@@ -78,7 +78,7 @@ impl BlockDevice for UsedOnly {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let (free, until) = self.run_at(at..at + rest.len() as u64)?;
-            // Not further than the rest, so it fits.
+            // Not past the end of the rest, so the cast cannot truncate.
             let (now, later) = rest.split_at_mut((until - at) as usize);
             if free {
                 now.fill(0)

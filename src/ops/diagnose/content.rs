@@ -1,5 +1,5 @@
-//! What a file is that is no image: what people have who download images, told by its first and
-//! last bytes.
+//! Recognition of files that are not images, by their first and last bytes: web pages, archives,
+//! incomplete downloads and others.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,18 +10,18 @@ use crate::container::foreign::{self, Foreign};
 use crate::container::udif;
 use crate::device::{BlockDevice, BlockDeviceExt};
 
-/// Bytes at the front that are looked at.
+/// Bytes examined at the beginning of the file.
 const HEAD: usize = 64 << 10;
-/// A trailer is looked for in as many bytes at the end.
+/// Bytes at the end of the file in which a trailer is searched.
 const TAIL: u64 = 1 << 20;
-/// A chunk of a compressed image that is decoded to tell whether the file begins with one;
-/// hdiutil's have 512 KiB or 1 MiB.
+/// Bytes of a chunk of a compressed image that are decoded to tell whether the file begins with
+/// one; hdiutil's chunks are 512 KiB or 1 MiB.
 const CHUNK: u64 = 2 << 20;
 
-/// Endings of names that browsers give to what they have not finished.
+/// File name extensions that browsers give to incomplete downloads.
 const UNFINISHED: [&str; 5] = ["part", "partial", "crdownload", "download", "opdownload"];
 
-/// Beginnings of files that are no disks at all.
+/// Magic bytes of files that are not disks.
 const OTHERS: [(&[u8], &str); 9] = [
     (b"%PDF-", "a PDF document"),
     (b"\x89PNG\r\n\x1a\n", "a picture (PNG)"),
@@ -37,7 +37,7 @@ const OTHERS: [(&[u8], &str); 9] = [
     ),
 ];
 
-/// The cause that the bytes of `file` show. `None`: nothing that is known.
+/// Returns the cause that the bytes of `file` show. `None`: not recognized.
 pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Cause>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
@@ -78,14 +78,14 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
     Ok(None)
 }
 
-/// That the file is a part of what was sent.
+/// Returns the cause for a truncated file.
 pub(super) fn cut_short(what: impl Into<String>) -> Cause {
     Cause::new("cut-short", "file", what)
         .advise("download or copy it again, and compare its size with that of the original")
         .advise("if it comes from a disk that was full, make room first")
 }
 
-/// That the name says that a browser has not finished.
+/// Returns the cause for an incomplete download, if the file name has such an extension.
 pub(super) fn unfinished(path: &Path) -> Option<Cause> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let named = UNFINISHED.contains(&extension.as_str());
@@ -111,7 +111,7 @@ fn trailing(path: &Path, more: u64) -> Cause {
         .advise("download it again if that does not help: a program on the way has changed it")
 }
 
-/// Pages, pointers and messages that were saved in the place of an image.
+/// Recognizes web pages, pointers and messages that were saved instead of an image.
 fn text(head: &[u8]) -> Option<Cause> {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let start: String = String::from_utf8_lossy(&head[..head.len().min(4096)])
@@ -171,7 +171,7 @@ fn text(head: &[u8]) -> Option<Cause> {
     None
 }
 
-/// Where a trailer ends that is not the last thing in the file.
+/// Returns the end offset of a trailer that is not at the end of the file.
 fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     let len = file.info().len;
     let start = len.saturating_sub(TAIL);
@@ -183,13 +183,14 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
         .filter(|end| *end < len))
 }
 
-/// Returns whether a zlib stream begins the file that holds whole sectors, as the first chunk of a
-/// UDZO image does.
+/// Returns true if the file begins with a zlib stream of whole sectors, as the first chunk of a
+/// UDZO image is.
 fn begins_with_chunk(head: &[u8]) -> bool {
     head.first() == Some(&0x78) && holds_sectors(flate2::read::ZlibDecoder::new(head))
 }
 
-/// The same for bzip2, whose streams are longer than what is looked at.
+/// Returns true if the file begins with a bzip2 stream of whole sectors. These streams are longer
+/// than the bytes already read.
 fn begins_with_chunk_of(head: &[u8], file: &dyn BlockDevice) -> Result<bool> {
     if !head.starts_with(b"BZh") {
         return Ok(false);
@@ -197,7 +198,7 @@ fn begins_with_chunk_of(head: &[u8], file: &dyn BlockDevice) -> Result<bool> {
     let start = file.read_vec(0, CHUNK.min(file.info().len) as usize)?;
     let mut stream = bzip2::read::BzDecoder::new(start.as_slice());
     let whole = holds_sectors(&mut stream);
-    // What is compressed as a whole has nothing behind its one stream.
+    // A file that is compressed as a whole has nothing after its one stream.
     Ok(whole && stream.total_in() < file.info().len)
 }
 
@@ -207,7 +208,7 @@ fn holds_sectors(stream: impl Read) -> bool {
     decoded.is_ok() && !plain.is_empty() && plain.len().is_multiple_of(512)
 }
 
-/// A disk of another system, or an archive.
+/// Returns the cause for a disk image of another system, or an archive.
 fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     let file = path.display();
     let is = |what: &str| name.contains(what);
@@ -261,8 +262,8 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     }
 }
 
-/// The 84-byte header of Disk Copy 4.2: lengths of data and tags that fill the file, and a mark at
-/// its end.
+/// Returns true for the 84-byte header of Disk Copy 4.2: lengths of data and tags that add up to
+/// the file length, and a magic number at its end.
 fn is_disk_copy(head: &[u8], len: u64) -> bool {
     let Some(header) = head.first_chunk::<84>() else {
         return false;

@@ -1,4 +1,4 @@
-//! The layers of an image in words, one sentence each.
+//! Description of the layers of an image, one sentence each.
 
 use crate::container::sparsebundle::Bundle;
 use crate::device::BlockDevice;
@@ -6,7 +6,7 @@ use crate::fs::apfs::{Locking, Summary};
 use crate::open::{Layer, Volume, VolumeFormat};
 use crate::{Result, size};
 
-/// Name and sentence of a layer; of volumes, of each.
+/// Returns name and description of a layer; for volumes, of each.
 pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     let one = |name: &str, what: String| vec![(name.to_owned(), what)];
     let exact = |bytes: u64| format!("{:#}", size::display(bytes));
@@ -128,7 +128,7 @@ fn describe_volume(volume: &Volume) -> (String, String) {
     (volume.format.to_string(), what)
 }
 
-/// What is in an APFS container.
+/// Describes the volumes of an APFS container.
 fn describe_container(volume: &Volume, volumes: Vec<Result<Summary>>) -> String {
     let each = volumes.into_iter().map(|volume| match volume {
         Ok(Summary {

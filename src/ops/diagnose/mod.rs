@@ -1,9 +1,8 @@
-//! Why an image does not open, and what can be done: what `open` says, and what people who have
-//! seen it before know.
+//! Diagnosis of images that do not open: the errors of `open`, with known causes and remedies.
 //!
-//! * [`layers`]: the layers as far as they open, in words.
-//! * [`content`]: files that are no images at all.
-//! * [`volumes`]: disks that open, but no volume on them.
+//! * [`layers`]: descriptions of the layers as far as they open.
+//! * [`content`]: files that are not images.
+//! * [`volumes`]: disks that open, but have no usable volume.
 
 mod content;
 mod layers;
@@ -19,27 +18,28 @@ use crate::open::{self, Layer, OpenOptions, remote, snapshot};
 use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Reason, Result};
 
-/// What was found out about an image.
+/// Result of a diagnosis.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// The layers from the bottom as far as they open: a name and a sentence each.
     pub layers: Vec<(String, String)>,
-    /// The first thing that is wrong. `None`: all that opening looks at is well.
+    /// The first problem. `None`: nothing that opening examines is wrong.
     pub cause: Option<Cause>,
 }
 
-/// The first thing that is wrong with an image.
+/// The first problem of an image.
 #[derive(Debug)]
 pub struct Cause {
     /// A stable name for programs: `cut-short`, `web-page`, `passphrase-missing`, ...
     pub code: &'static str,
-    /// The layer that it is met in: `file`, `encryption`, `UDIF`, `partition map`, `volume`, ...
+    /// The layer in which it was found: `file`, `encryption`, `UDIF`, `partition map`, `volume`,
+    /// ...
     pub layer: &'static str,
-    /// What is wrong, in a sentence without a subject: `is a web page, ...`.
+    /// The problem, in a sentence without a subject: `is a web page, ...`.
     pub what: String,
-    /// What can be done, each a sentence; the most promising first.
+    /// Remedies, one sentence each; the most promising first.
     pub advice: Vec<String>,
-    /// What opening says, where it fails.
+    /// The error of opening, if it failed.
     pub error: Option<Error>,
 }
 
@@ -65,10 +65,10 @@ impl Cause {
     }
 }
 
-/// Opens the image at `path` layer by layer, changing nothing, and says what is the first thing
-/// that is wrong.
+/// Opens the image at `path` layer by layer, read-only, and returns the first problem.
 ///
-/// An error is one of reading what is needed to tell; that the image does not open is none.
+/// Returns an error only if data needed for the diagnosis cannot be read. An image that does not
+/// open is not an error.
 pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
     if let Some(cause) = place(path) {
         return Ok(Diagnosis {
@@ -84,7 +84,7 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
             None => damaged_list(path, &layers).or_else(|| volumes::misnamed(path, &layers)),
         },
     };
-    // A file that is something else is no disk, whatever it was taken for.
+    // A file of another type is not a disk, even if it was opened as a raw one.
     let shown = layers.iter().filter(|layer| match layer {
         Layer::Raw(_) | Layer::Volumes(_) => {
             cause.as_ref().is_none_or(|cause| cause.layer != "file")
@@ -97,7 +97,7 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
     })
 }
 
-/// What is wrong with a bundle that opens by one of its lists only.
+/// Returns the cause for a bundle that opens with one of its lists only.
 fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
     let warning = layers.iter().find_map(|layer| match layer {
         Layer::Bundle(bundle) => bundle
@@ -117,7 +117,7 @@ fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
     )))
 }
 
-/// What is wrong before anything is opened: there is nothing, or nothing that could be an image.
+/// Returns the cause for a path that does not exist or cannot be an image.
 fn place(path: &Path) -> Option<Cause> {
     if remote::url(path).is_some() || !matches!(snapshot::on_host(path), Ok(None)) {
         return None; // opening it says what is wrong
@@ -185,7 +185,7 @@ fn unreadable(error: Error) -> Cause {
     cause.of(error)
 }
 
-/// What an error of opening means. `layers` opened before it.
+/// Returns the cause of an error of opening. `layers` were opened before it.
 fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
     let name = path.display();
     let cause = match error.kind() {
@@ -229,7 +229,7 @@ fn locked(error: &Error) -> Cause {
     .advise("give it with --passfile FILE, --passfd N, --passenv NAME or --stdinpass")
 }
 
-/// Returns whether nothing above the file was recognised, so that the file may be anything.
+/// Returns true if no layer above the file was recognized, so that the file may be of any type.
 fn is_only_file(layers: &[Layer]) -> bool {
     layers.iter().all(|layer| match layer {
         Layer::File(_) | Layer::Remote(_) | Layer::Raw(_) => true,
@@ -258,7 +258,7 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
     Ok(recognised.or_else(|| content::unfinished(path)))
 }
 
-/// What is wrong with the structure of a layer, where the file is not something else.
+/// Returns the cause for a damaged structure of a layer, if the file is not of another type.
 fn structure(error: &Error, name: &str) -> Cause {
     let what = |text: &str| format!("{text}: {}", error.message());
     let check = format!("`bandsaw check {name}` lists all that is wrong, layer by layer");
@@ -313,7 +313,7 @@ fn structure(error: &Error, name: &str) -> Cause {
 
 const ENCRYPTION: &str = "encryption";
 
-/// What the layers of an image are called that an error's layer belongs to.
+/// Returns the display name of the image layer to which an error's layer belongs.
 fn named(layer: &str) -> &'static str {
     match layer {
         "encrypted image"

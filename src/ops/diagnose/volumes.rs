@@ -1,4 +1,4 @@
-//! Disks that open, but no volume on them: "no mountable file systems".
+//! Diagnosis of disks that open, but have no usable volume: "no mountable file systems".
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::open::{Layer, Volume, VolumeFormat};
 use crate::partition::Map;
 use crate::{Kind, Result};
 
-/// Types of partitions whose contents are known by name, and what they are.
+/// Partition types whose contents are known by name, with description and advice.
 const SPECIAL: [(&str, &str, &str); 6] = [
     (
         "Apple_CoreStorage",
@@ -38,7 +38,7 @@ const SPECIAL: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Why nothing on a disk that opens can be used, if that is so.
+/// Returns the reason why no volume of an open disk is usable, if so.
 pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     let volumes = layers.iter().find_map(|layer| match layer {
         Layer::Volumes(volumes) => Some(volumes.as_slice()),
@@ -85,7 +85,7 @@ pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     }))
 }
 
-/// A volume of a kind that is known by name only.
+/// Returns the cause for a volume of a format that is known by name only.
 fn unread(path: &Path, volume: &Volume) -> Cause {
     let cause = Cause::new(
         "file-system-not-read",
@@ -119,7 +119,7 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
     }
 }
 
-/// The problem of a partition that reaches past the end of the disk.
+/// Returns the problem of a partition that extends past the end of the disk.
 fn cut_off(map: &Map) -> Option<&str> {
     map.problems
         .iter()
@@ -127,7 +127,7 @@ fn cut_off(map: &Map) -> Option<&str> {
         .map(|problem| problem.message())
 }
 
-/// A disk on which no file system is known.
+/// Returns the cause for a disk without a recognized file system.
 fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
     let Some(map) = map else {
         let blank = Cause::new(
@@ -185,7 +185,8 @@ fn has_layer_above_file(layers: &[Layer]) -> bool {
     layers.iter().any(|layer| !is_below(layer))
 }
 
-/// That all is well but the name: macOS goes by it.
+/// Returns the cause for an image whose only problem is its file name extension, on which macOS
+/// relies.
 pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
     let (format, extension) = layers.iter().find_map(|layer| match layer {
         Layer::Raw(_) => Some((Format::Udrw, "dmg")),

@@ -1,9 +1,10 @@
-//! A folder of a volume into a folder of the host.
+//! Export of a folder of a volume to a folder of the host.
 //!
-//! One thread walks and makes the folders, all of them make what is in them. Hard links are made
-//! when everything they lead to is there; what folders have (owner, permissions, dates) comes last,
-//! from the deepest up, because everything before would change it. On hosts other than macOS,
-//! extended attributes get the prefix `user.`; BSD flags and creation dates are not kept there.
+//! One thread walks the volume and creates the folders, and all threads create the other entries.
+//! Hard links are created when their targets exist. Folder attributes (owner, permissions, dates)
+//! are set last, from the deepest folder up, because earlier steps would change them. On hosts
+//! other than macOS, extended attributes get the prefix `user.`, and BSD flags and creation dates
+//! are lost.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,25 +18,24 @@ use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// How a folder of the host is filled.
+/// Options of an export to a folder.
 #[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
-    /// Files and links that are in the way are replaced. Folders never are: what they hold stays
-    /// beside what comes.
+    /// True to replace existing files and links. Existing folders are never replaced but merged.
     pub overwrite: bool,
-    /// What is no folder gets this name instead of its own.
+    /// Name to use for an entry that is not a folder, instead of its own.
     pub name: Option<String>,
-    /// Makes device nodes, FIFOs and sockets. Without it they are left out.
+    /// True to create device nodes, FIFOs and sockets. Otherwise they are skipped.
     pub special_files: bool,
-    /// Keeps the set-user-ID and set-group-ID bits of files. Without it they are cleared.
+    /// True to keep the set-user-ID and set-group-ID bits of files. Otherwise they are cleared.
     pub setuid: bool,
 }
 
-/// Brings the folder at `path` of a volume out: what is in it comes to be in `target`, which is
-/// made if it does not exist. Anything else at `path` comes to be in `target` under its own name.
+/// Exports the contents of the folder at `path` of a volume to `target`, which is created if it
+/// does not exist. Any other entry at `path` is exported into `target` under its own name.
 ///
-/// Without `overwrite`, nothing that exists is changed. Owners are restored when the process may do
-/// that.
+/// Without `overwrite`, no existing file is changed. Owners are restored if the process has the
+/// privilege.
 pub fn to_folder(
     fs: &dyn FileSystem,
     path: &str,
@@ -104,12 +104,12 @@ pub fn to_folder(
     Ok(shared.report.into_inner())
 }
 
-/// Enough to keep a disk busy.
+/// Number of threads sufficient to keep a disk busy.
 const MOST_THREADS: usize = 4;
-/// Entries that a thread takes at a time: all of one folder, so that threads seldom wait for the
-/// same one.
+/// Number of entries in a batch, all of one folder, so that threads seldom contend for the same
+/// folder.
 pub(super) const BATCH: usize = 128;
-/// Batches that may wait; beyond, the walking thread works too.
+/// Number of queued batches above which the walking thread creates entries too.
 const MOST_WAITING: usize = 32;
 
 fn open_target(path: &Path) -> std::io::Result<(OwnedFd, bool)> {
@@ -125,10 +125,10 @@ fn open_target(path: &Path) -> std::io::Result<(OwnedFd, bool)> {
     }
 }
 
-/// Entries of one folder to be made.
+/// Entries of one folder to be created.
 pub(super) struct Batch {
     pub(super) folder: Arc<OwnedFd>,
-    /// In the volume, for people.
+    /// Path in the volume, for messages.
     pub(super) path: Arc<str>,
     pub(super) entries: Vec<Entry>,
 }
@@ -136,12 +136,12 @@ pub(super) struct Batch {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Batch>,
-    /// No more will come.
+    /// True if no more batches will be added.
     closed: bool,
     failure: Option<Error>,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 pub(super) struct ExportShared<'a> {
     pub(super) maker: Maker<'a>,
     pub(super) report: Exports,
@@ -150,7 +150,7 @@ pub(super) struct ExportShared<'a> {
 }
 
 impl ExportShared<'_> {
-    /// Works until the queue is closed and empty, or somebody failed.
+    /// Processes batches until the queue is closed and empty, or a thread has failed.
     fn work(&self) {
         let mut buffer = vec![0; BUFFER];
         let mut queue = self.queue();
@@ -217,7 +217,7 @@ impl ExportShared<'_> {
         self.report.add(report);
     }
 
-    /// Puts a batch in line; works itself if the line is long.
+    /// Queues a batch. If the queue is long, processes one batch itself.
     pub(super) fn push(&self, batch: Batch, buffer: &mut Vec<u8>) {
         let mut queue = self.queue();
         queue.waiting.push_back(batch);
@@ -249,7 +249,7 @@ impl ExportShared<'_> {
         self.queue().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Returns whether somebody failed, and all should stop.
+    /// Returns true if a thread has failed, so that all should stop.
     pub(super) fn failed(&self) -> bool {
         self.queue().failure.is_some()
     }

@@ -1,7 +1,7 @@
-//! One file, symbolic link or special node, made in an open folder of the host.
+//! Creation of one file, symbolic link or special node in an open folder of the host.
 //!
-//! Nothing here follows a link or takes a path: a name is one part, checked, in a folder that is
-//! open. What a volume says cannot lead out of the target.
+//! No function here follows a link or takes a path: a name is one checked component in an open
+//! folder. The names in a volume cannot lead out of the target.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,10 +20,10 @@ use crate::platform::nodes;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Read and written in one go.
+/// Bytes read and written at a time.
 pub(super) const BUFFER: usize = 1 << 20;
 
-/// How nodes are made, for all of them.
+/// Options and state for the creation of all nodes.
 #[derive(Clone, Copy)]
 pub(super) struct Maker<'a> {
     pub(super) fs: &'a dyn FileSystem,
@@ -35,24 +35,25 @@ pub(super) struct Maker<'a> {
     pub(super) made_here: &'a MadeHere,
 }
 
-/// The nodes of the host that were made so far, and the folders that are filled, by device and
-/// inode. Two names of a volume that are one name in a folder of the host (it ignores case, or
-/// composes names) would take each other's place.
+/// The nodes created on the host so far, and the folders filled, by device and inode. Detects two
+/// names of a volume that are the same name in a folder of the host, because it ignores case or
+/// composes names, and would overwrite each other.
 #[derive(Debug, Default)]
 pub(super) struct MadeHere(Mutex<HashSet<(u64, u64)>>);
 
 impl MadeHere {
-    /// Held while a node is made: it stands in the set before another thread meets its name.
+    /// Locks the set. Held while a node is created, so that the node is in the set before another
+    /// thread looks up its name.
     fn lock(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers `name` in `folder`, which was made just now, or is filled.
+    /// Adds `name` in `folder`, which was just created, or is being filled.
     pub(super) fn add(&self, folder: BorrowedFd<'_>, name: &str) {
         self.lock().extend(identity(folder, name));
     }
 
-    /// Refuses `name` in `folder` if what stands there was made here.
+    /// Refuses `name` in `folder` if the existing node was created by this export.
     pub(super) fn check(&self, folder: BorrowedFd<'_>, name: &str) -> Result<()> {
         match identity(folder, name) {
             Some(identity) if self.lock().contains(&identity) => Err(collision()),
@@ -71,20 +72,20 @@ fn collision() -> Error {
     Error::new(Kind::Unsupported, LAYER, message)
 }
 
-/// Whom new nodes belong to.
+/// The owner of new nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owners {
-    /// The user and group that new nodes have by themselves.
+    /// The user and group that new nodes get by default.
     own: (u32, u32),
-    /// Only root may give nodes away.
+    /// True if owners can be changed, which only root can do.
     restore: bool,
 }
 
 impl Owners {
-    /// `target` is the open folder that everything goes to.
+    /// Returns the owners for an export to the open folder `target`.
     pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        // A folder may pass on its own group.
+        // A folder with the set-group-ID bit passes its own group on to new nodes.
         let inherited = nodes::node_of(target)?.mode & 0o2000 != 0;
         let gid = if inherited { u32::MAX } else { gid.as_raw() };
         Ok(Self {
@@ -97,7 +98,8 @@ impl Owners {
         self.restore && self.own != (attributes.uid, attributes.gid)
     }
 
-    /// Permissions, without the rights of an owner that the node does not get.
+    /// Returns the permissions, without the set-user-ID and set-group-ID bits if the node does not
+    /// get its owner.
     fn mode(&self, attributes: &Attributes) -> Mode {
         let theirs = self.restore || self.own == (attributes.uid, attributes.gid);
         Mode::from_raw_mode(rustix::fs::RawMode::from(
@@ -106,7 +108,7 @@ impl Owners {
     }
 }
 
-/// Refuses what is no name of a single entry on this host.
+/// Refuses names that are not a single valid path component on this host.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\0']) {
         return Err(Error::unsupported(
@@ -129,8 +131,8 @@ pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 impl Maker<'_> {
-    /// Makes what `attributes` describe as `name` in `folder`; returns the bytes of contents. What
-    /// it can do without is told to `problem`.
+    /// Creates the node described by `attributes` as `name` in `folder`. Returns the bytes of
+    /// contents. Non-fatal errors are passed to `problem`.
     pub(super) fn make(
         &self,
         folder: BorrowedFd<'_>,
@@ -153,8 +155,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Calls `create` again after removing what stands in the way, if that is allowed and no
-    /// folder.
+    /// Calls `create`, and with `overwrite` once more after removing an existing entry that is not
+    /// a folder.
     pub(super) fn create<T>(
         &self,
         folder: BorrowedFd<'_>,
@@ -179,7 +181,7 @@ impl Maker<'_> {
         Ok(made)
     }
 
-    /// Returns whether a node is left out because nobody asked for its kind.
+    /// Returns true if a node is skipped because special files were not requested.
     pub(super) fn leaves_out(&self, attributes: &Attributes) -> bool {
         !self.special_files
             && !matches!(
@@ -188,15 +190,15 @@ impl Maker<'_> {
             )
     }
 
-    /// Returns whether a file has bits that would be set and that nobody asked for.
+    /// Returns true if a file has set-user-ID or set-group-ID bits that will be cleared.
     pub(super) fn clears_bits(&self, attributes: &Attributes) -> bool {
         attributes.kind == FileKind::File && self.owners.mode(attributes) != self.mode(attributes)
     }
 
-    /// Permissions as they are set.
+    /// Returns the permissions to set.
     fn mode(&self, attributes: &Attributes) -> Mode {
         let mode = self.owners.mode(attributes);
-        // Of a folder the bits only say whom new files belong to.
+        // The bits of a folder only determine the group of new files.
         match attributes.kind {
             FileKind::Folder => mode,
             _ if self.setuid => mode,
@@ -220,7 +222,8 @@ impl Maker<'_> {
             rustix::fs::openat(folder, name, flags, mode)
         })?);
         if let Err(error) = self.copy(&*contents, &file, buffer) {
-            // Half a file is worse than none: nobody would notice. Best effort, the error tells.
+            // An incomplete file could be mistaken for a complete one. Best effort: the error is
+            // reported.
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
             return Err(error);
         }
@@ -236,7 +239,7 @@ impl Maker<'_> {
         }
         while at < len {
             let mut now = (len - at).min(BUFFER as u64);
-            // What is stored nowhere in a large file stays a hole.
+            // Holes in a large file stay holes.
             let extent = if len > BUFFER as u64 {
                 Some(from.extent_at(at..len)?)
             } else {
@@ -287,7 +290,7 @@ impl Maker<'_> {
         rustix::fs::chmodat(folder, name, mode, AtFlags::empty()).map_err(failed("set permissions"))
     }
 
-    /// Owner and dates of what cannot be opened.
+    /// Sets owner and dates of a node that cannot be opened.
     fn finish_unopened(
         &self,
         folder: BorrowedFd<'_>,
@@ -303,8 +306,8 @@ impl Maker<'_> {
             .map_err(failed("set dates"))
     }
 
-    /// Extended attributes, owner, permissions and dates of an open file or folder, in the order in
-    /// which they do not undo each other.
+    /// Sets extended attributes, owner, permissions and dates of an open file or folder, in an
+    /// order in which later changes do not undo earlier ones.
     pub(super) fn finish(
         &self,
         node: BorrowedFd<'_>,
@@ -415,7 +418,7 @@ mod tests {
         };
         make("old").unwrap();
         make("new").unwrap();
-        // A folder that takes two names for one answers as if the first were asked for again.
+        // On a case-insensitive folder the second name is resolved to the node of the first.
         for name in ["old", "new"] {
             assert_eq!(make(name).unwrap_err().kind(), Kind::Unsupported, "{name}");
         }

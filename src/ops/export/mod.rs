@@ -1,7 +1,7 @@
-//! What is in a volume, out again: into a folder of the host, or as a tar archive.
+//! Export of the contents of a volume to a folder of the host, or to a tar archive.
 //!
-//! One object that cannot be read, or that the host cannot hold, does not stop the others: it is a
-//! problem in the report. What stops everything is a host that can take no more.
+//! An entry that cannot be read, or that the host cannot store, is a problem in the report and does
+//! not stop the export. Only errors of the host that would affect all further entries stop it.
 
 mod folder;
 mod host_node;
@@ -18,30 +18,30 @@ pub use tar::to_tar;
 
 const LAYER: &str = "extract";
 
-/// What was brought out, and what was not.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub struct Exported {
-    /// Files, each name of a hard-linked one counted.
+    /// Number of files, counting each name of a hard-linked one.
     pub files: u64,
-    /// Folders.
+    /// Number of folders.
     pub folders: u64,
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub symlinks: u64,
     /// Bytes of contents.
     pub bytes: u64,
-    /// What could not be brought out, or not with everything it has, each with its path in the
-    /// volume. At most [`MOST_PROBLEMS`].
+    /// Entries that could not be exported completely, each with its path in the volume. At most
+    /// [`MOST_PROBLEMS`].
     pub problems: Vec<Error>,
-    /// How many problems there were in all.
+    /// Number of all problems, including those not kept.
     pub problem_count: u64,
-    /// What was left out, or cleared, because nobody asked for it: special files, and bits that
-    /// give a program rights. At most [`MOST_PROBLEMS`].
+    /// Entries that were skipped or changed because the options did not request them: special
+    /// files, and set-user-ID or set-group-ID bits. At most [`MOST_PROBLEMS`].
     pub notes: Vec<Error>,
-    /// How many of these there were in all.
+    /// Number of all notes, including those not kept.
     pub note_count: u64,
 }
 
-/// The problems that are kept; more are only counted.
+/// Largest number of problems that are kept; more are only counted.
 pub const MOST_PROBLEMS: usize = 1000;
 
 impl Exported {
@@ -73,7 +73,7 @@ impl Exported {
     }
 }
 
-/// The report of several threads.
+/// The report shared by several threads.
 #[derive(Debug, Default)]
 struct Exports(Mutex<Exported>);
 
@@ -90,7 +90,7 @@ impl Exports {
     }
 }
 
-/// Returns whether the next object would fail too, so that it is better to stop.
+/// Returns true if further entries would fail too, so that the export should stop.
 fn is_fatal(error: &Error) -> bool {
     use std::io::ErrorKind as Io;
     let host = error.io_kind();
@@ -101,8 +101,8 @@ fn is_fatal(error: &Error) -> bool {
         )
 }
 
-/// The error as one about the entry `name` of a folder of the volume, or about the folder itself if
-/// `name` is empty.
+/// Returns the error with the path of the entry `name` of a folder of the volume, or of the folder
+/// itself if `name` is empty.
 fn about(error: Error, folder: &str, name: &str) -> Error {
     let path = if name.is_empty() {
         folder.to_owned()
@@ -111,7 +111,7 @@ fn about(error: Error, folder: &str, name: &str) -> Error {
     };
     match error.place() {
         Place::None => error.named(path),
-        // Where a lower layer met it is worth more than to be replaced.
+        // Keep the location reported by a lower layer, as the cause.
         _ => Error::new(error.kind(), LAYER, "cannot be brought out")
             .named(path)
             .caused_by(error),

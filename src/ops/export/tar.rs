@@ -1,9 +1,9 @@
-//! A folder of a volume as a tar archive: POSIX's format, with pax headers where the old one is too
-//! narrow.
+//! Export of a folder of a volume as a tar archive: POSIX format, with pax headers for values that
+//! do not fit in the old header.
 //!
-//! Extended attributes are called as Linux calls them (`user.NAME`), so that `tar --xattrs`
-//! restores them there; those of macOS, FinderInfo and resource forks included, come back when a
-//! volume is made from the archive. BSD flags and creation dates are stored as libarchive does it.
+//! Extended attributes are named as in Linux (`user.NAME`), so that `tar --xattrs` restores them
+//! there; those of macOS, including FinderInfo and resource forks, are restored when a volume is
+//! created from the archive. BSD flags and creation dates are stored as libarchive does.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -19,11 +19,11 @@ use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Writes what is at `path` of a volume to `out`: the folder as `./` with everything in it, or the
-/// one file under its own name.
+/// Writes the entry at `path` of a volume to `out`: a folder as `./` with its contents, or a single
+/// file under its own name.
 ///
-/// A file whose contents turn out unreadable half-way is filled up with zeros, because the archive
-/// has promised its length; that is one of the problems in the report.
+/// If the contents of a file become unreadable after its header was written, the rest is filled
+/// with zeros to match the length in the header, and the report has a problem.
 pub fn to_tar(
     fs: &dyn FileSystem,
     path: &str,
@@ -60,7 +60,7 @@ pub fn to_tar(
     Ok(archive.report)
 }
 
-/// Returns whether nothing more can be written.
+/// Returns true if nothing more can be written.
 fn ends(error: &Error) -> bool {
     is_fatal(error) || error.layer() == ARCHIVE
 }
@@ -75,18 +75,18 @@ struct Archive<'a> {
     buffer: Vec<u8>,
 }
 
-/// A folder that is still to be written, with what is in it.
+/// A folder to be written, with its contents.
 struct Ahead {
     attributes: Attributes,
-    /// In the volume, for people.
+    /// Path in the volume, for messages.
     path: String,
-    /// In the archive.
+    /// Name in the archive.
     name: String,
-    /// The folders it is in.
+    /// The chain of folders that contain it.
     above: Arc<Above>,
 }
 
-/// A chain of folders, to notice one that contains itself.
+/// A chain of folders, to detect one that contains itself.
 struct Above {
     id: NodeId,
     above: Option<Arc<Above>>,
@@ -121,8 +121,8 @@ impl Archive<'_> {
         };
         self.contents(top, &mut ahead)?;
         while let Some(folder) = ahead.pop() {
-            // All of a folder follows it at once: whoever unpacks sets its date when something else
-            // comes.
+            // Write the contents of a folder directly after it: tar programs set its date when the
+            // next other entry follows.
             if self.put(&folder.name, &folder.path, &folder.attributes)? {
                 self.contents(folder, &mut ahead)?;
             }
@@ -130,7 +130,7 @@ impl Archive<'_> {
         Ok(())
     }
 
-    /// Writes what is in a folder, but for the folders in it, which are put ahead.
+    /// Writes the contents of a folder, except for its subfolders, which are added to `ahead`.
     fn contents(&mut self, folder: Ahead, ahead: &mut Vec<Ahead>) -> Result<()> {
         let (fs, first) = (self.fs, ahead.len());
         let listed = fs.list(folder.attributes.id, &mut |Entry { name, attributes }| {
@@ -160,15 +160,15 @@ impl Archive<'_> {
         match listed {
             Ok(()) => {}
             Err(error) if ends(&error) => return Err(error),
-            // What was listed before counts.
+            // Entries listed before the error are kept.
             Err(error) => self.report.problem(about(error, &folder.path, "")),
         }
         ahead[first..].reverse();
         Ok(())
     }
 
-    /// Writes one object; returns whether that was possible. What it is called in the archive, and
-    /// where in the volume.
+    /// Writes one entry, named `name` in the archive and `path` in the volume. Returns true on
+    /// success.
     fn put(&mut self, name: &str, path: &str, attributes: &Attributes) -> Result<bool> {
         self.progress.check()?;
         match self.write(name, attributes) {

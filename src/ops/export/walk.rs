@@ -1,5 +1,5 @@
-//! The one thread that knows where everything is: it walks the volume, makes the folders, and
-//! remembers what has to wait for the others.
+//! The walking thread of an export: it lists the volume, creates the folders, and records the hard
+//! links and folder attributes to be set afterwards.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -16,15 +16,15 @@ use crate::fs::{Attributes, Entry, FileKind, NodeId};
 use crate::ops::folders::{Family, Folders};
 use crate::{Error, Kind, Result};
 
-/// A folder of the host that was made, or was there.
+/// A folder of the host that was created, or already existed.
 #[derive(Debug)]
 struct MadeFolder {
     parent: u32,
     name: Box<str>,
     attributes: Attributes,
-    /// In the volume.
+    /// Path in the volume.
     path: Arc<str>,
-    /// Its attributes are ours to set.
+    /// True if its attributes are to be set.
     ours: bool,
 }
 
@@ -38,23 +38,23 @@ impl Family for Made {
     }
 }
 
-/// The name of a file that may have more names: its folder's number, and the name there.
+/// A name of a file that may have several: the number of its folder, and the name there.
 type Name = (u32, Box<str>);
 
-/// The thread that knows where everything is.
+/// State of the walking thread.
 pub(super) struct ExportWalk<'a, 'b> {
     shared: &'a ExportShared<'b>,
     open: Folders,
     folders: Made,
     /// The first name of each file with hard links.
     first_names: HashMap<NodeId, Name>,
-    /// First name and further name.
+    /// Hard links to create: first name and further name.
     links: Vec<(Name, Name)>,
 }
 
 impl<'a, 'b> ExportWalk<'a, 'b> {
-    /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was
-    /// `made` just now, or was there.
+    /// Returns a walk that begins at `top`, which is at `path` of the volume and exported to
+    /// `target`. `made` is true if `target` was just created.
     pub(super) fn new(
         shared: &'a ExportShared<'b>,
         path: &str,
@@ -106,7 +106,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         Ok(())
     }
 
-    /// Makes all folders below the one with the number 0, and puts what is in them in line.
+    /// Creates all folders below `top`, which has the number 0, and queues their other entries.
     pub(super) fn walk(&mut self, top: NodeId) -> Result<()> {
         let mut buffer = Vec::new();
         let mut ahead = vec![(0, top)];
@@ -125,8 +125,8 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         Ok(())
     }
 
-    /// Makes the folders in folder `number`, tells them to `ahead`, and puts the rest of its
-    /// entries in line. If listing fails half-way, what was listed before counts.
+    /// Creates the folders in folder `number`, adds them to `ahead`, and queues its other entries.
+    /// If listing fails, entries listed before the error are kept.
     fn enter(
         &mut self,
         number: u32,
@@ -187,7 +187,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
             .map_err(|_| Error::new(Kind::Limit, LAYER, "too many folders"))?;
         let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
             Ok(()) => true,
-            // What is there must be a folder: opening it tells, and follows no link.
+            // The existing entry must be a folder: the later open checks that, and follows no link.
             Err(Errno::EXIST) => {
                 self.shared.maker.made_here.check(here.as_fd(), &name)?;
                 self.shared.maker.overwrite
@@ -210,8 +210,8 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         Ok(number)
     }
 
-    /// Refuses a folder that contains itself, which hard links to folders could bring about on a
-    /// damaged volume.
+    /// Refuses a folder that contains itself, as hard links to folders could cause on a damaged
+    /// volume.
     fn check_ancestors(&self, mut folder: u32, id: NodeId) -> Result<()> {
         loop {
             let above = &self.folders.0[folder as usize];
@@ -229,8 +229,8 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         }
     }
 
-    /// Returns whether `entry` is one more name of a file that has been met; it becomes a link
-    /// later.
+    /// Returns true if `entry` is a further name of a file that was already listed. It is recorded
+    /// as a hard link.
     fn is_further_name(&mut self, folder: u32, entry: &Entry) -> bool {
         if entry.attributes.links < 2 {
             return false;
@@ -248,7 +248,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         }
     }
 
-    /// Hard links, then what folders have.
+    /// Creates the hard links, then sets the attributes of the folders.
     pub(super) fn finish(&mut self) -> Result<()> {
         for (first, further) in std::mem::take(&mut self.links) {
             match self.link(&first, &further) {

@@ -1,28 +1,28 @@
-//! An alias record: how the Finder finds the picture behind a window again.
+//! An alias record, with which the Finder locates the background picture of a window.
 //!
 //! Source: docs/formats/ds_store.md §4.
 
 /// A file two levels below the root of a volume.
 #[derive(Debug)]
 pub(super) struct Alias<'a> {
-    /// The volume's name.
+    /// The volume name.
     pub(super) volume: &'a str,
-    /// When the volume was made, in seconds since 1904.
+    /// Creation date of the volume, in seconds since 1904.
     pub(super) volume_created: u32,
-    /// The folder in the root that the file is in, and its number on the volume.
+    /// Name and number of the folder in the root that contains the file.
     pub(super) folder: (&'a str, u32),
-    /// The file and its number.
+    /// Name and number of the file.
     pub(super) file: (&'a str, u32),
-    /// When the file was made, in seconds since 1904.
+    /// Creation date of the file, in seconds since 1904.
     pub(super) created: u32,
 }
 
-/// Of a record, as `version` says.
+/// Value of the record's field `version`.
 const VERSION: u16 = 2;
 /// A file, not a folder.
 const KIND_FILE: u16 = 0;
 const HFS_PLUS: &[u8; 2] = b"H+";
-/// A disk that can be taken out.
+/// An ejectable disk.
 const EJECTABLE: u16 = 5;
 
 mod tag {
@@ -39,7 +39,7 @@ mod tag {
 }
 
 impl Alias<'_> {
-    /// The record.
+    /// Returns the encoded record.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (folder, folder_number) = self.folder;
         let (file, file_number) = self.file;
@@ -68,7 +68,7 @@ impl Alias<'_> {
         tagged(&mut out, tag::CLASSIC_PATH, &path);
         tagged(&mut out, tag::UNICODE_NAME, &unicode(file));
         tagged(&mut out, tag::UNICODE_VOLUME, &unicode(self.volume));
-        // Seconds and their 65,536th parts.
+        // Seconds in units of 1/65,536.
         tagged(
             &mut out,
             tag::VOLUME_DATE,
@@ -92,8 +92,8 @@ impl Alias<'_> {
     }
 }
 
-/// A name as programs for classic Mac OS see it; they find a file whose name it cannot write by its
-/// number.
+/// Returns a name in the encoding of classic Mac OS. A file whose name it cannot represent is
+/// located by its number.
 fn classic(name: &str) -> Vec<u8> {
     let letter = |c: char| match c {
         ':' => b'/',
@@ -103,7 +103,7 @@ fn classic(name: &str) -> Vec<u8> {
     name.chars().map(letter).collect()
 }
 
-/// A name behind its length, in `field` bytes.
+/// Writes a name after its length, in `field` bytes.
 fn classic_string(out: &mut Vec<u8>, name: &str, field: usize) {
     let mut name = classic(name);
     name.truncate(field - 1);
@@ -112,7 +112,7 @@ fn classic_string(out: &mut Vec<u8>, name: &str, field: usize) {
     out.extend(std::iter::repeat_n(0, field - 1 - name.len()));
 }
 
-/// A name in UTF-16 behind the number of its units.
+/// Returns a name in UTF-16 after the number of its code units.
 fn unicode(name: &str) -> Vec<u8> {
     let units: Vec<u16> = name.encode_utf16().collect();
     let count = units.len() as u16;
@@ -126,7 +126,7 @@ fn tagged(out: &mut Vec<u8>, tag: u16, bytes: &[u8]) {
     out.extend(tag.to_be_bytes());
     out.extend((bytes.len() as u16).to_be_bytes());
     out.extend(bytes);
-    // What follows begins at an even place.
+    // The next tag begins at an even offset.
     out.extend(std::iter::repeat_n(0, bytes.len() % 2));
 }
 

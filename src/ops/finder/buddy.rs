@@ -1,5 +1,5 @@
-//! The outer shape of a `.DS_Store`: blocks that a buddy allocator hands out, and the list of where
-//! they are.
+//! The outer structure of a `.DS_Store`: blocks of a buddy allocator, and the list of their
+//! addresses.
 //!
 //! Source: docs/formats/ds_store.md §1.
 
@@ -9,22 +9,22 @@ use crate::{Error, Kind, Result};
 
 use super::LAYER;
 
-/// Bytes of the smallest block, as a power of two: the low bits of an address say how large its
-/// block is.
+/// Size of the smallest block in bytes, as a power of two: the low bits of an address encode the
+/// block size.
 const LEAST_WIDTH: u32 = 5;
-/// All blocks together are no longer, as a power of two.
+/// Maximum size of all blocks together in bytes, as a power of two.
 const MOST_WIDTH: u32 = 31;
-/// The list of blocks is padded to a multiple of this many.
+/// The list of blocks is padded to a multiple of this number of entries.
 const ADDRESSES: usize = 256;
-/// What stands before all blocks: they are counted from behind it.
+/// Bytes before the first block. Block offsets do not include them.
 const ALIGNMENT: [u8; 4] = [0, 0, 0, 1];
 const MAGIC: &[u8; 4] = b"Bud1";
-/// What the Finder writes behind the place of the list of blocks; readers pass over it.
+/// Bytes that the Finder writes after the address of the block list; readers ignore them.
 const BEHIND: [u8; 16] = [
     0, 0, 0x10, 0x0C, 0, 0, 0, 0x87, 0, 0, 0x20, 0x0B, 0, 0, 0, 0,
 ];
 
-/// Where a block is: its offset, and its size as a power of two in the low bits.
+/// Address of a block: its offset, with its size as a power of two in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Address(u32);
 
@@ -47,13 +47,13 @@ impl Address {
 pub(super) struct BuddyFile {
     addresses: Vec<Address>,
     bytes: Vec<u8>,
-    /// By width: offsets of free blocks.
+    /// Offsets of free blocks, by width.
     free: Vec<BTreeSet<u32>>,
 }
 
 impl BuddyFile {
     pub(super) fn new() -> Self {
-        // The header takes the first of the smallest blocks, so one of each size is left.
+        // The header takes the first of the smallest blocks, which leaves one block of each size.
         let free = (0..=MOST_WIDTH).map(|width| {
             (LEAST_WIDTH..MOST_WIDTH)
                 .contains(&width)
@@ -67,7 +67,7 @@ impl BuddyFile {
         }
     }
 
-    /// Stores `bytes` in a block of at least `least` bytes; returns its number.
+    /// Stores `bytes` in a block of at least `least` bytes, and returns its number.
     pub(super) fn add(&mut self, bytes: &[u8], least: usize) -> Result<u32> {
         let address = self.allocate(bytes.len().max(least))?;
         self.write(address, bytes);
@@ -75,10 +75,10 @@ impl BuddyFile {
         Ok(self.addresses.len() as u32 - 1)
     }
 
-    /// The file, in which `name` leads to block `number`.
+    /// Returns the file, whose directory entry `name` refers to block `number`.
     pub(super) fn finish(mut self, name: &str, number: u32) -> Result<Vec<u8>> {
-        // Taking a block for the list divides at most one free block of each size into as many
-        // more.
+        // Allocating the block for the list adds at most one free block of each size, with 4 bytes
+        // in the list.
         let longest = self.list(name, number).len() + 4 * MOST_WIDTH as usize;
         let place = self.allocate(longest)?;
         self.addresses[0] = place;
@@ -125,7 +125,7 @@ impl BuddyFile {
         let (wide, offset) = found.ok_or_else(|| {
             Error::new(Kind::Limit, LAYER, "a .DS_Store holds no more than 2 GiB")
         })?;
-        // The upper half of each block that is divided stays free.
+        // The upper half of each divided block stays free.
         for half in width..wide {
             self.free[half as usize].insert(offset + (1 << half));
         }

@@ -1,5 +1,4 @@
-//! What the Finder remembers of a folder: records by the name of the thing they are about, in a
-//! B-tree.
+//! The Finder settings of a folder: records by the name of the entry they describe, in a B-tree.
 //!
 //! Source: docs/formats/ds_store.md §2, §3.
 
@@ -7,14 +6,14 @@ use super::LAYER;
 use super::buddy::BuddyFile;
 use crate::{Error, Kind, Result};
 
-/// Bytes of a node.
+/// Size of a node, in bytes.
 const NODE: usize = 4096;
-/// Bytes of a node before its records.
+/// Size of the node header, in bytes.
 const HEAD: usize = 8;
-/// What a record may take so that any two fit in a node beside the numbers of their children.
+/// Largest record, in bytes, such that any two fit in a node together with their child numbers.
 const MOST_RECORD: usize = (NODE - HEAD) / 2 - 4;
 
-/// A value and its type.
+/// A typed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     /// `long`.
@@ -33,13 +32,13 @@ pub(super) struct DsStore {
 
 #[derive(Debug)]
 struct Record {
-    /// What the tree is sorted by: the name in small letters, then the code.
+    /// The sort key of the tree: the name in lower case, then the code.
     key: (String, [u8; 4]),
     bytes: Vec<u8>,
 }
 
 impl DsStore {
-    /// Adds a record about `name`, which is `.` for the folder itself; `code` says what of it.
+    /// Adds a record about `name`, which is `.` for the folder itself. `code` selects the property.
     pub(super) fn add(&mut self, name: &str, code: &[u8; 4], value: &Value) -> Result<()> {
         let units: Vec<u16> = name.encode_utf16().collect();
         let mut bytes = (units.len() as u32).to_be_bytes().to_vec();
@@ -76,7 +75,7 @@ impl DsStore {
         Ok(())
     }
 
-    /// The file.
+    /// Returns the encoded file.
     pub(super) fn finish(mut self) -> Result<Vec<u8>> {
         self.records.sort_by(|a, b| a.key.cmp(&b.key));
         let mut blocks = BuddyFile::new();
@@ -110,14 +109,14 @@ struct StoreTree<'a> {
     nodes: u32,
 }
 
-/// The nodes of a level, and the records that stand between them in the level above.
+/// The nodes of a level, and the records that separate them in the level above.
 struct Level {
     children: Vec<u32>,
     separators: Vec<Vec<u8>>,
 }
 
 impl StoreTree<'_> {
-    /// Packs `records` into nodes. Of an inner level, `children` are the nodes below: one before
+    /// Packs `records` into nodes. For an inner level, `children` are the nodes below: one before
     /// each record, and the last.
     fn level(&mut self, children: Option<Vec<u32>>, records: Vec<Vec<u8>>) -> Result<Level> {
         let mut made = Level {
@@ -134,7 +133,8 @@ impl StoreTree<'_> {
                 fits
             });
             let mut end = start + fits.count();
-            // What separates two nodes is in neither, and the last must not be empty.
+            // The record that separates two nodes is in neither, and the last node must not be
+            // empty.
             if end + 1 == records.len() {
                 end -= 1;
             }

@@ -1,4 +1,4 @@
-//! What can be wished of the Finder's window.
+//! The Finder settings of a volume.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,36 +6,36 @@ use std::str::FromStr;
 
 use crate::{Error, Kind, Result};
 
-/// How the Finder shows a volume's root folder. Lengths are points, from the window's upper left
-/// corner.
+/// The appearance of a volume's root folder in the Finder. Lengths are in points, positions are
+/// relative to the upper left corner of the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     /// The volume's icon, a file of the host in Apple's icns format.
     pub icon: Option<PathBuf>,
-    /// What is behind the icons.
+    /// The background of the window.
     pub background: Background,
-    /// Where the window opens.
+    /// Position and size of the window.
     pub window: Window,
-    /// What surrounds the icons.
+    /// The visible bars of the window.
     pub bars: Bars,
-    /// Which view the window opens with.
+    /// The view in which the window opens.
     pub view: View,
-    /// The view as icons.
+    /// Settings of the icon view.
     pub icons: Icons,
-    /// The view as a list.
+    /// Settings of the list view.
     pub list: ListView,
-    /// The middle of the icons of what is in the root, by name.
+    /// Centers of the icons of entries in the root, by name.
     pub places: BTreeMap<String, (u32, u32)>,
-    /// Names in the root that are not shown.
+    /// Names in the root that are hidden.
     pub hidden: Vec<String>,
     /// Names in the root that are shown without extension.
     pub without_extension: Vec<String>,
 }
 
-/// What is behind the icons.
+/// The background of a window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Background {
-    /// The Finder's own.
+    /// The Finder's default.
     #[default]
     None,
     /// Red, green and blue from 0 to 1.
@@ -44,16 +44,17 @@ pub enum Background {
     Picture(PathBuf),
 }
 
-/// Where the window is on the screen, from its lower left corner, and the size of its contents.
+/// Position of the window on the screen, from its lower left corner, and size of its contents, in
+/// points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Left edge.
+    /// Left edge, in points.
     pub x: u32,
-    /// Lower edge.
+    /// Lower edge, in points.
     pub y: u32,
-    /// Width.
+    /// Width, in points.
     pub width: u32,
-    /// Height.
+    /// Height, in points.
     pub height: u32,
 }
 
@@ -68,20 +69,20 @@ impl Default for Window {
     }
 }
 
-/// What surrounds the icons; nothing by default.
+/// Bars around the contents of a window; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bars {
-    /// The bar with the number of items.
+    /// True to show the status bar, with the number of items.
     pub status: bool,
-    /// The bar of tabs.
+    /// True to show the tab bar.
     pub tabs: bool,
-    /// The tools above.
+    /// True to show the toolbar.
     pub toolbar: bool,
-    /// The path below.
+    /// True to show the path bar.
     pub path: bool,
-    /// The places at the side.
+    /// True to show the sidebar.
     pub sidebar: bool,
-    /// How wide these are.
+    /// Width of the sidebar, in points.
     pub sidebar_width: u32,
 }
 
@@ -101,37 +102,37 @@ impl Default for Bars {
 /// A view of a folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum View {
-    /// As icons.
+    /// Icon view.
     #[default]
     Icons,
-    /// As a list.
+    /// List view.
     List,
-    /// As columns.
+    /// Column view.
     Columns,
-    /// One at a time.
+    /// Gallery view.
     Gallery,
 }
 
-/// The view as icons.
+/// Settings of the icon view.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Icons {
-    /// Their edge, from 16 to 512.
+    /// Edge length of the icons in points, from 16 to 512.
     pub size: f64,
-    /// The size of their names.
+    /// Text size of the names, in points.
     pub text_size: f64,
-    /// True if names stand at the right instead of below.
+    /// True to show names at the right of the icons instead of below.
     pub label_on_the_right: bool,
-    /// What they are sorted by.
+    /// The sort order of the icons.
     pub arrange_by: Arrange,
-    /// Where the grid begins.
+    /// Origin of the grid, in points.
     pub grid_offset: (f64, f64),
-    /// From one icon to the next.
+    /// Distance between icons, in points.
     pub grid_spacing: f64,
-    /// How far the window is scrolled.
+    /// Scroll position of the window, in points.
     pub scroll: (f64, f64),
-    /// True if icons show the contents of files.
+    /// True to show previews of files as their icons.
     pub preview: bool,
-    /// True if facts stand below names.
+    /// True to show item info below the names.
     pub item_info: bool,
 }
 
@@ -151,14 +152,14 @@ impl Default for Icons {
     }
 }
 
-/// The view as a list.
+/// Settings of the list view.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ListView {
-    /// The edge of the icons.
+    /// Edge length of the icons, in points.
     pub icon_size: f64,
-    /// The size of the text.
+    /// Text size, in points.
     pub text_size: f64,
-    /// True if folders show how much is in them.
+    /// True to calculate the sizes of folders.
     pub all_sizes: bool,
 }
 
@@ -172,27 +173,27 @@ impl Default for ListView {
     }
 }
 
-/// What icons are sorted by.
+/// A sort order of icons.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Arrange {
-    /// Each stays where it was put.
+    /// None: icons keep their positions.
     #[default]
     Nothing,
-    /// Their names.
+    /// By name.
     Name,
-    /// When they were changed.
+    /// By modification date.
     DateModified,
-    /// When they were made.
+    /// By creation date.
     DateCreated,
-    /// When they came to the folder.
+    /// By the date of addition to the folder.
     DateAdded,
-    /// When they were last opened.
+    /// By the date of the last opening.
     DateLastOpened,
-    /// Their size.
+    /// By size.
     Size,
-    /// Their kind.
+    /// By kind.
     Kind,
-    /// Their label.
+    /// By label.
     Label,
 }
 
@@ -209,7 +210,7 @@ impl Arrange {
         (Self::Label, "label", "label"),
     ];
 
-    /// The Finder's word.
+    /// Returns the Finder's keyword.
     pub(super) fn word(self) -> &'static str {
         Self::ALL
             .iter()

@@ -1,10 +1,10 @@
-//! How the Finder shows a volume: its icon, its window, what is behind the icons and where they
-//! are.
+//! The Finder settings of a volume: its icon, its window, the background and the positions of the
+//! icons.
 //!
-//! All that is files of the volume and bits of its root: `.VolumeIcon.icns`, a picture in a hidden
-//! folder, and `.DS_Store` ([`ds_store`], in blocks of a [`buddy`] allocator), whose records are
-//! property lists ([`views`]) with an [`alias`] to the picture. [`dress`] puts them into a tree of
-//! files before a volume is made of it.
+//! They are stored as files of the volume and flags of its root: `.VolumeIcon.icns`, a picture in a
+//! hidden folder, and `.DS_Store` ([`ds_store`], in blocks of a [`buddy`] allocator), whose records
+//! are property lists ([`views`]) with an [`alias`] to the picture. [`dress`] adds them to a tree
+//! of files before a volume is built from it.
 
 mod alias;
 mod buddy;
@@ -25,30 +25,30 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "finder";
 
-/// Icons and pictures are smaller.
+/// Largest icon or picture file, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 const ICON: &str = ".VolumeIcon.icns";
 const STORE: &str = ".DS_Store";
 const PICTURES: &str = ".background";
 const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Bytes of [`FINDER_INFO`], and where its flags are, of files as of folders.
+/// Length of [`FINDER_INFO`], and offset of its flags, for files and folders.
 const INFO_LEN: usize = 32;
 const FLAGS_AT: usize = 8;
 const HAS_CUSTOM_ICON: u16 = 0x0400;
 const EXTENSION_HIDDEN: u16 = 0x0010;
 const INVISIBLE: u16 = 0x4000;
 
-/// The volume that is dressed.
+/// Properties of the volume to be built.
 pub(super) struct DressedVolume<'a> {
     pub(super) name: &'a str,
     pub(super) created: Timestamp,
-    /// The number that a node of the tree will have on the volume, where volumes of its kind have
+    /// Returns the number that a node of the tree will have on the volume, for file systems with
     /// such numbers.
     pub(super) number: &'a dyn Fn(&Tree, u32) -> Result<u32>,
 }
 
-/// Adds to `tree` what makes the Finder show it as `look` says. Names that `look` places or hides
-/// must be there.
+/// Adds the files and flags to `tree` with which the Finder shows it according to `look`. Names
+/// that `look` places or hides must exist.
 pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) -> Result<()> {
     let date = volume.created;
     if let Some(path) = &look.icon {
@@ -62,7 +62,7 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
             .in_file(path));
         }
         let node = put(tree, 0, ICON, Stream::Bytes(icon.into()), date)?;
-        // The Finder takes only an icon that says so for one.
+        // The Finder accepts the file as an icon only with this type.
         let info = info_of(&mut tree.nodes[node as usize])?;
         info[4..8].copy_from_slice(b"icnC");
         set_flags(&mut tree.nodes[node as usize], INVISIBLE)?;
@@ -84,7 +84,7 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
         Background::Picture(path) => Some(picture(tree, path, volume)?),
         Background::None | Background::Color(_) => None,
     };
-    // What is hidden anyway is often placed out of sight, there or not.
+    // Hidden files are often placed outside the window, even if they do not exist.
     look.places
         .keys()
         .filter(|name| !name.starts_with('.'))
@@ -94,7 +94,7 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
     Ok(())
 }
 
-/// Puts the picture into its folder; returns the alias that leads there.
+/// Adds the picture to its folder, and returns the alias to it.
 fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<Vec<u8>> {
     let extension = path
         .extension()
@@ -155,7 +155,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(failed)
 }
 
-/// The entry of the root with this name.
+/// Returns the entry of the root with this name.
 fn find(tree: &Tree, name: &str) -> Result<u32> {
     child(tree, 0, name).ok_or_else(|| Error::not_found(LAYER, name))
 }
@@ -169,7 +169,7 @@ fn child(tree: &Tree, parent: u32, name: &str) -> Option<u32> {
         .map(|(number, _)| number)
 }
 
-/// Puts a file into a folder of the tree, in the place of a file of the same name.
+/// Adds a file to a folder of the tree, replacing a file of the same name.
 fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timestamp) -> Result<u32> {
     if let Some(there) = child(tree, parent, name) {
         let node = &mut tree.nodes[there as usize];
@@ -217,7 +217,7 @@ fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u
     }
 }
 
-/// The Finder's information of a node, made if there is none.
+/// Returns the FinderInfo of a node, added if missing.
 fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
     let at = match node
         .xattrs

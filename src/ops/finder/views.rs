@@ -1,4 +1,4 @@
-//! How the window of a folder looks: the property lists of the Finder's records `bwsp`, `icvp` and
+//! Window settings of a folder: the property lists of the Finder's records `bwsp`, `icvp` and
 //! `lsvp`.
 //!
 //! Source: docs/formats/ds_store.md §3.
@@ -8,7 +8,7 @@ use plist::{Dictionary, Value};
 use super::{Background, LAYER, Look, View};
 use crate::{Error, Kind, Result};
 
-/// The window: `bwsp`.
+/// Returns the window settings: `bwsp`.
 pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
     let super::Window {
         x,
@@ -40,7 +40,8 @@ pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
     binary(list)
 }
 
-/// The view as icons: `icvp`. `alias` leads to the picture behind them, if there is one.
+/// Returns the icon view settings: `icvp`. `alias` refers to the background picture, if there is
+/// one.
 pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let (kind, [red, green, blue]) = match look.background {
         Background::None => (0, [1.0; 3]),
@@ -79,7 +80,7 @@ pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     binary(list)
 }
 
-/// The view as a list: `lsvp`.
+/// Returns the list view settings: `lsvp`.
 pub(super) fn list(look: &Look) -> Result<Vec<u8>> {
     let mut list = Dictionary::new();
     list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
@@ -119,7 +120,7 @@ pub(super) fn list(look: &Look) -> Result<Vec<u8>> {
     binary(list)
 }
 
-/// `vstl` and `icvl`: which view the window opens with.
+/// Returns the code of the view for `vstl` and `icvl`.
 pub(super) fn style(view: View) -> [u8; 4] {
     match view {
         View::Icons => *b"icnv",

@@ -1,4 +1,5 @@
-//! A new, empty volume in a partition of an image, or on all of its disk where that has no map.
+//! Creation of an empty volume in a partition of an image, or on the whole disk if it has no
+//! partition map.
 
 use std::sync::Arc;
 
@@ -13,41 +14,41 @@ use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt}
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What is asked for.
+/// Options of a format operation.
 #[derive(Debug, Clone)]
 pub struct FormatOptions<'a> {
-    /// Where: the partition of a number or of a volume. `None`: the only one that could hold a
-    /// volume, or a disk without a map.
+    /// The partition, by number or by volume. `None`: the only one that could hold a volume, or a
+    /// disk without a partition map.
     pub place: Option<&'a VolumeSelector>,
     /// The file system.
     pub format: NewFormat,
-    /// The volume's name.
+    /// The volume name.
     pub name: String,
-    /// Bytes of an allocation block. `None`: as Apple's formatter chooses.
+    /// Allocation block size in bytes. `None`: as chosen by Apple's formatter.
     pub block_size: Option<u32>,
-    /// Whatever is there may go.
+    /// True to erase existing data.
     pub erase: bool,
-    /// `SOURCE_DATE_EPOCH`, as [`CreateOptions::epoch`](crate::ops::create::CreateOptions::epoch).
+    /// `SOURCE_DATE_EPOCH`, see [`CreateOptions::epoch`](crate::ops::create::CreateOptions::epoch).
     pub epoch: Option<Timestamp>,
-    /// How the volume is encrypted, if it is; of formats that can be.
+    /// Encryption of the volume, for formats that support it. `None`: not encrypted.
     pub encryption: Option<VolumeEncryption>,
 }
 
-/// What was made.
+/// Result of a format operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formatted {
-    /// The partition, in words.
+    /// Display name of the partition.
     pub place: String,
-    /// The volume on it.
+    /// The new volume.
     pub volume: Built,
 }
 
-/// Makes a new volume in an image that is open for changes and in nobody else's use, durably. The
-/// image is of no use any more afterwards: what it knows of its map and volumes is of before.
+/// Creates a volume in an image that is open for writing and not otherwise in use, durably. The
+/// image must not be used afterwards: its partition map and list of volumes are out of date.
 ///
-/// [`Kind::Conflict`] if anything but zeros is there and [`erase`](FormatOptions::erase) is not
-/// set. What was there goes back to whoever stores it, as far as the image can. Nothing is changed
-/// if the volume cannot be made; a failure while it is written leaves none.
+/// [`Kind::Conflict`] if the partition holds anything but zeros and [`erase`](FormatOptions::erase)
+/// is not set. The old data is discarded, as far as the image can. Nothing is changed if the volume
+/// cannot be planned. If writing fails, the partition holds no volume.
 pub fn format(
     image: &Image,
     options: FormatOptions<'_>,
@@ -58,13 +59,13 @@ pub fn format(
         .map_err(|error| error.in_file(image.path()))
 }
 
-/// Where the volume is to be.
+/// The location of the new volume.
 struct Target<'a> {
     disk: &'a Arc<dyn BlockDevice>,
-    /// With its map; `None`: all of the disk.
+    /// The partition, with its map. `None`: the whole disk.
     partition: Option<(&'a Map, &'a Partition)>,
     device: Arc<dyn BlockDevice>,
-    /// What is known to be there.
+    /// The existing volume, if one is recognized.
     volume: Option<&'a Volume>,
 }
 
@@ -141,8 +142,8 @@ impl<'a> Target<'a> {
             self.check_blank()?;
         }
         let volume = plan.build(&*self.device, progress)?;
-        // Only now: a volume that cannot be made leaves the map alone, and doing it again completes
-        // what a crash kept from here.
+        // Only now: if the volume cannot be built, the map stays unchanged. After a crash before
+        // this point, formatting again completes it.
         if let Some(change) = retyped {
             change.apply()?;
         }
@@ -152,8 +153,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// How the map comes to call the partition what it will be, if it does not yet. Refuses what it
-    /// could not say.
+    /// Returns the change of the partition type that the new volume requires, if any. Refuses
+    /// partition maps in which the type cannot be changed.
     fn retyped(&self, format: NewFormat) -> Result<Option<gpt::PlannedChange<'_>>> {
         let Some((map, partition)) = self.partition else {
             return Ok(None);
@@ -207,7 +208,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The number of the partition that is meant.
+/// Returns the number of the selected partition.
 fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> {
     const CONTAINER: &str = "is one volume of an APFS container; `#N` names the container, and all of its volumes go with it";
     match place {
@@ -225,7 +226,7 @@ fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> 
     }
 }
 
-/// The only partition that is there for a volume.
+/// Returns the only partition that can hold a volume.
 fn only(map: &Map) -> Result<&Partition> {
     let mut found =
         candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
@@ -252,7 +253,7 @@ fn in_words(partition: &Partition) -> String {
     format!("partition {} ({})", partition.number, partition.kind)
 }
 
-/// A volume that would go.
+/// Returns a description of a volume that would be erased.
 fn in_words_of(volume: &Volume) -> String {
     match volume.open() {
         Ok(opened) => format!("the {} volume \"{}\"", volume.format, opened.volume().name),

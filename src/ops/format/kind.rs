@@ -1,7 +1,7 @@
-//! The file systems that can be made: their names, their builders, what a partition map calls them.
+//! The file systems that can be created: their names, builders and partition types.
 //!
-//! Whoever adds one adds a row to [`NewFormat::ALL`] and an arm to each match below; nothing else
-//! in the project asks which it is.
+//! To add one, add a row to [`NewFormat::ALL`] and an arm to each match below. No other code
+//! depends on the format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,46 +16,46 @@ use crate::fs::{Timestamp, VolumeEncryption, VolumePlan};
 use crate::partition::{APPLE_APFS, APPLE_HFS};
 use crate::{Error, Kind, Result};
 
-/// A file system to make.
+/// A file system to create.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NewFormat {
-    /// HFS Plus.
+    /// HFS+ without a journal.
     #[default]
     HfsPlus,
-    /// The same with a journal.
+    /// HFS+ with a journal.
     HfsPlusJournaled,
-    /// HFSX whose names tell `A` from `a`.
+    /// HFSX, case-sensitive, without a journal.
     Hfsx,
-    /// The same with a journal.
+    /// HFSX, case-sensitive, with a journal.
     HfsxJournaled,
-    /// APFS.
+    /// APFS, case-insensitive.
     Apfs,
-    /// APFS whose names tell `A` from `a`.
+    /// APFS, case-sensitive.
     ApfsCaseSensitive,
 }
 
-/// What a new volume is like, whatever its format.
+/// Properties of a new volume of any format.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
-    /// Its name.
+    /// The volume name.
     pub name: String,
-    /// Bytes of an allocation block. `None`: as Apple's formatter chooses.
+    /// Allocation block size in bytes. `None`: as chosen by Apple's formatter.
     pub block_size: Option<u32>,
-    /// When it is made.
+    /// Creation date.
     pub created: Timestamp,
-    /// No date on it is later than this, for volumes that are the same whenever they are made.
+    /// Latest date on the volume, for reproducible volumes. Later dates are replaced by it.
     pub latest: Option<Timestamp>,
-    /// From which its identifiers are made; best a random number.
+    /// Seed of the volume's identifiers, preferably a random number.
     pub id: Uuid,
-    /// Names of further, empty volumes, of formats that hold several.
+    /// Names of further, empty volumes, for formats that hold several.
     pub more_volumes: Vec<String>,
-    /// Whether and how its volumes are encrypted, of formats that can be.
+    /// Encryption of the volumes, for formats that support it. `None`: not encrypted.
     pub encryption: Option<VolumeEncryption>,
 }
 
 impl NewFormat {
-    /// Every one.
+    /// All formats.
     pub const ALL: [Self; 6] = [
         Self::HfsPlus,
         Self::HfsPlusJournaled,
@@ -65,7 +65,8 @@ impl NewFormat {
         Self::ApfsCaseSensitive,
     ];
 
-    /// Its names, the one it goes by here first; the others are those of `hdiutil` and `diskutil`.
+    /// Returns the names of the format: the primary one first, then those of `hdiutil` and
+    /// `diskutil`.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::HfsPlus => &["HFS+", "HFSPlus"],
@@ -83,12 +84,12 @@ impl NewFormat {
         }
     }
 
-    /// Returns whether what is a hole in a sparse file takes no room.
+    /// Returns true if holes in a sparse file take no storage on the volume.
     pub const fn has_holes(self) -> bool {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 
-    /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold it.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
         if !options.more_volumes.is_empty() && !self.holds_several() {
             return Err(Error::new(
@@ -134,8 +135,8 @@ impl NewFormat {
         }
     }
 
-    /// The number that `node` will have on the volume that is made of `tree`, for aliases, which
-    /// have 32 bits for it: 0 where the numbers of files are longer, and aliases go by names.
+    /// Returns the number that `node` will have on the volume built from `tree`, for the 32-bit
+    /// field of aliases. 0 for file systems with longer numbers, where aliases use names.
     pub(in crate::ops) fn number_of(
         self,
         tree: &Tree,
@@ -189,12 +190,12 @@ impl NewFormat {
         )?))
     }
 
-    /// Returns whether several volumes share the room of one.
+    /// Returns true if several volumes can share the space of one container.
     pub const fn holds_several(self) -> bool {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 
-    /// Returns whether it is HFS+ or HFSX.
+    /// Returns true for HFS+ and HFSX.
     pub const fn is_hfs(self) -> bool {
         matches!(
             self,
@@ -202,7 +203,7 @@ impl NewFormat {
         )
     }
 
-    /// What a GPT calls a partition that holds it.
+    /// Returns the GPT type of a partition that holds the format.
     pub const fn partition_type(self) -> Uuid {
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => APPLE_HFS,
@@ -220,7 +221,7 @@ impl fmt::Display for NewFormat {
 impl FromStr for NewFormat {
     type Err = Error;
 
-    /// Any of its names in any case.
+    /// Parses any of the names in any case.
     fn from_str(text: &str) -> Result<Self> {
         let is_named = |format: &Self| {
             format

@@ -1,4 +1,4 @@
-//! Making volumes: what kinds there are, and one on a disk that exists.
+//! Creation of volumes: the formats, and formatting of an existing disk.
 
 mod existing;
 mod kind;

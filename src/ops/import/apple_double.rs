@@ -1,9 +1,9 @@
-//! AppleDouble: the Finder's information, extended attributes and the resource fork of a file in a
-//! second file beside it, called `._` and the name of the first.
+//! AppleDouble: the FinderInfo, extended attributes and resource fork of a file in a second file
+//! beside it, named `._` followed by the name of the first.
 //!
 //! Source: RFC 1740, section "AppleDouble format", and for the attributes Apple's published
-//! `copyfile.c` and `vfs_xattr.c`: they follow the Finder's information in the same entry, behind
-//! the word `ATTR`.
+//! `copyfile.c` and `vfs_xattr.c`: they follow the FinderInfo in the same entry, after the word
+//! `ATTR`.
 
 use std::fs::File;
 use std::io;
@@ -20,14 +20,14 @@ use crate::{Error, Result};
 const MAGIC: u32 = 0x0005_1607;
 const VERSION: u32 = 0x0002_0000;
 const ATTRIBUTES: [u8; 4] = *b"ATTR";
-/// Entry with the Finder's information, and behind it the attributes.
+/// Entry of the FinderInfo, followed by the attributes.
 const ENTRY_FINDER_INFO: u32 = 9;
-/// Entry with the resource fork.
+/// Entry of the resource fork.
 const ENTRY_RESOURCE_FORK: u32 = 2;
 
-/// Headers of real files end long before this.
+/// Bytes of headers that are read; those of real files are much shorter.
 const MOST_HEADERS: u64 = 1 << 20;
-/// Longer values stay in the archive.
+/// Longest value read into memory, in bytes. Longer values stay in the archive.
 const MOST_IN_HAND: u64 = 4096;
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,7 +49,7 @@ struct AppleDoubleEntryRaw {
 }
 const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
 
-/// Behind the Finder's 32 bytes and two bytes that align it.
+/// Header of the attributes, after the 32 bytes of FinderInfo and two bytes of padding.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AttributesRaw {
@@ -64,7 +64,7 @@ struct AttributesRaw {
 }
 const _: () = assert!(size_of::<AttributesRaw>() == 36);
 
-/// One attribute; its name follows, with a zero byte, padded to a multiple of four.
+/// One attribute, followed by its name with a zero byte, padded to a multiple of four.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AttributeRaw {
@@ -77,10 +77,11 @@ const _: () = assert!(size_of::<AttributeRaw>() == 11);
 
 /// Attributes by name.
 pub(super) type Xattrs = Vec<(Box<str>, Stream)>;
-/// Attributes by name, and where their values are: offset and length.
+/// Attributes by name, with offset and length of their values.
 type Places = Vec<(Box<str>, u64, u64)>;
 
-/// The path of the file that `member` belongs to, if its name is that of an AppleDouble file.
+/// Returns the path of the file that `member` belongs to, if its name is that of an AppleDouble
+/// file.
 pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
     let slash = member
         .path
@@ -93,7 +94,7 @@ pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
     (member.kind == MemberKind::File).then(|| [&member.path[..slash], name].concat())
 }
 
-/// The attributes in an AppleDouble file; `None` if it is none.
+/// Returns the attributes in an AppleDouble file. `None` for other files.
 pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
     let [SparsePiece { at: 0, offset, len }] = member.pieces[..] else {
         return Ok(None);
@@ -124,7 +125,8 @@ pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
     ))
 }
 
-/// The attributes by name, and where their values are in the file, whose first bytes are `head`.
+/// Returns the attributes by name, with the locations of their values in the file, whose first
+/// bytes are `head`.
 fn parse(head: &[u8], len: u64) -> Option<Places> {
     let (header, mut rest) = AppleDoubleRaw::ref_from_prefix(head).ok()?;
     if header.magic != MAGIC || header.version != VERSION {
@@ -144,7 +146,7 @@ fn parse(head: &[u8], len: u64) -> Option<Places> {
                 if info.iter().any(|byte| *byte != 0) {
                     found.push(("com.apple.FinderInfo".into(), offset, 32));
                 }
-                // Behind the 32 bytes, two more align what follows.
+                // After the 32 bytes, two bytes of padding.
                 found.extend(attributes(head, head.get(offset as usize + 34..)?, len)?);
             }
             ENTRY_RESOURCE_FORK if length > 0 => {
@@ -176,7 +178,7 @@ fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
             return None;
         }
         found.push((std::str::from_utf8(name).ok()?.into(), offset, length));
-        // The next one begins at a multiple of four of the file.
+        // The next entry begins at a file offset that is a multiple of four.
         let end = head.len() - behind.len() + name_length;
         rest = head.get(end.next_multiple_of(4)..)?;
     }

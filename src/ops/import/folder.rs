@@ -1,10 +1,10 @@
-//! A folder of the host as a tree.
+//! Import of a folder of the host as a tree.
 //!
-//! The walk lists and asks, but reads no contents: those are read while the volume is written, and
-//! a file that changed in between is an error. Everything below the folder belongs to the tree,
-//! what is mounted there included. Symbolic links stay links. Owners are numbers. Extended
-//! attributes get the names that macOS gives them: `user.NAME` of Linux is `NAME`; what belongs to
-//! the host alone (`security.*`, `system.*`, `trusted.*`) is left out.
+//! The walk reads metadata, but no contents: those are read while the volume is written, and a file
+//! that changed in between is an error. The tree includes everything below the folder, mounted file
+//! systems too. Symbolic links are kept as links. Owners are numeric. Extended attributes get their
+//! macOS names: `user.NAME` of Linux is `NAME`; attributes specific to the host (`security.*`,
+//! `system.*`, `trusted.*`) are left out.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,32 +23,32 @@ use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "source folder";
 
-/// How a folder is read.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
-    /// Files and folders of the host that are left out: the image that is being made, if it lies
+    /// Files and folders of the host that are left out, such as the image being created, if it is
     /// inside the folder.
     pub leave_out: Vec<PathBuf>,
 }
 
-/// The tree below the folder `path` of the host; `path` itself may be a symbolic link. The same
-/// folder gives the same tree whatever the order in which the host lists it.
+/// Returns the tree below the folder `path` of the host; `path` itself may be a symbolic link. The
+/// result does not depend on the order in which the host lists the folder.
 ///
-/// Fails with [`Kind::Unsupported`] on what cannot be stored on a volume of Apple's, and with
-/// [`Kind::Conflict`] on what vanishes while it is looked at.
+/// [`Kind::Unsupported`] for entries that cannot be stored on an Apple volume, and
+/// [`Kind::Conflict`] for entries that disappear during the walk.
 pub fn folder(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     Assembly::new(walk(path, options, progress)?).assemble()
 }
 
-/// Puts the listed folders together: each folder's entries side by side, then its folders one after
-/// another.
+/// Assembly of the listed folders: the entries of each folder are contiguous, followed by its
+/// subfolders in order.
 pub(super) struct Assembly {
     root: Arc<OpenFolder>,
     folders: Vec<Vec<ListedEntry>>,
     nodes: Vec<SourceNode>,
     entries: Vec<HostEntry>,
-    /// First index of each node with several names.
+    /// First index of each node with hard links.
     linked: HashMap<(u64, u64), u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The contents of files of the host, read while a volume is written.
+//! Contents of files of the host, read while a volume is written.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::ops::folders::{Family, Folders};
 use crate::platform::nodes::{self, Moment};
 use crate::{Error, Kind, Result};
 
-/// Where a node of the tree is on the host, and how it looked when it was listed.
+/// Location of a node of the tree on the host, and its metadata when it was listed.
 #[derive(Debug)]
 pub(super) struct HostEntry {
     pub(super) parent: u32,
@@ -23,7 +23,7 @@ pub(super) struct HostEntry {
     pub(super) modified: Moment,
 }
 
-/// Opens files below one folder, by the number of their node.
+/// Opens files below one folder by node number.
 #[derive(Debug)]
 pub(super) struct HostContents {
     path: PathBuf,
@@ -42,7 +42,8 @@ impl Family for Entries {
 }
 
 impl HostContents {
-    /// `entries` in the order of the tree's nodes, below `root`, which is at `path`.
+    /// Returns contents for `entries`, in the order of the tree's nodes, below `root`, which is at
+    /// `path`.
     pub(super) fn new(path: PathBuf, root: OwnedFd, entries: Vec<HostEntry>) -> Self {
         Self {
             path,
@@ -107,7 +108,8 @@ struct HostReader<'a> {
 }
 
 impl HostReader<'_> {
-    /// Whoever has read a file's last byte knows that the file is still the one that was listed.
+    /// Verifies that the file is still the one that was listed. Called at the end of a file, so a
+    /// complete read is known to be consistent.
     fn check_unchanged(&self) -> Result<()> {
         let now =
             nodes::node_of(&self.file).map_err(|error| self.contents.failed(self.node, error))?;

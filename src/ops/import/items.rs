@@ -1,4 +1,4 @@
-//! Several files and folders of the host as one tree.
+//! Import of several files and folders of the host as one tree.
 
 use std::path::PathBuf;
 
@@ -9,29 +9,29 @@ use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream,
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Something to put into a tree.
+/// An item to add to a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// What is in a folder of the host comes into the root.
+    /// The contents of a folder of the host, added to the root.
     Contents(PathBuf),
-    /// A file or folder of the host comes to a path of the tree; folders on the way are made.
+    /// A file or folder of the host, added at a path of the tree. Missing folders are created.
     At {
-        /// On the host.
+        /// Path on the host.
         from: PathBuf,
-        /// In the tree.
+        /// Path in the tree.
         to: String,
     },
     /// A symbolic link at a path of the tree.
     Link {
-        /// In the tree.
+        /// Path in the tree.
         at: String,
-        /// Where it leads.
+        /// Target of the link.
         target: String,
     },
 }
 
-/// A tree of these items in their order. Folders that no item brings are made at `created`, as is
-/// the root if nothing comes to it as a whole.
+/// Returns a tree of these items in order. Folders that come from no item are created with the date
+/// `created`, as is the root unless the first item is [`Item::Contents`].
 pub fn items(
     items: &[Item],
     created: Timestamp,
@@ -83,18 +83,18 @@ struct Joined {
     parts: Vec<TreePart>,
 }
 
-/// The contents of one tree among others.
+/// The contents of one of several joined trees.
 #[derive(Debug)]
 struct TreePart {
-    /// Its first node here.
+    /// Index of its first node in the joined tree.
     first: u32,
-    /// What is added to its own numbers.
+    /// Offset added to its own node numbers.
     shift: u32,
     contents: Box<dyn Contents>,
 }
 
 impl Joined {
-    /// Adds `tree` below `parent`: with its root under the name `root`, or without.
+    /// Adds `tree` below `parent`: with its root under the name `root`, or without its root.
     fn append(&mut self, tree: Tree, parent: u32, root: Option<&str>) -> Result<()> {
         let skipped = u32::from(root.is_none());
         let first = u32::try_from(self.nodes.len()).ok();
@@ -102,7 +102,7 @@ impl Joined {
         let first = first
             .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
             .ok_or_else(too_many)?;
-        // The tree's root is never moved behind others: there is one before it.
+        // Cannot underflow: the joined tree has a root already.
         let shift = first - skipped;
         for (number, mut node) in (0..).zip(tree.nodes).skip(skipped as usize) {
             node.parent = if number == 0 || (skipped == 1 && node.parent == 0) {
@@ -131,7 +131,7 @@ impl Joined {
         Ok(())
     }
 
-    /// The folder that the last part of `path` belongs to, made where it is missing, and that part.
+    /// Returns the folder of the last component of `path`, created if missing, and that component.
     fn place<'p>(&mut self, path: &'p str, created: Timestamp) -> Result<(u32, &'p str)> {
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let name = parts
@@ -181,7 +181,7 @@ fn moved(stream: &mut Stream, shift: u32) {
     }
 }
 
-/// In the order of their nodes.
+/// The parts in the order of their nodes.
 #[derive(Debug)]
 struct TreeParts(Vec<TreePart>);
 

@@ -1,4 +1,4 @@
-//! One entry of a folder of the host, looked at.
+//! Metadata of one entry of a folder of the host.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,17 +30,17 @@ pub(super) enum What {
     Special(FileKind, u32),
 }
 
-/// A folder on the way down, kept open while folders in it wait to be listed.
+/// A folder of the walk, kept open while its subfolders wait to be listed.
 #[derive(Debug)]
 pub(super) struct OpenFolder {
     pub(super) parent: Option<Arc<OpenFolder>>,
-    /// Of the topmost folder its path.
+    /// The name; for the topmost folder, its path.
     pub(super) name: Box<str>,
     pub(super) fd: OwnedFd,
 }
 
 impl OpenFolder {
-    /// For people.
+    /// Returns the path, for messages.
     pub(super) fn path(&self) -> PathBuf {
         match &self.parent {
             Some(parent) => parent.path().join(&*self.name),
@@ -49,7 +49,7 @@ impl OpenFolder {
     }
 }
 
-/// Looks at one entry of a folder, of which the listing said that it is of this `kind`.
+/// Reads the metadata of one entry of a folder. `kind` is its type according to the listing.
 pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<ListedEntry> {
     let text = name.to_str().map_err(|_| {
         let path = place.path().join(name.to_string_lossy().as_ref());
@@ -64,7 +64,7 @@ pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<Li
     } else {
         kind
     };
-    // Other nodes have no attributes of ours on Linux, and opening them could have effects.
+    // Other nodes have no attributes to import on Linux, and opening them could have side effects.
     let opened = match kind {
         FileType::RegularFile => Some(nodes::open_file(&place.fd, text)),
         FileType::Directory => Some(nodes::open_folder(&place.fd, text)),
@@ -134,7 +134,7 @@ fn device(node: &HostNode, place: &OpenFolder, name: &str) -> Result<u32> {
     })
 }
 
-/// The extended attributes of what is open, under macOS's names.
+/// Returns the extended attributes of an open file, under their macOS names.
 pub(super) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<(Box<str>, Stream)>> {
     let found = nodes::xattrs(fd.as_fd())
         .map_err(|error| Error::io(LAYER, "read extended attributes", error))?;
@@ -144,7 +144,7 @@ pub(super) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<(Box<str>, Stream)>> {
         .collect())
 }
 
-/// The error of a system call on an entry that was just listed.
+/// Returns the error of a system call on an entry that was just listed.
 pub(super) fn failed(
     doing: &'static str,
     error: impl Into<std::io::Error>,

@@ -1,8 +1,8 @@
-//! Trees to build volumes from, or to put into them: a folder or file of the host, a tar archive, a
-//! part of a volume.
+//! Import of trees, from which volumes are built or extended: a folder or file of the host, a tar
+//! archive, a part of a volume.
 //!
-//! What a volume of Apple's cannot hold (a name that is not UTF-8, say) is an error that names the
-//! file, before a byte of the volume is written.
+//! An entry that an Apple volume cannot hold, such as a name that is not UTF-8, is an error that
+//! names the file, before any byte of the volume is written.
 
 mod apple_double;
 mod folder;

@@ -1,4 +1,4 @@
-//! One file of the host as a tree.
+//! Import of one file of the host as a tree.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};
 use crate::{Error, Kind, Result};
 
-/// What is at `path` of the host, which must be no folder, as the only entry of a root that stands
-/// for its folder. A symbolic link stays one.
+/// Returns a tree whose root, made from the parent folder, has the file at `path` of the host as
+/// its only entry. Folders are refused. A symbolic link is kept as a link.
 pub fn single(path: &Path) -> Result<Tree> {
     let missing = || Error::new(Kind::Invalid, LAYER, "the name of a file expected").in_file(path);
     let name = path.file_name().ok_or_else(missing)?;

@@ -1,10 +1,10 @@
-//! A tar archive as a tree.
+//! Import of a tar archive as a tree.
 //!
 //! Contents stay in the archive and are read from there while the volume is written. A stream is
-//! copied to a nameless file first. Of two members with one path the later counts; folders that are
-//! missing are made; an absolute path is taken from the root of the volume, and one with `..` in it
-//! is refused. A further name that follows the first by `._` and holds AppleDouble, which is how
-//! macOS's own tar stores attributes and resource forks, becomes part of that file.
+//! first copied to an unlinked file. Of two members with the same path the later one wins. Missing
+//! folders are created. An absolute path is relative to the root of the volume, and one with `..`
+//! is refused. A member whose name begins with `._` and that holds AppleDouble, the form in which
+//! the tar of macOS stores attributes and resource forks, is merged into the file that follows it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,14 +23,14 @@ use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "tar archive";
 
-/// The tree in the archive that fills the file at `path`.
+/// Returns the tree of the archive at `path`.
 pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
     let file = File::open(path).map_err(|error| Error::io(LAYER, "open", error).in_file(path))?;
     from_file(file, progress).map_err(|error| error.in_file(path))
 }
 
-/// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the
-/// folder `spool` until the tree is dropped.
+/// Returns the tree of an archive that is read from `stream` to its end. The archive is kept in an
+/// unlinked file in the folder `spool` until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
     let mut file = nodes::unlinked_file(spool)
         .map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
@@ -42,7 +42,7 @@ pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) 
         let got = fill(stream, &mut buffer)
             .map_err(|error| Error::io(LAYER, "read the stream", error))?;
         if first {
-            // Said before gigabytes are copied for nothing.
+            // Checked before gigabytes are copied in vain.
             check_start(&buffer[..got.min(512)])?;
             first = false;
         }
@@ -85,25 +85,25 @@ fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
     })
 }
 
-/// The tree as far as the archive has been read.
+/// The tree of the members read so far.
 struct Growing {
     nodes: Vec<SourceNode>,
-    /// By node: whether a later member took its place, and how many nodes are in it.
+    /// By node: true if a later member replaced it, and the number of its children.
     state: Vec<ArchiveState>,
     by_name: HashMap<(u32, Box<str>), u32>,
-    /// The pieces of sparse files, by where their contents begin.
+    /// The pieces of sparse files, by the offset of their header in the archive.
     pieces: HashMap<u64, SparsePieces>,
     pending: Option<Pending>,
-    /// The archive says what the root folder is like.
+    /// True if the archive has a member for the root folder.
     root_known: bool,
 }
 
-/// AppleDouble that waits for the member it belongs to.
+/// An AppleDouble file whose partner has not been read yet.
 struct Pending {
-    /// That member's path.
+    /// Path of the partner.
     path: Vec<u8>,
     xattrs: Xattrs,
-    /// The AppleDouble file itself, in case that member does not come.
+    /// The AppleDouble file itself, in case the partner does not follow.
     double: Member,
 }
 
@@ -198,7 +198,7 @@ impl Growing {
         )
     }
 
-    /// What is said of the root folder.
+    /// Sets the attributes of the root folder.
     fn set_root(&mut self, member: &Member, xattrs: Xattrs) -> Result<()> {
         if member.kind != MemberKind::Folder {
             return Err(refused("", "only a folder can be the root", &member.path));
@@ -208,7 +208,7 @@ impl Growing {
         Ok(())
     }
 
-    /// The folder `name` in folder `parent`, made if it is missing.
+    /// Returns the folder `name` in folder `parent`, created if missing.
     fn folder(&mut self, parent: u32, name: &str, member: &Member) -> Result<u32> {
         if let Some(&found) = self.by_name.get(&(parent, name.into())) {
             if self.nodes[found as usize].kind == SourceKind::Folder {
@@ -266,7 +266,7 @@ impl Growing {
         let offset = match member.pieces[..] {
             _ if member.len == 0 => return Stream::empty(),
             [SparsePiece { at: 0, offset, len }] if len == whole.len => offset,
-            // A sparse file is known by where its header is, which nothing else is.
+            // A sparse file is identified by the offset of its header, which is unique.
             _ => {
                 self.pieces
                     .insert(member.offset, member.pieces.clone().into());
@@ -280,7 +280,7 @@ impl Growing {
         }
     }
 
-    /// The node that a hard link leads to.
+    /// Returns the node that is the target of a hard link.
     fn target(&self, member: &Member) -> Result<u32> {
         let missing = || {
             refused(
@@ -336,14 +336,14 @@ impl Growing {
         self.state.push(ArchiveState::default());
     }
 
-    /// The nodes that nothing replaced. Where hard links lead to a node that was, the first of them
-    /// takes its body over.
+    /// Removes replaced nodes. If hard links refer to a replaced node, the first of them takes over
+    /// its contents.
     fn finish(mut self) -> Result<Self> {
         if let Some(pending) = self.pending.take() {
             self.place(pending.double, Vec::new())?;
         }
         if !self.root_known {
-            // Nothing else is known of it than that it holds all these.
+            // Without a member for the root, its date is that of its newest entry.
             let latest = self.nodes[1..].iter().map(|node| node.modified).max();
             self.nodes[0] = Tree::empty(latest.unwrap_or(self.nodes[0].modified))
                 .nodes
@@ -357,7 +357,7 @@ impl Growing {
 
     fn compact(&mut self) {
         let old = std::mem::take(&mut self.nodes);
-        // Where each old node went; of a replaced one, where its body did.
+        // New index of each old node; for a replaced one, that of the node with its contents.
         let mut new: Vec<Option<u32>> = Vec::with_capacity(old.len());
         for (index, source) in old.iter().enumerate() {
             if self.state[index].replaced {
@@ -423,8 +423,8 @@ fn source_node(
     }
 }
 
-/// macOS's name of an attribute: archives made on Linux have `user.` before it. What belongs to
-/// Linux alone is left out.
+/// Returns the macOS name of an attribute: archives made on Linux have the prefix `user.`. `None`
+/// for attributes specific to Linux.
 fn xattr_name(name: &str) -> Option<&str> {
     let linux = ["security.", "system.", "trusted."];
     let name = name.strip_prefix("user.").unwrap_or(name);

@@ -15,11 +15,11 @@ use crate::{Error, Kind, Result};
 /// The pieces of a sparse file, in order.
 pub(super) type SparsePieces = Arc<[SparsePiece]>;
 
-/// Reads from an archive in a file.
+/// The contents of members of an archive in a file.
 #[derive(Debug)]
 pub(super) struct TarContents {
     file: Arc<File>,
-    /// Of sparse files, by the offset that their streams have.
+    /// Pieces of sparse files, by the `offset` of their streams.
     pieces: HashMap<u64, SparsePieces>,
 }
 
@@ -63,8 +63,8 @@ fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
         })
 }
 
-/// The end of a read of contents of `len` bytes. What follows them in the archive is somebody
-/// else's.
+/// Returns the end of a read of contents of `len` bytes. Fails past the end, where the archive
+/// holds other members.
 fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
     let end = offset
         .checked_add(buf.len() as u64)

@@ -1,4 +1,4 @@
-//! A part of a volume as a tree, to be put into another volume.
+//! Import of a part of a volume as a tree, to be put into another volume.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "source volume";
-/// Longer values are read when they are needed.
+/// Longest attribute value read into memory, in bytes. Longer values are read when needed.
 const IN_HAND: u64 = 1 << 20;
 
-/// The tree below the folder at `path`; or what else is there as the only entry of a root that
-/// stands for its folder.
+/// Returns the tree below the folder at `path`. Any other entry at `path` becomes the only entry of
+/// a root made from its parent folder.
 pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     let top = fs.resolve(path)?;
@@ -46,7 +46,7 @@ pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> R
     })
 }
 
-/// Where a stream that is not in hand comes from.
+/// The source of a stream that is not held in memory.
 #[derive(Debug, Clone)]
 enum Origin {
     Data(NodeId),
@@ -148,8 +148,8 @@ impl Assembly<'_> {
             return Stream::empty();
         }
         self.streams.push(origin);
-        // Not more than there are nodes and attributes, of which each takes more memory than this
-        // number.
+        // The cast cannot truncate: the number of nodes and attributes is smaller, because each
+        // takes more memory than this number.
         Stream::Extern {
             node: self.streams.len() as u32 - 1,
             offset: 0,
@@ -161,7 +161,7 @@ impl Assembly<'_> {
 #[derive(Debug)]
 struct VolumeContents {
     fs: Arc<dyn FileSystem>,
-    /// By the number that a stream has for its node.
+    /// Origins of the streams, by the node number of the stream.
     streams: Vec<Origin>,
 }
 

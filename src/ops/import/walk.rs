@@ -1,4 +1,4 @@
-//! The walk through a folder of the host: several threads list folders until there are no more.
+//! Walk through a folder of the host. Several threads list folders.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -14,21 +14,20 @@ use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// More threads do not help: the kernel's folder locks are the limit.
+/// Largest number of threads; the kernel's folder locks limit any gain from more.
 const MOST_THREADS: usize = 4;
 
-/// Everything below a folder.
+/// All entries below a folder.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) root: Arc<OpenFolder>,
     pub(super) root_node: HostNode,
     pub(super) root_xattrs: Vec<(Box<str>, Stream)>,
-    /// By the numbers that [`What::Folder`] has: 0 is the root. Entries are in the order of their
-    /// names.
+    /// Entries of the folders, sorted by name, by the number in [`What::Folder`]. 0 is the root.
     pub(super) folders: Vec<Vec<ListedEntry>>,
 }
 
-/// Lists everything below `path`.
+/// Lists all entries below `path`.
 pub(super) fn walk(
     path: &Path,
     options: &FolderOptions,
@@ -47,7 +46,7 @@ pub(super) fn walk(
     walk.finish()
 }
 
-/// A folder that waits to be listed.
+/// A folder to be listed.
 #[derive(Debug)]
 struct FolderJob {
     number: usize,
@@ -58,9 +57,9 @@ struct FolderJob {
 #[derive(Debug, Default)]
 struct WalkShared {
     waiting: Vec<FolderJob>,
-    /// Threads that list a folder now and may yet find more.
+    /// Number of threads that are listing a folder and may find more.
     busy: usize,
-    /// By folder number; empty until listed.
+    /// Entries by folder number; empty until listed.
     listed: Vec<Vec<ListedEntry>>,
     failure: Option<Error>,
 }
@@ -69,7 +68,7 @@ struct Walk<'a> {
     root: Arc<OpenFolder>,
     root_node: HostNode,
     root_xattrs: Vec<(Box<str>, Stream)>,
-    /// Folder (device and inode) and name.
+    /// Folder (device and inode) and name of entries to leave out.
     leave_out: Vec<((u64, u64), CString)>,
     progress: &'a dyn Progress,
     shared: Mutex<WalkShared>,
@@ -113,7 +112,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Lists waiting folders until none waits and nobody may find another.
+    /// Lists waiting folders until none is left and no thread can find another.
     fn work(&self) {
         while let Some(job) = self.take() {
             let number = job.number;
@@ -162,7 +161,7 @@ impl<'a> Walk<'a> {
         Ok((place, found))
     }
 
-    /// Puts what was found in folder `number` in its place, and its folders in line.
+    /// Stores the entries of folder `number`, and queues its subfolders.
     fn file(&self, number: usize, place: &Arc<OpenFolder>, mut found: Vec<ListedEntry>) {
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.progress.advance(found.len() as u64);
@@ -231,7 +230,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The folder (device and inode) and name of something that may not exist.
+/// Returns the folder (device and inode) and name of an entry that may not exist.
 fn place_of(path: &Path) -> Option<((u64, u64), CString)> {
     let name = nodes::c_name(path.file_name()?.as_encoded_bytes()).ok()?;
     let parent = path

@@ -1,4 +1,5 @@
-//! What a disk says of its own length: the map, its backup, volumes and their alternate headers.
+//! Evidence about the length of a disk: its partition map, the backup map, volumes and their
+//! alternate headers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind};
 
-/// Evidence for and against one interpretation of the stored bytes, a clause each.
+/// Evidence for and against one interpretation of the stored bytes, one clause each.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     pub(super) support: Vec<String>,
@@ -19,7 +20,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Returns whether independent sources speak for it and none against it.
+    /// Returns true if independent sources support the interpretation and none contradicts it.
     pub(super) fn is_consistent(&self) -> bool {
         !self.support.is_empty() && self.against.is_empty()
     }
@@ -37,7 +38,7 @@ impl Evidence {
         }
     }
 
-    /// All of it in one clause.
+    /// Returns all evidence as one clause.
     pub(super) fn description(&self) -> String {
         let mut text = match self.support.as_slice() {
             [] => "nothing speaks for it".to_owned(),
@@ -50,7 +51,7 @@ impl Evidence {
     }
 }
 
-/// Returns whether a quick look at the map finds nothing that contradicts the length of the disk.
+/// Returns true if a quick check of the partition map does not contradict the length of the disk.
 pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     if gpt::told_len(disk)?.is_some_and(|told| told > disk.info().len) {
         return Ok(false);
@@ -66,8 +67,7 @@ pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     }
 }
 
-/// Everything that the disk says of its own length and of what is on it: volumes are checked, all
-/// of them.
+/// Collects all evidence on a disk about its length and contents. All volumes are checked.
 pub(super) fn of_disk(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
@@ -121,7 +121,7 @@ pub(super) fn of_disk(
     Ok(found)
 }
 
-/// Errors that say something about the volume, not about this run.
+/// Returns true for errors caused by the volume, not by this run.
 fn is_evidence(error: &Error) -> bool {
     match error.kind() {
         Kind::Cancelled | Kind::WrongKey => false,
@@ -151,7 +151,7 @@ fn of_volume(
         Err(error) => return Err(error),
     };
     let Some(told) = told else { return Ok(()) };
-    // Without a map the volume is as long as the disk, but for what makes no whole block of it.
+    // Without a partition map, the volume is as long as the disk, except for a partial last block.
     let most_left = if volume.partition.is_none() {
         64 << 10
     } else {
@@ -194,8 +194,8 @@ fn of_volume(
         }
         Err(error) => return Err(error),
     }
-    // A missing alternate header is no more than a warning, and the best sign of a disk that is
-    // read by wrong numbers.
+    // A missing alternate header is only a warning, but the best sign that the size or the band
+    // size is wrong.
     let wrong = problems.count(Severity::Damage) + problems.count(Severity::Warning);
     found.add(
         wrong == 0,

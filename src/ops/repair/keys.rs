@@ -1,4 +1,4 @@
-//! Keys that are asked for once: a repair opens an image several times.
+//! Keys that are requested once, because a repair opens an image several times.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::crypt::{Description, Key};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::open::Keys;
 
-/// What `keys` has answered, as long as this lives.
+/// A cache of the answers of `keys`.
 pub(super) struct Remembered<'a> {
     keys: &'a dyn Keys,
     image: Mutex<Option<Key>>,

@@ -1,4 +1,4 @@
-//! The layers of an image from the outside in, each repaired on the staged view before the next is
+//! Repair of the layers of an image from the outside in, each on the staged view before the next is
 //! opened.
 
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::progress::Progress;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
 
-/// Bytes of changes with which a map is tried out.
+/// Memory for the changes when a partition map is tried out, in bytes.
 const TRIAL: u64 = 16 << 20;
 
-/// A repair under way.
+/// A repair in progress.
 pub(super) struct Work<'a> {
     target: &'a Target,
     staged: &'a Staged,
@@ -31,9 +31,9 @@ pub(super) struct Work<'a> {
     chosen: &'a Options<'a>,
     progress: &'a dyn Progress,
     pub(super) done: Repaired,
-    /// What is wrong with volumes before.
+    /// Problems of volumes before the repair.
     pub(super) found: Problems,
-    /// What is wrong with volumes afterwards.
+    /// Problems of volumes after the repair.
     pub(super) remaining: Vec<Problem>,
     /// True if anything outside of volumes was changed.
     pub(super) changed_outside: bool,
@@ -61,7 +61,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Makes all steps on the staged view. [`Kind::Undecided`]: they are not to be written.
+    /// Performs all steps on the staged view. [`Kind::Undecided`] if they must not be written.
     pub(super) fn run(&mut self) -> Result<()> {
         if self.target.file.is_none() {
             return self.bundle();
@@ -121,7 +121,7 @@ impl<'a> Work<'a> {
         let stored = StoredImage::Folder(Arc::new(self.staged.clone()));
         match open::disk_of(&self.target.path, stored, self.options, &mut Vec::new()) {
             Ok(disk) => self.map(&disk),
-            // Told among what is refused.
+            // Reported with the refused repairs.
             Err(error) if error.kind() == Kind::Corrupt => Ok(()),
             Err(error) => Err(error),
         }
@@ -185,8 +185,8 @@ impl<'a> Work<'a> {
         self.done.take(layer, steps)
     }
 
-    /// Refuses to give up what a file stores past the end of its disk, or behind its last band, on
-    /// the word of its header alone.
+    /// Refuses to discard data that a file stores past the end of its disk, or after its last band,
+    /// if only the header supports that.
     fn check_ends(
         &self,
         planned: &Result<Vec<String>>,
@@ -215,9 +215,8 @@ impl<'a> Work<'a> {
         Err(Undecided { what, alternatives }.into_error(layer))
     }
 
-    /// Refuses to remove data that a sparse image stores and that do not belong to its disk.
-    /// `true`: there are some behind the last band, and nothing at all is wrong, so that the image
-    /// stays as it is.
+    /// Refuses to remove data that a sparse image stores outside of its disk. Returns `true` if
+    /// there is data after the last band and no other problem, so that the image is left unchanged.
     fn has_harmless_tail(
         &self,
         plain: &Arc<dyn BlockDevice>,
@@ -255,7 +254,7 @@ impl<'a> Work<'a> {
         .into_error("sparse image"))
     }
 
-    /// The disk in the file. A writer would remove leftovers.
+    /// Opens the disk in the file read-only, because opening it for writing would remove leftovers.
     fn open_for_reading(
         &self,
         open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
@@ -281,9 +280,9 @@ impl<'a> Work<'a> {
         };
         let plan = match plan {
             Ok(plan) => plan,
-            // Disks without a GPT have nothing of it to mend.
+            // A disk without a GPT has none to repair.
             Err(error) if error.kind() == Kind::NotFound => return self.volumes(disk),
-            // Nor has a disk that is one volume, whatever looks like the rest of a map on it.
+            // Neither has a disk that is a single volume, even if it has remains of a map.
             Err(_) if is_one_volume(disk) => return self.volumes(disk),
             Err(error) => return self.done.take("GPT", Err(error)).map(drop),
         };
@@ -306,8 +305,8 @@ impl<'a> Work<'a> {
         self.volumes(disk)
     }
 
-    /// Which of two whole copies of a map is right: the only one by which all volumes fit and are
-    /// in order.
+    /// Decides which of two complete copies of a map is correct: the only one with which all
+    /// volumes fit and pass their check.
     fn decide_map(&self, disk: &Arc<dyn BlockDevice>, undecided: Error) -> Result<Which> {
         let mut found = Vec::new();
         for which in [Which::Primary, Which::Alternate] {
@@ -319,7 +318,7 @@ impl<'a> Work<'a> {
                 Err(_) => None,
             });
         }
-        // The map itself speaks for each of them; a volume has to as well.
+        // The map itself supports each of them, so support by a volume is required too.
         let by_volumes = |found: &Option<evidence::Evidence>| {
             found.as_ref().is_some_and(|found| {
                 found.is_consistent()
@@ -347,7 +346,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The volumes that can be found.
+    /// Repairs the volumes on a disk, as far as they are found.
     fn volumes(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
         let Ok(map) = partition::probe(&**disk) else {
             return Ok(());
@@ -355,7 +354,7 @@ impl<'a> Work<'a> {
         let found = match open::find_volumes(disk, map.as_ref()) {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Io => return Err(error),
-            // A partition past the end of the disk, told above.
+            // A partition extends past the end of the disk, as reported above.
             Err(_) => return Ok(()),
         };
         for volume in &found {
@@ -436,8 +435,8 @@ impl<'a> Work<'a> {
         Ok(steps)
     }
 
-    /// Of an APFS container nothing is mended; what is damaged falls back to an older checkpoint,
-    /// if one is named.
+    /// Checks an APFS container. It is not repaired, but can fall back to an older checkpoint if
+    /// the options name one.
     fn apfs(&mut self, volume: &Volume) -> Result<Vec<String>> {
         let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
         let place = volume.place();
@@ -488,7 +487,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The same alternatives for one of several volumes.
+/// Adds the partition number to the alternatives of an error, for one of several volumes.
 fn in_partition(volume: &Volume, error: Error) -> Error {
     let (Kind::Undecided, Some(number)) = (error.kind(), volume.partition) else {
         return error;
@@ -508,8 +507,8 @@ fn in_partition(volume: &Volume, error: Error) -> Error {
     .in_file(volume.place())
 }
 
-/// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long
-/// it was, and no partition is cut.
+/// Extends a raw image that lacks its last sectors, those of the backup GPT, to the length in the
+/// primary GPT. Fails if a partition is truncated.
 fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let len = file.info().len;
     let disk = Raw::new(file.clone());

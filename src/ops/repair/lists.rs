@@ -1,4 +1,4 @@
-//! Which list of a sparse bundle is right, by everything that does not come from the lists.
+//! Decision between the property lists of a sparse bundle, based on all other evidence.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::progress::Progress;
 use crate::store::Staged;
 use crate::{Error, Kind, Result};
 
-/// Sizes of bands that are tried where the lists' seem wrong, besides that of the longest band.
+/// Band sizes tried if that in the lists seems wrong, as powers of two, in addition to the length
+/// of the longest band file.
 const BAND_SIZES: std::ops::RangeInclusive<u32> = 20..=33;
 
-/// What decides about the lists of a bundle.
+/// The inputs of a decision about the lists of a bundle.
 pub(super) struct Question<'a> {
     pub(super) path: &'a Path,
     pub(super) store: &'a Staged,
@@ -27,20 +28,20 @@ pub(super) struct Question<'a> {
     pub(super) progress: &'a dyn Progress,
 }
 
-/// One pair of size and band size that may be right.
+/// A possible combination of disk size and band size.
 struct Candidate {
     facts: Facts,
-    /// Lists that tell this size, and this size of bands.
+    /// Number of lists with this size, and with this band size.
     lists: [usize; 2],
     evidence: Evidence,
 }
 
-/// What is known of the lists.
+/// Result of a decision.
 pub(super) enum Resolved {
-    /// Both lists say, or are to say, this. `is_whole`: what lies past the end of the disk is no
-    /// part of it.
+    /// Values that both lists have, or are to be given. `is_whole` is true if data past the end of
+    /// the disk does not belong to it.
     Facts { facts: Facts, is_whole: bool },
-    /// Nothing can be told of the bundle.
+    /// The lists cannot be decided.
     Refused(Error),
 }
 
@@ -51,7 +52,7 @@ impl Question<'_> {
             [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
         if let Some(error) = both.iter().find_map(|listed| match listed {
             Listed::Between(error) => Some(error),
-            // Another version or type: nothing on the disk speaks for or against it.
+            // Another version or type: the contents of the disk cannot support or contradict it.
             Listed::Refused(error) if error.kind() == Kind::Unsupported => Some(error),
             _ => None,
         }) {
@@ -100,14 +101,14 @@ impl Question<'_> {
         self.decide(&facts, agreed)
     }
 
-    /// Returns whether nothing contradicts lists that agree: no file reaches past the end of the
-    /// disk, and a quick look at the map finds it where it should be.
+    /// Returns true if nothing contradicts lists that agree: no file extends past the end of the
+    /// disk, and a quick check finds the partition map in its place.
     fn is_quiet(&self, facts: Facts) -> Result<bool> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         if !misplaced(facts, &lens).is_empty() {
             return Ok(false);
         }
-        // Whether it is plausible, and whether its map is whole.
+        // Plausibility of the length, and integrity of the map.
         let looked = self.disk(facts).and_then(|disk| {
             Ok((
                 evidence::is_plausible(&*disk)?,
@@ -120,7 +121,7 @@ impl Question<'_> {
             Err(error) if is_of_facts(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
-        // The backup may be damaged, or bands may have another size.
+        // The backup may be damaged, or the band size may be wrong.
         for band_size in self
             .likely_sizes(&lens)
             .filter(|size| *size != facts.band_size)
@@ -142,7 +143,7 @@ impl Question<'_> {
         BAND_SIZES.map(|power| 1 << power).chain(longest)
     }
 
-    /// The disk under other facts than the lists tell.
+    /// Returns the disk with other values than those in the lists.
     fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
         let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
         sparsebundle::put_lists(&tried, facts)?;
@@ -209,9 +210,10 @@ impl Question<'_> {
         )
     }
 
-    /// The length that a map at the beginning of the disk tells, or a volume that is all of it.
+    /// Returns the length of the disk according to a partition map at its beginning, or to a volume
+    /// that spans it.
     fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Option<u64> {
-        // Both are read whatever the lists say of the size, if the disk reaches far enough.
+        // Both are read regardless of the size in the lists, if the bands extend far enough.
         let last = lens.iter().map(|(index, _)| *index).max()?;
         let most = last.checked_add(1)?.checked_mul(facts.band_size)?;
         let disk = self
@@ -258,8 +260,8 @@ impl Question<'_> {
         })
     }
 
-    /// The one candidate that all independent sources agree with, or the one that the user has
-    /// chosen.
+    /// Returns the only candidate consistent with all independent sources, or the one that the user
+    /// has chosen.
     fn choose(
         &self,
         mut candidates: Vec<Candidate>,
@@ -275,8 +277,8 @@ impl Question<'_> {
                 is_whole: true,
             });
         }
-        // What lies past the end of the disk counts against a candidate only where another one has
-        // room for it.
+        // Data past the end of the disk contradicts a candidate only if another one has space for
+        // it.
         let is_sound = |candidate: &&Candidate| {
             let Candidate {
                 facts,
@@ -354,7 +356,7 @@ impl Question<'_> {
 
 const PAST_THE_END: &str = "past the end of the disk";
 
-/// What the files of bands say against these facts.
+/// Returns the contradictions between the band files and these values.
 fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
     let Facts {
         size, band_size, ..
@@ -381,7 +383,7 @@ fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
     found
 }
 
-/// Errors that come from the facts that are tried, not from this run.
+/// Returns true for errors caused by the values tried, not by this run.
 fn is_of_facts(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Files that the volumes of an image hold before and after a repair.
+//! Comparison of the files in the volumes of an image before and after a repair.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,17 +13,17 @@ use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Kind, Result};
 
-/// Folders deeper than this are not looked into.
+/// Largest depth of folders that are counted.
 const DEPTH: usize = 10_000;
 
 /// A volume that holds fewer files after a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Where the volume is, and its number where it is one of several there.
+    /// Location of the volume, with its number if there are several.
     pub volume: String,
-    /// Files before. `None`: neither the volume nor its header could be read.
+    /// Number of files before. `None` if neither the volume nor its header could be read.
     pub before: Option<u64>,
-    /// Files after. `None`: there is no volume any more.
+    /// Number of files after. `None` if the volume no longer exists.
     pub after: Option<u64>,
 }
 
@@ -53,11 +53,11 @@ impl std::fmt::Display for Loss {
 /// A volume on a view of an image.
 #[derive(Debug)]
 struct VolumeCount {
-    /// Its name for people.
+    /// Display name.
     volume: String,
-    /// The counts in its headers, if they can be read.
+    /// Counts in the volume headers, if they can be read.
     recorded: Option<HeaderCounts>,
-    /// Files in its folders. `None`: it does not open.
+    /// Number of files in its folders. `None` if the volume cannot be opened.
     count: Option<u64>,
 }
 
@@ -65,12 +65,12 @@ struct VolumeCount {
 #[derive(Debug, Clone, Copy)]
 struct HeaderCounts {
     files: u64,
-    /// Records in the tree of files, which the header of the tree counts.
+    /// Number of leaf records in the catalog tree, according to the tree header.
     records: Option<u64>,
 }
 
 impl HeaderCounts {
-    /// Returns whether both counts are lower than `before`: one of them alone may have been wrong.
+    /// Returns true if both counts are lower than in `before`: a single one may have been wrong.
     fn is_less_than(self, before: Self) -> bool {
         let fewer_records = self
             .records
@@ -80,11 +80,11 @@ impl HeaderCounts {
     }
 }
 
-/// Volumes by where they begin on the disk and their number there.
+/// Volumes by their disk offset and their number at that offset.
 type Counts = BTreeMap<(u64, u32), VolumeCount>;
 
-/// The volumes of an image that hold fewer files on the staged view than on the untouched one. If
-/// the repair `changed_volumes`, one of which nothing was known before counts as well.
+/// Returns the volumes of an image that hold fewer files on the staged view than on the untouched
+/// one. If `changed_volumes` is true, a volume without known counts before is included.
 pub(super) fn of(
     target: &Target,
     untouched: &Staged,
@@ -100,7 +100,7 @@ pub(super) fn of(
         let (Some(before), Some(count)) = (before.get(key), now.count) else {
             continue;
         };
-        // Files whose records were not met before are known by the counts in the headers.
+        // Files whose records were not found before are only known from the counts in the headers.
         let recorded = before.recorded.zip(now.recorded);
         let lost = match (before.count, recorded) {
             (Some(before), _) if count < before => Some((Some(before), count)),
@@ -129,7 +129,7 @@ pub(super) fn of(
     Ok(losses)
 }
 
-/// The volumes of a view, as far as it opens.
+/// Counts the files of the volumes of a view, as far as it can be opened.
 fn counts(
     target: &Target,
     store: Arc<dyn Store>,
@@ -178,7 +178,7 @@ fn counts(
     Ok(counts)
 }
 
-/// `None`: it cannot be read, which is what is being repaired.
+/// Returns `None` for an error: unreadable structures are what the repair is for.
 fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -187,7 +187,7 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The numbers of volumes, the files that their headers count, and the volumes where they open.
+/// Volume numbers, file counts in the headers, and the volumes that can be opened.
 type Opened = Vec<(u32, Option<HeaderCounts>, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
@@ -218,7 +218,7 @@ fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
     Ok(found)
 }
 
-/// Files and other objects that are no folders, as far as folders can be read.
+/// Counts files and other objects except folders, as far as folders can be read.
 fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<u64> {
     progress.stage("count files", 0);
     let mut count = 0;
@@ -234,7 +234,7 @@ fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<u64> {
             }
             Ok(ControlFlow::Continue(()))
         });
-        // A folder that cannot be read to its end counts as far as it can.
+        // If listing a folder fails, the entries listed so far count.
         if let Err(error) = listed
             && error.kind() == Kind::Cancelled
         {

@@ -1,15 +1,16 @@
-//! Repairing an image: what its own independent sources agree on is put right, everything else is
-//! left to the user.
+//! Repair of an image: damage is repaired if the image's own independent sources agree on the
+//! correct state, and left to the user otherwise.
 //!
-//! The rule, and who keeps it:
+//! The rules, and the files that implement them:
 //!
-//! * Layers are resolved from the outside in (`layers.rs`). Where two sources disagree and the rest
-//!   of the evidence (`evidence.rs`, `lists.rs`) does not decide, [`Kind::Undecided`] ends the
-//!   repair, and nothing is changed.
-//! * All steps are made on a [`Staged`] view of the stored bytes, through the code that opens any
-//!   image. A dry run ends there; the result is counted (`losses.rs`) before anything is written.
-//! * Nothing is overwritten or removed before it is kept (`undo.rs`) beside the image
-//!   (`target.rs`).
+//! * Layers are resolved from the outside in (`layers.rs`). If two sources disagree and the other
+//!   evidence (`evidence.rs`, `lists.rs`) does not decide, the repair ends with
+//!   [`Kind::Undecided`], and nothing is changed.
+//! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
+//!   any image. A dry run ends there. The files in the result are counted (`losses.rs`) before
+//!   anything is written.
+//! * All data is saved (`undo.rs`) beside the image (`target.rs`) before it is overwritten or
+//!   removed.
 
 mod evidence;
 mod keys;
@@ -39,36 +40,36 @@ pub use target::{Target, undo_folder};
 pub use undo::Undone;
 
 const LAYER: &str = "repair";
-/// The layer of steps within volumes.
+/// Layer name for steps within volumes.
 const VOLUME: &str = "volume";
 
-/// Whether to repair, or only to tell what would be done.
+/// The mode of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum How {
-    /// Nothing is changed.
+    /// Report the steps without changes.
     #[default]
     DryRun,
-    /// The image is changed.
+    /// Change the image.
     Apply,
 }
 
-/// Who is asked whether volumes may hold fewer files afterwards.
+/// A callback that decides whether volumes may hold fewer files after the repair.
 pub type Confirm<'a> = &'a dyn Fn(&[Loss]) -> Result<bool>;
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Clone)]
 pub struct Options<'a> {
-    /// Whether anything is written.
+    /// Mode of the repair.
     pub how: How,
-    /// What the user has decided.
+    /// Assumptions made by the user.
     pub assume: Assumptions,
-    /// True if volumes may hold fewer files afterwards.
+    /// True to accept that volumes hold fewer files afterwards.
     pub accept_loss: bool,
-    /// Who is asked about that otherwise. `None`: the repair stops.
+    /// Callback that is asked about losses otherwise. `None`: the repair stops.
     pub confirm: Option<Confirm<'a>>,
-    /// The folder for undo data. `None`: beside the image.
+    /// Folder for undo data. `None`: beside the image.
     pub undo_dir: Option<&'a Path>,
-    /// The folder of a file without a name for changes that do not fit in memory.
+    /// Folder of an unlinked temporary file for changes that do not fit in memory.
     pub temporary: PathBuf,
 }
 
@@ -95,22 +96,22 @@ impl fmt::Debug for Options<'_> {
     }
 }
 
-/// What became of a repair.
+/// Outcome of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outcome {
     /// There was nothing that could be repaired.
     #[default]
     NothingToDo,
-    /// The steps were made, or would be.
+    /// The steps were performed, or would be in a dry run.
     Repaired,
-    /// Sources disagree and the rest does not decide. Nothing was changed.
+    /// Sources disagree and the other evidence does not decide. Nothing was changed.
     Undecided,
-    /// Volumes would hold fewer files, which nobody accepted. Nothing was changed.
+    /// Volumes would hold fewer files, which was not accepted. Nothing was changed.
     LossRefused,
 }
 
 impl Outcome {
-    /// Its name for programs.
+    /// Returns the stable name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NothingToDo => "nothing-to-do",
@@ -121,30 +122,30 @@ impl Outcome {
     }
 }
 
-/// What was repaired, or would be.
+/// Result of a repair, or of a dry run.
 #[derive(Debug, Default)]
 pub struct Repaired {
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
-    /// What was wrong before.
+    /// Problems found before the repair.
     pub found: Problems,
-    /// Layer and sentence of each step, in their order.
+    /// Layer and description of each step, in order.
     pub steps: Vec<(&'static str, String)>,
-    /// What is wrong and was left, because nothing tells what is right.
+    /// Problems that were left, because no evidence determines the correct state.
     pub refused: Vec<Error>,
-    /// The disagreement that stopped the repair; [`alternatives`](Self::alternatives) are what can
-    /// be assumed.
+    /// The disagreement that stopped the repair. [`alternatives`](Self::alternatives) lists the
+    /// possible assumptions.
     pub undecided: Option<Error>,
     /// Volumes that hold fewer files afterwards.
     pub losses: Vec<Loss>,
-    /// What is wrong afterwards; the same as `found` where nothing was changed.
+    /// Problems that remain afterwards; the same as `found` if nothing was changed.
     pub remaining: Vec<Problem>,
-    /// The folder with the undo data.
+    /// Folder with the undo data.
     pub undo: Option<PathBuf>,
 }
 
 impl Repaired {
-    /// What can be assumed where the repair stopped for a decision.
+    /// Returns the possible assumptions if the repair stopped for a decision.
     pub fn alternatives(&self) -> &[Alternative] {
         self.undecided.as_ref().map_or(&[], Undecided::of)
     }
@@ -154,8 +155,8 @@ impl Repaired {
             .extend(steps.into_iter().map(|step| (layer, step)));
     }
 
-    /// The steps of a layer, or why there are none. `false`: it stays damaged, and nothing above it
-    /// must be written.
+    /// Records the steps of a layer, or the reason why there are none. Returns `false` if it stays
+    /// damaged, so that no layer above it must be written.
     fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<bool> {
         match found {
             Ok(steps) => self.add(layer, steps),
@@ -178,11 +179,11 @@ impl Repaired {
     }
 }
 
-/// Repairs the image at `path`, or tells what would be done. With layers over it only the topmost
-/// is changed.
+/// Repairs the image at `path`, or reports the steps. If layers are on top of it, only the topmost
+/// one is changed.
 ///
-/// An error is one that keeps all of it from being looked at (the image is in use, or its
-/// passphrase missing), or one of writing: the image is then as it was.
+/// Returns an error if the image cannot be examined at all, for example because it is in use or the
+/// passphrase is missing, or if writing fails: the image is then restored.
 pub fn repair(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -212,7 +213,7 @@ pub fn repair(
     repair_target(&target, options, chosen, progress).map_err(|error| error.in_file(path))
 }
 
-/// The same of an image that is opened and locked already, one in memory for example.
+/// Repairs an image that is already opened and locked, for example one in memory.
 pub fn repair_target(
     target: &Target,
     options: &OpenOptions<'_>,
@@ -232,7 +233,7 @@ pub fn repair_target(
         ..*options
     };
     let staged = Staged::new(target.store.clone(), chosen.temporary.clone());
-    // Whatever is fallen back to, the newest state is what is wrong before and right afterwards.
+    // Problems before and after are those of the newest state, even with a fallback.
     let newest = &OpenOptions {
         checkpoint: None,
         ..*options
@@ -241,7 +242,7 @@ pub fn repair_target(
         let stored = stored(target, store, Open::Read)?;
         open::examine_outside(&target.path, stored, newest, progress).map(|found| found.problems)
     };
-    // Nobody locks what is locked here already.
+    // No other process can have the image locked: it is locked here already.
     let untouched = Staged::new(target.store.clone(), chosen.temporary.clone());
     let before = outside(Arc::new(untouched.clone()))?;
     let mut work = Work::new(target, &staged, options, chosen, progress);
@@ -307,14 +308,14 @@ pub fn repair_target(
     Ok(done)
 }
 
-/// Undoes all repairs of the image at `path` whose undo data is there, the last first. Refused with
+/// Undoes all repairs of the image at `path` that have undo data, the last first.
 /// [`Kind::Conflict`] if the image changed since.
 pub fn undo(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>) -> Result<Undone> {
     let target = target::at_for_undo(path, options, chosen).map_err(|error| error.in_file(path))?;
     undo_target(&target).map_err(|error| error.in_file(path))
 }
 
-/// The same of an image that is opened and locked already.
+/// Undoes all repairs of an image that is already opened and locked.
 pub fn undo_target(target: &Target) -> Result<Undone> {
     undo::undo(target)
 }
@@ -325,12 +326,12 @@ pub fn commit(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>) -> R
     commit_target(&target).map_err(|error| error.in_file(path))
 }
 
-/// The same of an image that is opened and locked already.
+/// Removes the undo data of an image that is already opened and locked.
 pub fn commit_target(target: &Target) -> Result<Undone> {
     undo::commit(target)
 }
 
-/// The stored bytes of a target, seen through `store`.
+/// Returns the stored bytes of a target, seen through `store`.
 fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<StoredImage> {
     Ok(match &target.file {
         None => StoredImage::Folder(store),

@@ -1,4 +1,4 @@
-//! What is repaired, and where its undo data goes.
+//! The image to be repaired, and the location of its undo data.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -19,21 +19,20 @@ const NO_PLACE: &str =
 const NO_FOLDER: &str =
     "is a device, beside which no undo data is kept: name a folder with `--undo-dir`";
 
-/// An image that is repaired: its stored bytes, locked, and the place for its undo data.
+/// An image to be repaired: its stored bytes, locked, and the location of its undo data.
 #[derive(Debug)]
 pub struct Target {
-    /// For errors, and for the parts of segmented images.
+    /// Path of the image, for errors and for the parts of segmented images.
     pub(super) path: PathBuf,
     pub(super) store: Arc<dyn Store>,
-    /// The name in `store` of an image that is one file. `None`: the store is a sparse bundle.
+    /// The name in `store` of an image that is a single file. `None`: the store is a sparse bundle.
     pub(super) file: Option<String>,
     pub(super) vault: Result<Vault, &'static str>,
     _locks: Vec<Guard>,
 }
 
 impl Target {
-    /// Opens and locks the image at `path`: against all others, or for reading against those who
-    /// write.
+    /// Opens and locks the image at `path`: exclusively, or for read-only access against writers.
     pub(super) fn at(
         path: &Path,
         options: &OpenOptions<'_>,
@@ -41,7 +40,7 @@ impl Target {
         access: Access,
     ) -> Result<Self> {
         let options = OpenOptions { access, ..*options };
-        // With layers over it only the topmost is changed.
+        // If layers are on top of the image, only the topmost one is changed.
         let path_of_bytes = options.shadows.last().map_or(path, PathBuf::as_path);
         let stored = match options.shadows.is_empty() {
             true => open::stored(path, &options)?,
@@ -97,8 +96,8 @@ impl Target {
         })
     }
 
-    /// The image called `name` in a store: a sparse bundle if `name/Info.plist` or
-    /// `name/Info.bckup` is there, else a file. Its undo data go to `name.undo/`. Nothing is
+    /// Returns the image called `name` in a store: a sparse bundle if `name/Info.plist` or
+    /// `name/Info.bckup` exists, else a file. Its undo data is stored in `name.undo/`. Nothing is
     /// locked.
     pub fn in_store(parent: Arc<dyn Store>, name: &str) -> Result<Self> {
         let folder: Arc<dyn Store> = Arc::new(Within {
@@ -151,7 +150,7 @@ impl Target {
     }
 }
 
-/// The folder of the undo data of the image at `path`.
+/// Returns the folder of the undo data of the image at `path`.
 pub fn undo_folder(path: &Path, undo_dir: Option<&Path>) -> PathBuf {
     let beside = interrupted::undo_folder(path);
     match undo_dir {
@@ -160,8 +159,8 @@ pub fn undo_folder(path: &Path, undo_dir: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The locks of a bundle. Only those that it has, so that nothing is made before anything is
-/// repaired; one is made if it has none.
+/// Locks a bundle. Uses existing lock files only, so that nothing is created before the repair; if
+/// there is none, one is created.
 fn lock_bundle(store: &dyn Store, access: Access) -> Result<Vec<Guard>> {
     if access == Access::ReadOnly {
         return sparsebundle::lock_shared(store).map(Vec::from);
@@ -174,7 +173,7 @@ fn lock_bundle(store: &dyn Store, access: Access) -> Result<Vec<Guard>> {
     })
 }
 
-/// The options that an operation on the undo data of an image takes.
+/// Opens and locks the image at `path` for an operation on its undo data.
 pub(super) fn at_for_undo(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -183,7 +182,7 @@ pub(super) fn at_for_undo(
     Target::at(path, options, chosen.undo_dir, Access::ReadWrite)
 }
 
-/// A store of one file that is open.
+/// A store with a single open file.
 #[derive(Debug)]
 struct OneFile {
     name: String,
@@ -250,7 +249,7 @@ impl Store for OneFile {
     }
 }
 
-/// The names of a store that begin alike, without that beginning.
+/// The part of a store whose names have a common prefix, without that prefix.
 #[derive(Debug)]
 struct Within {
     parent: Arc<dyn Store>,
@@ -308,7 +307,7 @@ impl Store for Within {
     }
 }
 
-/// Where undo data is kept.
+/// The storage of undo data.
 #[derive(Debug)]
 pub(super) struct Vault {
     store: Box<dyn Store>,
@@ -319,11 +318,11 @@ pub(super) struct Vault {
 enum UndoPlace {
     Host {
         folder: PathBuf,
-        /// The folder of the image's files; `None`: it is not on this host.
+        /// The folder of the image's files. `None` if it is not on this host.
         image: Option<PathBuf>,
-        /// Of the files in `folder`: what the image's own permissions allow.
+        /// Mode of the files in `folder`: that of the image.
         mode: u32,
-        /// Folders whose names changed since the last sync.
+        /// Folders whose entries changed since the last sync.
         changed: Mutex<Vec<PathBuf>>,
     },
     Store {
@@ -335,7 +334,7 @@ enum UndoPlace {
 
 impl Vault {
     fn host(folder: PathBuf, image: Option<PathBuf>, path: &Path) -> Self {
-        // The lists of a bundle say who may read it.
+        // Access to a bundle is determined by the mode of its lists.
         let of = [
             path.join("Info.plist"),
             path.join("Info.bckup"),
@@ -357,12 +356,11 @@ impl Vault {
         }
     }
 
-    /// The files of the undo data.
     pub(super) fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// The folder on this host.
+    /// Returns the folder. `None` if it is not on this host.
     pub(super) fn folder(&self) -> Option<&Path> {
         match &self.place {
             UndoPlace::Host { folder, .. } => Some(folder),
@@ -370,7 +368,7 @@ impl Vault {
         }
     }
 
-    /// Refuses what stands in the place of the folder.
+    /// Fails if the path of the folder is not a folder.
     pub(super) fn check(&self) -> Result<()> {
         match &self.place {
             UndoPlace::Host { folder, .. }
@@ -382,7 +380,7 @@ impl Vault {
         }
     }
 
-    /// Makes the folder if it is missing, closed to others, and fails where nothing can be written.
+    /// Creates the folder with mode 0700 if it is missing, and fails if it is not writable.
     pub(super) fn make(&self) -> Result<()> {
         let UndoPlace::Host {
             folder, changed, ..
@@ -417,7 +415,7 @@ impl Vault {
             .map_err(refused)
     }
 
-    /// Gives a new file the permissions of the image.
+    /// Sets the mode of a new file of the undo data to that of the image.
     pub(super) fn protect(&self, name: &str) -> Result<()> {
         let UndoPlace::Host { folder, mode, .. } = &self.place else {
             return Ok(());
@@ -428,7 +426,7 @@ impl Vault {
         })
     }
 
-    /// Gives a file that a repair made in the image the permissions of the others.
+    /// Sets the mode of a file that a repair created in the image to that of the other files.
     pub(super) fn adopt(&self, name: &str) -> Result<()> {
         let UndoPlace::Host {
             image: Some(root),
@@ -443,7 +441,7 @@ impl Vault {
             .map_err(|error| Error::io(LAYER, "cannot set permissions", error).in_file(path))
     }
 
-    /// Moves a file of the image here.
+    /// Moves a file of the image to the undo data.
     pub(super) fn take(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
         match &self.place {
             UndoPlace::Store {
@@ -467,7 +465,7 @@ impl Vault {
         }
     }
 
-    /// Moves it back.
+    /// Moves a file of the undo data back to the image.
     pub(super) fn give_back(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
         match &self.place {
             UndoPlace::Store {
@@ -491,7 +489,7 @@ impl Vault {
         }
     }
 
-    /// `false`: they are on different file systems.
+    /// Renames a file. Returns `false` if the paths are on different file systems.
     fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
         let UndoPlace::Host { changed, .. } = &self.place else {
             return Ok(false);
@@ -526,7 +524,7 @@ impl Vault {
         }
     }
 
-    /// Makes all names durable.
+    /// Makes all file names durable.
     pub(super) fn sync(&self) -> Result<()> {
         self.store.sync()?;
         let UndoPlace::Host { changed, .. } = &self.place else {
@@ -535,7 +533,7 @@ impl Vault {
         for folder in std::mem::take(&mut *changed.lock().unwrap_or_else(PoisonError::into_inner)) {
             let synced = File::open(&folder).and_then(|open| open.sync_all());
             match synced {
-                // A folder of undo data that went with it.
+                // A folder of undo data that was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 synced => synced
                     .map_err(|error| Error::io(LAYER, "cannot sync", error).in_file(&folder))?,
@@ -544,8 +542,8 @@ impl Vault {
         Ok(())
     }
 
-    /// What changes when a file of the image does: the time of the last change on a host, a sum
-    /// elsewhere.
+    /// Returns a value that changes with a file of the image: its modification time on this host, a
+    /// checksum in a store, or 0 if the image is not on this host.
     pub(super) fn stamp(&self, image: &dyn Store, name: &str) -> Result<u64> {
         match &self.place {
             UndoPlace::Host {
@@ -572,7 +570,7 @@ impl Vault {
         }
     }
 
-    /// Removes all undo data whose names begin with `prefix`, a folder.
+    /// Removes all undo data in the folder `prefix`.
     pub(super) fn clear(&self, prefix: &str) -> Result<()> {
         if let UndoPlace::Host { folder, .. } = &self.place {
             let path = folder.join(prefix.trim_end_matches('/'));
@@ -597,7 +595,7 @@ impl Vault {
 }
 
 impl Vault {
-    /// Removes the folder, if nothing is left in it.
+    /// Removes the folder if it is empty.
     pub(super) fn remove(&self) -> Result<()> {
         let UndoPlace::Host { folder, .. } = &self.place else {
             return Ok(());
@@ -621,7 +619,7 @@ fn no_undo(folder: &Path, error: io::Error) -> Error {
     Error::io(LAYER, what, error).in_file(folder)
 }
 
-/// Moves a file to another store: it is there, durably, before it is removed here.
+/// Moves a file to another store. The copy is durable before the original is removed.
 fn move_by_copy(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
     let source = from
         .open(name, Open::Read)?

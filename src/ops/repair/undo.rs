@@ -3,11 +3,11 @@
 //! Each repair has a folder of its own, `1/`, `2/`, …, undone from the last to the first:
 //!
 //! ```text
-//! log         what is changed, a line each, with the sums of what is written (see `Log`)
-//! data        the bytes that are overwritten or cut off, as they lay in the image's files
-//! files/NAME  files of the image that a repair without undo data would have removed
-//! sealed      written last: length and time of every file of the image when the repair had ended
-//! undoing     there while the repair is being undone
+//! log         the changes, a line each, with checksums of the new bytes (see `Log`)
+//! data        the bytes that are overwritten or truncated, as stored in the image's files
+//! files/NAME  files of the image that the repair removed
+//! sealed      written last: length and time of every file of the image at the end of the repair
+//! undoing     exists while the repair is being undone
 //! ```
 //!
 //! A folder without `log` belongs to a repair that changed nothing; one without `sealed` to a
@@ -28,36 +28,36 @@ use crate::{Error, Kind, Reason, Result};
 const HEAD: &str = "bandsaw undo 1";
 const DATA: &str = "data";
 const FILES: &str = "files/";
-/// Bytes that are compared and kept in one go.
+/// Bytes compared and saved at a time.
 const PIECE: u64 = 1 << 20;
-/// Bytes that differ or do not differ as a whole.
+/// Granularity of the comparison, in bytes.
 const SECTOR: usize = 512;
-/// A log is read as a whole.
+/// Largest log in bytes, which is read into memory as a whole.
 const MOST_LOG: u64 = 1 << 30;
 
-/// Bytes of a file that a repair overwrites or cuts off.
+/// Bytes of a file that a repair overwrites or truncates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Old {
     range: Range<u64>,
-    /// Where in `data` they are kept. `None`: they are zeros.
+    /// Offset of the saved bytes in `data`. `None`: they are zeros.
     kept: Option<u64>,
-    /// The CRC-32 of what is written there. `None`: it is cut off.
+    /// CRC-32 of the new bytes. `None`: the range is truncated.
     new: Option<u32>,
     epoch: u64,
 }
 
-/// One change of the image's files.
+/// A change of the image's files.
 #[derive(Debug, PartialEq, Eq)]
 enum FileChange {
     /// The file is moved to `files/` of the undo data.
     Take(String),
-    /// A file gets another name, which is free.
+    /// A file is renamed to a name that is unused.
     Rename(String, String),
-    /// A file is replaced as a whole; its old bytes are kept.
+    /// A file is replaced as a whole; its old bytes are saved.
     Replace(String, Vec<u8>),
-    /// A file is made.
+    /// A file is created.
     Create(String),
-    /// Bytes, or the length, of a file change.
+    /// Bytes or the length of a file change.
     Edit {
         name: String,
         old_len: u64,
@@ -72,19 +72,19 @@ struct Log {
     changes: Vec<FileChange>,
 }
 
-/// What an undo, or a commit, did.
+/// Result of an undo or a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// Repairs that were undone, or whose undo data was removed.
+    /// Number of repairs that were undone, or whose undo data was removed.
     pub repairs: usize,
-    /// Files of the image that were brought back, or quarantined ones that were removed.
+    /// Number of image files that were restored, or of quarantined files that were removed.
     pub files: usize,
-    /// Bytes that were written back, or of undo data that were removed.
+    /// Bytes that were restored, or bytes of undo data that were removed.
     pub bytes: u64,
 }
 
-/// Makes the staged changes in the image of `target`; `false` if there are none. Where that fails,
-/// the image is restored.
+/// Writes the staged changes to the image of `target`. Returns `false` if there are none. If
+/// writing fails, the image is restored.
 pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     let vault = target.vault()?;
     check_finished(vault)?;
@@ -98,8 +98,7 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     let log = match kept {
         Ok(log) => log,
         Err(error) => {
-            // Nothing of the image has changed; what remains of the attempt says nothing of the
-            // failure.
+            // The image is unchanged. Errors of this cleanup would hide the original failure.
             let _ = clear(vault, &folder);
             return Err(error);
         }
@@ -107,7 +106,7 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     let done = apply(target, vault, &folder, staged, &planned, &log)
         .and_then(|()| seal(target, vault, &folder));
     if let Err(error) = done {
-        // Marked first: what is half restored is not what was sealed.
+        // Marked first, because a partly restored image does not match the sealed state.
         let restored =
             mark_undoing(vault, &folder).and_then(|()| revert(target, vault, &folder, &log));
         return match restored.and_then(|_| clear(vault, &folder)) {
@@ -123,7 +122,7 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses to begin while an interrupted repair waits to be undone.
+/// Fails if an interrupted repair has to be undone first.
 pub(super) fn check_finished(vault: &Vault) -> Result<()> {
     vault.check()?;
     if interrupted::is_unfinished(vault.store())? {
@@ -133,7 +132,7 @@ pub(super) fn check_finished(vault: &Vault) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of the repairs that have undo data, in their order.
+/// Returns the numbers of the repairs that have undo data, in order.
 fn generations(vault: &Vault) -> Result<Vec<u64>> {
     let mut found = BTreeSet::new();
     vault.store().list("", &mut |entry| {
@@ -148,14 +147,13 @@ fn generations(vault: &Vault) -> Result<Vec<u64>> {
     Ok(found.into_iter().collect())
 }
 
-/// What is to be done, without the old bytes.
+/// The planned changes, without the old bytes.
 struct Planned {
     log: Log,
     contents: BTreeMap<String, Arc<Content>>,
 }
 
-/// Orders the staged changes: files that go, files that move, files that are new or replaced,
-/// contents.
+/// Orders the staged changes: removed files, renamed files, new or replaced files, contents.
 fn plan(staged: &Staged) -> Result<Planned> {
     let below = staged.below();
     let changes = staged.changes();
@@ -208,7 +206,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
         }
     }
     let mut log = Log { changes: taken };
-    // Each rename when its target is free.
+    // Each rename after its target has become unused.
     let mut waiting: Vec<_> = renamed;
     while !waiting.is_empty() {
         let from: BTreeSet<String> = waiting.iter().map(|(from, _)| from.clone()).collect();
@@ -231,7 +229,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
     Ok(Planned { log, contents })
 }
 
-/// Writes down what is to be changed with all old bytes, durably.
+/// Writes the log and all old bytes to the undo data, durably.
 fn keep(vault: &Vault, folder: &str, staged: &Staged, planned: &Planned) -> Result<Log> {
     let name = |last: &str| format!("{folder}{last}");
     let missing = || Error::not_found(LAYER, name(DATA));
@@ -298,7 +296,7 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// The ranges of a file that differ, their old bytes kept.
+    /// Returns the change of a file's contents, and saves the old bytes of the ranges that differ.
     fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<FileChange> {
         let old_name = content.origin.as_deref().unwrap_or(name);
         let below = staged.below().open(old_name, Open::Read)?;
@@ -310,7 +308,7 @@ impl Keeper<'_> {
         let new_len = content.len();
         let mut old = Vec::new();
         let mut runs = content.runs();
-        // What was cut off and grew again reads as zeros.
+        // A range that was truncated and extended again reads as zeros.
         let through = if content.origin.is_some() {
             content.through()
         } else {
@@ -345,7 +343,7 @@ impl Keeper<'_> {
         })
     }
 
-    /// Keeps what differs in `range`, at most [`PIECE`] bytes.
+    /// Saves the bytes that differ in `range`, which has at most [`PIECE`] bytes.
     fn compare(
         &mut self,
         below: Option<&dyn BlockDevice>,
@@ -383,7 +381,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Keeps what is cut off.
+    /// Saves the bytes that are truncated.
     fn cut(
         &mut self,
         below: &dyn BlockDevice,
@@ -413,7 +411,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Where bytes are kept. `None`: they are zeros.
+    /// Saves bytes and returns their offset. `None`: they are zeros.
     fn keep(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         if is_zero(bytes) {
             return Ok(None);
@@ -426,7 +424,7 @@ impl Keeper<'_> {
     }
 }
 
-/// Makes the changes. Names first, then contents in the order in which they were flushed.
+/// Performs the changes: names first, then contents in the order in which they were flushed.
 fn apply(
     target: &Target,
     vault: &Vault,
@@ -516,7 +514,7 @@ fn apply(
     image.sync()
 }
 
-/// Writes down how the image is now, so that an undo sees whether it changed since.
+/// Records the state of the image, so that an undo detects later changes.
 fn seal(target: &Target, vault: &Vault, folder: &str) -> Result<()> {
     let name = format!("{folder}{SEALED}");
     vault.store().put(
@@ -529,12 +527,12 @@ fn seal(target: &Target, vault: &Vault, folder: &str) -> Result<()> {
     vault.sync()
 }
 
-/// Length and time of each file of an image, a line each, in the order of their names.
+/// Returns length and time of each file of an image, a line each, sorted by name.
 fn state_of(target: &Target, vault: &Vault) -> Result<String> {
     let mut lines = Vec::new();
     target.store.list("", &mut |entry| {
         let last = entry.name.rsplit('/').next().unwrap_or_default();
-        // The lock, snapshots and what the Finder leaves are no part of the disk.
+        // Locks, snapshots and files of the Finder are not part of the disk.
         let is_other = entry.name == "lock" || last == ".DS_Store" || last.starts_with("._");
         if is_other || entry.name.starts_with(".bandsaw") {
             return Ok(());
@@ -556,8 +554,8 @@ fn state_of(target: &Target, vault: &Vault) -> Result<String> {
     Ok(text)
 }
 
-/// Undoes all repairs that have undo data, the last first. Refused with [`Kind::Conflict`] if the
-/// image changed since.
+/// Undoes all repairs that have undo data, the last first. [`Kind::Conflict`] if the image changed
+/// since.
 pub(super) fn undo(target: &Target) -> Result<Undone> {
     let vault = target.vault()?;
     let mut done = Undone::default();
@@ -591,8 +589,8 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Removes the undo data of one repair, the log durably first: without it the rest counts for
-/// nothing.
+/// Removes the undo data of one repair. The log is durably removed first: without it the other
+/// files are ignored.
 fn clear(vault: &Vault, folder: &str) -> Result<()> {
     if vault.store().remove(&format!("{folder}{LOG}"))? {
         vault.store().sync()?;
@@ -633,7 +631,8 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Returns whether the image is as the repair left it. A repair that was interrupted left no sums.
+/// Fails with [`Kind::Conflict`] unless the image is as the repair left it. Nothing is checked
+/// after an interrupted repair, which recorded no state.
 fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<()> {
     let changed = |what: String| {
         let message =
@@ -676,8 +675,7 @@ fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> R
     Ok(())
 }
 
-/// Puts everything back, from whichever step on, and as often as it takes: each step can be done
-/// twice.
+/// Restores the image. It can start from any step and be repeated: each step is idempotent.
 fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Undone> {
     let image = &*target.store;
     let mut done = Undone::default();
@@ -695,7 +693,7 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
                     FileChange::Rename(from, to) if to == name => Some(from.as_str()),
                     _ => None,
                 });
-                // The names may not have changed yet.
+                // The rename may not have happened yet.
                 let file = match image.open(name, Open::Write)? {
                     Some(file) => Some(file),
                     None => was
@@ -735,7 +733,7 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
     Ok(done)
 }
 
-/// Gives a file its old bytes and length, durably.
+/// Restores the old bytes and length of a file, durably. Returns the number of bytes restored.
 fn restore(
     file: &dyn BlockDevice,
     old_len: u64,
@@ -795,7 +793,7 @@ fn with_sum(mut text: String) -> String {
     text
 }
 
-/// A name on one line.
+/// Escapes a name so that it fits on one line.
 fn escaped(name: &str) -> String {
     name.replace('%', "%25")
         .replace('\n', "%0a")
@@ -856,7 +854,7 @@ impl Log {
         with_sum(text)
     }
 
-    /// `None`: there is none, so nothing was changed.
+    /// Reads the log. `None`: there is none, so nothing was changed.
     fn read(vault: &Vault, folder: &str) -> Result<Option<Self>> {
         let name = format!("{folder}{LOG}");
         if vault.store().stat(&name)?.is_none() {

@@ -1,5 +1,5 @@
-//! Power cuts while disk, map and volume are resized together: all files are there, and doing it
-//! again completes it.
+//! Power failures while disk, map and volume are resized together: all files are kept, and
+//! repeating the resize completes it.
 
 mod apfs;
 
@@ -27,7 +27,7 @@ fn contents(number: u8) -> Vec<u8> {
     (0..20_000_usize).map(|at| (at as u8) ^ number).collect()
 }
 
-/// What is around the volume.
+/// The surroundings of the volume.
 #[derive(Debug, Clone, Copy)]
 enum Around {
     Nothing,
@@ -38,7 +38,7 @@ enum Around {
 }
 
 impl Around {
-    /// Makes it; returns where the volume is.
+    /// Creates the partition map, and returns the range of the volume.
     fn make(self, disk: &dyn BlockDevice) -> Range<u64> {
         let len = disk.info().len;
         match self {
@@ -62,7 +62,7 @@ impl Around {
     }
 }
 
-/// A disk, and a volume of which every second file was removed.
+/// Returns a disk with a volume of which every second file was removed.
 fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
@@ -89,7 +89,7 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     store
 }
 
-/// Files are made, and every second one removed.
+/// Creates files, and removes every second one.
 fn live(fs: &dyn FileSystemMut) {
     for number in 0..40_u8 {
         let id = fs
@@ -107,8 +107,7 @@ fn live(fs: &dyn FileSystemMut) {
     fs.unmount().unwrap();
 }
 
-/// Resizes everything on the disk, as [`resize`] does on an image; the disk has `len` bytes
-/// afterwards.
+/// Resizes everything on the disk to `len` bytes, as [`resize`] does with an image.
 fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     let disk = disk(store);
     let map = probe(&*disk)?;
@@ -129,7 +128,7 @@ fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     Ok(())
 }
 
-/// All that was kept is there, for readers that change nothing.
+/// Checks that all files are kept, with a read-only volume.
 fn check_kept(store: &PowerCut) -> Result<()> {
     let disk = disk(store);
     let map = probe(&*disk)?;

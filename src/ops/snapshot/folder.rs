@@ -1,10 +1,10 @@
 //! Snapshots of a bundle in a folder of this host.
 //!
-//! Each is a bundle of its own in `.bandsaw/snapshots/NAME` inside the bundle. Where the host
-//! shares storage between files (reflinks) it takes none at first. Elsewhere what has changed since
-//! the snapshot before is copied, and the rest are hard links to files of that one. No file of the
-//! bundle itself ever has a second name: macOS writes to bands in place, and would change the
-//! snapshot with them.
+//! Each is a bundle of its own in `.bandsaw/snapshots/NAME` inside the bundle. If the host shares
+//! storage between files (reflinks), it takes no storage at first. Otherwise files that changed
+//! since the previous snapshot are copied, and the others are hard links to files of that one.
+//! Bands of the bundle itself never have hard links: macOS writes to them in place, and would
+//! change the snapshot too.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,11 +20,12 @@ use crate::progress::Progress;
 use crate::store::{Local, Open, Snapshot, Store};
 use crate::{Error, Kind, Result, platform};
 
-/// What only Bandsaw looks into.
+/// Prefix of names that only Bandsaw uses.
 const OURS: &str = ".bandsaw/";
-/// Its time is that of the snapshot: it is always copied, never a link.
+/// The modification time of this file is that of the snapshot: it is always copied, never a hard
+/// link.
 const DATED: &str = "Info.plist";
-/// How snapshots are called that are not finished, and that are being removed.
+/// Prefixes of snapshots that are incomplete, and that are being removed.
 const UNFINISHED: &str = ".new-";
 const GOING: &str = ".gone-";
 /// Bytes compared at a time.
@@ -36,17 +37,17 @@ pub(super) struct Folder {
     store: Local,
 }
 
-/// Files below one folder of a store that are to be copied below another.
+/// Files below one folder of a store to be copied below another.
 struct CopiedFiles<'a> {
     store: &'a Local,
     from: &'a str,
     to: &'a str,
-    /// Their names below `from`.
+    /// Names of the files, relative to `from`.
     names: Vec<String>,
 }
 
 impl Folder {
-    /// The bundle in the folder at `path`.
+    /// Opens the bundle in the folder at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let store = Local::new(path);
         if !crate::open::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&store)? {
@@ -62,7 +63,7 @@ impl Folder {
             folder.path.join(OURS.trim_end_matches('/')),
             folder.snapshots(),
         ] {
-            // A link would lead out of the bundle.
+            // A symbolic link would lead out of the bundle.
             if fs::symlink_metadata(&ours).is_ok_and(|meta| !meta.is_dir()) {
                 return Err(Error::new(
                     Kind::Invalid,
@@ -133,13 +134,13 @@ impl Folder {
                 self.sync_names()
             });
         if made.is_err() {
-            // What is left of it: the failure is what the caller must hear of.
+            // Best effort: the caller needs the original error.
             let _ = fs::remove_dir_all(&aside);
         }
         made
     }
 
-    /// Copies the bundle to a snapshot that has no name yet.
+    /// Copies the bundle to an unfinished snapshot.
     fn fill(
         &self,
         unfinished: &str,
@@ -155,7 +156,7 @@ impl Folder {
         self.find(name)?;
         let failed = |source| Error::io(LAYER, "take over who may use the bundle", source);
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
-        // From here on nobody else has it open.
+        // From here on the bundle is locked against other processes.
         let mut place = ImagePlace::claim(&self.path, true, NewMode::default())?;
         fs::create_dir(place.aside())
             .and_then(|()| fs::set_permissions(place.aside(), mode))
@@ -179,7 +180,7 @@ impl Folder {
         self.sync_names()
     }
 
-    /// A name that nothing has, after what killed runs have left is removed.
+    /// Returns an unused name, after removing leftovers of killed processes.
     fn unused_name(&self, prefix: &str) -> Result<String> {
         platform::remove_leftovers(&self.snapshots(), UNFINISHED);
         platform::remove_leftovers(&self.snapshots(), GOING);
@@ -193,7 +194,7 @@ impl Folder {
         }
     }
 
-    /// Makes durable which snapshots there are.
+    /// Makes the names of the snapshots durable.
     fn sync_names(&self) -> Result<()> {
         let synced =
             File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
@@ -207,7 +208,8 @@ fn taken(name: &str) -> Error {
     Error::new(Kind::Conflict, LAYER, "is a snapshot already").named(name)
 }
 
-/// A snapshot is never empty, and so never replaced by this.
+/// Renames a snapshot to its final name. A snapshot is never empty, so an existing one is not
+/// replaced.
 fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
     fs::rename(from, to).map_err(|source| match source.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => taken(name),
@@ -215,7 +217,7 @@ fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
     })
 }
 
-/// The name of a folder within the one it is in, as the beginning of names in a store.
+/// Returns the name of a folder within its parent, as a prefix of names in a store.
 fn folder_name(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| {
@@ -225,7 +227,7 @@ fn folder_name(path: &Path) -> Result<String> {
 }
 
 impl<'a> CopiedFiles<'a> {
-    /// Those of a bundle. Locks, and what is not the bundle's own but ours, are left out.
+    /// Returns the files of a bundle, except for locks and those that only Bandsaw uses.
     fn new(store: &'a Local, from: &'a str, to: &'a str) -> Result<Self> {
         let mut names = Vec::new();
         store.list(from, &mut |entry| {
@@ -245,8 +247,8 @@ impl<'a> CopiedFiles<'a> {
         })
     }
 
-    /// Copies them, or has them in common with what is below `previous`, of the same name and
-    /// contents, which nobody changes.
+    /// Copies the files, or shares storage with identical files of the same name below `previous`,
+    /// which are never changed.
     fn copy(&self, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
         let len = |name: &String| {
             Ok(self
@@ -256,7 +258,7 @@ impl<'a> CopiedFiles<'a> {
         };
         let lens = self.names.iter().map(len).collect::<Result<Vec<u64>>>()?;
         progress.stage("copy", lens.iter().sum());
-        // A store makes folders with their first file only, and macOS wants to find this one.
+        // A store creates folders with their first file only, and macOS requires this folder.
         let first = format!("{}bands/0", self.to);
         self.store.open(&first, Open::Create)?;
         self.store.remove(&first)?;
@@ -277,8 +279,8 @@ impl<'a> CopiedFiles<'a> {
         Ok(())
     }
 
-    /// Makes `to` what `from` is without storing it again, if that can be. `kept` is changed by
-    /// nobody.
+    /// Creates `to` with the contents of `from` without storing them again, if possible. `kept` is
+    /// never changed.
     fn share(
         &self,
         from: &str,
@@ -293,7 +295,7 @@ impl<'a> CopiedFiles<'a> {
         Ok(self.are_same(from, kept, progress)? && self.store.link(kept, to)?)
     }
 
-    /// Gives them second names, or copies them where the host has no such names.
+    /// Creates hard links to the files, or copies on hosts without hard links.
     fn link(&self, progress: &dyn Progress) -> Result<()> {
         for name in &self.names {
             progress.check()?;
@@ -305,7 +307,7 @@ impl<'a> CopiedFiles<'a> {
         Ok(())
     }
 
-    /// A clone may have the date of what it is one of.
+    /// Sets the modification time, because a clone may have that of the original.
     fn date(&self, name: &str) -> Result<()> {
         let file = File::options().write(true).open(self.store.host_path(name));
         let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
@@ -314,7 +316,7 @@ impl<'a> CopiedFiles<'a> {
         })
     }
 
-    /// Returns whether two files hold the same bytes.
+    /// Returns true if two files hold the same bytes.
     fn are_same(&self, one: &str, other: &str, progress: &dyn Progress) -> Result<bool> {
         let (Some(one), Some(other)) = (
             self.store.open(one, Open::Read)?,

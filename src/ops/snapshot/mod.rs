@@ -1,7 +1,7 @@
-//! States of a sparse bundle that are kept under names. `bandsaw snapshot`.
+//! Named snapshots of a sparse bundle. `bandsaw snapshot`.
 //!
-//! In a bucket a snapshot is a list of objects, which stay while the bundle goes on ([`Remote`]).
-//! On this host it is a bundle of its own inside the bundle (`folder.rs`).
+//! In a bucket a snapshot is a list of objects, which are kept while the bundle changes
+//! ([`Remote`]). On this host it is a bundle of its own inside the bundle (`folder.rs`).
 
 mod folder;
 #[cfg(test)]
@@ -18,17 +18,17 @@ use crate::store::{Remote, Snapshot, check_name};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "snapshot";
-/// Bytes that a name of a file may have on every host.
+/// Largest length of a file name on every host, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// Who keeps the snapshots of a bundle.
+/// The storage of a bundle's snapshots.
 enum Keeper {
     Bucket(Arc<Remote>),
     Folder(Folder),
 }
 
 impl Keeper {
-    /// Of the bundle at `image`. [`Kind::Unsupported`] if that is none.
+    /// Returns the snapshots of the bundle at `image`. [`Kind::Unsupported`] if it is not a bundle.
     fn of(image: &Path, access: Access, network: NetworkOptions) -> Result<Self> {
         match remote::bundle(image, access, network)? {
             Some(bundle) => Ok(Self::Bucket(bundle)),
@@ -37,7 +37,7 @@ impl Keeper {
     }
 }
 
-/// The snapshots of the bundle at `image`, the oldest first.
+/// Returns the snapshots of the bundle at `image`, the oldest first.
 pub fn list(image: &Path, network: NetworkOptions) -> Result<Vec<Snapshot>> {
     let listed = Keeper::of(image, Access::ReadOnly, network).and_then(|keeper| match keeper {
         Keeper::Bucket(bundle) => Ok(bundle.snapshots()),
@@ -48,9 +48,9 @@ pub fn list(image: &Path, network: NetworkOptions) -> Result<Vec<Snapshot>> {
     Ok(snapshots)
 }
 
-/// Keeps the bundle at `image`, which nobody else may write meanwhile, as it is. [`Kind::Conflict`]
-/// if there is a snapshot of this name. Whatever goes wrong, or if `progress` says stop, nothing of
-/// a new one is left.
+/// Creates a snapshot of the bundle at `image`, to which no other process may write meanwhile.
+/// [`Kind::Conflict`] if there is a snapshot of this name. After an error, or if `progress`
+/// cancels, the new snapshot is removed.
 pub fn create(
     image: &Path,
     name: &str,
@@ -64,9 +64,8 @@ pub fn create(
     made.map_err(|error| error.in_file(image))
 }
 
-/// Makes the bundle at `image`, which nobody else may use meanwhile, what it was when the snapshot
-/// was made: what it is now is lost, unless it is kept by another one. It is done in one step, or
-/// not at all.
+/// Restores the bundle at `image`, which no other process may use meanwhile, to the state of a
+/// snapshot. The present state is lost, unless another snapshot holds it. The change is atomic.
 pub fn restore(
     image: &Path,
     name: &str,
@@ -80,7 +79,7 @@ pub fn restore(
     done.map_err(|error| error.in_file(image))
 }
 
-/// Forgets a snapshot, and gives back what only that one took.
+/// Deletes a snapshot, and frees the storage that only this one used.
 pub fn delete(image: &Path, name: &str, network: NetworkOptions) -> Result<()> {
     let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
         Keeper::Bucket(bundle) => bundle.delete_snapshot(name).and_then(|()| bundle.close()),
@@ -89,7 +88,7 @@ pub fn delete(image: &Path, name: &str, network: NetworkOptions) -> Result<()> {
     done.map_err(|error| error.in_file(image))
 }
 
-/// Names are those of a file that is not hidden.
+/// Refuses names that are not those of a visible file.
 fn check(name: &str) -> Result<()> {
     if check_name(name).is_ok()
         && !name.contains('/')

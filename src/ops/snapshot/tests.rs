@@ -1,5 +1,5 @@
-//! Snapshots of bundles in folders: what they keep, what they take, and that nothing else is
-//! touched.
+//! Snapshots of bundles in folders: their contents, their storage, and that other files are
+//! unchanged.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,7 +17,7 @@ use crate::testing::Random;
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 8 * MIB + 512;
 
-/// A bundle with something in its bands 0 and 2, and a bundle of nobody beside it.
+/// A bundle with data in bands 0 and 2, and an unrelated bundle beside it.
 struct Scratch {
     folder: tempfile::TempDir,
     bytes: Vec<u8>,
@@ -112,7 +112,7 @@ fn a_bundle_goes_back_to_what_it_was() {
         disk.write_at(5 * MIB, &[8; 512]).unwrap();
         disk.discard(2 * MIB..3 * MIB, AfterDiscard::Zeros).unwrap();
     });
-    // Each is a bundle that opens by itself.
+    // Each is a bundle that can be opened separately.
     assert_eq!(
         read(&scratch.snapshot("first"), 0, scratch.bytes.len()),
         scratch.bytes
@@ -200,7 +200,7 @@ fn a_snapshot_is_read_by_its_name() {
             "{missing}: {error}"
         );
     }
-    // What has just this name goes before.
+    // A bundle with exactly this name takes precedence.
     fs::rename(scratch.path(), &named).unwrap();
     assert_eq!(read(&named, 0, 512), [7; 512]);
     fs::rename(&named, scratch.path()).unwrap();
@@ -250,7 +250,7 @@ fn files_are_shared_among_snapshots_and_never_with_the_bundle() {
     assert_eq!(read(&scratch.snapshot("second"), 2 * MIB, 512), [9; 512]);
 }
 
-/// Says stop when it is asked for the nth time.
+/// Cancels at the nth check.
 struct Stop(std::sync::atomic::AtomicU64);
 
 impl Progress for Stop {

@@ -1,4 +1,4 @@
-//! What no volume of a disk uses, as far as the volumes can be trusted.
+//! Space that no volume of a disk uses, as far as the volumes can be trusted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "free space";
 
-/// What opens the map of a volume.
+/// Opens the free map of a volume.
 type OpenMap = fn(&Volume) -> Result<Option<Arc<dyn FreeMap>>>;
 
-/// A volume, and its map of what is free.
+/// A volume with its free map.
 #[derive(Debug)]
 pub struct FreeVolume {
     /// The volume.
     pub volume: Volume,
-    /// Its map, or why nobody should go by it.
+    /// The free map, or the reason why it cannot be trusted.
     pub map: Result<Arc<dyn FreeMap>>,
 }
 
@@ -31,13 +31,13 @@ pub struct FreeSpace {
 
 impl FreeSpace {
     /// Opens the free maps of all volumes and checks each quickly: the volume was cleanly
-    /// unmounted, nothing waits in its journal, and what its own structures lie in is marked used.
-    /// What is outside of volumes counts as used.
+    /// unmounted, its journal is empty, and its own structures are marked as used. Space outside of
+    /// volumes counts as used.
     pub fn of(image: &Image) -> Self {
         Self::with(image, Volume::trusted_free_map)
     }
 
-    /// The same as it will be for a trim, which makes more free first: for those who only tell.
+    /// Opens the free maps in the state after a trim, which frees more space first. For estimates.
     pub fn projected_free(image: &Image) -> Self {
         Self::with(image, Volume::foretold_free_map)
     }
@@ -52,13 +52,13 @@ impl FreeSpace {
         Self { volumes }
     }
 
-    /// The free runs of the disk, in order, of the volumes that can be trusted. An error ends those
-    /// of its volume.
+    /// Returns the free runs of all trusted volumes, in disk order. An error ends the runs of its
+    /// volume.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
         self.volumes.iter().flat_map(FreeVolume::runs)
     }
 
-    /// Returns whether the disk has no volume whose map is known.
+    /// Returns true if no volume of the disk has a free map of a supported format.
     pub fn is_unknown(&self) -> bool {
         self.volumes.iter().all(|found| {
             found
@@ -87,7 +87,7 @@ impl FreeVolume {
         }
     }
 
-    /// Its free runs, in bytes of the disk; none if the map is not to be trusted.
+    /// Returns the free runs as disk offsets; none if the map cannot be trusted.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
         let Range { start, end } = self.volume.range.clone();
         let runs = self
@@ -101,8 +101,8 @@ impl FreeVolume {
     }
 }
 
-/// Refuses a volume that shares bytes with another partition: what is free in one may be a file of
-/// the other.
+/// Refuses a volume that overlaps another partition: space that is free in one may be used by the
+/// other.
 fn check_alone(volume: &Volume, map: Option<&Map>) -> Result<()> {
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
     let others = partitions.iter().filter(|other| {

@@ -1,4 +1,4 @@
-//! How full each band of a disk is, and what of it is free.
+//! Usage and free space of each band of a disk.
 
 use super::{FreeSpace, Storage, UnitKind, can_punch};
 use crate::Result;
@@ -9,53 +9,53 @@ use crate::progress::Progress;
 /// A band, chunk or piece of the disk that has storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
-    /// Its place on the disk divided by the size of units.
+    /// Its disk offset divided by the unit size.
     pub index: u64,
-    /// Bytes of storage behind it.
+    /// Bytes of storage that it takes.
     pub allocated: u64,
-    /// Bytes of the disk in it that no volume uses.
+    /// Bytes in it that no volume uses.
     pub free: u64,
-    /// Bytes of storage that a trim gives back.
+    /// Bytes of storage that a trim frees.
     pub returns: u64,
 }
 
-/// How full a unit is.
+/// The usage of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// It has no storage.
+    /// Not stored.
     Absent,
-    /// Nothing in it is free.
+    /// No part is free.
     Full,
-    /// Some of it is free.
+    /// Some parts are free.
     PartlyFree,
     /// All of it is free.
     Free,
 }
 
-/// The units of a disk.
+/// The usage of the units of a disk.
 #[derive(Debug, Clone)]
 pub struct SpaceMap {
-    /// What they are.
+    /// Kind of the units.
     pub kind: UnitKind,
-    /// Bytes of one. The last may be smaller.
+    /// Size of a unit in bytes. The last unit may be smaller.
     pub size: u64,
-    /// Bytes of the disk.
+    /// Length of the disk, in bytes.
     pub disk: u64,
-    /// Those that have storage, in the order of the disk.
+    /// The units that have storage, in the order of the disk.
     pub units: Vec<Unit>,
-    /// Files among those of the bands that are none of the disk's.
+    /// Files among the band files that do not belong to the disk.
     pub stray: Vec<StrayFile>,
-    /// Bytes that packing shortens the image's file by, because no unit has its place there. They
-    /// take storage only where the host cannot punch holes.
+    /// Bytes by which packing shortens the image's file, because they are not assigned to a unit.
+    /// They take storage only if the host cannot punch holes.
     pub unused: u64,
-    /// True if the host frees parts of files, as far as that is known without trying. Where it does
-    /// not, compaction gives back whole bands and chunks.
+    /// True if the host can free parts of files, as far as is known without a test. Otherwise
+    /// compaction frees only whole bands and chunks.
     pub parts: bool,
 }
 
 impl SpaceMap {
-    /// Measures the storage of an image against `free`. `None`: it is of a kind that cannot be
-    /// changed, or its bands are of two sizes.
+    /// Measures the storage of an image against `free`. `None` if the image is of a format that
+    /// cannot be changed, or its bands are of two sizes.
     pub fn of(image: &Image, free: &FreeSpace, progress: &dyn Progress) -> Result<Option<Self>> {
         if image.bundle().is_some_and(Bundle::is_between) {
             return Ok(None);
@@ -138,12 +138,12 @@ impl SpaceMap {
         (index + 1).saturating_mul(self.size).min(self.disk)
     }
 
-    /// Returns how many units the disk has when all of it is stored.
+    /// Returns the number of units of a fully stored disk.
     pub fn count(&self) -> u64 {
         self.disk.div_ceil(self.size)
     }
 
-    /// How full a unit is, by what is known of it.
+    /// Returns the usage of a unit.
     pub fn fill(&self, unit: &Unit) -> Fill {
         let bytes = self
             .end_of(unit.index)
@@ -155,7 +155,7 @@ impl SpaceMap {
         }
     }
 
-    /// Units with storage that are this full.
+    /// Returns the number of units with this usage.
     pub fn count_of(&self, fill: Fill) -> u64 {
         match fill {
             Fill::Absent => self.count() - self.units.len() as u64,
@@ -167,17 +167,18 @@ impl SpaceMap {
         }
     }
 
-    /// Of [`free_storage`](Self::free_storage), what compaction gives back on this host.
+    /// Returns the part of [`free_storage`](Self::free_storage) that compaction frees on this host.
     pub fn returns(&self) -> (u64, u64) {
         match (self.free_storage(), self.kind) {
             (both, _) if self.parts => both,
-            // Not even its last piece is a file of its own.
+            // Not even the last piece is a file of its own.
             (_, UnitKind::Piece) => (0, 0),
             ((whole, _), UnitKind::Band | UnitKind::Chunk) => (whole, 0),
         }
     }
 
-    /// Bytes of storage that no volume uses: units all of which is free, and parts of others.
+    /// Returns the bytes of storage that no volume uses: of entirely free units, and of free parts
+    /// of others.
     pub fn free_storage(&self) -> (u64, u64) {
         let (whole, parts): (Vec<&Unit>, Vec<&Unit>) = self
             .units
@@ -187,13 +188,13 @@ impl SpaceMap {
         (sum(whole), sum(parts))
     }
 
-    /// Bytes of storage behind the whole disk.
+    /// Returns the bytes of storage of the whole disk.
     pub fn allocated(&self) -> u64 {
         self.units.iter().map(|unit| unit.allocated).sum()
     }
 }
 
-/// Bytes that packing shortens the image's file by.
+/// Returns the bytes by which packing shortens the image's file.
 fn unused(image: &Image) -> u64 {
     if let Some(image) = image.sparse_image() {
         let usage = image.usage();

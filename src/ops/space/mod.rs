@@ -1,5 +1,4 @@
-//! Where the storage of an image is, what of it no volume uses, and giving that back: what `du`,
-//! `trim`, `compact` and the maps go by.
+//! Storage of an image and its free space: the basis of `du`, `trim`, `compact` and the maps.
 
 mod free;
 mod map;

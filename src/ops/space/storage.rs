@@ -1,5 +1,4 @@
-//! The files that an image's disk is stored in, as far as it can be told which bytes of them take
-//! space.
+//! The files that store an image's disk, as far as the allocation of their bytes is known.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,24 +14,24 @@ use crate::store::{LocalFile, Open};
 use crate::{Error, Result, platform};
 
 const LAYER: &str = "storage";
-/// Pieces that a raw disk is shown in at most.
+/// Largest number of pieces of a raw disk.
 const MOST_PIECES: u64 = 4096;
-/// The smallest of them.
+/// Size of the smallest piece, in bytes.
 const LEAST_PIECE: u64 = 1 << 20;
 
-/// What a disk is stored in pieces of.
+/// The unit in which a disk is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitKind {
-    /// Bands, of a sparse bundle or sparse image.
+    /// A band of a sparse bundle or sparse image.
     Band,
-    /// Chunks of an ASIF image.
+    /// A chunk of an ASIF image.
     Chunk,
-    /// Nothing of the kind: equal pieces of a raw disk.
+    /// One of equal pieces of a raw disk, which has no units of its own.
     Piece,
 }
 
 impl UnitKind {
-    /// One of them, and several, in a word.
+    /// Returns the word for one unit and for several.
     pub const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Band => ("band", "bands"),
@@ -42,11 +41,11 @@ impl UnitKind {
     }
 }
 
-/// What a disk is stored in.
+/// The storage of a disk.
 pub(crate) enum Storage<'a> {
-    /// Files of bands.
+    /// Band files.
     Bundle(&'a Bundle, StoredBands),
-    /// One file; the disk's bytes, or the container's, begin at `offset` in it.
+    /// One file. The disk's bytes, or the container's, begin at `offset` in it.
     File {
         file: LocalFile,
         offset: u64,
@@ -54,7 +53,7 @@ pub(crate) enum Storage<'a> {
     },
 }
 
-/// Where a container puts bytes of the disk in its file.
+/// The mapping of disk offsets to file offsets in a container.
 pub(crate) enum Layout<'a> {
     Raw,
     SparseImage(&'a SparseImage),
@@ -62,8 +61,8 @@ pub(crate) enum Layout<'a> {
 }
 
 impl<'a> Storage<'a> {
-    /// The storage of what can be changed of an image: the topmost layer of a stack. `None`: it
-    /// cannot be.
+    /// Returns the storage of the writable part of an image, which is the topmost layer of a stack.
+    /// `None` if it cannot be changed.
     pub(crate) fn of(image: &'a Image, progress: &dyn Progress) -> Result<Option<Self>> {
         if let Some(bundle) = image.bundle().filter(|_| image.overlays().next().is_none()) {
             return Ok(Some(Self::Bundle(bundle, bundle.stored(progress)?)));
@@ -89,7 +88,7 @@ impl<'a> Storage<'a> {
                 )
             }
         };
-        // A second look at a file that is open, and locked, already.
+        // A second descriptor of a file that is already open and locked.
         let file = LocalFile::open(path, Open::Read)?
             .ok_or_else(|| Error::not_found(LAYER, path.display().to_string()))?;
         Ok(Some(Self::File {
@@ -99,7 +98,7 @@ impl<'a> Storage<'a> {
         }))
     }
 
-    /// What the disk is stored in pieces of, and how large they are on a disk of `len` bytes.
+    /// Returns the kind and size in bytes of the units of a disk of `len` bytes.
     pub(crate) fn units(&self, len: u64) -> (UnitKind, u64) {
         match self {
             Self::Bundle(bundle, _) => (UnitKind::Band, bundle.band_size()),
@@ -123,8 +122,8 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// Bytes of storage behind `range` of the disk that giving it back would free, were the host to
-    /// free any part of a file: whole blocks of the host.
+    /// Returns the bytes of storage that a discard of `range` of the disk would free if the host
+    /// can free any part of a file, in whole blocks of the host.
     pub(crate) fn allocated_in(&self, range: &Range<u64>) -> Result<u64> {
         let mut allocated = 0;
         match self {
@@ -148,9 +147,9 @@ impl<'a> Storage<'a> {
         Ok(allocated)
     }
 
-    /// Calls `each` for the runs of `range` that the file has a place for: where on the disk they
-    /// begin, and where in the file they are. With `ends`, what ends with the file ends with a
-    /// block of the host.
+    /// Calls `each` with the disk offset and the file range of the runs of `range` that have a
+    /// place in the file. With `ends`, a run that ends with the file is extended to a block of the
+    /// host.
     fn each_stored(
         &self,
         range: &Range<u64>,
@@ -195,8 +194,8 @@ impl<'a> Storage<'a> {
         Ok(())
     }
 
-    /// Bytes of storage behind each unit of `size` bytes of a disk of `len` bytes, for those that
-    /// have any, in order.
+    /// Returns index and bytes of storage of each unit of `size` bytes of a disk of `len` bytes,
+    /// for those with storage, in order.
     pub(crate) fn allocated_by_unit(&self, size: u64, len: u64) -> Result<Vec<(u64, u64)>> {
         let Self::File { file, .. } = self else {
             let Self::Bundle(_, stored) = self else {
@@ -234,8 +233,8 @@ impl<'a> Storage<'a> {
         Ok(units)
     }
 
-    /// Gives back the storage behind `range` of `disk`, of which this is the storage; parts of
-    /// bands, chunks and files only if `parts` says so. Durable by the next flush.
+    /// Frees the storage of `range` of `disk`, which must be stored here; parts of bands, chunks
+    /// and files only if `parts` is true. Durable after the next flush.
     pub(crate) fn give_back(
         &self,
         disk: &dyn BlockDevice,
@@ -244,8 +243,8 @@ impl<'a> Storage<'a> {
     ) -> Result<()> {
         match self {
             Self::Bundle(bundle, stored) => bundle.give_back(stored, range, parts),
-            // Of what the host cannot punch the container keeps whole bands, or chunks, apart
-            // itself.
+            // If the host cannot punch holes, the container itself frees only whole bands or
+            // chunks.
             Self::File {
                 layout: Layout::Raw,
                 ..
@@ -255,9 +254,9 @@ impl<'a> Storage<'a> {
     }
 }
 
-/// Returns whether the host frees parts of files where the image, or the topmost layer over it, is.
-/// With `trying` a file is made there for a moment, if it takes that to know; without it, the kind
-/// of the file system may have to do.
+/// Returns true if the host can free parts of files at the location of the image, or of its topmost
+/// layer. With `trying`, a temporary file is created there if needed to find out; otherwise the
+/// type of the file system may decide.
 pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
     let path = image
         .overlays()
@@ -279,7 +278,7 @@ pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
     )
 }
 
-/// Bytes of `range` of a file that have storage. What lies past its end has none.
+/// Returns the bytes of storage in `range` of a file. There are none past its end.
 fn data_in(file: &LocalFile, range: Range<u64>) -> Result<u64> {
     let range = range.start..range.end.min(file.info().len);
     let mut bytes = 0;

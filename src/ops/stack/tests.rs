@@ -1,4 +1,4 @@
-//! Commits that are stopped, in every way.
+//! Interrupted commits.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn file(store: &dyn Store, name: &str, how: Open) -> Arc<dyn BlockDevice> {
     store.open(name, how).unwrap().unwrap()
 }
 
-/// A base and a layer of another length over it, in a store.
+/// Creates a base, and on top of it a layer of another length, in a store.
 fn make(store: &dyn Store, len: u64) {
     let options = CreateOptions {
         len: 2 * MIB,
@@ -83,7 +83,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> J
     }
 }
 
-/// What the two show together, after the check that they fit.
+/// Returns the disk of both, after the check that they fit.
 fn shown(base: &Arc<Asif>, layer: &LayerFile) -> Vec<u8> {
     let identity = Identity {
         uuid: base.uuid(),
@@ -136,7 +136,7 @@ fn power_cuts_are_survived() {
     }
 }
 
-/// Says stop after so many pieces.
+/// Cancels after a number of pieces.
 struct Stopping(AtomicU64);
 
 impl Progress for Stopping {
@@ -155,7 +155,7 @@ impl Progress for Stopping {
     }
 }
 
-/// A base of noise with a layer of other noise in memory.
+/// Returns a base of random bytes with a layer of other random bytes in memory.
 fn large() -> (Memory, Memory) {
     let (base_file, layer_file) = (Arc::new(Memory::zeros(0)), Arc::new(Memory::zeros(0)));
     let options = CreateOptions {
@@ -212,7 +212,7 @@ fn a_stopped_commit_goes_on_where_it_was() {
     );
     assert!(base.read_vec(0, expected.len()).unwrap() == expected);
 
-    // A layer that was written to since is put in as a whole.
+    // A layer that was changed since is committed from the beginning.
     let (base, layer) = open();
     job(&base, &layer, &Stopping(AtomicU64::new(6)))
         .run()

@@ -1,4 +1,4 @@
-//! What extended headers say about a member: pax records, of POSIX, of GNU tar and of libarchive.
+//! Extended headers of a member: pax records of POSIX, GNU tar and libarchive.
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, PAD};
@@ -8,20 +8,20 @@ use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LIBARCHIVE_XATTR, SCHILY_XATT
 use crate::address::percent_decoded;
 use crate::fs::Timestamp;
 
-/// Why a record makes no sense.
+/// The error is the reason why a record is invalid.
 type Result<T> = std::result::Result<T, &'static str>;
 
 /// The value of an extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Bytes(Vec<u8>),
-    /// Too long to keep: at this place of the archive, in so many bytes.
+    /// A long value: its offset in the archive, and its length in bytes.
     At(u64, u64),
 }
 
-/// Longer values stay where they are.
+/// Longest value read into memory, in bytes. Longer values stay in the archive.
 const MOST_IN_HAND: usize = 4096;
-/// What extended headers said about the next member.
+/// Properties of the next member from extended headers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -51,7 +51,7 @@ pub(super) struct PaxSparse {
 }
 
 impl Extended {
-    /// Takes one pax record, whose value is at `place` of the archive.
+    /// Applies one pax record, whose value is at offset `place` of the archive.
     pub(super) fn set(&mut self, key: &[u8], value: &[u8], place: u64) -> Result<()> {
         let Ok(key) = std::str::from_utf8(key) else {
             return Ok(());
@@ -93,7 +93,7 @@ impl Extended {
 
     fn set_xattr(&mut self, key: &str, value: &[u8], place: u64) -> Result<()> {
         if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
-            // GNU tar's way of getting a `=` into a key.
+            // GNU tar's escape of a `=` in a key.
             let name = name.replace("%3D", "=").replace("%25", "%");
             let value = match value.len() {
                 0..=MOST_IN_HAND => Value::Bytes(value.to_vec()),
@@ -103,7 +103,7 @@ impl Extended {
         } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
             let name = percent_decoded(name).ok_or("a name in percent signs is expected here")?;
             let value = decode_base64(value).ok_or("base 64 is expected here")?;
-            // libarchive writes both ways side by side.
+            // libarchive writes both forms of each attribute.
             if self.xattrs.iter().all(|(known, _)| *known != name) {
                 self.put_xattr(name, Value::Bytes(value));
             }
@@ -139,7 +139,7 @@ impl PaxSparse {
     }
 }
 
-/// Seconds with a fraction, perhaps negative.
+/// Parses seconds with an optional fraction, possibly negative.
 fn parse_date(value: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(value).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -150,7 +150,7 @@ fn parse_date(value: &[u8]) -> Option<Timestamp> {
     } else {
         format!("{digits:0<9}").parse().ok()?
     };
-    // Half a second before the epoch is -0.5: whole seconds and nanoseconds forward from there.
+    // Half a second before the epoch is -0.5: whole seconds rounded down, and positive nanoseconds.
     if whole.starts_with('-') && nanos > 0 {
         return Some(Timestamp {
             seconds: seconds.checked_sub(1)?,
@@ -171,7 +171,7 @@ fn parse_flags(value: &[u8]) -> u32 {
     names.fold(0, |flags, name| flags | known(name))
 }
 
-/// Without the `=` at the end, as libarchive writes it, or with it.
+/// Decodes base 64 with or without the `=` at the end, which libarchive omits.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurposeConfig = PAD
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)

@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Everything in an archive is a whole number of these.
+/// Size of a block in bytes. All parts of an archive are whole blocks.
 pub(super) const BLOCK: u64 = 512;
 
 /// A member's header.
@@ -30,7 +30,7 @@ pub(super) struct MemberRaw {
 }
 const _: () = assert!(size_of::<MemberRaw>() as u64 == BLOCK);
 
-/// What GNU tar has from byte 345 on.
+/// The fields of GNU tar from byte 345 on.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct GnuTailRaw {
@@ -54,7 +54,7 @@ pub(super) struct SparseRaw {
     /*12*/ pub(super) len: [u8; 12],
 }
 
-/// More pieces, in a block of their own.
+/// Further pieces, in a block of their own.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SparseBlockRaw {
@@ -64,12 +64,12 @@ pub(super) struct SparseBlockRaw {
 }
 const _: () = assert!(size_of::<SparseBlockRaw>() as u64 == BLOCK);
 
-/// POSIX's magic.
+/// Magic of POSIX.
 pub(super) const USTAR: [u8; 6] = *b"ustar\0";
-/// GNU tar's, followed by its version.
+/// Magic of GNU tar, followed by its version.
 pub(super) const GNU: [u8; 6] = *b"ustar ";
 
-/// What a member is.
+/// Types of members.
 pub(super) mod type_flag {
     pub(crate) const FILE: u8 = b'0';
     pub(crate) const OLD_FILE: u8 = 0;
@@ -82,7 +82,7 @@ pub(super) mod type_flag {
     pub(crate) const CONTIGUOUS: u8 = b'7';
     /// pax records for the next member.
     pub(crate) const PAX: u8 = b'x';
-    /// pax records for all that follow.
+    /// pax records for all following members.
     pub(crate) const PAX_GLOBAL: u8 = b'g';
     pub(crate) const GNU_LONG_NAME: u8 = b'L';
     pub(crate) const GNU_LONG_LINK: u8 = b'K';
@@ -93,7 +93,7 @@ pub(super) mod type_flag {
 }
 
 impl MemberRaw {
-    /// Returns whether the checksum is right. Old programs summed signed bytes.
+    /// Returns true if the checksum matches. Old programs summed signed bytes.
     pub(super) fn checksum_fits(&self) -> bool {
         let bytes = self.as_bytes();
         let field = 148..156;
@@ -112,7 +112,7 @@ impl MemberRaw {
         stored == Some(unsigned) || stored == Some(signed)
     }
 
-    /// Fills in the checksum.
+    /// Sets the checksum.
     pub(super) fn seal(&mut self) {
         self.checksum = [b' '; 8];
         let sum: u32 = self.as_bytes().iter().map(|&byte| u32::from(byte)).sum();
@@ -121,7 +121,7 @@ impl MemberRaw {
     }
 }
 
-/// The text of a field, up to the first zero byte.
+/// Returns the text of a field, up to the first zero byte.
 pub(super) fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! Tar archives: ustar, with the extensions of POSIX (pax), of GNU tar and of libarchive that
-//! matter here.
+//! Tar archives: ustar, with the required extensions of POSIX (pax), GNU tar and libarchive.
 //!
-//! Read from a file, so that contents are a place in it and need no copy ([`read`]); written as a
-//! stream ([`write`]). Numbers of users and groups count, their names do not.
+//! Archives are read from a file, so that contents are referenced by offset and not copied
+//! ([`read`]), and written as a stream ([`write`]). Users and groups are identified by number, not
+//! by name.
 
 mod extended;
 mod layout;
@@ -11,19 +11,19 @@ mod pax;
 pub(super) mod read;
 pub(super) mod write;
 
-/// The layer of the errors from here.
+/// Layer of the errors of this module.
 pub(super) const LAYER: &str = "tar archive";
 
-/// How extended attributes are called in pax headers: the host's name follows.
+/// Prefix of extended attributes in pax headers; the host's name follows.
 const SCHILY_XATTR: &str = "SCHILY.xattr.";
-/// libarchive's own way: the name in percent signs, the value in base 64.
+/// Prefix of libarchive's own form: the name is percent-encoded, the value in base 64.
 const LIBARCHIVE_XATTR: &str = "LIBARCHIVE.xattr.";
-/// When a file was made, by libarchive.
+/// Creation date, as stored by libarchive.
 const CREATION_TIME: &str = "LIBARCHIVE.creationtime";
 /// BSD flags by name.
 const FILE_FLAGS: &str = "SCHILY.fflags";
 
-/// BSD flags that HFS+ can store, by the names that `chflags` and libarchive know.
+/// BSD flags that HFS+ can store, by the names used by `chflags` and libarchive.
 const FLAG_NAMES: [(&str, u32); 8] = [
     ("nodump", 0x1),
     ("uchg", 0x2),

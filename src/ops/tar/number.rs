@@ -1,6 +1,6 @@
-//! Numbers in header fields: octal digits, or, where those are too few, bytes to base 256.
+//! Numbers in header fields: octal digits, or base-256 bytes for larger numbers.
 
-/// The number in `field`, 0 if it is empty; `None` if it is none, or more than fits.
+/// Parses the number in `field`; 0 if it is empty. `None` if it is not a number, or too large.
 pub(super) fn parse(field: &[u8]) -> Option<i64> {
     let (&first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
@@ -16,7 +16,7 @@ pub(super) fn parse(field: &[u8]) -> Option<i64> {
         })
 }
 
-/// Two's complement in big-endian bytes, with the mark in the top bit of the first.
+/// Parses a big-endian number in two's complement, whose first byte has the top bit set as a mark.
 fn parse_binary(first: u8, rest: &[u8]) -> Option<i64> {
     let negative = first & 0x40 != 0;
     let start = i64::from(first & 0x3F) - if negative { 0x40 } else { 0 };
@@ -25,8 +25,8 @@ fn parse_binary(first: u8, rest: &[u8]) -> Option<i64> {
     })
 }
 
-/// Writes `number` in octal digits with a zero byte behind; `false` if the field is too short for
-/// it.
+/// Writes `number` in octal digits, followed by a zero byte. Returns `false` if the field is too
+/// short.
 pub(super) fn put(field: &mut [u8], number: u64) -> bool {
     let width = field.len() - 1;
     let digits = format!("{number:0width$o}\0");

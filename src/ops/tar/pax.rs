@@ -1,16 +1,17 @@
-//! pax records: `LENGTH KEY=VALUE\n`, where the length counts itself and values may hold any bytes.
+//! pax records: `LENGTH KEY=VALUE\n`, where the length includes itself and values may hold any
+//! bytes.
 
 use std::ops::Range;
 
-/// One record: its key, and where in the header's contents its value is.
+/// A record: its key, and the range of its value in the contents of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PaxRecord<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: Range<usize>,
 }
 
-/// The records of a header's contents one after another; `None` in place of the first that is none,
-/// and then no more.
+/// Returns the records in the contents of a header in order. The first invalid one is `None`, and
+/// ends the iteration.
 pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<PaxRecord<'_>>> {
     let mut at = Some(0);
     std::iter::from_fn(move || {
@@ -47,7 +48,8 @@ fn parse(bytes: &[u8], start: usize) -> Option<PaxRecord<'_>> {
     })
 }
 
-/// The length of the record of a key and a value of these lengths: it counts its own digits.
+/// Returns the length of the record of a key and a value of these lengths. It includes its own
+/// digits.
 pub(super) fn record_length(key: usize, value: u64) -> u64 {
     let rest = key as u64 + value + 3;
     let mut length = rest + 1;

@@ -1,4 +1,4 @@
-//! The members of an archive, one after another.
+//! Sequential reader of the members of an archive.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result};
 
 pub(crate) use super::extended::Value;
 
-/// What a member is.
+/// The type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberKind {
     File,
@@ -28,20 +28,20 @@ pub(crate) enum MemberKind {
     BlockDevice,
 }
 
-/// Bytes at a place of the archive.
+/// A range of bytes in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SparsePiece {
-    /// Where in the file, which has zeros between its pieces.
+    /// Offset in the file, which has zeros between its pieces.
     pub(crate) at: u64,
-    /// Where in the archive.
+    /// Offset in the archive.
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-/// A member as all its headers together describe it.
+/// A member with the properties from all its headers.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
-    /// Where its header is in the archive.
+    /// Offset of its header in the archive.
     pub(crate) offset: u64,
     pub(crate) path: Vec<u8>,
     pub(crate) link: Vec<u8>,
@@ -56,17 +56,17 @@ pub(crate) struct Member {
     pub(crate) created: Option<Timestamp>,
     /// Major and minor number.
     pub(crate) device: (u32, u32),
-    /// Bytes of the contents, holes included.
+    /// Length of the contents in bytes, including holes.
     pub(crate) len: u64,
-    /// Where the contents are. One piece, but for sparse files.
+    /// Locations of the contents: one piece, except for sparse files.
     pub(crate) pieces: Vec<SparsePiece>,
-    /// Under the host's names.
+    /// Extended attributes under the host's names.
     pub(crate) xattrs: Vec<(String, Value)>,
 }
 
-/// Headers of this size hold no names and attributes of real files any more.
+/// Largest extended header, in bytes; those of real files are smaller.
 const MOST_PAX: u64 = 64 << 20;
-/// The most pieces of a sparse file; each takes memory.
+/// Largest number of pieces of a sparse file, which limits memory.
 const MOST_PIECES: usize = 4 << 20;
 
 /// Reads an archive from a file.
@@ -79,8 +79,8 @@ pub(crate) struct TarReader<'a> {
 }
 
 impl<'a> TarReader<'a> {
-    /// An archive that fills `file`. Refuses what does not begin with a header, and says how to
-    /// deal with compression.
+    /// Returns a reader for the archive in `file`. Refuses a file that does not begin with a
+    /// header, and names the program that decompresses it, if any.
     pub(crate) fn new(file: &'a File) -> Result<Self> {
         let len = file
             .metadata()
@@ -98,7 +98,7 @@ impl<'a> TarReader<'a> {
         Ok(reader)
     }
 
-    /// The next member, `None` behind the last.
+    /// Returns the next member. `None` after the last one.
     pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let mut extended = self.global.clone();
         loop {
@@ -124,7 +124,7 @@ impl<'a> TarReader<'a> {
         }
     }
 
-    /// The header at the current place, which is then behind it.
+    /// Returns the header at the current offset, and advances past it.
     fn header(&mut self) -> Result<Option<MemberRaw>> {
         if self.at >= self.len {
             return Ok(None); // archives without an end are common enough
@@ -217,7 +217,7 @@ impl<'a> TarReader<'a> {
                     len: stored,
                 }));
             }
-            // Only some programs put contents there, and none needs them.
+            // Only some programs write contents for these, and they are not needed.
             MemberKind::HardLink | MemberKind::Folder => self.skip(data, stored)?,
             _ => {}
         }
@@ -227,7 +227,7 @@ impl<'a> TarReader<'a> {
     fn kind(&self, header: &MemberRaw, offset: u64, extended: &Extended) -> Result<MemberKind> {
         Ok(match header.typeflag {
             type_flag::OLD_FILE | type_flag::FILE => {
-                // Before POSIX, a slash at the end made a folder.
+                // Before POSIX, a slash at the end marked a folder.
                 let path = extended.path.clone().unwrap_or_else(|| header_path(header));
                 if path.ends_with(b"/") {
                     MemberKind::Folder
@@ -249,7 +249,7 @@ impl<'a> TarReader<'a> {
         })
     }
 
-    /// Goes behind `size` bytes of contents at `data`, which must be there in full.
+    /// Advances past `size` bytes of contents at `data`. Fails if the archive ends before.
     fn skip(&mut self, data: u64, size: u64) -> Result<()> {
         let end = data.checked_add(size).filter(|&end| end <= self.len);
         let end = end.ok_or_else(|| {
@@ -259,7 +259,7 @@ impl<'a> TarReader<'a> {
                 format!("{size} bytes of contents are cut short"),
             )
         })?;
-        // What pads the last block may be missing at the very end.
+        // The padding of the last block may be missing at the end of the archive.
         self.at = end.next_multiple_of(BLOCK);
         Ok(())
     }
@@ -275,7 +275,7 @@ impl<'a> TarReader<'a> {
             })
     }
 
-    /// The contents of an extended header, which is then behind us.
+    /// Returns offset and contents of an extended header, and advances past it.
     fn contents(&mut self, size: u64) -> Result<(u64, Vec<u8>)> {
         let data = self.at;
         if size > MOST_PAX {
@@ -377,8 +377,8 @@ impl<'a> TarReader<'a> {
         Ok(())
     }
 
-    /// The blocks of a version 1.0 map: a count, then two numbers for each piece, each on a line;
-    /// padded with zeros, which are line ends here.
+    /// Reads the blocks of a version 1.0 map: a count, then two numbers for each piece, each on a
+    /// line. The padding zeros are replaced by line ends.
     fn map_text(&self, data: u64, stored: u64) -> Result<Vec<u8>> {
         let mut text: Vec<u8> = Vec::new();
         let (mut lines, mut expected) = (0, None);
@@ -444,8 +444,8 @@ fn bad_map(offset: u64) -> Error {
     Error::corrupt(LAYER, offset, "the map of a sparse file makes no sense")
 }
 
-/// Where the pieces of `map` (offset and length in turn) lie in `stored` bytes of contents at
-/// `data`: each begins with a block.
+/// Returns the locations of the pieces of `map` (offset and length in turn) in `stored` bytes of
+/// contents at `data`. Each begins at a block.
 fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<SparsePiece>> {
     let mut pieces = Vec::with_capacity(map.len() / 2);
     let (mut behind, mut taken) = (0, 0_u64);
@@ -484,7 +484,7 @@ fn header_path(header: &MemberRaw) -> Vec<u8> {
     }
 }
 
-/// Refuses a file that does not begin as an archive does.
+/// Refuses a file that does not begin with a header.
 pub(crate) fn check_start(start: &[u8]) -> Result<()> {
     if let Some((program, _)) = COMPRESSED
         .iter()
@@ -503,7 +503,7 @@ pub(crate) fn check_start(start: &[u8]) -> Result<()> {
     Err(Error::corrupt(LAYER, 0, "no header of an archive is here"))
 }
 
-/// Programs that compress, and how their files begin.
+/// Compression programs, with the magic bytes of their files.
 const COMPRESSED: [(&str, &[u8]); 7] = [
     ("gzip", b"\x1F\x8B"),
     ("bzip2", b"BZh"),

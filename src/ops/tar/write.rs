@@ -1,4 +1,5 @@
-//! An archive written member by member: ustar headers, and pax headers for what those cannot say.
+//! Writer of an archive, member by member: ustar headers, with pax headers for values that do not
+//! fit in these.
 
 use std::io::{self, Write};
 
@@ -10,10 +11,10 @@ use crate::device::BlockDevice;
 use crate::fs::Timestamp;
 use crate::{Error, Result};
 
-/// What a member is, and what goes with it.
+/// The type of a member, with the data of that type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NewKind<'a> {
-    /// So many bytes follow.
+    /// A file with contents of this many bytes.
     File(u64),
     Folder,
     Symlink(&'a str),
@@ -24,10 +25,9 @@ pub(crate) enum NewKind<'a> {
     BlockDevice(u32, u32),
 }
 
-/// A member to be.
 #[derive(Debug)]
 pub(crate) struct NewMember<'a> {
-    /// Without a slash at the end.
+    /// The path, without a slash at the end.
     pub(crate) path: &'a str,
     pub(crate) kind: NewKind<'a>,
     pub(crate) mode: u16,
@@ -36,7 +36,7 @@ pub(crate) struct NewMember<'a> {
     pub(crate) flags: u32,
     pub(crate) modified: Timestamp,
     pub(crate) created: Option<Timestamp>,
-    /// Under the names that Linux gives them.
+    /// Extended attributes under their Linux names.
     pub(crate) xattrs: Vec<(String, std::sync::Arc<dyn BlockDevice>)>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct ArchiveWriter<'a> {
     out: &'a mut dyn Write,
     /// Bytes written of the member's contents.
     written: u64,
-    /// Why zeros stand for a part of the latest member's attributes.
+    /// The error because of which zeros replace a part of the last member's attributes.
     unreadable: Option<Error>,
 }
 
@@ -64,15 +64,15 @@ impl<'a> ArchiveWriter<'a> {
         }
     }
 
-    /// Begins a member. The contents of a file come with [`append`](Self::append), then
-    /// [`pad`](Self::pad).
+    /// Writes the header of a member. The contents of a file follow with [`append`](Self::append),
+    /// then [`pad`](Self::pad).
     pub(crate) fn member(&mut self, member: &NewMember<'_>) -> Result<()> {
         let mut records: Vec<(String, PaxValue<'_>)> = Vec::new();
         let header = header(member, &mut |key, value| {
             records.push((key.to_owned(), PaxValue::Text(value)))
         });
         for (name, value) in &member.xattrs {
-            // A key ends at the first `=`: GNU tar's way around that.
+            // A key ends at the first `=`, so it is escaped as GNU tar does.
             let name = name.replace('%', "%25").replace('=', "%3D");
             records.push((format!("{SCHILY_XATTR}{name}"), PaxValue::Device(&**value)));
         }
@@ -84,24 +84,23 @@ impl<'a> ArchiveWriter<'a> {
         Ok(())
     }
 
-    /// Why zeros stand for a part of the attributes written since the last call: their length had
-    /// been promised.
+    /// Returns the error because of which zeros replace a part of the attributes written since the
+    /// last call, whose length was already written.
     pub(crate) fn take_unreadable(&mut self) -> Option<Error> {
         self.unreadable.take()
     }
 
-    /// Appends contents.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.written += bytes.len() as u64;
         self.put(bytes)
     }
 
-    /// Fills the last block of contents.
+    /// Pads the contents to a whole block.
     pub(crate) fn pad(&mut self) -> Result<()> {
         self.zeros(self.written.next_multiple_of(BLOCK) - self.written)
     }
 
-    /// Ends the archive.
+    /// Writes the two zero blocks at the end of the archive, and flushes the stream.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.zeros(2 * BLOCK)?;
         self.out.flush().map_err(failed)
@@ -180,7 +179,8 @@ fn sealed(mut header: MemberRaw) -> MemberRaw {
     header
 }
 
-/// The header of a member; what does not fit is told to `extend` by its pax key.
+/// Returns the header of a member. Values that do not fit are passed to `extend` with their pax
+/// key.
 fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> MemberRaw {
     let mut header = MemberRaw::new_zeroed();
     let slash = if matches!(member.kind, NewKind::Folder) {
@@ -220,7 +220,7 @@ fn header(member: &NewMember<'_>, extend: &mut dyn FnMut(&str, String)) -> Membe
         NewKind::BlockDevice(major, minor) => (type_flag::BLOCK_DEVICE, "", (major, minor)),
     };
     header.typeflag = flag;
-    // 24 bits of minor number are eight octal digits, one more than fit with a zero byte behind.
+    // 24 bits of minor number are eight octal digits, one more than fit before a zero byte.
     put_device(&mut header.dev_major, device.0);
     put_device(&mut header.dev_minor, device.1);
     if !put_text(&mut header.linkname, link) || !link.is_ascii() {
@@ -254,19 +254,19 @@ fn put_device(field: &mut [u8; 8], number: u32) {
     );
 }
 
-/// Puts text in a field; `false` if it is too long, and the field then has its beginning.
+/// Writes text to a field. Returns `false` if it is too long and was truncated.
 fn put_text(field: &mut [u8; 100], text: &str) -> bool {
     let length = text.len().min(field.len());
     field[..length].copy_from_slice(&text.as_bytes()[..length]);
     text.len() <= field.len()
 }
 
-/// Seconds since 1970, with a fraction if there is one.
+/// Returns the seconds since 1970, with a fraction if there is one.
 fn date(moment: Timestamp) -> String {
     match (moment.seconds, moment.nanos) {
         (seconds, 0) => seconds.to_string(),
         (seconds @ 0.., nanos) => format!("{seconds}.{nanos:09}"),
-        // Nanoseconds count forward, decimals from zero.
+        // Nanoseconds count forward, decimals away from zero.
         (seconds, nanos) => format!("-{}.{:09}", -(seconds + 1), 1_000_000_000 - nanos),
     }
 }

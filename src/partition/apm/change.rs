@@ -1,7 +1,7 @@
-//! Changing where a partition of an Apple partition map ends.
+//! Moving the end of a partition of an Apple partition map.
 //!
-//! Free space has entries of its own in such a map. One behind the partition becomes smaller or
-//! larger with it, and never vanishes, so that no entry has to be added or removed.
+//! Free space has entries of its own in such a map. An entry of free space after the partition
+//! shrinks or grows with it, and never disappears, so that no entry has to be added or removed.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ use crate::partition::layout::{ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverD
 use crate::partition::{read, text};
 use crate::{Error, Kind, Result};
 
-/// Blocks that stay free behind a partition that is followed by free space: as many as Apple's
+/// Number of blocks left free after a partition that is followed by free space: as many as Apple's
 /// tools leave at the end.
 const TAIL: u32 = 10;
 
-/// All entries of a map, and the one that is changed.
+/// All entries of a map, and the one to be changed.
 struct Entries {
     block: u32,
     all: Vec<ApmEntryRaw>,
-    /// The entry of the partition, from 0.
+    /// Index of the partition's entry.
     own: usize,
-    /// That of the free space behind it.
+    /// Index of the entry of the free space after it.
     free: Option<usize>,
-    /// The block at which something else begins behind it.
+    /// Start block of the next entry after it that is not free space.
     next: Option<u32>,
 }
 
-/// Where partition `number` of a disk of `disk_len` bytes can end.
+/// Returns the maximum end of partition `number` on a disk of `disk_len` bytes, as a byte offset.
 pub(in crate::partition) fn last_end(
     disk: &dyn BlockDevice,
     number: u32,
@@ -44,7 +44,7 @@ pub(in crate::partition) fn last_end(
     Ok(end * u64::from(map.block))
 }
 
-/// Bytes of the shortest disk on which partition `number` ends at `end`.
+/// Returns the minimum length in bytes of a disk on which partition `number` ends at `end`.
 pub(in crate::partition) fn disk_len_for(
     disk: &dyn BlockDevice,
     number: u32,
@@ -55,12 +55,12 @@ pub(in crate::partition) fn disk_len_for(
     Ok(len.next_multiple_of(disk.info().block.into()))
 }
 
-/// Makes partition `number` end at `range.end`, on a disk that is going to have `disk_len` bytes,
-/// and has them at least.
+/// Moves the end of partition `number` to `range.end`, on a disk that will have `disk_len` bytes
+/// and has at least as many now.
 ///
-/// Each entry is a sector, and they are written in the order in which they never overlap; a crash
-/// in between leaves space that no entry tells of, and doing it again mends that.
-/// [`Kind::Conflict`] if something is in the way.
+/// Each entry is a sector, and they are written in an order in which they never overlap. A crash in
+/// between leaves space without an entry, which repeating the change repairs. Fails with
+/// [`Kind::Conflict`] if there is not enough space.
 pub(in crate::partition) fn change(
     disk: &dyn BlockDevice,
     disk_len: u64,
@@ -102,7 +102,7 @@ pub(in crate::partition) fn change(
             &mut map.all[free],
             u32::try_from(limit - end).unwrap_or(u32::MAX),
         );
-        // Nothing lies over anything at any moment.
+        // Write the entries in an order in which they never overlap.
         changed.insert(if grows { 0 } else { 1 }, free);
     }
     for index in changed {
@@ -112,12 +112,12 @@ pub(in crate::partition) fn change(
 }
 
 impl Entries {
-    /// The map in order, of which partition `number` is going to be changed.
+    /// Reads the map for a change of partition `number`.
     fn read(disk: &dyn BlockDevice, number: u32) -> Result<Self> {
         let mut maps: Vec<(u32, ApmEntryRaw)> = Vec::new();
         for block in block_sizes(disk)? {
-            // Where another map may begin is an entry of the first: only one of the map itself is
-            // the head of a second.
+            // The place where another map may begin can be an entry of the first map: only an entry
+            // of the map itself is the head of a second one.
             let is_head =
                 |raw: &ApmEntryRaw| maps.is_empty() || text(&raw.kind) == "Apple_partition_map";
             if maps.iter().all(|(known, _)| *known != block)
@@ -179,14 +179,14 @@ impl Entries {
         })
     }
 
-    /// The block at which the partition, and free space behind it, have to end on a disk of
+    /// Returns the block at which the partition and the free space after it must end on a disk of
     /// `disk_len` bytes.
     fn limit(&self, disk_len: u64) -> u64 {
         let end = (disk_len / u64::from(self.block)).min(u32::MAX.into());
         self.next.map_or(end, |next| end.min(next.into()))
     }
 
-    /// Blocks that stay free behind the partition.
+    /// Returns the number of blocks that remain free after the partition.
     fn tail(&self) -> u64 {
         self.free
             .map_or(0, |free| self.all[free].blocks.get().clamp(1, TAIL).into())
@@ -197,7 +197,7 @@ fn is_free(raw: &ApmEntryRaw) -> bool {
     text(&raw.kind) == "Apple_Free"
 }
 
-/// Gives a partition another length; the data in it mostly fills it.
+/// Sets the length of a partition, and that of its data area if they were equal.
 fn set_blocks(raw: &mut ApmEntryRaw, blocks: u32) {
     if raw.data_blocks == raw.blocks {
         raw.data_blocks = blocks.into();
@@ -205,7 +205,7 @@ fn set_blocks(raw: &mut ApmEntryRaw, blocks: u32) {
     raw.blocks = blocks.into();
 }
 
-/// Writes a structure durably, if it is not there already.
+/// Writes a structure and makes it durable, unless it is unchanged.
 fn put(disk: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
     let mut there = vec![0; bytes.len()];
     disk.read_at(offset, &mut there)?;
@@ -216,7 +216,7 @@ fn put(disk: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
     disk.flush()
 }
 
-/// Lets the driver descriptor tell of all blocks, if there is one.
+/// Updates the number of blocks in the driver descriptor, if there is one.
 fn put_descriptor(disk: &dyn BlockDevice, disk_len: u64) -> Result<()> {
     let mut raw = read::<DriverDescriptorRaw>(disk, 0)?;
     let block = u64::from(raw.block_size.get());
@@ -245,7 +245,7 @@ mod tests {
             .collect()
     }
 
-    /// A volume with free space behind it, or without.
+    /// Returns a disk with a volume, with or without free space after it.
     fn disk(free: bool) -> Memory {
         let disk = Memory::zeros(LEN as usize);
         let hfs = (32 << 10..if free { LEN - 5120 } else { LEN }, "Apple_HFS");
@@ -332,8 +332,8 @@ mod tests {
             assert_eq!(error.kind(), kind, "{number}, {range:?}: {error}");
         }
         assert!(disk.to_vec() == before);
-        // A second map in larger blocks, as on a CD: its head is where the fourth entry of the
-        // first would be.
+        // A second map in larger blocks, as on a CD: its head is at the place of the fourth entry
+        // of the first.
         disk.write_at(2048, &before[512..1024]).unwrap();
         assert_eq!(
             last_end(&disk, 2, LEN).unwrap_err().kind(),

@@ -1,4 +1,4 @@
-//! Apple's partition map: one block for each entry, from block 1 on.
+//! The Apple partition map: one block for each entry, from block 1 on.
 
 mod change;
 
@@ -11,8 +11,8 @@ pub(super) use self::change::{change, disk_len_for, last_end};
 
 const LAYER: &str = "apple partition map";
 
-/// Entries that are looked at. macOS reserves 63 blocks and a CD has a handful; a claim of more is
-/// no real map, and each entry costs a read.
+/// Maximum number of entries that are read. macOS reserves 63 blocks and a CD has a handful. A
+/// larger number is not from a real map, and each entry costs a read.
 const MAX_ENTRIES: u32 = 1024;
 
 /// Reads the map, if there is one.
@@ -25,8 +25,8 @@ pub(super) fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
     Ok(None)
 }
 
-/// The sizes that the map's blocks may have: what block 0 says, else the disk's own and that of a
-/// CD.
+/// Returns the possible block sizes of the map in the order to try: that in block 0, that of the
+/// disk, 512, and 2048 as on a CD.
 fn block_sizes(disk: &dyn BlockDevice) -> Result<Vec<u32>> {
     let descriptor = read::<DriverDescriptorRaw>(disk, 0)?;
     let mut sizes = Vec::new();
@@ -38,15 +38,15 @@ fn block_sizes(disk: &dyn BlockDevice) -> Result<Vec<u32>> {
     Ok(sizes)
 }
 
-/// Entry `number`, if the disk has such a block and there is one in it.
+/// Reads entry `number`; `None` if it is past the end of the disk or not an entry.
 fn entry(disk: &dyn BlockDevice, block: u32, number: u32) -> Result<Option<ApmEntryRaw>> {
     let offset = u64::from(block) * u64::from(number);
     if offset + u64::from(block) > disk.info().len {
         return Ok(None);
     }
     let entry = read::<ApmEntryRaw>(disk, offset)?;
-    // Two letters are little to go by: the first entry also has to describe the map or something of
-    // Apple's.
+    // The signature has only two letters, so the first entry must also describe the map or another
+    // structure of Apple's.
     let fits =
         entry.signature == APM_SIGNATURE && (number > 1 || entry.kind.starts_with(b"Apple_"));
     Ok(fits.then_some(entry))

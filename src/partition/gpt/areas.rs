@@ -1,4 +1,4 @@
-//! Where the two copies of a GPT lie on their disk.
+//! The location of the two copies of a GPT on their disk.
 
 use std::ops::Range;
 
@@ -6,14 +6,15 @@ use super::{PRIMARY, last_block, read_backup, read_copy};
 use crate::Result;
 use crate::device::BlockDevice;
 
-/// The bytes of one copy.
+/// Byte ranges of one copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::partition) struct CopyRanges {
     pub(in crate::partition) header: Range<u64>,
     pub(in crate::partition) table: Range<u64>,
 }
 
-/// The primary copy and the backup, each if it is sound. `block` is that of the map.
+/// Returns the ranges of the primary copy and of the backup, each if it is valid. `block` is the
+/// block size of the map.
 pub(in crate::partition) fn copies(
     disk: &dyn BlockDevice,
     block: u32,

@@ -1,5 +1,4 @@
-//! Changing a GPT that is in order: where a partition ends, what it holds, and how long the disk
-//! is.
+//! Modification of a valid GPT: end and type of a partition, and the length of the disk.
 
 use std::ops::Range;
 
@@ -14,45 +13,46 @@ use crate::partition::layout::{GptEntryRaw, MbrRaw};
 use crate::partition::read;
 use crate::{Error, Kind, Result};
 
-/// Partitions end at multiples of this many bytes.
+/// Alignment of the end of a partition in bytes.
 const ALIGN: u64 = 4096;
 
-/// What becomes of a partition.
+/// A change of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Its number.
+    /// Partition number.
     pub number: u32,
-    /// Where it is to be, in bytes of the disk, whole blocks; `None`: where it is.
+    /// New byte range on the disk, in whole blocks; `None` to keep the present one.
     pub range: Option<Range<u64>>,
-    /// What it is to hold; `None`: what it holds.
+    /// New type; `None` to keep the present one.
     pub type_guid: Option<Uuid>,
 }
 
-/// Where the last partition of a disk of `disk_len` bytes with this map can end.
+/// Returns the maximum end of the last partition on a disk of `disk_len` bytes with this map, as a
+/// byte offset.
 pub fn last_end(disk: &dyn BlockDevice, disk_len: u64) -> Result<u64> {
     let header = at_length(&primary(disk)?.header, disk_len)?;
     let end = (header.last_usable + 1) * u64::from(header.block);
     Ok(end - end % ALIGN)
 }
 
-/// Bytes of the shortest disk with this map whose last partition ends at `end`.
+/// Returns the minimum length in bytes of a disk with this map whose last partition ends at `end`.
 pub fn disk_len_for(disk: &dyn BlockDevice, end: u64) -> Result<u64> {
     let header = primary(disk)?.header;
     let block = u64::from(header.block);
     Ok(end.next_multiple_of(block.max(ALIGN)) + (header.table_blocks() + 1) * block)
 }
 
-/// Makes the map that of a disk of `disk_len` bytes, with these changes. The device is at least so
-/// long; a longer one is cut afterwards.
+/// Applies these changes to the map and adapts it to a disk of `disk_len` bytes. The device must be
+/// at least as long; a longer one has to be truncated afterwards.
 ///
-/// The new backup is durable before the primary is begun, and the old one goes last: a crash leaves
-/// the map of before or after, or one that `repair` restores from its backup. [`Kind::Conflict`] if
-/// partitions would lie past the end, or overlap.
+/// The new backup is durable before the primary is overwritten, and the old backup is removed last.
+/// After a crash, the map is the old or the new one, or one that `repair` restores from its backup.
+/// Fails with [`Kind::Conflict`] if partitions would overlap or exceed the end.
 pub fn change(disk: &dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<()> {
     plan_change(disk, disk_len, changes)?.apply()
 }
 
-/// The same before anything is written.
+/// A planned change of a map, before anything is written.
 #[derive(Debug)]
 pub struct PlannedChange<'a> {
     disk: &'a dyn BlockDevice,
@@ -61,7 +61,7 @@ pub struct PlannedChange<'a> {
     new: Copy,
 }
 
-/// Plans what [`change`] does, and refuses what it refuses.
+/// Plans [`change`] without writing; fails in the same cases.
 pub fn plan_change<'a>(
     disk: &'a dyn BlockDevice,
     disk_len: u64,
@@ -87,7 +87,7 @@ pub fn plan_change<'a>(
 }
 
 impl PlannedChange<'_> {
-    /// Writes it, in the order that [`change`] tells of.
+    /// Writes the change in the order described for [`change`].
     pub fn apply(self) -> Result<()> {
         let Self {
             disk,
@@ -106,7 +106,7 @@ impl PlannedChange<'_> {
     }
 }
 
-/// The primary copy of a map whose copies are in order.
+/// Returns the primary copy of a map whose copies are both valid and agree.
 fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
     let mut damage = None;
     for block in block_sizes(disk) {
@@ -133,7 +133,7 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
     Err(damage.unwrap_or_else(|| Error::new(Kind::Corrupt, LAYER, "there is no primary copy")))
 }
 
-/// The header for a disk of another length.
+/// Returns the header for a disk of another length.
 fn at_length(header: &Header, disk_len: u64) -> Result<Header> {
     let last = (disk_len / u64::from(header.block)).saturating_sub(1);
     let last_usable = last
@@ -186,7 +186,7 @@ fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// Refuses partitions outside of what the header leaves them, or over each other.
+/// Fails if partitions overlap or are outside of the usable blocks.
 fn check(copy: &Copy) -> Result<()> {
     let mut ranges: Vec<_> = copy
         .entries()
@@ -210,7 +210,8 @@ fn check(copy: &Copy) -> Result<()> {
     }
 }
 
-/// Lets a protective MBR tell of `blocks` blocks. What else stands in block 0 is left.
+/// Updates the number of blocks in a protective MBR to `blocks`. Other contents of block 0 are
+/// preserved.
 fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
     let mut mbr = read::<MbrRaw>(disk, 0)?;
     if !mbr.is_protective() || mbr.has_own_partitions() {
@@ -227,8 +228,8 @@ fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
     disk.flush()
 }
 
-/// Makes the blocks of a backup that is none any more zero, as far as the disk keeps them and the
-/// new one is not there.
+/// Zeros the blocks of an obsolete backup, except those that are past the end of the disk or part
+/// of the new one.
 fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u64) -> Result<()> {
     let block = u64::from(old.header.block);
     let place = old.header.alternate_lba;
@@ -253,7 +254,7 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    /// Two partitions, with room before, between and behind them.
+    /// Returns a disk with two partitions, with free space before, between and after them.
     fn disk(block: u32) -> Memory {
         let disk = Memory::zeros(LEN as usize);
         let partition = |range, number: u8| {
@@ -371,7 +372,7 @@ mod tests {
             Kind::Limit
         );
         assert_eq!(disk.to_vec(), bytes);
-        // A map of which one copy is lost, or tells something else, is repaired first.
+        // A map with one copy lost or different must be repaired first.
         for at in [512, LEN - 512] {
             disk.write_at(at, &[0; 16]).unwrap();
             assert_eq!(change(&disk, LEN, &[]).unwrap_err().kind(), Kind::Corrupt);

@@ -1,5 +1,4 @@
-//! Everything that is wrong with a GPT: block 0, each of the two copies by itself, and the two
-//! together.
+//! Check of a GPT: block 0, each of the two copies, and their agreement.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +19,14 @@ use crate::{Error, Kind, Result};
 
 const MBR: &str = "protective mbr";
 
-/// Where the entries stand in block 0.
+/// Offset of the entries in block 0.
 const ENTRIES_AT: u64 = 0x1be;
 
-/// Where in a header the place of the other one stands.
+/// Offset of the other header's location in a header.
 const ALTERNATE_LBA_AT: u64 = 0x20;
 
-/// Adds every problem of the GPT of `disk` and returns its map, told by the better copy; `None` if
-/// the disk has no GPT. `mbr` is block 0.
+/// Adds every problem of the GPT of `disk` and returns its map, read from the better copy; `None`
+/// if the disk has no GPT. `mbr` is block 0.
 pub(in crate::partition) fn check(
     disk: &dyn BlockDevice,
     mbr: &MbrRaw,
@@ -42,7 +41,7 @@ pub(in crate::partition) fn check(
     }
     for block in block_sizes(disk) {
         let copies = Copies::read(disk, block)?;
-        // Over a blank block 0 only a whole primary is believed, as by `probe`.
+        // With a blank block 0, only a valid primary is accepted, as by `probe`.
         if copies.primary.is_ok() || (protective && copies.backup.is_ok()) {
             check_mbr(mbr, last_block(disk, block), problems);
             return Ok(copies.check(disk, block, problems));
@@ -60,14 +59,15 @@ pub(in crate::partition) fn check(
     ))
 }
 
-/// Both copies, as far as they are there.
+/// Both copies, or the errors of reading them.
 struct Copies {
     primary: Found,
     backup: Found,
 }
 
 impl Copies {
-    /// The backup is where a whole primary says, else at the end of the disk.
+    /// Reads both copies: the backup at the place stated by a valid primary, otherwise at the end
+    /// of the disk.
     fn read(disk: &dyn BlockDevice, block: u32) -> Result<Self> {
         let primary = read_copy(disk, block, PRIMARY)?;
         let place = primary.as_ref().map_or(last_block(disk, block), |primary| {
@@ -118,7 +118,7 @@ impl Copies {
         ] {
             match copy {
                 Ok(copy) => check_header(copy, name, was_cut, last, problems),
-                // Of the backup, and told already.
+                // This is the backup, whose loss was already reported.
                 Err(_) if was_cut => {}
                 Err(error) => problems.add(Severity::Damage, unusable(error, name, at(lba))),
             }
@@ -130,7 +130,7 @@ impl Copies {
     }
 }
 
-/// Why a copy cannot be used, in a sentence that says which it is.
+/// Returns an error that names the copy and the reason why it cannot be used.
 fn unusable(error: &Error, name: &str, header_at: u64) -> Error {
     let at = match error.place() {
         Place::Offset(at) => *at,
@@ -174,7 +174,7 @@ fn check_header(copy: &Copy, name: &str, was_cut: bool, last: u64, problems: &mu
     }
 }
 
-/// The map by this copy, its problems told.
+/// Reads the map from this copy, and reports its problems.
 fn check_entries(disk: &dyn BlockDevice, copy: &Copy, problems: &mut Problems) -> Map {
     let mut map = read_map(disk, copy);
     map.problems
@@ -194,14 +194,15 @@ fn check_entries(disk: &dyn BlockDevice, copy: &Copy, problems: &mut Problems) -
     map
 }
 
-/// Returns whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this
-/// one, as UEFI wants it, or the largest number, which some programs write whatever the disk has.
+/// Returns true if the protective entry covers a disk whose last block is `last`: all blocks except
+/// this one, as UEFI requires, or the maximum number, which some programs write regardless of the
+/// disk.
 pub(super) fn is_well_sized(claim: &MbrEntryRaw, last: u64) -> bool {
     let blocks = u64::from(claim.blocks.get());
     claim.first.get() == 1 && (blocks == last.min(u32::MAX.into()) || blocks == u64::from(u32::MAX))
 }
 
-/// Block 0 of a disk with a GPT whose last block is `last`.
+/// Checks block 0 of a disk with a GPT whose last block is `last`.
 fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
     let mut add =
         |severity, at: u64, what: String| problems.add(severity, Error::corrupt(MBR, at, what));

@@ -1,4 +1,4 @@
-//! Writing a new GPT, laid out as hdiutil's `GPTSPUD` does. Source: docs/formats/raw.md §2.1.
+//! Creation of a GPT with the layout of hdiutil's `GPTSPUD`. Source: docs/formats/raw.md §2.1.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::{GptEntryRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
 use crate::{Error, Kind, Result};
 
-/// Partitions begin and end at multiples of this many bytes.
+/// Alignment of partitions in bytes.
 const ALIGN: u64 = 4096;
 
 const ENTRY_COUNT: u32 = 128;
 const ENTRY_SIZE: u32 = size_of::<GptEntryRaw>() as u32;
 
-/// UTF-16 units of a partition's name.
+/// Maximum length of a partition's name in UTF-16 units.
 const NAME_UNITS: usize = 36;
 
-/// The name hdiutil gives the one partition of an image.
+/// Name that hdiutil gives the only partition of an image.
 const NAME: &str = "disk image";
 
-/// Where things are on a disk of a certain length with a new GPT.
+/// The layout of a disk of a certain length with a new GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapGeometry {
     block: u32,
@@ -31,8 +31,8 @@ pub struct MapGeometry {
 }
 
 impl MapGeometry {
-    /// Of a disk of `disk_len` bytes in blocks of 512 or 4096; a rest of less than a block is not
-    /// used. [`Kind::Invalid`] if there is no room for a partition.
+    /// Returns the layout of a disk of `disk_len` bytes in blocks of 512 or 4096; an incomplete
+    /// last block is not used. Fails with [`Kind::Invalid`] if there is no room for a partition.
     pub fn of(disk_len: u64, block: u32) -> Result<Self> {
         if !matches!(block, 512 | 4096) {
             return Err(Error::new(
@@ -54,8 +54,8 @@ impl MapGeometry {
         })
     }
 
-    /// Of the smallest disk whose partition has room for a volume of `volume_len` bytes, at least
-    /// one.
+    /// Returns the layout of the smallest disk whose partition has room for a volume of
+    /// `volume_len` bytes, at least one.
     pub fn holding(volume_len: u64, block: u32) -> Result<Self> {
         let volume_len = volume_len
             .max(1)
@@ -79,17 +79,18 @@ impl MapGeometry {
         geometry
     }
 
-    /// Bytes of the disk, in whole blocks.
+    /// Returns the length of the disk in bytes, in whole blocks.
     pub fn disk_len(&self) -> u64 {
         self.blocks * u64::from(self.block)
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block(&self) -> u32 {
         self.block
     }
 
-    /// The bytes of the one partition that fills the disk: aligned to 4096 at both ends.
+    /// Returns the byte range of a single partition that fills the disk, aligned to 4096 at both
+    /// ends.
     pub fn partition(&self) -> Range<u64> {
         let end = (self.last_usable() + 1) * u64::from(self.block);
         self.partition_start()..end - end % ALIGN
@@ -116,30 +117,30 @@ impl MapGeometry {
     }
 }
 
-/// A partition to be.
+/// A partition to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPartition {
-    /// Its bytes, in whole blocks.
+    /// Byte range, in whole blocks.
     pub range: Range<u64>,
-    /// What it holds, such as [`APPLE_HFS`](crate::partition::APPLE_HFS).
+    /// Partition type, such as [`APPLE_HFS`](crate::partition::APPLE_HFS).
     pub type_guid: Uuid,
-    /// Its own GUID.
+    /// GUID of the partition itself.
     pub guid: Uuid,
-    /// Its name, at most 36 units of UTF-16.
+    /// Name of at most 36 UTF-16 units.
     pub name: String,
 }
 
 /// The GUIDs of a disk with one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guids {
-    /// The disk's.
+    /// GUID of the disk.
     pub disk: Uuid,
-    /// The partition's.
+    /// GUID of the partition.
     pub partition: Uuid,
 }
 
 impl Guids {
-    /// New ones, as every disk should have.
+    /// Returns random GUIDs, as every disk should have.
     pub fn random() -> Self {
         Self {
             disk: Uuid::new_v4(),
@@ -147,7 +148,7 @@ impl Guids {
         }
     }
 
-    /// Always the same for the same `seed`, for images that must come out the same twice.
+    /// Returns GUIDs that depend only on `seed`, for reproducible images.
     pub fn derived(seed: &str) -> Self {
         let derive = |what: &str| {
             Uuid::new_v5(
@@ -162,8 +163,8 @@ impl Guids {
     }
 }
 
-/// Writes a GPT with one partition over the whole of `disk`, as hdiutil's `GPTSPUD` layout; returns
-/// the partition's bytes.
+/// Writes a GPT with one partition over the whole of `disk`, in hdiutil's layout `GPTSPUD`; returns
+/// the partition's byte range.
 pub fn create_single(
     disk: &dyn BlockDevice,
     block: u32,
@@ -181,12 +182,12 @@ pub fn create_single(
     Ok(range)
 }
 
-/// Writes a GPT with these partitions, numbered in this order, over whatever map `disk` has.
-/// Nothing is written outside the map's own blocks; the backup is durable before the primary is
-/// begun.
+/// Writes a GPT with these partitions, numbered in this order, replacing any map of `disk`. Nothing
+/// is written outside of the map's own blocks; the backup is durable before the primary is
+/// overwritten.
 ///
-/// [`Kind::Invalid`] for partitions that overlap, or are not whole blocks within those that the map
-/// leaves free.
+/// Fails with [`Kind::Invalid`] if partitions overlap, or are not whole blocks within the usable
+/// range of the map.
 pub fn create(
     disk: &dyn BlockDevice,
     block: u32,
@@ -217,8 +218,8 @@ pub fn create(
 }
 
 impl Copy {
-    /// The copy that stands at the end of the disk of this primary: the header in the block that
-    /// the primary names, the table before it.
+    /// Returns the backup that belongs to this primary: the header in the block that the primary
+    /// states, the table before it.
     pub(super) fn backup(&self) -> Result<Self> {
         let primary = &self.header;
         let end = self.taken().end;
@@ -236,7 +237,7 @@ impl Copy {
         Ok(self.moved(primary.alternate_lba, primary.my_lba, entries_lba))
     }
 
-    /// The same map in another place.
+    /// Returns the same map at another place.
     pub(super) fn moved(&self, my_lba: u64, alternate_lba: u64, entries_lba: u64) -> Self {
         let header = Header {
             my_lba,
@@ -250,8 +251,8 @@ impl Copy {
         }
     }
 
-    /// Writes table and header, durably. The header comes last: until it is there, this copy is not
-    /// valid.
+    /// Writes table and header, and makes them durable. The header comes last: the copy is not
+    /// valid before it is written.
     pub(super) fn write(&self, disk: &dyn BlockDevice) -> Result<()> {
         let block = u64::from(self.header.block);
         disk.write_at(self.header.entries_lba * block, &self.table)?;
@@ -261,7 +262,7 @@ impl Copy {
     }
 }
 
-/// The MBR that says the whole disk is taken.
+/// Returns a protective MBR, which marks the whole disk as used.
 pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
     let mut mbr = MbrRaw::new_zeroed();
     let all_but_this = u32::try_from(blocks - 1).unwrap_or(u32::MAX);
@@ -318,7 +319,7 @@ fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
     }
 }
 
-/// The table's bytes, unused entries zero.
+/// Returns the bytes of the table, with unused entries zero.
 fn table(geometry: &MapGeometry, partitions: &[NewPartition]) -> Vec<u8> {
     let block = u64::from(geometry.block);
     let mut table = Vec::with_capacity((ENTRY_COUNT * ENTRY_SIZE) as usize);

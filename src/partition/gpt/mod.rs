@@ -26,13 +26,14 @@ const LAYER: &str = "gpt";
 const HEADER: &str = "gpt header";
 const TABLE: &str = "gpt table";
 
-/// Bytes of a table that are read: 64 times what everyone writes. Its size is a number from disk.
+/// Maximum number of bytes of a table that are read: 64 times the usual size. The size is an
+/// untrusted number from disk.
 const MAX_TABLE: u64 = 1 << 20;
 
-/// Where the primary header is.
+/// Block of the primary header.
 const PRIMARY: u64 = 1;
 
-/// A header that passed its checks.
+/// A validated header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Header {
     block: u32,
@@ -47,20 +48,20 @@ struct Header {
     entries_crc: u32,
 }
 
-/// One of the two copies: header and table, both with right checksums.
+/// One of the two copies: header and table, both with valid checksums.
 #[derive(Debug)]
 struct Copy {
     header: Header,
     table: Vec<u8>,
 }
 
-/// What stands where a copy should be.
+/// The result of reading a copy.
 type Found = Result<Copy>;
 
 /// Reads the map, if there is one. `mbr` is block 0.
 ///
-/// A GPT counts if the MBR says so. If block 0 is blank an undamaged primary copy is believed too;
-/// with anything else in block 0 a header is a leftover of what the disk was before.
+/// A GPT is accepted if the MBR is protective. If block 0 is blank, an undamaged primary copy is
+/// accepted too. With other contents in block 0, a header is considered a remainder of former use.
 pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>> {
     let protective = mbr.is_protective();
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
@@ -92,8 +93,8 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
     }
 }
 
-/// Block sizes to try: the disk's own first, since a GPT counts in blocks but does not name their
-/// size.
+/// Returns the block sizes to try, that of the disk first: a GPT counts in blocks but does not
+/// state their size.
 fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
     if disk.info().block == 4096 {
         [4096, 512]
@@ -102,7 +103,8 @@ fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
     }
 }
 
-/// The map from the better of the two copies; inside: why neither can be used.
+/// Returns the map from the better of the two copies; the inner error is the reason why neither can
+/// be used.
 fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<Map>> {
     let last = last_block(disk, block);
     match primary {
@@ -127,7 +129,7 @@ fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<M
     }
 }
 
-/// What is wrong with the backup of a good primary.
+/// Returns the problem of the backup of a valid primary, if there is one.
 fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
     let at = primary
         .header
@@ -151,8 +153,8 @@ fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
     }
 }
 
-/// Bytes of the disk that the primary of a GPT tells of; `None` where there is no primary that can
-/// be used.
+/// Returns the length of the disk in bytes that the primary of a GPT states; `None` if there is no
+/// valid primary.
 pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
@@ -166,8 +168,8 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Returns whether both copies are whole, say the same, and the backup is where the primary says.
-/// `None`: there is no primary that can be used.
+/// Returns true if both copies are valid and agree, and the backup is at the place stated by the
+/// primary; `None` if there is no valid primary.
 pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
@@ -184,7 +186,7 @@ fn last_block(disk: &dyn BlockDevice, block: u32) -> u64 {
     (disk.info().len / u64::from(block)).saturating_sub(1)
 }
 
-/// Reads and checks the copy whose header is at block `lba`. The outer error is one of reading.
+/// Reads and checks the copy whose header is at block `lba`. The outer error is a read error.
 fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
     let len = disk.info().len;
     let Some(offset) = lba
@@ -225,7 +227,7 @@ fn read_backup(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
 }
 
 impl Header {
-    /// The header in the block `bytes`, read at block `lba` of `blocks`.
+    /// Parses the header in the block `bytes`, read at block `lba` of `blocks`.
     fn parse(bytes: &[u8], block: u32, lba: u64, blocks: u64) -> Result<Self> {
         let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
         let Ok((raw, _)) = GptHeaderRaw::ref_from_prefix(bytes) else {
@@ -273,7 +275,7 @@ impl Header {
         }
     }
 
-    /// Refuses a table that is too large, or not within the disk's `blocks`.
+    /// Fails if the table is too large, or not within the disk's `blocks`.
     fn checked(self, blocks: u64) -> Result<Self> {
         let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
         if self.entry_size < 128 || !self.entry_size.is_power_of_two() {
@@ -305,7 +307,7 @@ impl Header {
         Ok(self)
     }
 
-    /// Cannot overflow: both factors have 32 bits.
+    /// Returns the table size in bytes. Cannot overflow, because both factors have 32 bits.
     fn table_bytes(&self) -> u64 {
         u64::from(self.entry_count) * u64::from(self.entry_size)
     }
@@ -314,7 +316,7 @@ impl Header {
         self.table_bytes().div_ceil(self.block.into())
     }
 
-    /// A whole block with this header at its beginning.
+    /// Returns a whole block that begins with this header.
     fn to_block(&self) -> Vec<u8> {
         let mut raw = GptHeaderRaw::new_zeroed();
         raw.signature = GPT_SIGNATURE;
@@ -337,7 +339,7 @@ impl Header {
 }
 
 impl Copy {
-    /// Returns whether both describe the same disk.
+    /// Returns true if both copies describe the same disk.
     fn agrees_with(&self, other: &Self) -> bool {
         let (a, b) = (&self.header, &other.header);
         a.my_lba != b.my_lba
@@ -348,7 +350,7 @@ impl Copy {
             && a.entry_size == b.entry_size
     }
 
-    /// The used entries and their numbers.
+    /// Returns the used entries with their numbers.
     fn entries(&self) -> impl Iterator<Item = (u32, &GptEntryRaw)> {
         let entries = self.table.chunks_exact(self.header.entry_size as usize);
         let entries = (1..).zip(
@@ -358,8 +360,9 @@ impl Copy {
         entries.filter(|(_, raw)| raw.type_guid != [0; 16])
     }
 
-    /// The blocks from the first to the last that the other copy must not touch: this copy, and the
-    /// partitions by the header and by the entries whatever the header says.
+    /// Returns the range of blocks that the other copy must not overlap: from the first to the last
+    /// block of this copy, of the usable range, and of the partitions, even if they are outside of
+    /// that range.
     fn taken(&self) -> Range<u64> {
         let header = &self.header;
         let own = [
@@ -376,8 +379,8 @@ impl Copy {
     }
 }
 
-/// Makes the checksums of both copies right, as far as their numbers lead anywhere, so that fuzzing
-/// meets the checks behind them.
+/// Updates the checksums of both copies, as far as their fields are valid, so that fuzzing reaches
+/// the checks after them.
 #[cfg(feature = "testing")]
 pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
     for (block, lba) in block_sizes(disk)
@@ -401,8 +404,8 @@ pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
         if let Ok(table) = table {
             raw.entries_crc = crc32fast::hash(&table).into();
         }
-        // What the header covers besides its fields is left as it is, and so are sizes that are no
-        // sizes.
+        // Bytes covered by the checksum beyond the fields are preserved, and invalid sizes are left
+        // unchanged.
         let mut covered = raw.as_bytes().to_vec();
         let more = u64::from(raw.header_size.get())
             .min(block.into())
@@ -416,7 +419,7 @@ pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
     }
 }
 
-/// The checksum of a header, taken with its own field zero.
+/// Returns the checksum of a header, with its own field treated as zero.
 fn header_crc(covered: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&covered[..0x10]);

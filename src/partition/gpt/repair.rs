@@ -1,4 +1,4 @@
-//! Restoring one copy of a GPT from the other, and block 0 from either.
+//! Restoration of one copy of a GPT from the other, and of block 0 from either.
 
 use std::ops::Range;
 
@@ -14,53 +14,54 @@ use crate::partition::layout::{GPT_SIGNATURE, GptHeaderRaw, MbrRaw};
 use crate::partition::read;
 use crate::{Error, Kind, Result};
 
-/// Bytes that are written as a whole.
+/// Bytes that are written atomically.
 const SECTOR: usize = 512;
 
-/// What a repair writes.
+/// The parts written by a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// The protective MBR: its block was blank, or claimed another number of blocks than the disk
-    /// has.
+    /// The protective MBR: its block was blank, or stated a wrong number of blocks.
     pub protective_mbr: bool,
-    /// Header and table at the beginning of the disk, from the backup; or its header, because the
+    /// Header and table at the beginning of the disk, from the backup, or updated because the
     /// backup has moved.
     pub primary: bool,
-    /// Header and table at the end, from the primary.
+    /// Header and table at the end of the disk, from the primary.
     pub backup: bool,
 }
 
-/// A repair that is still to be made.
+/// A planned repair.
 #[derive(Debug, Default)]
 pub struct Repair {
     mbr: Option<MbrRaw>,
     primary: Option<Copy>,
     backup: Option<Copy>,
-    /// The block with the header of a backup that has moved, in bytes of the disk.
+    /// Byte range on the disk of the former header of a backup that has moved.
     old_backup: Option<Range<u64>>,
-    /// What is wrong and not mended, because it is not certain what is right.
+    /// Problems that are not repaired, because the right state is uncertain.
     pub refused: Vec<Error>,
 }
 
-/// Makes both copies of the GPT of `disk` whole and the same, the backup at the end of the disk,
-/// and the protective MBR right unless block 0 holds something else. Where both copies are whole
-/// but differ, the primary counts, as it does for readers.
+/// Repairs the GPT of `disk` so that both copies are valid and agree, with the backup at the end of
+/// the disk, and the protective MBR is right, unless block 0 has other contents. If both copies are
+/// valid but differ, the primary is used, as by readers.
 ///
-/// Each copy is written, table before header, while the other is there, so that there is a whole
-/// one at every moment. Refused, and nothing changed, if neither copy can be used, if a copy would
-/// not fit where it belongs, or if there is no GPT at all.
+/// Each copy is written, table before header, while the other is valid, so that a valid one exists
+/// at any time. Fails without a change if neither copy can be used, if there is no room for a copy,
+/// or if there is no GPT. A backup that cannot be moved to the end of the disk is repaired where it
+/// is; see [`Repair::refused`].
 pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     disk.info().check_writable(LAYER)?;
     plan(disk)?.apply(disk)
 }
 
-/// What [`repair`] would write to `disk`, and why it would refuse.
+/// Plans [`repair`] without writing. Fails in the same cases, except that a read-only device is
+/// accepted.
 pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
     plan_with(disk, Some(Which::Primary))
 }
 
-/// The same where both copies may be whole and differ: `counts` says which of them counts. `None`:
-/// [`Kind::Undecided`].
+/// Plans a repair in which `counts` selects the copy to use if both are valid and differ. With
+/// `None`, that is an error of [`Kind::Undecided`].
 pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
@@ -107,7 +108,7 @@ pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair
 }
 
 impl Repair {
-    /// What it writes.
+    /// Returns the parts to be written.
     pub fn parts(&self) -> Repaired {
         Repaired {
             protective_mbr: self.mbr.is_some(),
@@ -116,9 +117,9 @@ impl Repair {
         }
     }
 
-    /// Writes it, durably.
+    /// Writes the repair and makes it durable.
     pub fn apply(&self, disk: &dyn BlockDevice) -> Result<Repaired> {
-        // Before the primary: that may tell of a backup in a new place.
+        // The backup first, because the new primary may refer to a backup at a new place.
         for copy in self.backup.iter().chain(&self.primary) {
             copy.write(disk)?;
         }
@@ -134,7 +135,7 @@ impl Repair {
     }
 }
 
-/// Block 0 made right. `None`: it is, or it holds more than the claim of the whole disk.
+/// Returns the corrected block 0; `None` if it is right, or contains more than a protective entry.
 fn mended(mbr: &MbrRaw, blank: bool, last: u64) -> Option<MbrRaw> {
     let right = protective_mbr(last + 1);
     if blank {
@@ -190,7 +191,7 @@ fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> R
     in_place(backup, &primary)
 }
 
-/// Two whole copies that tell different maps.
+/// Returns the error for two valid copies with different maps.
 fn differ(primary: &Copy, backup: &Copy) -> Error {
     let told = |copy: &Copy| {
         let header = &copy.header;
@@ -220,7 +221,7 @@ fn differ(primary: &Copy, backup: &Copy) -> Error {
     Undecided { what, alternatives }.into_error(LAYER)
 }
 
-/// The backup where the primary says that it is.
+/// Plans the repair of the backup at the place stated by the primary.
 fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
     if backup.is_ok_and(|backup| backup.agrees_with(primary)) {
         return Ok(Repair::default());
@@ -231,8 +232,8 @@ fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
     })
 }
 
-/// The backup in the last block of a disk that has grown. What is there now must be zeros, or the
-/// same backup as far as an interrupted repair has written it.
+/// Plans to move the backup to the last block of a disk that has grown. That place must be blank,
+/// or contain parts of the same backup from an interrupted repair.
 fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
     let block = u64::from(primary.header.block);
     let table_blocks = primary.header.table_blocks();
@@ -262,8 +263,8 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;
-    // The number may be anything: what is no header, or not between all that the primary takes and
-    // the new backup, is left.
+    // The block number may be invalid: the block is not changed unless it contains a header, and is
+    // between the blocks used by the primary and the new backup.
     let is_between = (primary.taken().end..=last_usable).contains(&old);
     let old_backup =
         (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
@@ -279,7 +280,7 @@ fn holds_header(disk: &dyn BlockDevice, offset: u64) -> Result<bool> {
     Ok(read::<GptHeaderRaw>(disk, offset)?.signature == GPT_SIGNATURE)
 }
 
-/// Returns whether every sector of the place of `copy` is blank or what it should be.
+/// Returns true if every sector at the place of `copy` is blank or already has the right contents.
 fn is_blank_or(disk: &dyn BlockDevice, copy: &Copy) -> Result<bool> {
     let block = u64::from(copy.header.block);
     for (lba, bytes) in [
@@ -298,7 +299,7 @@ fn is_blank_or(disk: &dyn BlockDevice, copy: &Copy) -> Result<bool> {
     Ok(true)
 }
 
-/// The primary that belongs to a backup at the end of the disk.
+/// Returns the primary that belongs to a backup at the end of the disk.
 fn primary_of(backup: &Copy) -> Result<Copy> {
     let entries_lba = PRIMARY + 1;
     let first_taken = backup.taken().start;
@@ -320,7 +321,7 @@ mod tests {
     use crate::partition::gpt::{NewPartition, create};
     use crate::partition::{APPLE_HFS, probe};
 
-    /// Blocks before and after the disk has grown.
+    /// Numbers of blocks before and after the disk has grown.
     const OLD: u64 = 300;
     const NEW: u64 = 500;
 
@@ -344,8 +345,8 @@ mod tests {
         let expected = probe(&grown).unwrap().unwrap().partitions;
         let before = grown.to_vec();
         let first_of_table = NEW - 33;
-        // A boot code that looks like a header, the primary itself, its table, a file that looks
-        // like a header, a gap, what is no header, the new backup's table.
+        // Boot code that looks like a header, the primary itself, its table, a file that looks like
+        // a header, a gap, a block without a header, the new backup's table.
         for alternate in [0, 1, 2, 50, 220, 210, first_of_table, NEW - 2] {
             let disk = Memory::from(before.clone());
             let mut primary = read_copy(&disk, 512, PRIMARY).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Changing where a primary partition of an MBR ends: one sector.
+//! Moving the end of a primary partition of an MBR, which is a write of one sector.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::partition::layout::MbrRaw;
 use crate::partition::read;
 use crate::{Error, Kind, Result};
 
-/// What stands for a last cylinder, head and sector that nobody counts in any more.
+/// Placeholder for the last cylinder, head and sector, which are obsolete.
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 
-/// Where partition `number` of a disk of `disk_len` bytes can end.
+/// Returns the maximum end of partition `number` on a disk of `disk_len` bytes, as a byte offset.
 pub(in crate::partition) fn last_end(
     disk: &dyn BlockDevice,
     number: u32,
@@ -25,7 +25,7 @@ pub(in crate::partition) fn last_end(
     Ok((disk_len / block).min(most) * block)
 }
 
-/// Makes partition `number` end at `range.end`. Nothing else in the map changes.
+/// Moves the end of partition `number` to `range.end`. Nothing else in the map changes.
 pub(in crate::partition) fn change(
     disk: &dyn BlockDevice,
     number: u32,
@@ -58,7 +58,7 @@ pub(in crate::partition) fn change(
     disk.flush()
 }
 
-/// The map, and the place of a primary partition in it.
+/// Reads the map, and returns the index of a primary partition in it.
 fn read_primary(disk: &dyn BlockDevice, number: u32) -> Result<(MbrRaw, usize)> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let index = (number as usize).wrapping_sub(1);

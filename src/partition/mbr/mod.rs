@@ -1,4 +1,4 @@
-//! The master boot record and the chain of extended boot records that hangs on it.
+//! The master boot record and the chain of extended boot records that it refers to.
 
 mod change;
 
@@ -11,11 +11,11 @@ pub(super) use self::change::{change, last_end};
 
 const LAYER: &str = "mbr";
 
-/// Logical partitions that are looked at; Windows and Linux stop well before.
+/// Maximum number of logical partitions that are read; Windows and Linux support fewer.
 const MAX_LOGICAL: u32 = 128;
 
 impl MbrRaw {
-    /// Returns whether a GPT claims the disk.
+    /// Returns true if the MBR is the protective MBR of a GPT.
     pub(super) fn is_protective(&self) -> bool {
         self.signature == MBR_SIGNATURE
             && self
@@ -24,15 +24,15 @@ impl MbrRaw {
                 .any(|entry| entry.kind == kind::PROTECTIVE)
     }
 
-    /// Returns whether it names partitions that are not just the GPT's claim.
+    /// Returns true if the MBR has partitions other than the protective one.
     pub(super) fn has_own_partitions(&self) -> bool {
         self.entries
             .iter()
             .any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
     }
 
-    /// Returns whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have
-    /// the same signature, and code or text where the entries would be.
+    /// Returns true if the sector can be a partition table. Boot sectors of FAT, exFAT and NTFS
+    /// have the same signature, and code or text at the place of the entries.
     fn is_plausible(&self) -> bool {
         self.signature == MBR_SIGNATURE
             && self.entries.iter().all(|entry| entry.status & 0x7f == 0)
@@ -84,8 +84,8 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>>
     Ok(Some(map))
 }
 
-/// Follows the chain whose head is block `head`. Each record names one partition, relative to
-/// itself, and the next record, relative to the head.
+/// Reads the logical partitions of the chain whose head is block `head`. Each record describes one
+/// partition, relative to itself, and the next record, relative to the head.
 fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> {
     let info = disk.info();
     let mut at = head;
@@ -134,7 +134,7 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
     Ok(())
 }
 
-/// Returns whether block 0 begins as the boot sector of a FAT, exFAT or NTFS volume does.
+/// Returns true if block 0 begins like the boot sector of a FAT, exFAT or NTFS volume.
 fn is_boot_sector(code: &[u8; 446]) -> bool {
     let jump = matches!(code[0], 0xeb | 0xe9);
     if matches!(&code[3..11], b"NTFS    " | b"EXFAT   ") {

@@ -1,8 +1,8 @@
-//! HTTP answers with bounds: of their length, and of the time that the server may stay silent.
+//! HTTP responses with bounds on their length, and on the time without data from the server.
 //!
-//! The client of the store keeps most answers in memory as a whole before it looks at them (pages
-//! of listings, error messages), and waits for what is promised. A server that is broken or hostile
-//! must not decide how much memory and time that takes.
+//! The client of the store buffers most responses completely before parsing them (pages of
+//! listings, error messages), and waits for the announced length. A broken or hostile server must
+//! not control how much memory and time that takes.
 
 use std::fmt;
 use std::future::Future;
@@ -23,23 +23,24 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_RANGE, HeaderMap, RANGE};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// Bytes of an answer that is no object's contents: a page of a listing, the result of a copy. A
-/// page has 1000 keys of 1024 bytes at most, which may be escaped.
+/// Maximum length in bytes of a response other than an object's contents: a page of a listing, the
+/// result of a copy. A page has 1000 keys of 1024 bytes at most, which may be escaped.
 const MOST_OF_AN_ANSWER: u64 = 8 << 20;
 
-/// Bytes of an error message that are read. What follows is left.
+/// Maximum number of bytes of an error message that are read. The rest is ignored.
 const MOST_OF_AN_ERROR: u64 = 64 << 10;
 
-/// Requests with a longer body may take until the end of the whole request to be answered: the time
-/// to send it is not known.
+/// Requests with a longer body are limited by the timeout of the whole request only: the time to
+/// send the body is not known.
 const SHORT_BODY: usize = 64 << 10;
 
-/// Makes HTTP clients whose answers are bounded.
+/// A factory of HTTP clients whose responses are bounded.
 #[derive(Debug)]
 pub(super) struct Bounded {
-    /// How long a server may stay silent.
+    /// Maximum time without data from the server.
     pub(super) silence: Duration,
-    /// The server has answered something. A silent one that never did is asked no second time.
+    /// The server has responded before. Requests to a server that never responded are not retried
+    /// after a timeout.
     pub(super) answered: Arc<AtomicBool>,
 }
 
@@ -112,12 +113,12 @@ impl Service {
     }
 }
 
-/// Bytes of the range that a request asks for.
+/// Returns the length of the range that a request asks for.
 fn asked(headers: &HeaderMap) -> Option<u64> {
     length(headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?)
 }
 
-/// Bytes of the range that an answer says it holds.
+/// Returns the length of the range that a response announces.
 fn sent(headers: &HeaderMap) -> Option<u64> {
     length(
         headers
@@ -131,7 +132,7 @@ fn sent(headers: &HeaderMap) -> Option<u64> {
     )
 }
 
-/// The length of `first-last`.
+/// Returns the length of the range `first-last`.
 fn length(range: &str) -> Option<u64> {
     let (first, last) = range.split_once('-')?;
     last.trim()
@@ -141,27 +142,27 @@ fn length(range: &str) -> Option<u64> {
         .checked_add(1)
 }
 
-/// Where a body ends.
+/// The bound of a body.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// After just as many bytes; fewer, or more, are an error.
+    /// Exactly this many bytes; fewer, or more, are an error.
     Exact(u64),
-    /// After this many bytes at most; more are an error.
+    /// At most this many bytes; more are an error.
     AtMost(u64),
-    /// After this many bytes, whatever follows.
+    /// This many bytes; the rest is discarded.
     Cut(u64),
 }
 
-/// A body that ends.
+/// A body with a bound.
 struct Limited {
     inner: HttpResponseBody,
     end: End,
-    /// Bytes that came.
+    /// Bytes received.
     seen: u64,
     silence: Duration,
-    /// Rings when nothing has come for too long.
+    /// Expires if no data arrived for too long.
     alarm: Pin<Box<Sleep>>,
-    /// The alarm is set. It is not while the caller is busy with what came.
+    /// The timer is running. It is stopped while the caller processes received data.
     waits: bool,
 }
 
@@ -199,11 +200,12 @@ impl Body for Limited {
     }
 
     fn is_end_stream(&self) -> bool {
-        // A body that ends too early is asked once more, and says so.
+        // A body that ended too early is polled once more, to return the error.
         !matches!(self.end, End::Exact(_)) && self.inner.is_end_stream()
     }
 
-    /// No more than is taken, whatever was promised: memory is set aside by this.
+    /// Returns a hint capped at the bound, independent of the announced length: the caller
+    /// allocates memory by it.
     fn size_hint(&self) -> SizeHint {
         let (End::Exact(most) | End::AtMost(most) | End::Cut(most)) = self.end;
         let promised = self.inner.size_hint();
@@ -245,16 +247,16 @@ impl Limited {
     }
 }
 
-/// Why an answer was given up.
+/// The reason why a response was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// Nothing came for too long.
+    /// No data arrived for too long.
     Silent { answered: bool },
-    /// More than the range that was asked for.
+    /// More than the requested range.
     LongerThanRange,
-    /// Less than the answer said.
+    /// Less than the announced length.
     Short { came: u64, of: u64 },
-    /// More bytes than an answer of its kind has.
+    /// More bytes than the limit for a response of its kind.
     TooLong(u64),
 }
 
@@ -262,7 +264,7 @@ impl Broken {
     fn into_error(self) -> HttpError {
         let kind = match self {
             Self::Silent { answered: true } => HttpErrorKind::Timeout,
-            // Of this kind no request is repeated.
+            // Requests with this kind of error are not retried.
             Self::Silent { answered: false } => HttpErrorKind::Unknown,
             Self::Short { .. } => HttpErrorKind::Interrupted,
             Self::LongerThanRange | Self::TooLong(_) => HttpErrorKind::Decode,

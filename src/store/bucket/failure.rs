@@ -1,5 +1,5 @@
-//! What went wrong with a request, and what to do about it. Never with a key, a signature, or the
-//! server's words about them.
+//! Failures of requests: their causes and remedies. Messages never contain a key, a signature, or
+//! the server's text about them.
 
 use std::error::Error as _;
 
@@ -9,23 +9,23 @@ use super::bounded::Broken;
 use super::{BucketPlace, LAYER};
 use crate::{Error, Kind};
 
-/// Returns whether a 404 is about the bucket.
+/// Returns true if a 404 is about the bucket.
 pub(super) fn bucket_is_missing(error: &object_store::Error) -> bool {
     code(&error.to_string()) == Some("NoSuchBucket")
 }
 
-/// Returns whether a range was refused because the object ends before it.
+/// Returns true if a range was refused because the object ends before it.
 pub(super) fn past_the_end(error: &object_store::Error) -> bool {
     let text = error.to_string();
     code(&text) == Some("InvalidRange") || status(&text) == Some(416)
 }
 
-/// Returns whether more came than the range that was asked for.
+/// Returns true if the response was longer than the requested range.
 pub(super) fn ignored_range(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { source, .. } if source.to_string().contains("non-partial response"))
 }
 
-/// The error of the library for one of a request. `key` is where it was met.
+/// Converts an error of a request to one of the library. `key` is the key of the request.
 pub(super) fn explain(
     error: &object_store::Error,
     place: &BucketPlace,
@@ -56,7 +56,7 @@ fn http_error(error: &object_store::Error) -> Option<&HttpError> {
     None
 }
 
-/// The connection failed.
+/// Returns the message about a failed connection.
 fn no_answer(error: &HttpError, endpoint: &str) -> String {
     let mut causes = error.to_string();
     let mut cause = error.source();
@@ -93,7 +93,7 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     }
 }
 
-/// Nothing came, or too little, in the time that a server is given.
+/// Returns the message about a timeout.
 fn silent(endpoint: &str) -> String {
     format!(
         "{endpoint} did not answer in time: check AWS_ENDPOINT_URL and the network, and whether the store is overloaded or full, or \
@@ -104,13 +104,13 @@ fn silent(endpoint: &str) -> String {
 pub(super) const NO_CREDENTIALS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in \
                               ~/.aws/credentials, or AWS_SKIP_SIGNATURE=true for what is public";
 
-/// The service that machines in a cloud get keys from was asked, which is done where nobody gave
-/// any.
+/// Returns true if the request was to the metadata service that provides credentials in a cloud,
+/// which is used if none are configured.
 fn is_about_credentials(text: &str) -> bool {
     text.contains("169.254.16") || text.contains("169.254.170.2")
 }
 
-/// The server said no.
+/// Returns the error for a request that the server refused.
 fn refused(
     text: &str,
     error: &object_store::Error,
@@ -183,14 +183,14 @@ fn innermost(error: &object_store::Error) -> String {
     text.chars().take(200).collect()
 }
 
-/// `X` of `<Code>X</Code>`, in which S3 says what is wrong.
+/// Returns `X` of `<Code>X</Code>`, the error code of S3.
 fn code(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("<Code>")?;
     let (code, _) = after.split_once("</Code>")?;
     (code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(code)
 }
 
-/// The HTTP status in an error's text; the crate does not hand it out otherwise.
+/// Returns the HTTP status in an error's text; the crate does not expose it otherwise.
 fn status(text: &str) -> Option<u16> {
     let (_, after) = text.split_once("status code: ")?;
     after.get(..3)?.parse().ok()

@@ -1,5 +1,5 @@
-//! A bucket of an S3-compatible store, by the `object_store` crate. The only code here that is
-//! async, and only inside.
+//! A bucket of an S3-compatible store, by the `object_store` crate. The only async code of the
+//! library, hidden behind a blocking interface.
 
 mod bounded;
 mod failure;
@@ -40,36 +40,37 @@ pub use settings::{BucketOptions, Credentials};
 
 const LAYER: &str = "object store";
 
-/// Tries of a request before anything was ever answered: an address that is wrong is told soon.
+/// Retries of a request before the first response of the server: a wrong address is reported soon.
 const HASTY_TRIES: usize = 2;
 
-/// Tries later on, about half a minute in all: a gateway that is restarted is waited for. The
-/// pauses are random, each from the first to three times the one before; few of them could be over
-/// in a second or two.
+/// Retries after that, about half a minute in all: enough for a gateway to restart. The pauses are
+/// random, each from the first to three times the previous one; a small number of them could be
+/// over in a second or two.
 const PATIENT_TRIES: usize = 24;
 
-/// Pages of a listing in a row that hold no new key and say that another follows. Stores pass over
-/// what was deleted in this way.
+/// Maximum number of successive pages of a listing without a new key that announce another page.
+/// Stores return such pages for deleted keys.
 const MOST_EMPTY_PAGES: usize = 1000;
 
-/// Keys of a listing. A bundle of 64 TiB in bands of 8 MiB has half as many bands.
+/// Maximum number of keys of a listing. A bundle of 64 TiB in bands of 8 MiB has half as many
+/// bands.
 const MOST_KEYS: usize = 16 << 20;
 
-/// How long a server is waited for.
+/// Timeouts of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// For the connection. One that is not there by then is tried again.
+    /// For the connection, after which the attempt is retried.
     pub(super) connect: Duration,
-    /// For an answer, and for the next bytes of it.
+    /// For the response, and for each further part of it.
     pub(super) silence: Duration,
-    /// For a request as a whole. None is larger than a few megabytes, so slow lines get through.
+    /// For a request as a whole. None is larger than a few megabytes, so slow lines suffice.
     pub(super) request: Duration,
-    /// Until a request that fails is not tried again.
+    /// For all retries of a failing request.
     pub(super) retry: Duration,
 }
 
 impl Patience {
-    /// By the time that a server may stay silent; `None`: a minute.
+    /// Derives the timeouts from the maximum time without data from the server; `None`: a minute.
     pub(super) fn new(silence: Option<Duration>) -> Self {
         let silence = silence
             .unwrap_or(Duration::from_secs(60))
@@ -85,12 +86,12 @@ impl Patience {
 
 /// The objects under a prefix of a bucket.
 ///
-/// Requests that fail in passing (connections that break, 5xx, "slow down") are repeated with
-/// growing pauses.
+/// Requests with transient failures (broken connections, 5xx, "slow down") are retried with growing
+/// pauses.
 pub struct Bucket {
     hasty: AmazonS3,
     patient: AmazonS3,
-    /// The server has answered something sensible.
+    /// The server has sent a valid response.
     answered: AtomicBool,
     place: BucketPlace,
     /// For messages.
@@ -108,10 +109,10 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// The objects at `place`. Asks the server nothing yet.
+    /// Creates a client for the objects at `place`, without a request.
     ///
-    /// [`Kind::Invalid`] for settings that make no sense, [`Kind::NotFound`] where the certificates
-    /// named are missing.
+    /// [`Kind::Invalid`] for invalid settings, [`Kind::NotFound`] if the named certificates are
+    /// missing.
     pub fn new(place: BucketPlace, options: &BucketOptions) -> Result<Self> {
         prepare_tls();
         let connected = Arc::default();
@@ -134,7 +135,7 @@ impl Bucket {
         }
     }
 
-    /// The key in the bucket.
+    /// Returns the key in the bucket.
     fn path(&self, key: &str) -> Result<Path> {
         check_name(key)?;
         let key = self.place.key(key);
@@ -162,7 +163,7 @@ impl Bucket {
         done.map_err(|error| failure::explain(&error, &self.place, &self.endpoint, key))
     }
 
-    /// `None` where the object, and not the bucket, does not exist.
+    /// Returns `None` if the object, and not the bucket, does not exist.
     fn if_there<T>(
         &self,
         key: &str,
@@ -181,14 +182,14 @@ impl Bucket {
         })
     }
 
-    /// Lets `bytes` through at the rate that was asked for.
+    /// Delays `bytes` to keep to the configured rate.
     async fn keep_pace(&self, bytes: usize) {
         if let Some(pace) = &self.pace {
             tokio::time::sleep(pace.take(bytes)).await;
         }
     }
 
-    /// Fills buffers from `offset` on; how much was there, and of which version.
+    /// Fills buffers from `offset`; returns the number of bytes read and the tag of the version.
     async fn fetch(
         &self,
         path: &Path,
@@ -208,8 +209,8 @@ impl Bucket {
             )
             .await;
         let mut found = match found {
-            // Nothing is there: the object ends before. Some servers answer an empty object's range
-            // with all of it.
+            // The object ends before the range. Some servers answer a range of an empty object with
+            // all of it.
             Err(error) if failure::past_the_end(&error) => return Ok((0, None)),
             Err(error) if failure::ignored_range(&error) => {
                 let meta = self.s3().head(path).await?;
@@ -288,7 +289,7 @@ impl Objects for Bucket {
                 Ok(())
             };
             self.put_large(key, bytes.len() as u64, &fill, &mut || Ok(()))?;
-            // Ceph's answer to an upload has another tag than the object.
+            // Ceph's response to an upload has a different tag than the object.
             return self.stat(key);
         }
         let put = async {
@@ -389,7 +390,8 @@ impl Objects for Bucket {
             .named(&prefix))
         };
         let mut page_token: Option<String> = None;
-        // Whether it comes to an end is the server's word; that it gets on is seen.
+        // Bounds the loop: the server alone decides when a listing ends, so new keys must keep
+        // arriving.
         let (mut last, mut keys, mut empty) = (String::new(), 0, 0);
         loop {
             let options = PaginatedListOptions {
@@ -421,8 +423,8 @@ impl Objects for Bucket {
                 ));
             }
             for object in &page.result.objects {
-                // What graphical tools make to show a folder has a key that ends with `/`, and is
-                // no object of ours.
+                // Placeholder objects of graphical tools for folders have keys that end with `/`,
+                // and are skipped.
                 let Some(key) = object
                     .location
                     .as_ref()
@@ -450,7 +452,7 @@ fn known(object: &object_store::ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Servers are not of one mind on whether a tag has quotes.
+/// Servers differ on quotes around a tag.
 fn plain_tag(tag: &str) -> String {
     tag.trim_matches('"').to_owned()
 }
@@ -509,20 +511,20 @@ fn client(
     built.map_err(|error| failure::explain(&error, place, &redacted(options.endpoint()), ""))
 }
 
-/// All certificates of a file of them.
+/// Parses all certificates of a PEM file.
 fn certificates(pem: &[u8]) -> Option<Vec<Certificate>> {
     Certificate::from_pem_bundle(pem)
         .ok()
         .filter(|found| !found.is_empty())
 }
 
-/// Chooses the code behind TLS, once.
+/// Selects the TLS implementation, once.
 pub(super) fn prepare_tls() {
-    // Fails where the program has chosen already, which is as well.
+    // Fails if the program has already selected one, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The threads that wait for the network, made when they are first needed.
+/// Returns the threads that run requests, started on first use.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {

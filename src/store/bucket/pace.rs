@@ -1,18 +1,18 @@
-//! A limit of bandwidth, shared by all requests.
+//! A bandwidth limit, shared by all requests.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Spreads bytes over time.
+/// A rate limiter.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: u64,
-    /// When all that was let through so far is through at this rate.
+    /// The time at which all bytes admitted so far are transferred at this rate.
     free_from: Mutex<Instant>,
 }
 
 impl Pace {
-    /// At most this many bytes a second; 0 is taken for 1.
+    /// Creates a limit of this many bytes a second; 0 counts as 1.
     pub(super) fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
@@ -20,7 +20,7 @@ impl Pace {
         }
     }
 
-    /// Returns how long to wait before so many bytes may go.
+    /// Returns the delay before so many bytes may be sent.
     pub(super) fn take(&self, bytes: usize) -> Duration {
         self.take_at(Instant::now(), bytes)
     }

@@ -1,4 +1,4 @@
-//! Where in a store an image is.
+//! The location of an image in a store.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::LAYER;
 pub struct BucketPlace {
     /// The bucket's name.
     pub bucket: String,
-    /// What all keys begin with, without `/` at either end; empty for the whole bucket.
+    /// The common prefix of all keys, without `/` at either end; empty for the whole bucket.
     pub prefix: String,
 }
 
 impl BucketPlace {
-    /// Reads `s3://bucket/prefix`, in which every character stands for itself: who has a URL
-    /// decodes it first.
+    /// Parses `s3://bucket/prefix`, in which every character is literal: the caller decodes a URL
+    /// first.
     ///
     /// [`Kind::Invalid`] for anything else.
     pub fn parse(url: &str) -> Result<Self> {
@@ -43,7 +43,7 @@ impl BucketPlace {
         })
     }
 
-    /// The key of what is called `name` below the prefix.
+    /// Returns the key of `name` below the prefix.
     pub(super) fn key(&self, name: &str) -> String {
         if self.prefix.is_empty() {
             name.to_owned()

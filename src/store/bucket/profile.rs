@@ -16,7 +16,7 @@ pub(super) struct Profile {
     settings: HashMap<String, String>,
 }
 
-/// Settings by which a profile gets its keys from elsewhere.
+/// Settings of a profile that fetch its credentials from elsewhere.
 const INDIRECT: [&str; 5] = [
     "credential_process",
     "role_arn",
@@ -26,7 +26,7 @@ const INDIRECT: [&str; 5] = [
 ];
 
 impl Profile {
-    /// The profile that the variables name, or the default one, which need not exist.
+    /// Returns the profile that the variables name, or the default one, which need not exist.
     pub(super) fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let named = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
         let name = named.clone().unwrap_or_else(|| "default".to_owned());
@@ -64,7 +64,7 @@ impl Profile {
         }
     }
 
-    /// Takes the profile's lines of a file. `false`: it has none.
+    /// Reads the profile's lines of a file. `false`: it has none.
     fn read(&mut self, text: &str) -> bool {
         let (mut ours, mut found) = (false, false);
         for line in text.lines() {
@@ -97,7 +97,7 @@ impl Profile {
             .filter(|value| !value.is_empty())
     }
 
-    /// The key that is in it. `None`: it has none.
+    /// Returns the credentials in the profile. `None`: it has none.
     pub(super) fn credentials(&self) -> Result<Option<Credentials>> {
         let Some((key_id, secret)) = self
             .get("aws_access_key_id")

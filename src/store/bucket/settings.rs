@@ -1,4 +1,4 @@
-//! Where a store is and who asks, as the variables and files say that all tools for S3 go by.
+//! Endpoint and credentials of a store, from the variables and files that all S3 tools use.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,44 +11,44 @@ use super::profile::Profile;
 use super::{LAYER, certificates};
 use crate::{Error, Kind, Result};
 
-/// How to reach a store.
+/// Options of the connection to a store.
 #[derive(Debug, Clone, Default)]
 pub struct BucketOptions {
-    /// Its URL. `None`: Amazon's own, in the region.
+    /// Its URL. `None`: that of Amazon, in the region.
     pub endpoint: Option<String>,
-    /// The region; `None`: `us-east-1`, which stores without regions take.
+    /// The region; `None`: `us-east-1`, which stores without regions accept.
     pub region: Option<String>,
-    /// Who asks. `None`: what is in `elsewhere`, or the service that machines of Amazon's cloud get
-    /// keys from.
+    /// The credentials. `None`: those in `elsewhere`, or from the metadata service of Amazon's
+    /// cloud.
     pub credentials: Option<Credentials>,
-    /// Ask as nobody, for what is public.
+    /// Sends unsigned requests, for public objects.
     pub anonymous: bool,
-    /// A file of certificates (PEM) that are trusted besides the system's.
+    /// A file of certificates (PEM) that are trusted in addition to the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// True if keys may sign requests that go unencrypted to other machines.
+    /// Permits signed requests over unencrypted HTTP to other machines.
     pub allow_http: bool,
-    /// A limit of bandwidth, up and down together.
+    /// A bandwidth limit in bytes a second, for upload and download together.
     pub bytes_per_second: Option<u64>,
-    /// How long the store may stay silent. `None`: a minute.
+    /// Time without a response after which a request fails. `None`: a minute.
     pub timeout: Option<Duration>,
-    /// Where keys are fetched from instead: variables of containers and web identities, each with
-    /// its value.
+    /// Other sources of credentials: variables of containers and web identities, each with its
+    /// value.
     pub elsewhere: Vec<(String, String)>,
 }
 
-/// A key of S3.
+/// Credentials of S3.
 #[derive(Clone)]
 pub struct Credentials {
-    /// Its identifier.
+    /// The access key ID.
     pub key_id: String,
-    /// Its secret.
+    /// The secret access key.
     pub secret: Zeroizing<String>,
     /// The token of a session.
     pub token: Option<Zeroizing<String>>,
 }
 
 impl Credentials {
-    /// A key without a session.
+    /// Creates credentials without a session token.
     pub fn new(key_id: &str, secret: &str) -> Self {
         Self {
             key_id: key_id.to_owned(),
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Variables that lead to keys kept elsewhere, as the client knows them.
+/// Variables that refer to credentials elsewhere, as the client knows them.
 const ELSEWHERE: [&str; 6] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -75,7 +75,8 @@ const ELSEWHERE: [&str; 6] = [
 ];
 
 impl BucketOptions {
-    /// What the variables say that `variable` looks up, and the profile they lead to:
+    /// Reads the options from the variables that `variable` looks up, and from the profile that
+    /// they name:
     ///
     /// `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION`,
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_PROFILE`,
@@ -83,7 +84,7 @@ impl BucketOptions {
     /// `AWS_SKIP_SIGNATURE`, `AWS_ALLOW_HTTP`, `AWS_EC2_METADATA_DISABLED`, those of containers and
     /// web identities, and `HOME`.
     ///
-    /// [`Kind::NotFound`] for a profile that is named and in no file, [`Kind::Unsupported`] for one
+    /// [`Kind::NotFound`] for a named profile that is in no file, [`Kind::Unsupported`] for one
     /// whose keys come from a program or a login.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let get = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -146,13 +147,12 @@ impl BucketOptions {
         self.region.as_deref().unwrap_or("us-east-1")
     }
 
-    /// Whom messages name.
+    /// Returns the endpoint for messages.
     pub(super) fn endpoint(&self) -> &str {
         self.endpoint.as_deref().unwrap_or("Amazon S3")
     }
 
-    /// Returns whether the endpoint is asked without encryption: only on this machine, or where
-    /// that was asked for.
+    /// Returns true if plain HTTP is used: only to this machine, or if explicitly allowed.
     pub(super) fn plain_http_is_fine(&self) -> Result<bool> {
         let Some(endpoint) = &self.endpoint else {
             return Ok(false);
@@ -199,7 +199,7 @@ impl BucketOptions {
     }
 }
 
-/// Returns whether `host`, perhaps with a port and a path, is this machine's loopback.
+/// Returns true if `host`, perhaps with a port and a path, is this machine's loopback.
 fn is_this_machine(host: &str) -> bool {
     let host = host.split('/').next().unwrap_or_default();
     if let Some(bracketed) = host.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Objects that go up in several pieces at a time.
+//! Multipart uploads of large objects.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,17 +12,17 @@ use super::{Bucket, LAYER};
 use crate::store::objects::{Fill, Objects};
 use crate::{Error, Kind, Result};
 
-/// Bytes that go up in one request.
+/// Maximum number of bytes uploaded in one request.
 pub(super) const IN_ONE: usize = 16 << 20;
 
-/// Bytes of a piece, at least; S3 takes 10,000 pieces of an object.
+/// Minimum size of a part in bytes; S3 allows 10,000 parts of an object.
 const PIECE: u64 = 8 << 20;
 const MOST_PIECES: u64 = 10_000;
 
-/// Pieces under way at a time: that many are in memory.
+/// Number of concurrent parts, all of which are in memory.
 const AT_A_TIME: u64 = 4;
 
-/// Fills `into` with what `payload` has from `offset` on.
+/// Fills `into` with the bytes of `payload` from `offset`.
 pub(super) fn gather(payload: &PutPayload, offset: usize, into: &mut [u8]) {
     let (mut skipped, mut filled) = (offset, 0);
     for piece in payload {
@@ -35,8 +35,8 @@ pub(super) fn gather(payload: &PutPayload, offset: usize, into: &mut [u8]) {
 }
 
 impl Bucket {
-    /// Puts a large object. It is there when its last piece is and `go_on` agrees; an upload that
-    /// is broken off leaves nothing.
+    /// Uploads a large object. It becomes visible after its last part is stored and `go_on` agrees;
+    /// an aborted upload leaves nothing.
     pub(super) fn upload(
         &self,
         key: &str,
@@ -50,8 +50,7 @@ impl Bucket {
         let done = self.pieces(key, path, &id, len, fill).and_then(|pieces| {
             go_on()?;
             match self.wait(key, self.s3().complete_multipart(path, &id, pieces)) {
-                // Done by an earlier try of which the answer was lost, perhaps: then the upload is
-                // over and the object another.
+                // An earlier attempt may have completed the upload, and its response been lost.
                 Err(error) if error.kind() == Kind::NotFound => {
                     let now = self
                         .stat(key)?
@@ -62,13 +61,13 @@ impl Bucket {
             }
         });
         if done.is_err() {
-            // Best effort: the store's own rules clear away what is left of uploads.
+            // Best effort: the store's lifecycle rules remove abandoned uploads.
             let _ = self.wait(key, self.s3().abort_multipart(path, &id));
         }
         done
     }
 
-    /// Stores all pieces, in whatever order.
+    /// Uploads all parts, in any order.
     fn pieces(
         &self,
         key: &str,
@@ -97,7 +96,7 @@ impl Bucket {
                             .await
                     })
                 };
-                // Nobody begins another one where the object cannot be made any more.
+                // After a failure, the other threads start no further parts.
                 let put = put().inspect_err(|_| next.store(count, Ordering::Relaxed))?;
                 stored.lock().unwrap_or_else(PoisonError::into_inner)[number as usize] = Some(put);
             }

@@ -1,5 +1,5 @@
 //! An independent copy of a file: by reference, else inside the kernel, else through a buffer.
-//! Holes stay holes.
+//! Holes are preserved.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,10 +10,11 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::platform::{self, Next};
 
-/// Bytes copied at a time where the kernel does not do it.
+/// Bytes copied at a time if the kernel does not do it.
 const PIECE: usize = 1 << 20;
 
-/// Makes `name`, which must not exist, a copy of `from`. It is durable but for its name.
+/// Creates `name`, which must not exist, as a copy of `from`. Its contents are durable, its name is
+/// not.
 pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
     if let Some(clone) = platform::clone_file(from, folder.as_fd(), name)? {
         keep_mode_of(from, &clone)?;
@@ -45,7 +46,7 @@ pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
     platform::make_durable(&to)
 }
 
-/// Lets a copy be used by the same users as what it is one of.
+/// Makes a copy accessible to the same users as its original.
 pub(super) fn keep_mode_of(from: &File, to: &File) -> io::Result<()> {
     let mode = from.metadata()?.permissions().mode() & 0o777;
     to.set_permissions(Permissions::from_mode(mode))

@@ -22,42 +22,42 @@ use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "file";
 
-/// Times that a file may be replaced between being opened and being locked.
+/// Maximum number of times that a file may be replaced between opening and locking.
 const MOST_REPLACED: usize = 10;
 
 /// A regular file (or a disk) of the host.
 ///
-/// Its length is asked when it is opened and again when it is locked: the lock keeps others from
-/// changing it.
+/// Its length is read on opening and again on locking: the lock keeps others from changing it.
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
     path: PathBuf,
     access: Access,
-    /// The host's block: what a punched range must cover to free storage.
+    /// The host's block size: a punched range must cover whole blocks to free storage.
     grain: u64,
     fixed_len: bool,
     len: AtomicU64,
-    /// Held shared by every request, exclusively while bytes are cut off.
+    /// Held shared by every request, exclusively while the file is truncated.
     in_flight: RwLock<()>,
     /// One change of the length at a time.
     resizing: Mutex<()>,
     /// One flush at a time: the second must not return before the first has made its writes
     /// durable.
     flushing: Mutex<()>,
-    /// Something changed since the last flush began.
+    /// The file was changed since the last flush began.
     dirty: AtomicBool,
-    /// It is locked and had a name then: without one, nobody finds again what is written.
+    /// The file was locked and had a name at that time: if the name is removed, later writes are
+    /// lost.
     named: AtomicBool,
-    /// A flush failed; what is on the disk is not known.
+    /// A flush failed; the contents on disk are unknown.
     lost: AtomicBool,
-    /// Set once the host has refused to punch.
+    /// Set once punching a hole has failed as unsupported.
     cannot_punch: AtomicBool,
     loans: Arc<Loans>,
 }
 
 impl LocalFile {
-    /// Opens the file at `path`, symbolic links followed. `None` as for
+    /// Opens the file at `path`, following symbolic links. `None` as for
     /// [`Store::open`](crate::store::Store::open).
     pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
         let path = path.as_ref();
@@ -70,7 +70,7 @@ impl LocalFile {
         )
     }
 
-    /// Makes the file at `path`. `None`: something is there.
+    /// Creates the file at `path`. `None`: it exists.
     pub fn create_new(path: impl AsRef<Path>, mode: FileMode) -> Result<Option<Self>> {
         let path = path.as_ref();
         Self::open_at(
@@ -82,8 +82,8 @@ impl LocalFile {
         )
     }
 
-    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file
-    /// that was replaced by another while the lock was waited for is left, and the new one opened.
+    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. If
+    /// another file replaced it while waiting for the lock, the new one is opened instead.
     pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
         let path = path.as_ref();
         for _ in 0..MOST_REPLACED {
@@ -103,7 +103,7 @@ impl LocalFile {
         .in_file(path))
     }
 
-    /// Returns whether `path` leads to this file and no other. True where the host does not tell.
+    /// Returns true if `path` names this very file. True if the host cannot tell.
     fn is_at(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| {
             (here.dev(), here.ino()) == (there.dev(), there.ino())
@@ -115,7 +115,7 @@ impl LocalFile {
         }
     }
 
-    /// Opens `name` in `folder`; `path` is what errors call it.
+    /// Opens `name` in `folder`; `path` is used in errors.
     pub(super) fn open_at(
         folder: impl rustix::fd::AsFd,
         name: impl rustix::path::Arg,
@@ -132,8 +132,7 @@ impl LocalFile {
                 Access::ReadWrite,
             ),
         };
-        // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed
-        // it.
+        // NONBLOCK: opening a pipe would wait for its other end. Ignored by files and disks.
         let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         match rustix::fs::openat(folder, name, flags, mode.file()) {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
@@ -184,18 +183,18 @@ impl LocalFile {
         })
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the lock of the file, waiting a moment at most, for as long as the file is open. Hosts
-    /// without locks are let be. [`Kind::Conflict`], naming the holder where that is known, when
-    /// somebody else has it.
+    /// Locks the file, after a short wait if necessary, for as long as it is open. Does nothing on
+    /// hosts without locks. [`Kind::Conflict`], naming the holder if known, if another process has
+    /// the lock.
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => {
-                // Whoever held the lock until now may have made the file longer or shorter.
+                // The previous holder of the lock may have changed the length.
                 let known = self
                     .file
                     .metadata()
@@ -216,7 +215,7 @@ impl LocalFile {
         }
     }
 
-    /// Lets a request in: while the guard lives, the range stays within the file.
+    /// Begins a request: while the guard lives, the range stays within the file.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
         let guard = self
             .in_flight
@@ -246,7 +245,7 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Takes note of a change after it was made, also of one that failed halfway.
+    /// Marks the file dirty after a change, including a failed one.
     fn changed(&self) {
         self.dirty.store(true, Ordering::Release);
     }
@@ -262,8 +261,8 @@ impl LocalFile {
     }
 
     fn cut(&self, len: u64) -> Result<()> {
-        // The new length counts first: it shuts out new requests and loans, so that the old ones
-        // come to an end.
+        // The new length is set first: it refuses new requests and file ranges, so that the old
+        // ones come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
         self.loans.wait_until_none_beyond(len);
         let _alone = self
@@ -381,7 +380,7 @@ impl BlockDevice for LocalFile {
     }
 }
 
-/// Bytes of a regular file or a disk. `None`: it is neither.
+/// Returns the length of a regular file or a disk. `None`: it is neither.
 fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
     let kind = meta.file_type();
     if kind.is_file() {
@@ -393,19 +392,19 @@ fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Somebody else holds the lock of `file`.
+/// Returns the error about a lock of `file` that another process holds.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder =
         platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
     Error::new(Kind::Conflict, layer, format!("is in use by {holder}")).because(Reason::InUse)
 }
 
-/// Returns whether a name on the host leads to an open file. Where nobody can tell, one does.
+/// Returns true if an open file has a name on the host. True if the host cannot tell.
 pub(super) fn has_name(file: &File) -> bool {
     file.metadata().map_or(true, |meta| meta.nlink() > 0)
 }
 
-/// What was written is gone with the file.
+/// Returns the error about a file that was removed, and its writes with it.
 pub(super) fn removed(layer: &'static str) -> Error {
     Error::new(
         Kind::Io,
@@ -414,7 +413,7 @@ pub(super) fn removed(layer: &'static str) -> Error {
     )
 }
 
-/// The host's block size, made sane.
+/// Returns the host's block size, limited to a valid range.
 fn grain(blksize: u64) -> u64 {
     if blksize.is_power_of_two() {
         blksize.clamp(512, 1 << 20)
@@ -459,7 +458,8 @@ mod tests {
         );
     }
 
-    /// What is locked is an image; what is not may be a scratch file, which has no name on purpose.
+    /// A locked file is an image; an unlocked one may be a scratch file, which has no name on
+    /// purpose.
     #[test]
     fn what_was_removed_is_not_said_to_be_durable() {
         for locked in [true, false] {
@@ -491,8 +491,7 @@ mod tests {
         assert_eq!(other.info().len, 8192);
     }
 
-    /// A writer that holds the lock puts another file in place of the one that the second waits
-    /// for.
+    /// A writer that holds the lock replaces the file for which the second waits.
     #[test]
     fn a_file_that_was_replaced_is_opened_again() {
         let (folder, file) = scratch(4096);

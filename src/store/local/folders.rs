@@ -1,4 +1,4 @@
-//! From names to open folders, and which of them have changed.
+//! Open folders by name, and the set of folders with unsynced changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirBuilder, File};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::FileMode;
 use crate::platform;
 
-/// How many folders stay open. A bundle has three; a tree of thousands must not use up the
+/// Maximum number of folders kept open. A bundle has three; a tree of thousands must not use up the
 /// descriptors.
 const KEPT_OPEN: usize = 16;
 
@@ -21,7 +21,7 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// The folders of a store, opened one part at a time so that no symbolic link leads out of it.
+/// The folders of a store, opened one path component at a time without following symbolic links.
 #[derive(Debug)]
 pub(super) struct Folders {
     root: PathBuf,
@@ -33,9 +33,9 @@ pub(super) struct Folders {
 #[derive(Debug, Default)]
 struct Changed {
     folders: BTreeSet<String>,
-    /// Folders of the host, the root's and perhaps those above it, in which one was made.
+    /// Folders of the host, the root's and perhaps those above it, in which a folder was created.
     above: Vec<PathBuf>,
-    /// A sync failed: which names are durable is no longer known.
+    /// A sync failed: it is unknown which names are durable.
     lost: bool,
 }
 
@@ -53,7 +53,7 @@ impl Folders {
         &self.root
     }
 
-    /// Opens the folder called `name` (the root is ""). `None`: it does not exist.
+    /// Opens the folder `name` (the root is ""). `None`: it does not exist.
     pub(super) fn get(&self, name: &str) -> io::Result<Option<Arc<File>>> {
         if let Some(folder) = self.cache().get(name) {
             return Ok(Some(folder.clone()));
@@ -74,7 +74,7 @@ impl Folders {
         }
     }
 
-    /// Opens the folder called `name`, made with all above it if missing.
+    /// Opens the folder `name`, creating it and its parents if missing.
     pub(super) fn make(&self, name: &str, mode: FileMode) -> io::Result<Arc<File>> {
         if let Some(folder) = self.get(name)? {
             return Ok(folder);
@@ -104,8 +104,8 @@ impl Folders {
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Notes that names in `folder` have changed. To be called after the change: a sync that runs
-    /// meanwhile must not take the note and miss the change.
+    /// Marks the names in `folder` as changed. Must be called after the change: otherwise a
+    /// concurrent sync could clear the mark and miss the change.
     pub(super) fn mark(&self, folder: &str) {
         let mut changed = self.changed();
         if !changed.folders.contains(folder) {
@@ -113,13 +113,13 @@ impl Folders {
         }
     }
 
-    /// Returns whether an earlier sync failed.
+    /// Returns true if an earlier sync failed.
     pub(super) fn lost(&self) -> bool {
         self.changed().lost
     }
 
-    /// Makes all changed names durable. Whoever comes second waits for the first, whose folders are
-    /// his too.
+    /// Makes all changed names durable. A concurrent second call waits for the first, which may
+    /// include its folders.
     pub(super) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (folders, above) = {
@@ -163,13 +163,13 @@ impl Folders {
     }
 }
 
-/// The folder of a name, and its last part.
+/// Splits a name into its folder and last component.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// The folders in which `create_dir_all` is about to make one, for `path` and what is missing above
-/// it.
+/// Returns the folders in which `create_dir_all` is about to create one, for `path` and its missing
+/// parents.
 fn holders_of_new(path: &Path) -> Vec<PathBuf> {
     let missing = path
         .ancestors()

@@ -1,8 +1,7 @@
-//! A lock of a file in a folder, held also where the host forgets it.
+//! A lock of a file in a folder that survives a restart of the file server.
 //!
-//! A file server that is started anew knows nothing of the locks it gave. Linux's SMB client asks
-//! for them again with the next request for the same open file; but of a file that only carries a
-//! lock nothing is ever asked.
+//! A restarted file server has lost its locks. Linux's SMB client reclaims them with the next
+//! request for the same open file; but a file that serves only as a lock gets no requests.
 
 use std::fs::File;
 use std::io;
@@ -18,12 +17,12 @@ use crate::{Error, Kind, Result, platform};
 
 /// An exclusive lock.
 pub(super) struct HeldLock {
-    /// `None` once it was lost.
+    /// `None` after the lock was lost.
     pub(super) file: Mutex<Option<File>>,
     pub(super) folder: Arc<File>,
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Of the file, should it have to be made again.
+    /// The mode of the lock file, in case it must be created again.
     pub(super) mode: FileMode,
 }
 
@@ -31,16 +30,15 @@ impl Held for HeldLock {
     fn keep(&self) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
-            // The folder was removed, or another is in its place: no band of this one is found
-            // again.
+            // The folder was removed or replaced: the bands are no longer reachable by name.
             Some(file) if !file::has_name(file) => {
                 return Err(file::removed(LAYER).in_file(self.path.parent().unwrap_or(&self.path)));
             }
             Some(file) if !platform::is_forgotten(file) => return Ok(()),
             _ => {}
         }
-        // The old one goes first: its lock, of which this machine alone still knows, would be in
-        // the way.
+        // The old file is closed first: its lock, now known only to this machine, would block the
+        // new one.
         *held = None;
         let lost = |why: String| {
             Error::new(
@@ -69,7 +67,7 @@ impl Held for HeldLock {
     }
 }
 
-/// Opens the file of a lock, which is made for an exclusive one. `None` if it is missing.
+/// Opens the file of a lock, creating it for an exclusive one. `None` if it is missing.
 pub(super) fn open(
     folder: &File,
     name: &str,

@@ -1,12 +1,12 @@
-//! What is lent of a file, and how a cut waits for it.
+//! File ranges in use, and waiting for them before a file is truncated.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 
-/// How far the loans given out reach. A count would not do: a cut waits only for what reaches past
-/// its place.
+/// The ends of the file ranges in use. A count would not suffice: truncation waits only for ranges
+/// past the new length.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     state: Mutex<LoanState>,
@@ -16,7 +16,7 @@ pub(super) struct Loans {
 #[derive(Debug, Default)]
 struct LoanState {
     ends: Vec<u64>,
-    /// Cuts that wait. To wake nobody is a system call, too, for every loan.
+    /// Number of waiting truncations; without any, a wakeup, which is a system call, is skipped.
     cuts: usize,
 }
 
@@ -25,8 +25,9 @@ impl Loans {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made
-    /// under the lock, so that a cut either sees the loan or is seen by the check.
+    /// Records a file range if `check` allows it; `None` for an empty range. The check is made
+    /// under the lock, so that a concurrent truncation either waits for the range or makes the
+    /// check fail.
     pub(super) fn take(
         self: &Arc<Self>,
         range: &Range<u64>,

@@ -1,7 +1,7 @@
 //! A folder of the host.
 //!
-//! Below the folder itself no symbolic link is followed: an image from a stranger cannot make us
-//! read or change what is outside of it.
+//! Below the folder itself no symbolic link is followed: an untrusted image cannot make us read or
+//! change files outside of it.
 
 mod copy;
 mod file;
@@ -32,21 +32,21 @@ pub use mode::FileMode;
 
 const LAYER: &str = "folder";
 
-/// How deep `list` walks. Bundles have two levels.
+/// Maximum depth of `list`. Bundles have two levels.
 const DEPTH: usize = 64;
 
-/// A folder of the host as a store. It need not exist until something is made in it.
+/// A folder of the host as a store. It need not exist until something is created in it.
 #[derive(Debug)]
 pub struct Local {
     folders: Folders,
-    /// What killed runs left in the folder itself has been removed.
+    /// Leftovers of killed processes in the folder itself have been removed.
     swept: Once,
-    /// What new files and folders get; found when the first is made, unless given before.
+    /// The mode of new files and folders; determined when the first is created, unless set before.
     mode: OnceLock<FileMode>,
 }
 
 impl Local {
-    /// The store of what is in `folder`.
+    /// Creates a store for `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folders: Folders::new(folder.into()),
@@ -55,8 +55,8 @@ impl Local {
         }
     }
 
-    /// The same, with this mode for what is made in it. Without it, that of what is in the folder
-    /// already.
+    /// Sets the mode of new files and folders. By default it is that of the existing contents of
+    /// the folder.
     #[must_use]
     pub fn with_mode(self, mode: FileMode) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Local {
             .get_or_init(|| FileMode::of(self.folders.root()).unwrap_or(FileMode::ANY))
     }
 
-    /// Where `name` is on the host, for messages.
+    /// Returns the path of `name` on the host, for messages.
     fn path(&self, name: &str) -> PathBuf {
         self.folders.root().join(name)
     }
@@ -80,7 +80,8 @@ impl Local {
         Error::io(LAYER, doing, source).in_file(self.path(name))
     }
 
-    /// The open folder of a name, and the name within it. `None`: there is no such folder.
+    /// Opens the folder of a name; returns it and the name within it. `None`: there is no such
+    /// folder.
     fn place<'a>(&self, name: &'a str) -> Result<Option<(Arc<File>, &'a str)>> {
         check_name(name)?;
         let (folder, last) = split(name);
@@ -91,7 +92,7 @@ impl Local {
         Ok(open.map(|open| (open, last)))
     }
 
-    /// The same, with the folder made if missing.
+    /// Opens the folder of a name, creating it if missing; returns it and the name within it.
     fn make_place<'a>(&self, name: &'a str) -> Result<(Arc<File>, &'a str)> {
         check_name(name)?;
         let (folder, last) = split(name);
@@ -114,7 +115,7 @@ impl Local {
         self.folders.mark(split(name).0);
     }
 
-    /// Puts a file that `fill` makes under an unused name to its place. `false`: the place is
+    /// Renames a file that `fill` creates under an unused name to `name`. `false`: the name is
     /// taken.
     fn finish(
         &self,
@@ -132,7 +133,7 @@ impl Local {
             .map_err(|source| self.failed("make a new file for", name, source))?;
         let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
         if !matches!(moved, Ok(true)) {
-            // Best effort: the failure itself is what the caller must hear of.
+            // Best effort: the caller gets the error of the failure itself.
             let _ = rustix::fs::unlinkat(&folder, new.as_str(), AtFlags::empty());
         }
         self.mark(name);
@@ -186,7 +187,7 @@ impl Local {
             .try_for_each(|name| self.walk(name, "", depth - 1, each))
     }
 
-    /// The kind of a file, asked for where the listing does not tell.
+    /// Returns the kind of a file, with a system call if the listing does not contain it.
     fn kind(&self, folder: &File, last: &str, listed: FileType) -> Result<FileType> {
         if listed != FileType::Unknown {
             return Ok(listed);
@@ -365,7 +366,7 @@ fn meta(stat: &Stat) -> Meta {
     let changed = (stat.st_ctime as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(stat.st_ctime_nsec as u64);
-    // The inode is part of it: a file replaced within one tick of the clock has the same time.
+    // Includes the inode: a file replaced within one clock tick has the same time.
     let version = changed ^ (stat.st_ino as u64).rotate_left(40);
     Meta {
         len: stat.st_size as u64,

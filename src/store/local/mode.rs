@@ -1,4 +1,4 @@
-//! The permission bits that new files and folders get.
+//! Permission bits of new files and folders.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -6,29 +6,29 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
-/// Entries of a folder that are looked at: those of a bundle have one mode.
+/// Number of entries of a folder that are sampled: those of a bundle have one mode.
 const SAMPLE: usize = 16;
 
-/// Permission bits of files. Those of folders follow: who may read a file may enter its folder. The
-/// owner may always read and write.
+/// Permission bits of files. Those of folders are derived: a user who may read a file may enter its
+/// folder. The owner may always read and write.
 ///
-/// The umask of the process applies as to any new file: it takes bits away and never adds one.
+/// The umask of the process applies as to any new file: it only removes bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMode(u32);
 
 impl FileMode {
-    /// For the owner only.
+    /// Access for the owner only.
     pub const PRIVATE: Self = Self(0o600);
-    /// For everybody whom the umask lets.
+    /// Access for all users, subject to the umask.
     pub const ANY: Self = Self(0o666);
 
-    /// The bits of `mode` that count here.
+    /// Creates a mode from the relevant bits of `mode`.
     pub const fn new(mode: u32) -> Self {
         Self(mode & 0o666 | 0o600)
     }
 
-    /// The mode of the file at `path`; of a folder what it and a sample of its files have in
-    /// common. `None`: nothing is there that this user may look at.
+    /// Returns the mode of the file at `path`; for a folder, the bits common to it and a sample of
+    /// its files. `None`: it does not exist or is inaccessible to this user.
     pub fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         let own = Self::new(meta.mode());
@@ -45,7 +45,7 @@ impl FileMode {
         };
         let mut common = Self::ANY;
         for entry in entries.take(SAMPLE).flatten() {
-            // Of a symbolic link itself, whose bits mean nothing.
+            // Metadata of a symbolic link itself, whose bits are meaningless.
             match entry.metadata() {
                 Ok(meta) if meta.is_file() => common = common.and(Self::new(meta.mode())),
                 Ok(meta) if meta.is_dir() => {
@@ -60,23 +60,23 @@ impl FileMode {
         common
     }
 
-    /// What both allow.
+    /// Returns the bits that both allow.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The bits of a file.
+    /// Returns the bits of a file.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// As new files get it.
+    /// Returns the mode for creating files.
     pub(crate) fn file(self) -> Mode {
         Mode::from_raw_mode(self.0)
     }
 
-    /// As new folders get it.
+    /// Returns the mode for creating folders.
     pub(crate) fn folder(self) -> Mode {
         Mode::from_raw_mode(self.folder_bits())
     }
@@ -85,7 +85,7 @@ impl FileMode {
         self.0 | (self.0 & 0o444) >> 2
     }
 
-    /// For what exists.
+    /// Returns the permissions for an existing file or folder.
     pub(crate) fn permissions(self, is_folder: bool) -> fs::Permissions {
         fs::Permissions::from_mode(if is_folder {
             self.folder_bits()

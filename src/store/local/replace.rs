@@ -1,4 +1,4 @@
-//! A new file takes a name in one step: made under a name of its own, then moved.
+//! Atomic replacement of a file: written under a temporary name, then renamed.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use crate::platform;
 use crate::store::Put;
 
-/// How the names of unfinished files begin. What a crash leaves of them is not listed.
+/// Prefix of the names of unfinished files. Those left by a crash are not listed.
 pub(super) const UNFINISHED: &str = ".bandsaw-new-";
 
-/// Gives `new` the mode of the file it will replace, if there is one.
+/// Copies the mode of the file that `new` will replace, if there is one.
 pub(super) fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()> {
     match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => Ok(
@@ -22,7 +22,7 @@ pub(super) fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()>
     }
 }
 
-/// A name that nothing in `folder` has.
+/// Returns an unused name in `folder`.
 pub(super) fn unfinished_name(folder: &File) -> io::Result<String> {
     loop {
         let name = format!("{UNFINISHED}{}", platform::own_suffix());
@@ -34,13 +34,14 @@ pub(super) fn unfinished_name(folder: &File) -> io::Result<String> {
     }
 }
 
-/// Moves a finished file to its place. `false`: the place is taken and must not be replaced.
+/// Renames a finished file to its final name. `false`: the name is taken and must not be replaced.
 pub(super) fn move_new(folder: &File, new: &str, to: &str, cond: Put) -> io::Result<bool> {
     let moved = match cond {
         Put::Replace => rustix::fs::renameat(folder, new, folder, to),
         Put::IfAbsent => {
             match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
-                // Old kernels and some file systems: a hard link never replaces either.
+                // Old kernels and some file systems lack the flag; a hard link never replaces
+                // either.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
                         .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty()))

@@ -1,4 +1,4 @@
-//! Files that take no storage of their own.
+//! Files that share the storage of others.
 
 use std::fs::File;
 use std::io;
@@ -14,13 +14,13 @@ use crate::store::{Put, check_name};
 use crate::{Error, Result, platform};
 
 impl Local {
-    /// Where `name` is on the host.
+    /// Returns the path of `name` on the host.
     pub(crate) fn host_path(&self, name: &str) -> PathBuf {
         self.path(name)
     }
 
-    /// Gives `from` a second name, `to`, which must not exist: what changes the one changes the
-    /// other. `false`: the host has no such names here, or there is no `from`.
+    /// Creates a hard link `to`, which must not exist, to `from`. `false`: hard links are not
+    /// supported here, or there is no `from`.
     pub(crate) fn link(&self, from: &str, to: &str) -> Result<bool> {
         check_name(to)?;
         self.check_changeable(to)?;
@@ -45,8 +45,8 @@ impl Local {
         }
     }
 
-    /// Makes `to`, replacing what is there, a copy that shares the storage of `from` until either
-    /// is written. `false`: the host cannot.
+    /// Creates or replaces `to` as a copy that shares the storage of `from` until either is
+    /// written. `false`: not supported by the host.
     pub(crate) fn clone_of(&self, from: &str, to: &str) -> Result<bool> {
         check_name(to)?;
         let source = self.source(from)?;
@@ -67,7 +67,7 @@ impl Local {
         if cannot { Ok(false) } else { cloned }
     }
 
-    /// A file to be copied.
+    /// Opens a file to be copied.
     pub(super) fn source(&self, from: &str) -> Result<File> {
         let source = self.place(from)?.map(|(folder, last)| {
             rustix::fs::openat(

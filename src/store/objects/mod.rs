@@ -1,10 +1,9 @@
-//! Objects of a bucket: what every S3-compatible store can do, and nothing that some of them get
-//! wrong.
+//! Objects of a bucket: the operations that every S3-compatible store implements correctly.
 //!
-//! A store of objects is poorer than a folder ([`Store`](super::Store)): an object is written
-//! whole, never in place, and never moved. Two things it does give: a put is all or nothing, and of
-//! several puts that ask for an absent key exactly one succeeds. Nothing here depends on
-//! `If-Match`, nor on a conditional delete: the Ceph release we test with compares the one wrongly
+//! An object store offers less than a folder ([`Store`](super::Store)): an object is written as a
+//! whole, never in place, and never renamed. It guarantees that a put is atomic, and that of
+//! several puts on condition of an absent key exactly one succeeds. Nothing here depends on
+//! `If-Match`, nor on a conditional delete: the Ceph release used in tests compares the one wrongly
 //! and ignores the other.
 
 mod memory;
@@ -18,23 +17,22 @@ use crate::{Error, Kind, Result};
 
 pub use memory::MemoryObjects;
 
-/// Objects under keys (`bands/1f`), as far as they concern one image: keys are relative to its
-/// prefix in the bucket, and are names in the sense of a [`Store`](super::Store), with `/` between
-/// their parts.
+/// The objects of one image under their keys (`bands/1f`): keys are relative to its prefix in the
+/// bucket, and are names in the sense of a [`Store`](super::Store), with `/` between their parts.
 ///
-/// Requests come from any number of threads at once and block until they are answered. What was
-/// acknowledged is durable and seen by every reader from then on. A request that failed may have
-/// been done all the same, when only its answer was lost; a request may also arrive twice.
+/// Requests come from any number of threads concurrently and block until they are answered. An
+/// acknowledged change is durable and visible to every reader. A failed request may still have been
+/// executed, if only its response was lost; a request may also be executed twice.
 pub trait Objects: fmt::Debug + Send + Sync {
-    /// Fills `into` with what the object has from `offset` on, in one request, so that all of it is
-    /// of one version. Less than asked for, and 0 at or past the end, means that the object ends
-    /// there. `None`: there is no such object.
+    /// Reads from `offset` into `into` in one request, so that all bytes are of one version.
+    /// Returns the number of bytes read; less than the length of `into`, or 0 at or past the end,
+    /// means the end of the object. `None`: there is no such object.
     fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>>;
 
-    /// The same, and the tag of the version that was read.
+    /// Like [`read_at`](Self::read_at), and also returns the tag of the version that was read.
     ///
-    /// Unless a store knows better it is asked for afterwards, and is then that of the version or
-    /// of a later one.
+    /// The default implementation requests the tag afterwards; it is then that of the version read
+    /// or of a later one.
     fn read_tagged(
         &self,
         key: &str,
@@ -47,10 +45,9 @@ pub trait Objects: fmt::Debug + Send + Sync {
         Ok(self.stat(key)?.map(|meta| (n, meta.tag)))
     }
 
-    /// [`read_tagged`](Self::read_tagged) into several buffers, of which each is filled before the
-    /// next.
+    /// Like [`read_tagged`](Self::read_tagged), into several buffers, each filled before the next.
     ///
-    /// Unless a store knows better the bytes are read to one place first.
+    /// The default implementation reads into one buffer first.
     fn read_scattered(
         &self,
         key: &str,
@@ -70,26 +67,26 @@ pub trait Objects: fmt::Debug + Send + Sync {
         Ok(Some((n, tag)))
     }
 
-    /// Stores `bytes` as the whole object, all or nothing and durably. `None`: [`Put::IfAbsent`]
-    /// found the key taken, which may be by an earlier try of this very request whose answer was
-    /// lost; who must know puts something of its own into the object and reads it back.
+    /// Stores `bytes` as the whole object, atomically and durably. `None`: [`Put::IfAbsent`] found
+    /// the key taken, possibly by an earlier attempt of the same request whose response was lost; a
+    /// caller that must distinguish these stores a unique value in the object and reads it back.
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
 
-    /// [`put`](Self::put) of what several buffers hold one after the other, replacing what stood
-    /// there.
+    /// Like [`put`](Self::put) of the concatenation of several buffers, replacing an existing
+    /// object.
     ///
-    /// Unless a store knows better they are put together in memory.
+    /// The default implementation concatenates them in memory.
     fn put_gathered(&self, key: &str, pieces: Vec<Piece>) -> Result<()> {
         let bytes: Vec<&[u8]> = pieces.iter().map(Piece::as_ref).collect();
         self.put(key, &bytes.concat(), Put::Replace).map(drop)
     }
 
-    /// Stores `len` bytes as the whole object, all or nothing and durably, replacing what stood
-    /// there. They need not fit into memory: `fill` is asked for pieces of them from an offset on,
-    /// by several threads at a time. `go_on` is asked once all are there: nothing has changed under
-    /// the key before it agrees, nor if one of them fails.
+    /// Stores `len` bytes as the whole object, atomically and durably, replacing an existing
+    /// object. They need not fit into memory: `fill` is called for pieces of them, by several
+    /// threads concurrently. `go_on` is called after all pieces are stored: the object does not
+    /// change before it succeeds, nor if any piece fails.
     ///
-    /// Unless a store knows better they are put together in memory.
+    /// The default implementation collects them in memory.
     fn put_large(
         &self,
         key: &str,
@@ -106,20 +103,20 @@ pub trait Objects: fmt::Debug + Send + Sync {
         self.put(key, &bytes, Put::Replace).map(drop)
     }
 
-    /// Makes `to` a copy of `from`, on the server's side, replacing what stood there.
-    /// [`Kind::NotFound`] where `from` is no object.
+    /// Makes `to` a copy of `from`, on the server's side, replacing an existing object.
+    /// [`Kind::NotFound`] if `from` does not exist.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Removes an object, never on a condition. `false`: there was certainly none. `true` may be
-    /// said of one that was not there, as most servers do not tell.
+    /// Removes an object, unconditionally. `false`: it certainly did not exist. `true` may be
+    /// returned for a missing object, as most servers do not report that.
     fn remove(&self, key: &str) -> Result<bool>;
 
-    /// What is known of an object. `None`: it does not exist.
+    /// Returns the metadata of an object. `None`: it does not exist.
     fn stat(&self, key: &str) -> Result<Option<ObjectMeta>>;
 
     /// Calls `each` for every object whose key begins with `prefix` (any string, `bands/1` too), in
     /// the order of keys as bytes. An error from `each` stops the listing and is returned. Objects
-    /// that come or go meanwhile may be met or not.
+    /// created or removed concurrently may or may not be included.
     fn list(
         &self,
         prefix: &str,
@@ -127,7 +124,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
     ) -> Result<()>;
 }
 
-/// Returns whether a key that begins with `prefix` is `wanted`. The listing ends with the first.
+/// Returns true if a key that begins with `prefix` is `wanted`. The listing ends at the first such
+/// key.
 pub(crate) fn has_any(
     objects: &dyn Objects,
     prefix: &str,
@@ -149,10 +147,10 @@ pub(crate) fn has_any(
     }
 }
 
-/// Fills a buffer with what an object is to have from an offset on.
+/// A function that fills a buffer with the contents of a new object from an offset.
 pub type Fill<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
 
-/// The first bytes of a buffer that others may read too.
+/// The first bytes of a shared buffer.
 #[derive(Clone)]
 pub struct Piece {
     buffer: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -168,7 +166,7 @@ impl fmt::Debug for Piece {
 }
 
 impl Piece {
-    /// The first `len` bytes, or all if there are not so many.
+    /// Creates a piece of the first `len` bytes, or of all if the buffer is shorter.
     pub fn new(buffer: Arc<dyn AsRef<[u8]> + Send + Sync>, len: usize) -> Self {
         Self {
             len: len.min((*buffer).as_ref().len()),
@@ -183,16 +181,16 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// What is known of an object.
+/// The metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// The version tag (`ETag`, without quotes), compared for equality only: objects of one key
     /// with different bytes have different tags. The same bytes, stored again or copied, may have
     /// the same one or another.
     pub tag: String,
-    /// When it was stored, by the server's clock, often in whole seconds; in the answer to a put by
-    /// this machine's.
+    /// Time of the last put, by the server's clock, often in whole seconds; in the answer to a put,
+    /// by this machine's clock.
     pub modified: SystemTime,
 }

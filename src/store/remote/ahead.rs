@@ -1,5 +1,5 @@
-//! Sequential reads: what follows is fetched before it is asked for, several pieces at a time, from
-//! the next bands too.
+//! Readahead: sequential reads prefetch the following data, several pieces concurrently, also from
+//! the next bands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,30 +9,30 @@ use super::file::File;
 use super::pages::PAGE;
 use super::shared::{Live, Shared};
 
-/// Bytes that one helper fetches, in one request; half of it before so much was read. Every request
-/// costs the store as much as a megabyte or two, and whoever reads far has use for all of it.
+/// Bytes that one task fetches, in one request; half of it until so much was read. Every request
+/// costs the store as much as a megabyte or two, and a long sequential read uses all of it.
 const PIECE: u64 = 8 << 20;
-/// How far two reads may be apart and still follow each other: those of several threads come in any
-/// order.
+/// Maximum distance of two reads, in bytes, that count as sequential: those of several threads come
+/// in any order.
 const NEAR: u64 = 1 << 20;
-/// Bytes that are read one after the other before helpers fetch anything.
+/// Bytes that must be read sequentially before readahead begins.
 const LEAST_RUN: u64 = 1 << 20;
 
-/// How a file is read.
+/// The access pattern of a file.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Where the last read ended.
+    /// The end of the last read.
     end: AtomicU64,
-    /// Bytes that were read one after the other until then, those of the bands before with them.
+    /// Length of the sequential run up to that end, including preceding bands.
     run: AtomicU64,
-    /// How far helpers have begun to fetch.
+    /// The offset up to which prefetching has begun.
     begun: AtomicU64,
-    /// A helper was sent for the next file.
+    /// A task was started for the next file.
     passed: AtomicBool,
 }
 
 impl Stream {
-    /// Notes a read; how many bytes were read one after the other with it.
+    /// Records a read; returns the length of the sequential run including it.
     pub(super) fn follow(&self, offset: u64, len: u64) -> u64 {
         let before = self.end.swap(offset + len, Ordering::Relaxed);
         let run = if offset.abs_diff(before) <= NEAR {
@@ -46,15 +46,14 @@ impl Stream {
 }
 
 impl Shared {
-    /// Bytes that are fetched ahead at most.
+    /// Returns the maximum number of bytes fetched ahead.
     fn most_ahead(&self) -> u64 {
         (self.most_fetched() * 2).min(self.connections as u64 * PIECE)
     }
 }
 
 impl File {
-    /// Sends helpers for what follows `end`, where `run` bytes were read one after the other until
-    /// there.
+    /// Starts tasks that prefetch data after `end`, the end of a sequential run of `run` bytes.
     pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, run: u64) {
         if run >= LEAST_RUN {
             self.fetch_until(shared, end, end + run.min(shared.most_ahead()), run);
@@ -82,14 +81,14 @@ impl File {
             at = to;
         }
         self.stream.begun.store(at, Ordering::Relaxed);
-        // However short files are, not all of them are gone through.
+        // Bounds the number of files followed, even if they are short.
         let rest = until.saturating_sub(len.max(LEAST_RUN));
         if at >= len && rest > 0 {
             self.go_on_after(shared, rest, run);
         }
     }
 
-    /// The same for the next band, of which the first `rest` bytes are to be fetched.
+    /// Prefetches the first `rest` bytes of the next band.
     fn go_on_after(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
         let Some(name) = next_band(&self.name) else {
             return;
@@ -102,7 +101,7 @@ impl File {
         match known {
             Some(Live::Open(next)) => go_on(shared, &next),
             Some(Live::Gone) => {}
-            // To open it may take a request.
+            // Opening it may need a request.
             Some(Live::Known(_)) | None => {
                 if !self.stream.passed.swap(true, Ordering::Relaxed) {
                     let helped = shared.clone();
@@ -116,8 +115,8 @@ impl File {
         }
     }
 
-    /// Brings what is between two offsets into memory. Whoever wants it after all is told of
-    /// errors.
+    /// Fetches the bytes between two offsets into memory. Errors are ignored here: a later read
+    /// reports them.
     fn fetch_piece(&self, shared: &Shared, from: u64, to: u64) {
         let (mut page, end) = (from / PAGE, to.div_ceil(PAGE));
         while page < end {
@@ -136,7 +135,7 @@ impl File {
     }
 }
 
-/// `bands/20` after `bands/1f`.
+/// Returns the name of the next band: `bands/20` after `bands/1f`.
 fn next_band(name: &str) -> Option<String> {
     let (folder, number) = name.rsplit_once('/')?;
     let next = u64::from_str_radix(number, 16).ok()?.checked_add(1)?;

@@ -1,4 +1,4 @@
-//! Something that is done from time to time, until it is not wanted any more.
+//! A periodic task.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::layout::LAYER;
 use crate::{Error, Result};
 
-/// A thread that does it. Dropped, it ends once what it is about to do is done.
+/// A thread that runs a task periodically. Dropping it waits for a running call and ends the
+/// thread.
 #[derive(Debug)]
 pub(super) struct Beats {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -15,7 +16,7 @@ pub(super) struct Beats {
 }
 
 impl Beats {
-    /// Calls `work` after `every`, and again until it returns `false`.
+    /// Calls `work` after each interval `every`, until it returns `false`.
     pub(super) fn start(
         name: &str,
         every: Duration,

@@ -1,8 +1,8 @@
-//! Memory for pages, which is used again as long as the bundle is open, and given back then.
+//! A pool of page buffers, which is freed when the bundle is closed.
 //!
-//! Buffers that many threads ask the allocator for, each for itself, stay with it when they are
-//! freed, in several places: a program then takes a multiple of what is in use. So they are cut
-//! from large pieces, and return to a list of their own.
+//! Buffers that many threads allocate individually stay with the allocator when they are freed, in
+//! several arenas: a program then uses a multiple of the memory that is in use. So they are cut
+//! from large allocations, and returned to a free list.
 
 use std::fmt;
 use std::mem;
@@ -13,12 +13,12 @@ use bytes::BytesMut;
 
 use super::pages::PAGE;
 
-/// Bytes that are asked for at a time. So much is a mapping of its own with every allocator that we
-/// know of (glibc makes one from 32 MiB on, whatever it has seen before): it takes memory as it is
-/// used, and goes as a whole.
+/// Bytes of one allocation. Large enough for a memory mapping of its own with every known allocator
+/// (glibc uses one from 32 MiB on, independent of its adaptive threshold): its pages are committed
+/// as they are used, and it is freed as a whole.
 const MAPPED: usize = 40 << 20;
 
-/// Buffers that nobody uses, and memory for more.
+/// Free buffers, and memory for more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buffers(Arc<Mutex<Free>>);
 
@@ -29,7 +29,7 @@ struct Free {
     fresh: BytesMut,
 }
 
-/// [`PAGE`] bytes. Dropped, they are free for the next.
+/// A buffer of [`PAGE`] bytes, returned to the pool on drop.
 pub(super) struct Buffer {
     bytes: BytesMut,
     home: Buffers,
@@ -40,7 +40,7 @@ impl Buffers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer with anything in it.
+    /// Returns a buffer with arbitrary contents.
     pub(super) fn take(&self) -> Buffer {
         let mut free = self.free();
         let bytes = match free.returned.pop() {
@@ -59,12 +59,12 @@ impl Buffers {
         }
     }
 
-    /// As many as `bytes` need.
+    /// Returns enough buffers for `bytes`.
     pub(super) fn take_for(&self, bytes: u64) -> Vec<Buffer> {
         (0..bytes.div_ceil(PAGE)).map(|_| self.take()).collect()
     }
 
-    /// A buffer of zeros.
+    /// Returns a buffer of zeros.
     pub(super) fn zeros(&self) -> Buffer {
         let mut buffer = self.take();
         buffer.fill(0);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(again.len(), 2);
         assert!(again.iter().all(|buffer| places.contains(&buffer.as_ptr())));
         assert!(buffers.zeros().iter().all(|byte| *byte == 0));
-        // More than is asked for at a time.
+        // More than one allocation.
         let many = buffers.take_for(MAPPED as u64 + PAGE);
         let mut places: Vec<_> = many
             .iter()

@@ -1,9 +1,9 @@
-//! The bundle under its plain names, as other programs see it. Source: docs/formats/object-store.md
-//! §7.
+//! Checkpoints: the bundle under its plain names, as other programs see it. Source:
+//! docs/formats/object-store.md §7.
 //!
-//! A file is copied to its plain name; then an entry says that the plain object is the file; only
-//! then what it was copied from goes. Broken off at any point it is begun again, and nothing
-//! depends on how far it came.
+//! A file is copied to its plain name; then an entry records that the plain object is the file;
+//! only then its former objects are removed. An interrupted checkpoint is started again,
+//! independent of how far it came.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use super::shared::{Live, Shared};
 use crate::store::Put;
 use crate::{Error, Kind, Result};
 
-/// Files that one entry tells of.
+/// Number of files in one entry.
 const BATCH: usize = 64;
-/// Bytes of a file that is put together in memory, at most, and of all such files at one time. What
-/// is larger goes piece by piece.
+/// Maximum number of bytes of files assembled in memory at one time. Larger files are copied piece
+/// by piece.
 const MOST_IN_MEMORY: u64 = 64 << 20;
-/// How often it is looked whether to stop waiting.
+/// Interval of checks for cancellation while waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long after an entry of ours nobody who takes over touches plain names. Less than any
-/// [`grace`](super::RemoteOptions).
+/// Time after an entry of ours during which a writer that takes over does not touch plain names.
+/// Less than any [`grace`](super::RemoteOptions).
 const PROOF: Duration = Duration::from_secs(20);
 
-/// When it was certain that nobody had taken over.
+/// The time at which it was certain that no other writer had taken over.
 #[derive(Debug, Clone, Copy)]
 struct Proved(Instant, SystemTime);
 
@@ -41,46 +41,46 @@ impl Proved {
         Self(Instant::now(), SystemTime::now())
     }
 
-    /// By both clocks: one of them stands still while the machine sleeps.
+    /// Checks both clocks: one of them stops while the machine sleeps.
     fn holds(&self) -> bool {
         self.0.elapsed() < PROOF && self.1.elapsed().is_ok_and(|passed| passed < PROOF)
     }
 }
 
-/// Told how many bytes more were copied.
+/// A callback for the number of further bytes copied.
 pub(super) type Advanced<'a> = dyn Fn(u64) -> Result<()> + Sync + 'a;
 
-/// What a checkpoint did.
+/// The results of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checkpointed {
-    /// Files that were brought to their plain names.
+    /// Number of files copied to their plain names.
     pub copied: u64,
-    /// Files whose plain objects were removed.
+    /// Number of files whose plain objects were removed.
     pub removed: u64,
-    /// Objects under `.bandsaw/` that nothing needs any more and that were removed.
+    /// Number of removed objects under `.bandsaw/` that were no longer referenced.
     pub cleared: u64,
 }
 
-/// How a bundle on an object store stands.
+/// The status of a bundle in an object store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// Writers so far; 0 where nothing but a plain bundle is there.
+    /// Number of writers so far; 0 for a plain bundle only.
     pub generation: u64,
-    /// Who writes it, or was not heard of since.
+    /// The current writer, or one that ended without closing the bundle.
     pub holder: Option<Holder>,
-    /// Files whose plain objects are not what they should be.
+    /// Number of files whose plain objects are not up to date.
     pub lagging: u64,
-    /// Names of snapshots.
+    /// Number of snapshots.
     pub snapshots: u64,
 }
 
 impl Remote {
-    /// Makes the objects under plain names the bundle as of the last flush, and removes what
-    /// nothing needs any more.
+    /// Brings the objects under plain names to the state of the last flush, and removes objects
+    /// that are no longer referenced.
     ///
-    /// After a writer that did not close the bundle it waits until no request of it can be on its
-    /// way any more. `advanced` is told of bytes as they are copied, and asked with 0 in between:
-    /// an error from it stops the work, which the next checkpoint goes on with.
+    /// After a writer that did not close the bundle it waits until none of its requests can still
+    /// be in flight. `advanced` is called with the number of bytes copied, and with 0 in between:
+    /// an error from it stops the work, which the next checkpoint resumes.
     pub fn checkpoint(
         &self,
         advanced: &(dyn Fn(u64) -> Result<()> + Sync),
@@ -91,7 +91,7 @@ impl Remote {
             .with_flushes_to_store(|| self.shared().checkpoint(advanced))
     }
 
-    /// How the bundle stands, as of when it was opened or of the last commit since.
+    /// Returns the status of the bundle, as of when it was opened or of the last commit since.
     pub fn status(&self) -> Status {
         let log = self.shared().log();
         let Some(state) = log.as_ref().map(|log| &log.state) else {
@@ -112,7 +112,7 @@ impl Remote {
 }
 
 impl Shared {
-    /// Returns whether no request of an earlier writer can change plain names any more.
+    /// Returns true if no request of an earlier writer can change plain names any more.
     pub(super) fn is_settled(&self) -> bool {
         Instant::now() >= self.settles || self.log().as_ref().is_none_or(|log| log.state.settled)
     }
@@ -125,7 +125,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Everything that is committed, under plain names. The writer must be settled.
+    /// Copies everything committed to plain names. The writer must be settled.
     pub(super) fn checkpoint(&self, advanced: &Advanced<'_>) -> Result<Checkpointed> {
         self.check_changeable()?;
         let mut log = self.log();
@@ -152,7 +152,7 @@ impl Shared {
         if copied + removed > 0 {
             self.keep_for_snapshots(log, files.iter().map(|(name, _)| name).chain(&gone))?;
             if self.took_over {
-                // From what is gone nobody can copy, however late.
+                // Removed first: afterwards no late request can copy from these objects.
                 self.clear(log)?;
             }
             self.tell(log, BTreeMap::new())?;
@@ -172,8 +172,8 @@ impl Shared {
             let mut file = [file];
             let moving = self.moving();
             self.make_independent(log, &mut file)?;
-            // From now on the file is in objects that stay, and is read from there while it is
-            // copied.
+            // From here on the file consists of permanent objects, and is read from them during the
+            // copy.
             drop(moving);
             let [(name, file)] = file;
             let now = self.copy_large(log, &name, &file, advanced)?;
@@ -198,7 +198,8 @@ impl Shared {
         })
     }
 
-    /// Commits where files are now that have not changed, which proves that nobody has taken over.
+    /// Commits the new objects of unchanged files; success proves that no other writer has taken
+    /// over.
     fn tell(&self, log: &mut Log, names: BTreeMap<String, Name>) -> Result<()> {
         let moved: Vec<_> = names
             .iter()
@@ -229,8 +230,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Files that are partly in their plain objects get copies of these, because the plain objects
-    /// are about to be replaced.
+    /// Copies the plain objects of files that partly consist of them, because the plain objects are
+    /// about to be replaced.
     fn make_independent(
         &self,
         log: &mut Log,
@@ -248,8 +249,8 @@ impl Shared {
         }
     }
 
-    /// Copies files, one at least, to their plain names for as long as it is certain that nobody
-    /// else does. It was proved just before that nobody had taken over.
+    /// Copies files, one at least, to their plain names for as long as it is certain that no other
+    /// writer does. The caller has just proved that no other writer had taken over.
     fn copy_some(
         &self,
         files: &[(String, Arc<FileState>)],
@@ -295,7 +296,7 @@ impl Shared {
         })
     }
 
-    /// Makes the plain object what the file is.
+    /// Makes the plain object equal to the file.
     fn copy_to_plain(&self, name: &str, file: &FileState) -> Result<Name> {
         if let Some(object) = self.only_object(file)? {
             self.objects.copy(&object.key(), name)?;
@@ -307,8 +308,9 @@ impl Shared {
         self.as_plain(name, file.len)
     }
 
-    /// The same of a file that need not fit into memory. Its pieces may take their time: the plain
-    /// object changes by one request, just before which it is proved that nobody has taken over.
+    /// Copies a file that need not fit into memory to its plain name. Uploading its pieces may take
+    /// long: the plain object changes by one request, just before which it is proved that no other
+    /// writer has taken over.
     fn copy_large(
         &self,
         log: &mut Log,
@@ -331,7 +333,7 @@ impl Shared {
         self.as_plain(name, file.len)
     }
 
-    /// The file as its plain object is, which was put just now.
+    /// Returns the file as consisting of its plain object, which was just stored.
     fn as_plain(&self, name: &str, len: u64) -> Result<Name> {
         let found = self
             .objects
@@ -357,7 +359,7 @@ impl Shared {
         })))
     }
 
-    /// The object that is the file, all of it and nothing else.
+    /// Returns the object that holds exactly the whole file, if any.
     fn only_object(&self, file: &FileState) -> Result<Option<ObjectId>> {
         let mut parts = file.parts.values();
         let (
@@ -380,7 +382,8 @@ impl Shared {
             .then_some(*object))
     }
 
-    /// Fills `into`, which is zeros, with what a file without a plain object has from `offset` on.
+    /// Fills `into`, which is zeros, with the contents of a file without a plain object from
+    /// `offset`.
     fn fill(&self, file: &FileState, offset: u64, into: &mut [u8]) -> Result<()> {
         let end = offset + into.len() as u64;
         for (index, part) in file
@@ -406,12 +409,12 @@ impl Shared {
         }
     }
 
-    /// Removes the objects that neither the newest state nor a snapshot points to, and the log up
+    /// Removes the objects that neither the newest state nor a snapshot references, and the log up
     /// to a new manifest.
     ///
-    /// First it is found out which ones, then an entry is put, and only then they go: the entry
-    /// proves that nobody had taken over until then, and whoever does afterwards begins with a
-    /// state and snapshots that do not point to them.
+    /// The objects are determined first, then an entry is put, and only then they are removed: the
+    /// entry proves that no other writer had taken over until then, and a later one begins with a
+    /// state and snapshots that do not reference them.
     pub(super) fn clear(&self, log: &mut Log) -> Result<u64> {
         let moving = self.moving();
         let mut needed: HashSet<ObjectId> = self.uncommitted();
@@ -423,7 +426,8 @@ impl Shared {
         }
         let mut unneeded = Vec::new();
         self.objects.list(OBJECTS, &mut |key, _| {
-            // What is of a later generation is none of ours: then the entry below is refused.
+            // Objects of a later generation are not ours: if there are any, the entry below is
+            // refused.
             unneeded.extend(
                 ObjectId::from_key(key)
                     .filter(|id| id.generation <= self.generation && !needed.contains(id)),
@@ -444,7 +448,7 @@ impl Shared {
         Ok(unneeded.len() as u64)
     }
 
-    /// Objects that files point to which are open.
+    /// Returns the objects that open files reference.
     fn uncommitted(&self) -> HashSet<ObjectId> {
         let files = self.open_files();
         files
@@ -462,7 +466,7 @@ impl Shared {
 }
 
 impl Document {
-    /// The objects that files point to.
+    /// Returns the objects that files reference.
     pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let files = self.names.values().filter_map(|name| {
             if let Name::File(file) = name {

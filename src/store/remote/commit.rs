@@ -1,4 +1,4 @@
-//! One flush: changed parts to objects of their own, then one entry that tells of them all.
+//! One flush: stores changed parts as new objects, then one entry that references all of them.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,7 +19,7 @@ impl Shared {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable in the store that was changed before this was called.
+    /// Makes all changes made before this call durable in the store.
     pub(super) fn commit(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
             return Ok(());
@@ -59,7 +59,7 @@ impl Shared {
         let mut files = Vec::new();
         for (_, live) in &known {
             if let Some(Live::Open(file)) = live {
-                // Before it is looked at: what comes later is noted anew.
+                // Cleared before the file is read: later changes set it again.
                 file.noted.store(false, Ordering::SeqCst);
                 files.push(file.clone());
             }
@@ -85,12 +85,12 @@ impl Shared {
             ..log.next(What::Change)?
         };
         self.append(log, entry)?;
-        // Only those who open the bundle gain by it: what it fails at is done by a later one.
+        // Compaction only speeds up opening the bundle: after a failure, a later commit does it.
         let _ = log.compact(&*self.objects, false);
         Ok(())
     }
 
-    /// Puts an entry, or says who was quicker.
+    /// Puts an entry; the error names the writer that was faster.
     pub(super) fn append(&self, log: &mut Log, mut entry: Document) -> Result<()> {
         entry.settled |= Instant::now() >= self.settles;
         match log.append(&*self.objects, entry)? {
@@ -99,8 +99,7 @@ impl Shared {
         }
     }
 
-    /// Sees to it that what was written to files until now is in objects. Some of it may be on its
-    /// way there already.
+    /// Stores all previous writes to the files in objects. Some of them may be in transfer already.
     pub(super) fn store_files(&self, files: &[Arc<File>]) -> Result<()> {
         let arrived = || files.iter().map(|file| file.wait_for_parts()).sum::<u64>();
         let mut failed = files.iter().map(|file| file.failures()).sum::<u64>();
@@ -115,7 +114,7 @@ impl Shared {
                 );
             }
             self.store_parts(&parts)?;
-            // What somebody else tried in vain is dirty again.
+            // Pages whose upload failed in another thread are dirty again.
             let now = arrived();
             if now == failed {
                 return Ok(());
@@ -124,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Stores parts of files side by side.
+    /// Stores parts of files concurrently.
     pub(super) fn store_parts(&self, parts: &[(Arc<File>, u64)]) -> Result<()> {
         let next = AtomicUsize::new(0);
         let work = || loop {
@@ -148,7 +147,7 @@ impl Shared {
         })
     }
 
-    /// Tells that this writer is done.
+    /// Records that this writer has finished.
     pub(super) fn release(&self) -> Result<()> {
         let mut log = self.log();
         self.check_changeable()?;

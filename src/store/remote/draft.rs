@@ -1,9 +1,9 @@
-//! A bundle that comes into being: one commit tells of all of it, and before that there is nothing.
+//! A new bundle that becomes visible as a whole by one commit.
 //!
-//! Where nothing is, not even the log is begun until then: what is stored has names that only this
-//! writer knows, so that whoever is quicker has the place, and what is given up is removed without
-//! asking anybody. A bundle that is to be replaced is held by its lease meanwhile, and stays what
-//! it is for everybody else.
+//! In an empty place, not even the log is begun until then: the stored objects have names unique to
+//! this writer, so that the place goes to the first writer that commits, and an abandoned draft is
+//! removed without coordination. A bundle that is to be replaced is held by its lease in the
+//! meantime, and does not change for readers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use crate::{Error, Kind, Result};
 /// The generation of a bundle's first writer.
 const FIRST: u64 = 1;
 
-/// What a new bundle will be, once it is told of.
+/// The kind of a new bundle before its commit.
 #[derive(Debug, Clone)]
 pub(super) enum Draft {
-    /// The first thing under its prefix.
+    /// The first bundle under its prefix.
     New(RemoteOptions),
     /// The successor of a bundle, whose lease is held.
     Replacing,
@@ -31,11 +31,11 @@ pub(super) enum Draft {
 
 impl Remote {
     /// Begins a new bundle behind `objects`, to be filled and then [published](Self::publish).
-    /// Until then nobody sees anything of it, a flush makes nothing durable, and dropping it
-    /// removes what was stored.
+    /// Until then it is invisible, a flush makes nothing durable, and dropping it removes the
+    /// stored objects.
     ///
     /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced
-    /// when this is published, and their snapshots stay.
+    /// when this is published, and their snapshots are kept.
     pub fn draft(
         objects: Arc<dyn Objects>,
         options: &RemoteOptions,
@@ -72,16 +72,17 @@ impl Remote {
         if appeared { Err(taken()) } else { Ok(remote) }
     }
 
-    /// Makes a [draft](Self::draft) the bundle that everybody sees, durably, in one commit.
+    /// Makes a [draft](Self::draft) visible as the bundle, durably, in one commit.
     ///
-    /// `go_on` is asked when all of it is stored and nothing of it told: an error from it leaves
-    /// the draft a draft. [`Kind::Conflict`] if somebody else made one there meanwhile.
+    /// `go_on` is called after everything is stored and before the commit: an error from it leaves
+    /// the draft a draft. [`Kind::Conflict`] if another writer created a bundle there in the
+    /// meantime.
     pub fn publish(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
         let Some(draft) = shared.draft().clone() else {
             return Ok(());
         };
-        // What may fail for want of room does so while nothing is told of it.
+        // Steps that may run out of space come before anything is visible.
         shared.store_all()?;
         go_on()?;
         if let Draft::New(options) = draft {
@@ -95,14 +96,14 @@ impl Remote {
         *shared.draft() = None;
         shared.commit()?;
         if shared.is_settled() {
-            // The bundle is there without its plain names: whoever closes it brings up to date what
-            // failed here.
+            // The bundle is valid without its plain names: the next writer to close it completes a
+            // failed checkpoint.
             let _ = shared.checkpoint(&|_| Ok(()));
         }
         Ok(())
     }
 
-    /// Returns whether no files are there.
+    /// Returns true if there are no files.
     pub fn is_empty(&self) -> Result<bool> {
         is_empty(&*self.shared().objects, self.shared().log().as_ref())
     }
@@ -123,7 +124,7 @@ fn has_files(log: &Log) -> bool {
         .any(|name| matches!(name, Name::File(_)))
 }
 
-/// Returns whether nothing but what others may have left under `.bandsaw/` is there.
+/// Returns true if there is nothing except objects of others under `.bandsaw/`.
 fn is_empty(objects: &dyn Objects, log: Option<&Log>) -> Result<bool> {
     if let Some(log) = log {
         return Ok(!has_files(log));
@@ -132,7 +133,7 @@ fn is_empty(objects: &dyn Objects, log: Option<&Log>) -> Result<bool> {
 }
 
 impl Log {
-    /// What the log would tell that nobody has begun, to the first writer.
+    /// Returns an empty log, not stored yet, for the first writer.
     fn blank(part: u64) -> Self {
         Self::of(Document {
             number: 0,
@@ -150,12 +151,12 @@ impl Log {
 }
 
 impl Shared {
-    /// `None`: it is no draft, or none any more.
+    /// Returns the draft; `None`: it is no draft, or no longer one.
     pub(super) fn draft(&self) -> MutexGuard<'_, Option<Draft>> {
         self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows nothing of what is there, and has the commit tell that it is gone.
+    /// Hides the existing files, and makes the commit remove them.
     fn begin_draft(&self, draft: Draft) {
         *self.draft() = Some(draft);
         let mut live = self.live();
@@ -169,7 +170,7 @@ impl Shared {
         self.store_files(&self.open_files())
     }
 
-    /// Begins the log where there is none, and takes the lease.
+    /// Begins the log if there is none, and takes the lease.
     fn take_place(&self, options: &RemoteOptions) -> Result<Heartbeat> {
         let known = Log::load(&*self.objects)?;
         if known.is_some() || !is_empty(&*self.objects, None)? {
@@ -193,7 +194,7 @@ impl Shared {
         Ok(heartbeat)
     }
 
-    /// Gives a draft up: what was there before is all there is.
+    /// Abandons a draft: the previous contents are unchanged.
     pub(super) fn give_up(&self) -> Result<()> {
         let draft = self.draft().take();
         let removed = self.remove_own_objects();
@@ -206,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// Objects that nobody else ever knew of.
+    /// Removes objects that no other writer references.
     fn remove_own_objects(&self) -> Result<()> {
         let mut own = Vec::new();
         self.objects.list(OBJECTS, &mut |key, _| {

@@ -1,4 +1,4 @@
-//! Where bytes come from that are not in memory: the local disk, and the store.
+//! Fetching of bytes that are not in memory, from the local disk or the store.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use super::pages::{Count, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::Result;
 
-/// What who waits for bytes fetches of sequential reads beyond what he asked for, in bytes; more is
-/// left to [helpers](super::ahead).
+/// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
+/// [tasks](super::ahead).
 const MOST_BEYOND: u64 = 1 << 20;
-/// What one of several connections fetches at least of one request, in bytes.
+/// Minimum number of bytes per connection, if a request is split over several.
 const LEAST_FETCH: u64 = 1 << 20;
 
-/// Pages of a file that somebody is fetching: the first ones, and where they end.
+/// Pages of a file that are being fetched: the first ones, and their ends.
 #[derive(Debug, Default)]
 pub(super) struct Coming {
     pages: Mutex<BTreeMap<u64, u64>>,
@@ -29,7 +29,7 @@ impl Coming {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody is fetching a page.
+    /// Waits until no thread is fetching a page.
     fn wait_for(&self, page: u64) {
         drop(
             self.arrived
@@ -46,18 +46,18 @@ fn is_coming(pages: &BTreeMap<u64, u64>, page: u64) -> bool {
         .is_some_and(|(_, end)| page < *end)
 }
 
-/// Who is to fetch a page.
+/// The result of claiming a page for fetching.
 pub(super) enum Claimed<'a> {
     Mine(Claim<'a>),
-    /// Somebody is doing so.
+    /// Another thread is fetching it.
     Coming,
-    /// Nobody: it is in memory, or zeros.
+    /// No fetch needed: it is in memory, or zeros.
     Known,
-    /// Nobody: the file ends before.
+    /// No fetch possible: it is past the end of the file.
     Past,
 }
 
-/// The right to fetch some pages, until it is dropped.
+/// The exclusive right to fetch some pages, released on drop.
 pub(super) struct Claim<'a> {
     coming: &'a Coming,
     page: u64,
@@ -73,8 +73,9 @@ impl Drop for Claim<'_> {
 }
 
 impl File {
-    /// Fills pages, of which `bytes` are wanted, with what the local disk has of them, from the
-    /// first on; how many pages that are. And how many there are first that it does not have.
+    /// Fills pages, of which `bytes` are needed, from the cache on the local disk, beginning with
+    /// the first. Returns the number of filled pages and the number of leading pages that are not
+    /// cached.
     fn fetch_cached(
         &self,
         shared: &Shared,
@@ -99,8 +100,8 @@ impl File {
         (filled, missing)
     }
 
-    /// Fills `into` with what the local disk has of a page that is not in memory, from an offset in
-    /// the file on. `false`: it has not got it.
+    /// Fills `into` from the cache on the local disk, from an offset in the file; the page is not
+    /// in memory. `false`: it is not cached.
     pub(super) fn read_cached(
         &self,
         shared: &Shared,
@@ -120,7 +121,7 @@ impl File {
                 .is_some_and(|key| cache.get_part(key, within, into))
     }
 
-    /// What the cache calls the bytes from there on.
+    /// Returns the cache key of the bytes from there on.
     fn key(&self, inner: &Pages, source: Source) -> Option<Key> {
         match source {
             Source::Zeros => None,
@@ -135,8 +136,8 @@ impl File {
         }
     }
 
-    /// Fills the first `bytes` of pages from the store, many of them over several connections. What
-    /// follows on the last page is zeros.
+    /// Fills the first `bytes` of pages from the store, large amounts over several connections. The
+    /// rest of the last page is zeros.
     pub(super) fn fetch(
         &self,
         shared: &Shared,
@@ -159,7 +160,7 @@ impl File {
             Source::Object(object, offset) => (object.key(), offset),
             Source::Plain(offset) => (self.name.clone(), offset),
         };
-        // Somebody may have replaced it while it was read, or long before.
+        // It may have been replaced during the read, or long before.
         let plain = if matches!(source, Source::Plain(_)) {
             self.pages().base.plain.clone()
         } else {
@@ -203,8 +204,8 @@ impl File {
         Ok(())
     }
 
-    /// Brings pages into memory, from `page` on and up to that of `last`; more where `run` bytes
-    /// were read one after the other.
+    /// Fetches the pages from `page` up to that of `last` into memory; more after a sequential run
+    /// of `run` bytes.
     pub(super) fn load(&self, shared: &Shared, page: u64, last: u64, run: u64) -> Result<()> {
         let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MOST_BEYOND));
         let staying = shared.staying();
@@ -223,8 +224,8 @@ impl File {
         Ok(())
     }
 
-    /// Claims up to `wanted` bytes from a page on, as far as they come from one place. To be
-    /// called, like the next, while bytes [stay](Shared::staying) where they are.
+    /// Claims up to `wanted` bytes from a page on, as far as they have one source. The caller of
+    /// this, as of the next function, holds [`staying`](Shared::staying).
     pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
         let mut coming = self.coming.locked();
         if is_coming(&coming, page) {
@@ -264,7 +265,7 @@ impl File {
         })
     }
 
-    /// Brings pages into memory, one at least, as many as are in one place; how many.
+    /// Fetches one or more pages, as many as have one source, into memory; returns their number.
     pub(super) fn bring(
         &self,
         shared: &Shared,

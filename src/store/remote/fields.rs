@@ -1,4 +1,4 @@
-//! Lines of words, read with suspicion.
+//! A parser of lines of fields from untrusted sources.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::layout::LAYER;
 use crate::{Error, Result};
 
-/// `text` without spaces, line ends and what is not ASCII.
+/// Escapes spaces, line ends and non-ASCII characters in `text`.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%';
     if !text.is_empty() && text.bytes().all(plain) {
@@ -43,7 +43,7 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The lines of a document, one after the other.
+/// An iterator over the lines of a document.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     rest: &'a str,
@@ -51,7 +51,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// All lines but the last, which holds the sum of the others.
+    /// Verifies the checksum in the last line and returns the other lines.
     pub(super) fn checked(bytes: &'a [u8]) -> Result<Self> {
         let torn = |at: usize, expected: &'static str| Error::corrupt(LAYER, at as u64, expected);
         let text = std::str::from_utf8(bytes)
@@ -75,7 +75,7 @@ impl<'a> Lines<'a> {
         Ok(Self { rest: lines, at: 0 })
     }
 
-    /// What follows the first line, which must be `title`.
+    /// Skips the first line, which must be `title`.
     pub(super) fn after(mut self, title: &str) -> Result<Self> {
         match self.line() {
             Some((_, line)) if line == title => Ok(self),
@@ -91,7 +91,7 @@ impl<'a> Lines<'a> {
         Some((at, line))
     }
 
-    /// The words of the next line.
+    /// Returns the fields of the next line.
     pub(super) fn next(&mut self) -> Result<Option<Fields<'a>>> {
         Ok(self.line().map(|(at, line)| Fields {
             rest: Some(line),
@@ -99,7 +99,7 @@ impl<'a> Lines<'a> {
         }))
     }
 
-    /// The words of the next line after its first, which must be `word`.
+    /// Returns the fields of the next line after the first one, which must be `word`.
     pub(super) fn expect(&mut self, word: &'static str) -> Result<Fields<'a>> {
         let at = self.at;
         if let Some(mut fields) = self.next()?
@@ -115,7 +115,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The words of a line.
+/// The fields of a line.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     rest: Option<&'a str>,
@@ -123,7 +123,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// An error in this line.
+    /// Returns an error about this line.
     pub(super) fn odd(&self, expected: &'static str) -> Error {
         Error::corrupt(LAYER, self.at, expected)
     }

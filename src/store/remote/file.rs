@@ -1,4 +1,4 @@
-//! One name as a device.
+//! A file of the bundle as a device.
 
 use std::array;
 use std::ops::Range;
@@ -19,28 +19,29 @@ use crate::device::{
 use crate::store::objects::Piece;
 use crate::{Error, Kind, Result};
 
-/// What is written before it is asked again whether there is room, in bytes.
+/// Bytes written between two checks for room.
 const AT_ONCE: usize = 4 << 20;
 
-/// Parts of a file that go to objects side by side, as far as their numbers differ in this.
+/// Number of locks for storing parts: parts whose numbers differ modulo this are stored
+/// concurrently.
 const LANES: usize = 8;
-/// Reads that go on from each other for less than this come from the local disk as they are: whole
-/// pages would seldom be used.
+/// Minimum length in bytes of a sequential run whose data is kept in memory; shorter reads are
+/// served from the local disk directly, as whole pages would seldom be reused.
 const LEAST_KEPT: u64 = 2 * PAGE;
 
-/// A file that is open, or that has something in memory.
+/// A file that is open, or that has pages in memory.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) name: String,
     shared: std::sync::Weak<Shared>,
     pages: RwLock<Pages>,
-    /// One is held while a part goes to an object, all by who cuts the file or makes parts of it
-    /// zeros.
+    /// One lock per lane. One is held while a part is being stored, all while the file is truncated
+    /// or parts of it are zeroed.
     leaving: [Mutex<()>; LANES],
     failed: AtomicU64,
-    /// It is in the list of what the next commit tells.
+    /// The file is listed for the next commit.
     pub(super) noted: AtomicBool,
-    /// It is in the list of what the next flush to the local disk tells.
+    /// The file is listed for the next flush to the local disk.
     pub(super) noted_locally: AtomicBool,
     pub(super) stream: Stream,
     pub(super) coming: Coming,
@@ -66,7 +67,7 @@ impl File {
         }
     }
 
-    /// Whoever makes the file tells of it once it has its name.
+    /// Marks the file as listed; its creator lists it once it has its name.
     pub(super) fn set_noted(&self) {
         self.noted.store(true, Ordering::SeqCst);
         self.noted_locally.store(true, Ordering::SeqCst);
@@ -86,23 +87,24 @@ impl File {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no part is on its way to an object, and lets none begin as long as this is held.
+    /// Waits until no part is being stored, and prevents further ones while this is held.
     fn staying(&self) -> [MutexGuard<'_, ()>; LANES] {
         array::from_fn(|lane| self.lane(lane))
     }
 
-    /// Waits for parts that are on their way; then [how often](Self::failures) one did not arrive.
+    /// Waits for parts that are being stored; then returns the number of
+    /// [failures](Self::failures).
     pub(super) fn wait_for_parts(&self) -> u64 {
         drop(self.staying());
         self.failures()
     }
 
-    /// How often a part did not get to its object.
+    /// Returns the number of parts that failed to be stored.
     pub(super) fn failures(&self) -> u64 {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Stores a part that has dirty pages in an object of its own.
+    /// Stores a part that has dirty pages as a new object.
     pub(super) fn store_part(&self, shared: &Shared, index: u64) -> Result<()> {
         let _staying = shared.staying();
         let _leaving = self.lane(index as usize);
@@ -132,7 +134,7 @@ impl File {
         stored.map(drop)
     }
 
-    /// What the pages hold, over what is stored already, as an object.
+    /// Stores the pages, over the part's stored bytes, as an object.
     fn store_bytes(
         &self,
         shared: &Shared,
@@ -151,7 +153,7 @@ impl File {
         if let Some((source, _)) = base {
             self.fetch(shared, source, &mut below, stored, shared.connections)?;
         }
-        // Where there is nothing, there are zeros.
+        // Missing pages are zeros.
         let mut all: Vec<Option<Arc<Buffer>>> =
             below.into_iter().map(|page| Some(Arc::new(page))).collect();
         all.resize(len.div_ceil(PAGE) as usize, None);
@@ -379,7 +381,7 @@ impl Drop for File {
     }
 }
 
-/// A file as somebody opened it.
+/// An open handle of a file.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) session: Arc<Session>,

@@ -1,9 +1,9 @@
-//! Threads that do what nobody waits for: they fetch what will be read, and store what was written.
+//! A pool of background threads: they prefetch data, and store written data.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// A number of threads, each of which does one thing and ends.
+/// A limited number of threads, each of which runs one task and ends.
 #[derive(Debug)]
 pub(super) struct Helpers {
     name: &'static str,
@@ -13,12 +13,12 @@ pub(super) struct Helpers {
 #[derive(Debug, Default)]
 struct HelperState {
     running: usize,
-    /// How many are done, ever.
+    /// Total number of finished tasks.
     done: u64,
     closed: bool,
 }
 
-/// Counts a thread as running until it is dropped.
+/// Counts a task as running until it is dropped.
 struct Running(Arc<(Mutex<HelperState>, Condvar)>);
 
 fn locked(state: &Mutex<HelperState>) -> MutexGuard<'_, HelperState> {
@@ -43,7 +43,8 @@ impl Helpers {
         }
     }
 
-    /// Has `work` done, unless `most` things are under way already. `false`: it is not.
+    /// Runs `work` in a thread, unless `most` tasks are running already. `false`: it was not
+    /// started.
     pub(super) fn begin(&self, most: usize, work: impl FnOnce() + Send + 'static) -> bool {
         {
             let mut state = locked(&self.state.0);
@@ -54,7 +55,7 @@ impl Helpers {
         }
         let running = Running(self.state.clone());
         let run = move || {
-            // What `work` holds is gone before it is said to be done.
+            // `work` drops its captures before the task counts as finished.
             let _running = running;
             work();
         };
@@ -64,7 +65,7 @@ impl Helpers {
             .is_ok()
     }
 
-    /// Waits until one thing more is done. `false`: nothing is under way.
+    /// Waits until one more task has finished. `false`: none is running.
     pub(super) fn wait_for_one(&self) -> bool {
         let state = locked(&self.state.0);
         let done = state.done;
@@ -80,12 +81,12 @@ impl Helpers {
         true
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no task is running.
     pub(super) fn wait_for_all(&self) {
         while self.wait_for_one() {}
     }
 
-    /// The same, and nothing is begun any more.
+    /// Waits until no task is running, and refuses new ones.
     pub(super) fn close(&self) {
         locked(&self.state.0).closed = true;
         self.wait_for_all();

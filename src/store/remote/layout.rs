@@ -14,8 +14,8 @@
 //! sum CRC32                                              of all bytes before this line, 8 digits
 //! ```
 //!
-//! Fields are separated by one space; in names, hosts and tags what is not a printable ASCII
-//! character, and `%`, is written as `%` and two hexadecimal digits.
+//! Fields are separated by one space; in names, hosts and tags `%` and all characters other than
+//! printable ASCII are written as `%` and two hexadecimal digits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,16 +26,16 @@ use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "object store";
 
-/// What all keys of ours begin with.
+/// The prefix of all keys of this format.
 pub(super) const ROOT: &str = ".bandsaw/";
 pub(super) const MANIFESTS: &str = ".bandsaw/manifest/";
 pub(super) const OBJECTS: &str = ".bandsaw/objects/";
 
-/// Bytes of the largest document that is read: a manifest of a million bands.
+/// Maximum length of a document in bytes: a manifest of a million bands.
 pub(super) const LARGEST: u64 = 128 << 20;
-/// Bytes of the longest file.
+/// Maximum length of a file in bytes.
 const LONGEST: u64 = 1 << 62;
-/// Bytes that a part may have.
+/// Valid sizes of a part in bytes.
 const PARTS: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 
 pub(super) fn log_key(number: u64) -> String {
@@ -50,14 +50,15 @@ pub(super) fn lease_key(generation: u64) -> String {
     format!(".bandsaw/lease/{generation:016x}")
 }
 
-/// An object that is written once and never again: its name says whose it is.
+/// An object that is written once and never changed; its name identifies its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectId {
-    /// Of the writer.
+    /// The generation of the writer.
     pub(super) generation: u64,
-    /// A random number of the writer's, so that two who claim one generation never meet.
+    /// A random number of the writer, so that two writers that claim the same generation never use
+    /// the same name.
     pub(super) session: u64,
-    /// Counts the writer's objects.
+    /// The serial number of the writer's object.
     pub(super) number: u64,
 }
 
@@ -88,57 +89,57 @@ impl ObjectId {
         .filter(|id| id.text() == text)
     }
 
-    /// The object that `key` names. `None`: nothing that we would have made.
+    /// Parses the object that `key` names. `None`: not a key of this format.
     pub(super) fn from_key(key: &str) -> Option<Self> {
         Self::parse(key.strip_prefix(OBJECTS)?)
     }
 }
 
-/// Who has, or had, the lease.
+/// The current or former holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holder {
     /// The host's name.
     pub host: String,
     /// The process on that host.
     pub process: u32,
-    /// Since when, in seconds of Unix time by the holder's clock.
+    /// The time of acquisition, in seconds of Unix time by the holder's clock.
     pub since: u64,
 }
 
-/// What an entry is for.
+/// The purpose of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// A new writer takes over: the generation rises by one.
     Take,
     /// The writer's changes.
     Change,
-    /// The writer is done; the next one need not wait.
+    /// The writer has closed the bundle; the next one need not wait.
     Release,
 }
 
-/// A piece of a file that is stored in an object of its own.
+/// A part of a file that is stored in an object of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     /// `None`: zeros.
     pub(super) object: Option<ObjectId>,
-    /// Where in the object it begins.
+    /// The offset in the object.
     pub(super) offset: u64,
-    /// How many bytes of the object count; zeros follow.
+    /// Number of valid bytes in the object; zeros follow.
     pub(super) len: u64,
 }
 
-/// The object under the file's plain name, as it was when it was last looked at.
+/// The object under the file's plain name, as of its last check.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Plain {
-    /// How many of its bytes count; zeros follow.
+    /// Number of its valid bytes; zeros follow.
     pub(super) len: u64,
-    /// How many it has.
+    /// Its size in bytes.
     pub(super) size: u64,
     pub(super) tag: String,
 }
 
-/// Where the bytes of a file are: a part in its object; without one, in the plain object; past
-/// that, zeros.
+/// The location of the bytes of a file: a part in its object; without one, in the plain object;
+/// past that, zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct FileState {
     pub(super) len: u64,
@@ -147,7 +148,7 @@ pub(super) struct FileState {
 }
 
 impl FileState {
-    /// Returns whether the plain object is this file, the whole of it and nothing else.
+    /// Returns true if the plain object is exactly the whole file.
     pub(super) fn is_plain(&self) -> bool {
         self.parts.is_empty()
             && self
@@ -157,24 +158,24 @@ impl FileState {
     }
 }
 
-/// What is known of a name that was ever there.
+/// The state of a name that was ever used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Name {
     File(Arc<FileState>),
     /// Removed; its plain object may still be there.
     Gone,
-    /// Removed, its plain object too.
+    /// Removed, and its plain object too.
     Done,
 }
 
-/// A snapshot: the object that holds its manifest, and when it was made (Unix time).
+/// A snapshot: the object that holds its manifest, and the time of its creation (Unix time).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SnapshotRef {
     pub(super) manifest: ObjectId,
     pub(super) created: u64,
 }
 
-/// One entry of the log, or all of them up to a number: a manifest.
+/// One entry of the log, or the sum of all entries up to a number: a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Document {
     pub(super) number: u64,
@@ -183,15 +184,14 @@ pub(super) struct Document {
     pub(super) generation: u64,
     pub(super) what: What,
     pub(super) part: u64,
-    /// Requests of a writer who did not close may still be on their way to plain names until this
-    /// is set.
+    /// Set once no request of a writer that did not close the bundle can still reach plain names.
     pub(super) settled: bool,
     pub(super) holder: Holder,
     pub(super) names: BTreeMap<String, Name>,
     pub(super) snapshots: BTreeMap<String, Option<SnapshotRef>>,
 }
 
-/// Which document is expected.
+/// The expected kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Entry,
@@ -257,7 +257,7 @@ impl Document {
         text.into_bytes()
     }
 
-    /// Reads a document that was found under `key`.
+    /// Parses a document that was found under `key`.
     pub(super) fn parse(key: &str, bytes: &[u8], role: Role) -> Result<Self> {
         let mut lines = Lines::checked(bytes)
             .and_then(|lines| lines.after(role.title()))
@@ -334,7 +334,7 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     Ok(document)
 }
 
-/// The file whose parts are being read.
+/// The file whose parts are being parsed.
 type Current = Option<(String, FileState)>;
 
 impl Document {
@@ -382,7 +382,7 @@ impl Document {
     }
 }
 
-/// A file without its parts.
+/// Parses a file without its parts.
 pub(super) fn take_file(fields: &mut Fields<'_>) -> Result<FileState> {
     let file = FileState {
         len: fields.number()?,
@@ -440,7 +440,7 @@ pub(super) fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64
 }
 
 impl Fields<'_> {
-    /// A name of a file of the bundle.
+    /// Parses the name of a file of the bundle.
     pub(super) fn name(&mut self) -> Result<String> {
         let name = self.text()?;
         crate::store::check_name(&name)
@@ -451,7 +451,7 @@ impl Fields<'_> {
         Ok(name)
     }
 
-    /// Bytes of a part.
+    /// Parses the size of a part in bytes.
     pub(super) fn part_len(&mut self) -> Result<u64> {
         let part = self.number()?;
         if !part.is_power_of_two() || !PARTS.contains(&part) {
@@ -460,7 +460,7 @@ impl Fields<'_> {
         Ok(part)
     }
 
-    /// An object, or `-` for none.
+    /// Parses an object, or `-` for none.
     fn object(&mut self) -> Result<Option<ObjectId>> {
         match self.word()? {
             "-" => Ok(None),
@@ -471,7 +471,7 @@ impl Fields<'_> {
     }
 }
 
-/// Refuses to read a document of more bytes than any of ours has.
+/// Refuses to read a document that is longer than any valid one.
 pub(super) fn check_len(key: &str, len: u64) -> Result<()> {
     if len <= LARGEST {
         return Ok(());

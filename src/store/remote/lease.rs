@@ -1,9 +1,9 @@
-//! Who may write. Source: docs/formats/object-store.md §5.
+//! The lease of the writer. Source: docs/formats/object-store.md §5.
 //!
-//! The right to write is the entry by which a writer took over: the log alone decides. What is here
-//! only tells others that the writer is alive, so that they do not take over from it. Whether it
-//! is, they tell by their own clock: its lease object stays the same for longer than a heartbeat
-//! takes.
+//! The right to write is the entry by which a writer took over: the log alone decides. The lease
+//! only shows others that the writer is alive, so that they do not take over from it. They decide
+//! by their own clock: a writer is gone if its lease object has not changed for longer than a
+//! heartbeat takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
 
-/// Heartbeats, and looks at somebody else's, in the time after which a lease counts as abandoned.
+/// Number of heartbeats, and of checks of another writer's lease, in the time after which a lease
+/// counts as abandoned.
 const BEATS: u32 = 4;
-/// How often somebody may be quicker before we give up.
+/// Maximum number of attempts that lose against another writer.
 const TRIES: usize = 16;
 
 impl Holder {
-    /// This process.
+    /// Returns this process as a holder.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
         let since = SystemTime::now()
@@ -50,8 +51,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// `2026-11-22 07:08:33 UTC`. Source: the calendar's own rules, counted in eras of 400 years from a
-/// first of March.
+/// Formats a time as `2026-11-22 07:08:33 UTC`. Source: the calendar's own rules, counted in eras
+/// of 400 years from a first of March.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -75,9 +76,9 @@ fn utc(seconds: u64) -> String {
     )
 }
 
-/// Takes the right to write over, where nobody has it or nobody uses it. `announce` is told of the
-/// newest state and of the entry by which that is done, before it is; an error from it leaves
-/// things as they are.
+/// Takes over the right to write, if no writer holds it or its lease is abandoned. `announce` is
+/// called with the newest state and the entry that takes over before it is put; an error from it
+/// leaves everything unchanged.
 pub(super) fn acquire(
     objects: &Arc<dyn Objects>,
     options: &RemoteOptions,
@@ -121,7 +122,7 @@ fn in_use(holder: &Holder) -> Error {
     Error::new(Kind::Conflict, LAYER, message)
 }
 
-/// What a writer is told whose image somebody else took over.
+/// Returns the error for a writer whose image another one took over.
 pub(super) fn deposed(by: &Holder) -> Error {
     let message = format!(
         "was taken over by {by}: nothing can be written any more, and what was not flushed is not stored"
@@ -129,8 +130,7 @@ pub(super) fn deposed(by: &Holder) -> Error {
     Error::new(Kind::Conflict, LAYER, message)
 }
 
-/// Watches the lease for as long as it takes to know that nobody renews it. `false`: somebody does,
-/// or has moved the log on.
+/// Watches the lease until its expiry. `false`: it was renewed, or the log has advanced.
 fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions) -> Result<bool> {
     let (key, next) = (lease_key(state.generation), log_key(state.number + 1));
     let first = objects.stat(&key)?;
@@ -155,8 +155,8 @@ fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions
 pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] Beats);
 
 impl Heartbeat {
-    /// Puts the lease object, and puts it again from time to time. The first put tells whether the
-    /// store can be written.
+    /// Puts the lease object, and renews it periodically. The first put shows if the store is
+    /// writable.
     pub(super) fn start(
         objects: Arc<dyn Objects>,
         state: &Document,
@@ -168,8 +168,8 @@ impl Heartbeat {
         let mut beat = 0;
         let renew = move || {
             beat += 1;
-            // One that is missed is made good by the next, and nothing but politeness depends on
-            // it.
+            // A missed heartbeat is made up by the next one; correctness does not depend on the
+            // lease.
             let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
             true
         };
@@ -177,7 +177,7 @@ impl Heartbeat {
     }
 }
 
-/// Removes the lease objects of generations before `now`: nobody asks for them any more.
+/// Removes the lease objects of generations before `now`, which are no longer used.
 pub(super) fn remove_old(objects: &dyn Objects, now: u64) -> Result<()> {
     let mut old = Vec::new();
     objects.list(".bandsaw/lease/", &mut |key, _| {

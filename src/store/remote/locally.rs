@@ -1,4 +1,4 @@
-//! Flushes to the local disk, and how they reach the store. Source: docs/formats/object-store.md
+//! Flushes to the local disk, and their upload to the store. Source: docs/formats/object-store.md
 //! §10.
 
 use std::collections::BTreeMap;
@@ -16,24 +16,24 @@ use super::shared::{Live, Shared};
 use crate::{Error, Kind, Result};
 
 impl Shared {
-    /// Makes everything durable that was changed before this was called: in the store, or where
-    /// that was asked for on the local disk.
+    /// Makes all changes made before this call durable: in the store, or on the local disk if so
+    /// configured.
     pub(super) fn flush(&self) -> Result<()> {
         match self.local_cache() {
             Some(cache) if self.draft().is_none() && self.flush_locally(cache)? => Ok(()),
-            // What the local disk does not take goes to the store.
+            // If the local disk is full or fails, flush to the store.
             _ => self.commit(),
         }
     }
 
-    /// The cache, where flushes go to it.
+    /// Returns the cache, if flushes go to it.
     pub(super) fn local_cache(&self) -> Option<&Cache> {
         self.cache
             .as_ref()
             .filter(|cache| cache.flush == FlushTo::Local)
     }
 
-    /// `false`: the local disk has no room, or fails.
+    /// Flushes to the local disk. `false`: it is full or fails.
     fn flush_locally(&self, cache: &Cache) -> Result<bool> {
         self.check_changeable()?;
         let mut journal = cache.journal();
@@ -62,7 +62,7 @@ impl Shared {
             for (name, live) in live {
                 let recorded = match live {
                     Some(Live::Open(file)) => {
-                        // Before it is looked at: what comes later is noted anew.
+                        // Cleared before the file is read: later changes set it again.
                         file.noted_locally.store(false, Ordering::SeqCst);
                         file.recorded(self, cache)?
                     }
@@ -88,15 +88,15 @@ impl Shared {
         Ok(false)
     }
 
-    /// Returns how many local flushes there were before what is committed now is looked at.
+    /// Returns the number of local flushes before the files to be committed now are read.
     pub(super) fn flushed_locally(&self) -> u64 {
         self.cache
             .as_ref()
             .map_or(0, |cache| cache.journal().flushes)
     }
 
-    /// The store has what these local flushes were for. That must be recorded, or a crash would
-    /// bring old contents back.
+    /// Records that the store has the data of these local flushes. Without the record, a crash
+    /// would bring old contents back.
     pub(super) fn settle(&self, flushes: u64) -> Result<()> {
         let Some(cache) = &self.cache else {
             return Ok(());
@@ -107,7 +107,7 @@ impl Shared {
             .map_err(|error| self.lose(error))
     }
 
-    /// Shows what was flushed locally and is not in the store, as changed and not committed.
+    /// Restores data that was flushed locally and is not in the store, as uncommitted changes.
     pub(super) fn replay(self: &Arc<Self>) {
         let Some(cache) = &self.cache else { return };
         let journal = cache.journal();
@@ -130,14 +130,14 @@ impl Shared {
         }
     }
 
-    /// Brings what is flushed locally to the store, from time to time.
+    /// Starts the periodic upload of locally flushed data to the store.
     pub(super) fn begin_uploads(self: &Arc<Self>) -> Result<Option<Beats>> {
         let Some(cache) = self.local_cache() else {
             return Ok(None);
         };
         let shared = Arc::downgrade(self);
         let upload = move || {
-            // An error is found by whoever changes something next.
+            // The next change reports an error.
             shared
                 .upgrade()
                 .is_some_and(|shared| shared.commit().is_ok())
@@ -145,8 +145,8 @@ impl Shared {
         Beats::start("upload", cache.upload_after, upload).map(Some)
     }
 
-    /// Commits everything, and sends flushes to the store as long as `work` takes, which moves
-    /// things that are committed.
+    /// Commits everything, and sends flushes to the store during `work`, which moves committed
+    /// data.
     pub(super) fn with_flushes_to_store<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let pause = |paused| {
             self.cache
@@ -159,7 +159,7 @@ impl Shared {
         done
     }
 
-    /// Objects that are needed as long as the journal counts.
+    /// Returns the objects that are needed as long as the journal is valid.
     pub(super) fn recorded_objects(&self) -> Vec<super::layout::ObjectId> {
         self.cache
             .as_ref()
@@ -168,8 +168,8 @@ impl Shared {
 }
 
 impl File {
-    /// What there is to record of the file, everything that no object has in blocks. `None`: there
-    /// is no room.
+    /// Returns the record of the file: everything that is in no object, in blocks. `None`: there is
+    /// no room.
     fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<Recorded> {
         let loose = self.pages().without_block();
         for (number, bytes) in loose {
@@ -177,7 +177,7 @@ impl File {
             let count = self.pages_mut().spilled(number, &bytes, block, true);
             shared.count(count);
         }
-        // What was written meanwhile is little, and goes while nothing else is written.
+        // Under the lock only the few pages that were written in the meantime remain.
         let mut pages = self.pages_mut();
         for (number, bytes) in pages.without_block() {
             let count = pages.spilled(number, &bytes, cache.write(&bytes)?, true);
@@ -210,7 +210,7 @@ impl File {
         true
     }
 
-    /// Brings a page into memory that is only on the local disk.
+    /// Reads a page that is only on the local disk into memory.
     pub(super) fn recall(&self, shared: &Shared, page: u64) -> Result<()> {
         let block = self
             .pages()
@@ -227,7 +227,7 @@ impl File {
         Ok(())
     }
 
-    /// What is in a block, and nowhere else.
+    /// Returns the contents of a block that are stored nowhere else.
     pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
         let mut bytes = shared.buffers.take();
         block.read(&mut bytes).map_err(|error| {

@@ -1,9 +1,9 @@
-//! The log of commits: what is true is what its newest entry says. Source:
+//! The log of commits: its newest entry defines the state of the bundle. Source:
 //! docs/formats/object-store.md §4.
 //!
-//! An entry is put under the number after the last one known, if nothing is there. So of all who
-//! know the same state exactly one goes on from it, and who was overtaken cannot. Nothing else
-//! orders writers, no clock and no lease.
+//! An entry is put under the number after the last known one, on condition that the key is absent.
+//! So of all writers that know the same state exactly one succeeds, and the others can no longer
+//! commit. Nothing else orders writers, no clock and no lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,44 +15,42 @@ use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
 
-/// How often an entry is put again whose fate is not known.
+/// Maximum number of attempts to put an entry whose fate is unknown.
 const TRIES: usize = 4;
-/// How often the log is read again that was compacted meanwhile.
+/// Maximum number of attempts to read a log that is compacted concurrently.
 const LOADS: usize = 16;
-/// Bytes that a document is read by when its length is not known.
+/// Bytes of the first read of a document of unknown length.
 const FIRST_READ: usize = 64 << 10;
-/// Entries after the newest manifest before the next one is written, if they are as long as the
-/// manifest was.
+/// Minimum number of entries after the newest manifest before the next one is written, if they are
+/// as long as the manifest was.
 const FEW: u64 = 32;
-/// Entries before the next manifest is written in any case.
+/// Number of entries after which the next manifest is written in any case.
 const MANY: u64 = 256;
 
-/// The state that the log tells, and what was read for it.
+/// The state that the log defines, and data of the log itself.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) state: Document,
-    /// Number of the newest manifest, and its bytes.
+    /// Number of the newest manifest, and its length in bytes.
     manifest: (u64, u64),
-    /// Number of the manifest before, where that is not ours: which entries came after it was not
-    /// looked at.
+    /// Number of the previous manifest, if it is not ours: the entries after it were not read.
     before: Option<u64>,
-    /// Entries that no manifest we know of holds, and the ones of the manifest before: numbers,
-    /// with what they are for.
+    /// The purposes of the entries after the previous manifest, by number.
     entries: BTreeMap<u64, What>,
-    /// Bytes of the entries after the newest manifest.
+    /// Length in bytes of the entries after the newest manifest.
     bytes: u64,
 }
 
-/// What became of an entry.
+/// The result of appending an entry.
 #[derive(Debug)]
 pub(super) enum Appended {
     /// It is the newest one.
     Done,
-    /// Somebody else's has the number.
+    /// Another writer's entry has the number.
     Overtaken(Box<Document>),
 }
 
-/// All of an object. `None`: there is none.
+/// Reads a whole object. `None`: it does not exist.
 pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; FIRST_READ];
     let Some(n) = objects.read_at(key, 0, &mut bytes)? else {
@@ -81,7 +79,7 @@ pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8
     Ok(Some(bytes))
 }
 
-/// Numbers of manifests.
+/// The newest numbers of manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Manifests {
     /// `None`: there is no log.
@@ -96,7 +94,7 @@ fn manifests(objects: &dyn Objects) -> Result<Manifests> {
         let number = u64::from_str_radix(digits, 16)
             .ok()
             .filter(|number| manifest_key(*number) == key);
-        // Listed in the order of numbers.
+        // The listing is in the order of numbers.
         if number > found.newest {
             found = Manifests {
                 newest: number,
@@ -109,7 +107,7 @@ fn manifests(objects: &dyn Objects) -> Result<Manifests> {
 }
 
 impl Log {
-    /// Reads the newest manifest and what came after it. `None`: there is no log.
+    /// Reads the newest manifest and the entries after it. `None`: there is no log.
     pub(super) fn load(objects: &dyn Objects) -> Result<Option<Self>> {
         let mut odd = None;
         let mut known = manifests(objects)?;
@@ -118,8 +116,8 @@ impl Log {
                 return Ok(None);
             };
             let read = Self::read_from(objects, number);
-            // While it was read its entries may have been replaced by a manifest, and even the
-            // manifest by another.
+            // During the read its entries may have been replaced by a manifest, and that manifest
+            // by another.
             let now = manifests(objects)?;
             match read {
                 Ok(Some(log)) if now == known => {
@@ -174,7 +172,7 @@ impl Log {
         Ok(Some(log))
     }
 
-    /// A log that tells this state, and nothing after it.
+    /// Creates a log with this state and no entries after it.
     pub(super) fn of(state: Document) -> Self {
         Self {
             state,
@@ -185,12 +183,12 @@ impl Log {
         }
     }
 
-    /// Begins a log where there is none: its first manifest lists the names that are there.
+    /// Begins a log if there is none: its first manifest lists the existing names.
     pub(super) fn begin(objects: &dyn Objects, part: u64) -> Result<()> {
         let (mut names, mut bytes) = (BTreeMap::new(), 0);
         objects.list("", &mut |key, meta| {
             if !key.starts_with(ROOT) && crate::store::check_name(key).is_ok() {
-                // Told before memory is full of names: the manifest could not be written.
+                // Checked early, before the names fill the memory: the manifest would be too long.
                 bytes += key.len() as u64;
                 check_len(&manifest_key(0), bytes)?;
                 names.insert(
@@ -212,7 +210,7 @@ impl Log {
             names,
             snapshots: BTreeMap::new(),
         };
-        // Somebody else's is as good.
+        // A manifest put by another writer is equivalent.
         objects
             .put(
                 &manifest_key(0),
@@ -243,7 +241,7 @@ impl Log {
         Err(Error::corrupt(LAYER, 0, expected))
     }
 
-    /// Takes over what an entry says that follows the state.
+    /// Applies an entry that follows the state.
     fn take(&mut self, entry: Document, bytes: u64) {
         self.entries.insert(entry.number, entry.what);
         self.bytes += bytes;
@@ -284,7 +282,7 @@ impl Log {
         }
     }
 
-    /// An entry that would follow, saying nothing.
+    /// Returns an empty entry that would follow.
     pub(super) fn next(&self, what: What) -> Result<Document> {
         let state = &self.state;
         let next = |number: u64| {
@@ -310,15 +308,15 @@ impl Log {
         })
     }
 
-    /// Puts an entry that [`next`](Self::next) made. After an error nobody knows whether it is
-    /// there, or will be.
+    /// Puts an entry that [`next`](Self::next) created. After an error it is unknown if it exists,
+    /// or will exist.
     pub(super) fn append(&mut self, objects: &dyn Objects, entry: Document) -> Result<Appended> {
         let key = log_key(entry.number);
         let bytes = entry.encode(Role::Entry);
         check_len(&key, bytes.len() as u64)?;
         let mut failed = None;
         for _ in 0..TRIES {
-            // The same bytes each time: an earlier try may still arrive.
+            // The same bytes each time: an earlier attempt may still arrive.
             match objects.put(&key, &bytes, Put::IfAbsent) {
                 Ok(Some(_)) => {
                     self.take(entry, bytes.len() as u64);
@@ -348,23 +346,22 @@ impl Log {
         }))
     }
 
-    /// Returns whether the newest entry, put by who has read the log but did not write it, stands
-    /// where another had been that a manifest has replaced meanwhile. Then it counts for nobody.
+    /// Returns true if the newest entry, just put by this writer, has a number that a manifest
+    /// already covers: compaction had removed another entry of that number. It is then invalid.
     pub(super) fn is_void(&self, objects: &dyn Objects) -> Result<bool> {
         Ok(manifests(objects)?
             .newest
             .is_some_and(|number| number >= self.state.number))
     }
 
-    /// Returns whether so few entries came after the newest manifest that a new one is not worth
-    /// it.
+    /// Returns true if too few entries follow the newest manifest to justify a new one.
     pub(super) fn is_short(&self) -> bool {
         self.state.number - self.manifest.0 < FEW
     }
 
-    /// Writes a manifest where many entries came after the last one, and removes what nobody needs
-    /// who begins to read now: entries and manifests up to the one before. Entries by which a
-    /// writer took over stay: they are what stops the writer before, however late it wakes up.
+    /// Writes a manifest if many entries follow the last one, and removes entries and manifests up
+    /// to the previous one, which new readers do not need. Entries by which a writer took over are
+    /// kept: they stop the writer before, even if it resumes much later.
     pub(super) fn compact(&mut self, objects: &dyn Objects, now: bool) -> Result<()> {
         let since = self.state.number - self.manifest.0;
         let due = since >= MANY || (since >= FEW && self.bytes >= self.manifest.1);
@@ -397,7 +394,8 @@ impl Log {
             .try_for_each(|key| objects.remove(key).map(drop))
     }
 
-    /// Looks what the entries are for that an earlier writer left between its last two manifests.
+    /// Reads the purposes of the entries that an earlier writer left between its last two
+    /// manifests.
     fn find_entries_before(&mut self, objects: &dyn Objects, newest: u64) -> Result<()> {
         let Some(before) = self.before.take() else {
             return Ok(());
@@ -413,7 +411,7 @@ impl Log {
     }
 }
 
-/// A number that nobody else has.
+/// Returns a unique random number.
 pub(super) fn random() -> Result<u64> {
     getrandom::u64()
         .map_err(|error| Error::new(Kind::Io, LAYER, "no random numbers").caused_by(error))

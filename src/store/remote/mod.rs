@@ -1,5 +1,4 @@
-//! A bundle on an object store, written as if it were a folder. Source:
-//! docs/formats/object-store.md.
+//! A bundle in an object store, accessed like a folder. Source: docs/formats/object-store.md.
 //!
 //! ```text
 //! Info.plist, token, bands/<hex>   the bundle itself, as of the last checkpoint      checkpoint.rs
@@ -9,10 +8,10 @@
 //! .bandsaw/objects/<unique>        what commits and snapshots point to               file.rs
 //! ```
 //!
-//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`] in [`buffers`],
-//! and one budget bounds them all ([`shared`], [`room`]). [`helpers`] fetch what will be read
-//! ([`ahead`]) and store what was written. A new bundle is a [`draft`] first. A [`cache`] on a
-//! local disk holds what memory does not, and flushes where that is enough ([`locally`]).
+//! [`Remote`] lists the files ([`store`]), each file holds its [`pages`] in [`buffers`], and one
+//! budget limits them all ([`shared`], [`room`]). [`helpers`] prefetch data ([`ahead`]) and store
+//! written data. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds data that
+//! exceeds the memory, and local flushes ([`locally`]).
 
 mod ahead;
 mod beats;
@@ -53,27 +52,28 @@ pub use checkpoint::{Checkpointed, Status};
 pub use layout::Holder;
 pub use snapshots::Snapshot;
 
-/// How a bundle on an object store is opened.
+/// Options of opening a bundle in an object store.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// Who writes has the bundle alone; a read-only open writes nothing and keeps to the state that
-    /// it found.
+    /// The access mode. A writer has the bundle alone; a read-only open writes nothing and keeps
+    /// the state at the time of opening.
     pub access: Access,
-    /// Opens what a snapshot keeps, read-only.
+    /// Opens a snapshot, read-only.
     pub snapshot: Option<String>,
-    /// Takes the bundle over from a writer that seems to be alive.
+    /// Takes the bundle over from a writer that appears to be alive.
     pub steal: bool,
-    /// Bytes of contents kept in memory, at most about this many.
+    /// Approximate maximum number of bytes of contents kept in memory.
     pub memory: u64,
-    /// Requests at once.
+    /// Number of concurrent requests.
     pub connections: usize,
-    /// How long a writer may be silent before it counts as gone.
+    /// Time without a heartbeat after which a writer counts as gone.
     pub expiry: Duration,
-    /// How long requests of a writer that was gone may still arrive.
+    /// Time during which requests of a writer that is gone may still arrive.
     pub grace: Duration,
     /// A cache on a local disk. A [draft](Remote::draft) has none.
     pub cache: Option<CacheOptions>,
-    /// Bytes of an object at most, a power of two; of a bundle that is written for the first time.
+    /// Maximum number of bytes of an object, a power of two; for bundles written for the first
+    /// time.
     pub part: u64,
 }
 
@@ -93,32 +93,31 @@ impl Default for RemoteOptions {
     }
 }
 
-/// An open bundle on an object store, as the [`Store`](super::Store) of its files.
+/// An open bundle in an object store, as the [`Store`](super::Store) of its files.
 ///
-/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was
-/// changed until then (unless it goes to a [cache](FlushTo::Local)): whoever opens the bundle sees
-/// all of it or nothing. Once neither this nor any of its files is used any more, what was changed
-/// is committed and the bundle is free for the next writer; [`close`](Self::close) does that and
-/// says whether it worked.
+/// A flush of any file, and [`sync`](super::Store::sync), is one commit of all changes so far
+/// (unless it goes to a [cache](FlushTo::Local)): a reader that opens the bundle sees all of it or
+/// nothing. When the last reference to this and its files is dropped, changes are committed and the
+/// bundle is released for the next writer; [`close`](Self::close) does that and reports errors.
 #[derive(Debug)]
 pub struct Remote {
     session: Arc<Session>,
 }
 
-/// What is alive as long as anything of the bundle is open.
+/// State that lives as long as the bundle or any of its files is open.
 #[derive(Debug)]
 struct Session {
     shared: Arc<Shared>,
-    /// `None` once it is closed, and where nothing can be changed.
+    /// `None` after closing, and for read-only bundles.
     heartbeat: Mutex<Option<Heartbeat>>,
-    /// Of what is flushed locally.
+    /// The upload of locally flushed data.
     uploads: Mutex<Option<Beats>>,
 }
 
 impl Remote {
-    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else
-    /// writes it; and where the cache holds what was flushed to it alone, and somebody else has
-    /// written the bundle since. Else that is committed first.
+    /// Opens the bundle behind `objects`. [`Kind::Conflict`], naming the holder, if another process
+    /// writes it; also if the cache holds flushed data that is not in the store, and another writer
+    /// has changed the bundle since. Otherwise that data is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
         if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
             return Err(Error::new(
@@ -175,14 +174,14 @@ impl Remote {
         &self.session.shared
     }
 
-    /// Which writer this is, counted from the first one; of a read-only bundle, who wrote last.
+    /// Returns the number of this writer, counted from the first one; of a read-only bundle, that
+    /// of the last writer.
     pub fn generation(&self) -> u64 {
         self.shared().generation
     }
 
-    /// Commits what was changed, brings the plain names [up to date](Self::checkpoint) where that
-    /// needs no waiting, and gives the bundle free for the next writer. Nothing can be changed
-    /// afterwards.
+    /// Commits all changes, brings the plain names [up to date](Self::checkpoint) unless that has
+    /// to wait, and releases the bundle for the next writer. Nothing can be changed afterwards.
     pub fn close(&self) -> Result<()> {
         self.session.close()
     }
@@ -213,7 +212,7 @@ impl Session {
             if self.shared.is_settled() {
                 return self.shared.checkpoint(&|_| Ok(())).map(drop);
             }
-            // Plain names have to wait; what nothing needs any more does not.
+            // Plain names have to wait; removing unreferenced objects does not.
             self.shared
                 .log()
                 .as_mut()
@@ -221,7 +220,7 @@ impl Session {
                 .map(drop)
         };
         let closed = self.shared.with_flushes_to_store(|| {
-            // The bundle is whole without it: the next writer can do it as well.
+            // The bundle is valid without it: the next writer can do it as well.
             let plain = checkpoint();
             self.shared.release().and(plain)
         });
@@ -232,7 +231,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Who wants to know whether it worked has called it before.
+        // Callers that need the result have called it before.
         let _ = self.close();
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of one file in memory or on the local disk, over where the rest of its bytes are.
+//! Pages of one file in memory or on the local disk, over its stored bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,75 +9,75 @@ use super::buffers::{Buffer, Buffers};
 use super::cache::{Block, Key};
 use super::layout::{FileState, ObjectId, Part, Plain};
 
-/// Bytes of a page: what is fetched, kept and found dirty together.
+/// Bytes of a page, the unit of fetching, caching and dirty tracking.
 pub(super) const PAGE: u64 = 64 << 10;
 
-/// A page that is at hand: in memory, on the local disk, in both places, or zeros, which need none.
+/// A cached page: in memory, on the local disk, in both places, or zeros, which need none.
 #[derive(Debug)]
 pub(super) struct Page {
     /// [`PAGE`] bytes in memory.
     pub(super) bytes: Option<Arc<Buffer>>,
-    /// The same on the local disk; of clean pages the cache itself knows that.
+    /// The block on the local disk; for clean pages the cache itself records it.
     pub(super) block: Option<Arc<Block>>,
     pub(super) state: PageState,
-    /// When it was last used, by the cache's clock.
+    /// The time of the last use, by the cache's logical clock.
     pub(super) used: AtomicU64,
 }
 
-/// Whether a page may be forgotten.
+/// The state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageState {
-    /// It can be fetched again.
+    /// Stored elsewhere; it can be evicted.
     Clean,
-    /// On its way into an object, and not changed since it went.
+    /// Being stored in an object, and not changed since that began.
     Leaving,
-    /// Nowhere else.
+    /// Stored nowhere else.
     Dirty,
 }
 
-/// What a page holds.
+/// The contents of a page.
 #[derive(Debug, Clone)]
 pub(super) enum Held {
     Zeros,
-    /// In a block too, where there is one.
+    /// In memory, and in a block too, if there is one.
     Memory(Arc<Buffer>, Option<Arc<Block>>),
     Disk(Arc<Block>),
 }
 
-/// Where bytes come from that are not in memory.
+/// The source of bytes that are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Zeros,
-    /// This object, from this byte on.
+    /// This object, from this offset.
     Object(ObjectId, u64),
-    /// The plain object, from this byte on.
+    /// The plain object, from this offset.
     Plain(u64),
 }
 
-/// What a file is right now.
+/// The current state of a file.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// All of it but the pages.
+    /// Its stored state, without the pages.
     pub(super) base: FileState,
     pub(super) pages: BTreeMap<u64, Page>,
-    /// Parts that have dirty pages.
+    /// Numbers of parts that have dirty pages.
     pub(super) dirty: BTreeSet<u64>,
-    /// Changes with every change.
+    /// A number that changes with every change.
     pub(super) version: u64,
-    /// The least length since it was last committed: nothing committed shows past it.
+    /// The minimum length since the last commit: committed data past it is no longer visible.
     pub(super) least: u64,
-    /// What the cache calls the plain object.
+    /// The cache key of the plain object.
     pub(super) plain_key: OnceLock<Key>,
 }
 
-/// Bytes that came and went, for the cache to count.
+/// Changes of the byte counts of the cache.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Count {
-    /// In memory.
+    /// Bytes in memory.
     pub(super) used: i64,
-    /// Of those the ones that are nowhere else.
+    /// Bytes in memory that are stored nowhere else.
     pub(super) dirty: i64,
-    /// On the local disk, and not in the store.
+    /// Bytes on the local disk that are not in the store.
     pub(super) spilled: i64,
 }
 
@@ -104,12 +104,12 @@ impl Page {
         }
     }
 
-    /// Returns whether its bytes, if it has any, are in memory and nowhere else.
+    /// Returns true if its bytes, if it has any, are in memory and nowhere else.
     pub(super) fn is_only_here(&self) -> bool {
         self.state == PageState::Dirty && self.block.is_none()
     }
 
-    /// The block with its bytes, where they are not in memory.
+    /// Returns the block with its bytes, if they are not in memory.
     pub(super) fn only_on_disk(&self) -> Option<&Arc<Block>> {
         self.block.as_ref().filter(|_| self.bytes.is_none())
     }
@@ -133,7 +133,8 @@ impl Count {
 }
 
 impl Pages {
-    /// Where the page comes from, and how many bytes from its start on come from there: at least 1.
+    /// Returns the source of the page, and the number of bytes from its start that come from there:
+    /// at least 1.
     pub(super) fn source(&self, page: u64, part_len: u64) -> (Source, u64) {
         let at = page * PAGE;
         let (index, within) = (at / part_len, at % part_len);
@@ -152,7 +153,7 @@ impl Pages {
         }
     }
 
-    /// Puts a page that was fetched, unless there is one.
+    /// Inserts a fetched page, unless there is one.
     pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer, now: u64) -> Count {
         if self.pages.contains_key(&page) {
             return Count::default();
@@ -169,8 +170,8 @@ impl Pages {
         count
     }
 
-    /// Writes within a page that is in memory, or that is zeros, or all of it. A new one is one of
-    /// `buffers`.
+    /// Writes within a page that is in memory or zeros, or a whole page. A new page takes its
+    /// memory from `buffers`.
     pub(super) fn write(
         &mut self,
         page: u64,
@@ -195,7 +196,7 @@ impl Pages {
         self.changed(page, before, part_len, now)
     }
 
-    /// Makes a whole page zeros.
+    /// Zeros a whole page.
     pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> Count {
         let before = self
             .pages
@@ -216,7 +217,7 @@ impl Pages {
         Count::changed(before, Some(known.count()))
     }
 
-    /// Makes a whole part zeros; its pages go.
+    /// Zeros a whole part and drops its pages.
     pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> Count {
         let per_part = part_len / PAGE;
         let count = self.forget(index * per_part..(index + 1) * per_part);
@@ -233,7 +234,8 @@ impl Pages {
         count
     }
 
-    /// The page that a cut to `len` would change a part of, where that is only on the local disk.
+    /// Returns the page that truncation to `len` would change partially, if it is only on the local
+    /// disk.
     pub(super) fn to_recall(&self, len: u64) -> Option<u64> {
         let cut = len / PAGE;
         let known = self
@@ -243,8 +245,8 @@ impl Pages {
         known.only_on_disk().map(|_| cut)
     }
 
-    /// Changes the length; what is cut off is zeros should it come back. Nothing is [to be
-    /// recalled](Self::to_recall).
+    /// Changes the length; truncated bytes read as zeros if the file grows again. No page may need
+    /// to [be recalled](Self::to_recall).
     pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> Count {
         let mut count = Count::default();
         if len < self.base.len {
@@ -287,7 +289,7 @@ impl Pages {
         count
     }
 
-    /// Forgets pages that were last used before `before`, where their bytes are somewhere else too.
+    /// Evicts pages last used before `before` whose bytes are stored elsewhere too.
     pub(super) fn forget_used_before(&mut self, before: u64) -> Count {
         let mut count = Count::default();
         self.pages.retain(|_, page| {
@@ -306,8 +308,8 @@ impl Pages {
         count
     }
 
-    /// A block has the bytes of a page, if they are still these. It goes from memory unless it
-    /// `stays`.
+    /// Records that a block holds the bytes of a page, if they have not changed since. The page is
+    /// dropped from memory unless it `stays`.
     pub(super) fn spilled(
         &mut self,
         page: u64,
@@ -333,7 +335,8 @@ impl Pages {
         Count::changed(Some(before), Some(known.count()))
     }
 
-    /// The bytes of a block are in memory again, if the page is still that block.
+    /// Records that the bytes of a block are in memory again, if the page still refers to that
+    /// block.
     pub(super) fn recalled(
         &mut self,
         page: u64,
@@ -356,7 +359,7 @@ impl Pages {
         Count::changed(Some(before), Some(known.count()))
     }
 
-    /// Pages that were flushed to blocks and are not in the store.
+    /// Restores pages that were flushed to blocks and are not in the store.
     pub(super) fn replay(&mut self, pages: &[(u64, Option<Arc<Block>>)], part_len: u64) -> Count {
         let mut count = Count::default();
         for (number, block) in pages {
@@ -368,7 +371,7 @@ impl Pages {
         count
     }
 
-    /// Pages in memory that are neither in the store nor in a block.
+    /// Returns the pages in memory that are neither in the store nor in a block.
     pub(super) fn without_block(&self) -> Vec<(u64, Arc<Buffer>)> {
         let pages = self
             .changed_pages()
@@ -378,7 +381,7 @@ impl Pages {
             .collect()
     }
 
-    /// Pages that are not in the store.
+    /// Returns the pages that are not in the store.
     pub(super) fn changed_pages(&self) -> impl Iterator<Item = (u64, &Page)> {
         self.pages
             .iter()
@@ -386,7 +389,7 @@ impl Pages {
             .map(|(number, page)| (*number, page))
     }
 
-    /// Pages of a part, which are on their way from now on. `None`: nothing in it is dirty.
+    /// Returns the pages of a part and marks them as being stored. `None`: nothing in it is dirty.
     pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<(u64, Held)>> {
         if !self.dirty.remove(&index) {
             return None;
@@ -407,8 +410,8 @@ impl Pages {
         )
     }
 
-    /// The pages that were on their way have arrived, or not. Those that arrived and are not in
-    /// memory go.
+    /// Ends the storing of pages, successful or not. Successfully stored pages that are not in
+    /// memory are dropped.
     pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> Count {
         let per_part = part_len / PAGE;
         let mut count = Count::default();
@@ -428,7 +431,7 @@ impl Pages {
                 count.add(Count::changed(Some(before), Some(page.count())));
             }
         }
-        // They would be taken for zeros; the object has them.
+        // Without bytes they would be taken for zeros; the object has them.
         gone.iter()
             .for_each(|number| drop(self.pages.remove(number)));
         match arrived {
@@ -438,18 +441,19 @@ impl Pages {
         count
     }
 
-    /// What is about to be committed.
+    /// Returns the state that is about to be committed.
     pub(super) fn committing(&mut self) -> FileState {
         self.least = self.base.len;
         self.base.clone()
     }
 
-    /// What was committed as `before` is stored as `now`; what was changed since stays where it is.
+    /// Replaces the locations in `before`, which was committed, by those in `now`; later changes
+    /// are kept.
     pub(super) fn moved(&mut self, before: &FileState, now: &FileState, part_len: u64) {
         self.base
             .parts
             .retain(|index, part| before.parts.get(index) != Some(part));
-        // What was cut off since must not come back.
+        // Bytes truncated since must not become visible again.
         for (index, part) in now.parts.range(..self.least.div_ceil(part_len)) {
             let len = part.len.min(self.least - index * part_len);
             self.base
@@ -464,7 +468,7 @@ impl Pages {
         });
     }
 
-    /// All pages, for when the file goes.
+    /// Returns the byte counts of all pages, for removing the file.
     pub(super) fn count(&self) -> Count {
         let mut count = Count::default();
         self.pages
@@ -484,7 +488,7 @@ impl Page {
         }
     }
 
-    /// A page that is not in the store; without a block, zeros.
+    /// Creates a page that is not in the store; without a block, zeros.
     pub(super) fn replayed(block: Option<Arc<Block>>) -> Self {
         Self {
             block,
@@ -492,7 +496,7 @@ impl Page {
         }
     }
 
-    /// Returns whether its bytes need not stay in memory.
+    /// Returns true if its bytes need not stay in memory.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.state == PageState::Clean || (self.block.is_some() && self.bytes.is_some())
     }

@@ -1,5 +1,4 @@
-//! Room in memory: what can be fetched again is forgotten, what is nowhere else goes to the local
-//! disk or to the store.
+//! Eviction: clean pages are dropped, dirty ones are moved to the local disk or to the store.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -11,12 +10,12 @@ use super::pages::PAGE;
 use super::shared::{Live, Shared};
 use crate::Result;
 
-/// A part that is dirty, and when it was last used.
+/// A dirty part, with the time of its last use.
 struct Dirty {
     used: u64,
     file: Arc<File>,
     index: u64,
-    /// All of it is in memory: storing it costs one request, and it is likely that no more comes.
+    /// All of it is in memory: storing it costs one request, and further writes are unlikely.
     is_whole: bool,
 }
 
@@ -30,13 +29,13 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// Counts bytes that are in memory for a moment.
+    /// Counts bytes that are temporarily in memory.
     pub(super) fn in_memory(&self, bytes: u64) -> Counted<'_> {
         self.used.fetch_add(bytes as i64, Ordering::Relaxed);
         Counted(self, bytes as i64)
     }
 
-    /// Forgets pages that were not used for long, where there are too many.
+    /// Evicts the least recently used pages, if there are too many.
     pub(super) fn evict(&self) {
         if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
             return;
@@ -52,7 +51,7 @@ impl Shared {
             used.extend(elsewhere.map(|page| page.used.load(Ordering::Relaxed)));
         }
         used.sort_unstable();
-        // An eighth goes at a time, so that it is not looked for each page anew.
+        // An eighth is evicted at a time, to avoid a search for each page.
         let Some(before) = used.get(used.len() / 8) else {
             return;
         };
@@ -64,7 +63,7 @@ impl Shared {
         self.forget_files();
     }
 
-    /// Forgets files that nobody has open and of which nothing is in memory.
+    /// Forgets files that are not open and of which nothing is in memory.
     fn forget_files(&self) {
         for name in self.live().values_mut() {
             if let Live::Open(file) = name
@@ -79,8 +78,8 @@ impl Shared {
         }
     }
 
-    /// Returns whether enough is in memory that is nowhere else, and whether enough is on the local
-    /// disk that is not in the store.
+    /// Returns true, first, if dirty memory has reached its limit, and second, if the bytes on the
+    /// local disk that are not in the store have.
     fn is_full(&self) -> (bool, bool) {
         let spilled = self.spilled.load(Ordering::Relaxed);
         let half = (self.memory / 2) as i64;
@@ -91,8 +90,8 @@ impl Shared {
         )
     }
 
-    /// Dirty parts but for the quarter that was written last, which is likely to be written again;
-    /// the oldest first.
+    /// Returns the dirty parts, the oldest first, without the quarter that was written last, which
+    /// is likely to be written again.
     fn dirty_parts(&self) -> Vec<Dirty> {
         let mut parts = Vec::new();
         for file in self.open_files() {
@@ -124,8 +123,8 @@ impl Shared {
         parts
     }
 
-    /// Has parts stored that were written whole, once a quarter of the memory is full of what is
-    /// nowhere else. Where there is a cache they go there first.
+    /// Stores completely written parts in the background, once a quarter of the memory is dirty.
+    /// Does nothing if there is a cache, which receives them first.
     pub(super) fn store_behind(self: &Arc<Self>) {
         let dirty = self.dirty.load(Ordering::Relaxed);
         if dirty < (self.memory / 4) as i64
@@ -140,7 +139,7 @@ impl Shared {
         {
             let shared = self.clone();
             let store = move || {
-                // An error is found by whoever flushes: the part is dirty then.
+                // The next flush reports an error: the part is dirty then.
                 let _ = file.store_part(&shared, index);
                 shared.behind.store(0, Ordering::Relaxed);
                 drop(file);
@@ -152,9 +151,8 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for more that is not in the store: in memory by way of the local
-    /// disk, and there by way of the store. Whoever writes faster than the store takes it helps it
-    /// along.
+    /// Waits until there is room for more dirty data: memory is written to the local disk, and that
+    /// to the store. A thread that writes faster than the store accepts takes part in storing.
     pub(super) fn make_room(&self) -> Result<()> {
         self.evict();
         loop {

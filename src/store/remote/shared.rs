@@ -1,5 +1,5 @@
-//! What all files of an open bundle share: the store, what may be in memory, and whether anything
-//! may be changed.
+//! State shared by all files of an open bundle: the store, the memory budget, and the permission to
+//! change anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,27 +22,26 @@ use crate::store::locks::Locks;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
 
-/// What stands under a name.
+/// The state of a name.
 #[derive(Debug, Clone)]
 pub(super) enum Live {
-    /// A file that nobody has opened.
+    /// A file that has not been opened.
     Known(Arc<FileState>),
-    /// A file that somebody has, or had, open.
+    /// A file that is, or was, open.
     Open(Arc<File>),
     /// A file that was removed.
     Gone,
 }
 
-/// Names of which there is something to tell.
+/// Names with uncommitted changes.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// To the store, by the next commit.
+    /// For the next commit to the store.
     pub(super) names: BTreeSet<String>,
-    /// To the local disk, by the next flush, where that is what flushes do.
+    /// For the next flush to the local disk, if flushes go there.
     pub(super) locally: BTreeSet<String>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) objects: Arc<dyn Objects>,
@@ -50,43 +49,43 @@ pub(super) struct Shared {
     pub(super) part: u64,
     pub(super) connections: usize,
     pub(super) memory: u64,
-    /// There is no log: names are those of the objects themselves.
+    /// There is no log: the names are those of the objects themselves.
     pub(super) plain_only: bool,
     pub(super) locks: Locks,
-    /// All names, as they are right now.
+    /// The current state of all names.
     pub(super) live: Mutex<BTreeMap<String, Live>>,
     pub(super) noted: Mutex<Noted>,
     pub(super) cache: Option<Cache>,
-    /// What is committed. Held while something is being committed.
+    /// The committed state. Locked during a commit.
     pub(super) log: Mutex<Option<Log>>,
-    /// Nothing is committed as long as it is something.
+    /// Nothing is committed while there is a draft.
     pub(super) draft: Mutex<Option<Draft>>,
-    /// Why nothing can be changed any more.
+    /// The reason why nothing can be changed any more.
     lost: Mutex<Option<(Kind, String)>>,
     pub(super) generation: u64,
     session: u64,
     next_object: AtomicU64,
-    /// Bytes in memory, and of those the ones that are nowhere else.
+    /// Bytes in memory, and bytes of those that are stored nowhere else.
     pub(super) used: AtomicI64,
     pub(super) dirty: AtomicI64,
     /// Bytes on the local disk that are not in the store.
     pub(super) spilled: AtomicI64,
     clock: AtomicU64,
-    /// Held shared by who looks where bytes are and then goes there, exclusively by who moves them.
+    /// Held shared while bytes are located and read, exclusively while they are moved.
     moving: RwLock<()>,
-    /// Held by who makes room.
+    /// Held by the thread that makes room.
     pub(super) pressure: Mutex<()>,
-    /// Who fetch what will be read.
+    /// Tasks that prefetch data.
     pub(super) readers: Helpers,
-    /// Who store what was written.
+    /// Tasks that store written data.
     pub(super) writers: Helpers,
-    /// For pages.
+    /// Memory for pages.
     pub(super) buffers: Buffers,
-    /// How much must be in memory alone before it is looked for whole parts of it again.
+    /// The amount of dirty memory at which completely written parts are searched again.
     pub(super) behind: AtomicI64,
-    /// When requests of a writer that was gone are surely over.
+    /// The time after which no request of a previous writer can arrive.
     pub(super) settles: Instant,
-    /// The writer before did not close the bundle, or the one before that.
+    /// The previous writer, or the one before it, did not close the bundle.
     pub(super) took_over: bool,
 }
 
@@ -138,7 +137,7 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// While this is held, bytes stay where they are.
+    /// Prevents moving of bytes while it is held.
     pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
         self.moving.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +146,7 @@ impl Shared {
         self.moving.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A name for a new object.
+    /// Returns a name for a new object.
     pub(super) fn new_object(&self) -> ObjectId {
         let number = self.next_object.fetch_add(1, Ordering::Relaxed);
         ObjectId {
@@ -157,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether this writer made the object.
+    /// Returns true if this writer created the object.
     pub(super) fn is_own(&self, object: ObjectId) -> bool {
         object.session == self.session
     }
@@ -172,7 +171,7 @@ impl Shared {
         hasher.finish()
     }
 
-    /// Notes that the next commit has something to tell of a file.
+    /// Lists a file for the next commit.
     pub(super) fn note(&self, file: &File) {
         let known = file.noted.swap(true, Ordering::SeqCst);
         if !known
@@ -186,7 +185,7 @@ impl Shared {
         self.note_names([name]);
     }
 
-    /// Notes names together: one commit, and one local flush, tells of all of them.
+    /// Lists names together: one commit, and one local flush, includes all of them.
     pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names {
@@ -203,7 +202,7 @@ impl Shared {
         self.spilled.fetch_add(count.spilled, Ordering::Relaxed);
     }
 
-    /// Bytes that one fetch brings at most: a part of what may be in memory.
+    /// Returns the maximum number of bytes of one fetch: a fraction of the memory budget.
     pub(super) fn most_fetched(&self) -> u64 {
         (self.memory / 8).max(PAGE)
     }
@@ -221,7 +220,7 @@ impl Shared {
             .collect()
     }
 
-    /// Refuses changes of what is read-only, taken over by somebody else, or not known to be
+    /// Refuses changes if the bundle is read-only, was taken over by another writer, or may not be
     /// stored.
     pub(super) fn check_changeable(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
@@ -250,7 +249,7 @@ impl Shared {
         self.lose(lease::deposed(by))
     }
 
-    /// Refuses a plain object that is not the one that a commit tells of.
+    /// Refuses a plain object that is not the one in the commit.
     pub(super) fn check_plain(&self, name: &str, plain: &Plain) -> Result<()> {
         let found = self.objects.stat(name)?;
         if found
@@ -262,7 +261,7 @@ impl Shared {
         Err(self.replaced(name, plain, found.is_some()))
     }
 
-    /// A plain object is not the one that a commit tells of.
+    /// Returns the error about a plain object that is not the one in the commit.
     pub(super) fn replaced(&self, name: &str, plain: &Plain, is_there: bool) -> Error {
         if self.access == Access::ReadOnly {
             return self.moved_on(name, 0, Some(0));
@@ -280,7 +279,7 @@ impl Shared {
         Error::new(Kind::Conflict, LAYER, message).in_file(name)
     }
 
-    /// An object is not there any more, or is shorter than a commit says.
+    /// Returns the error about an object that is missing, or shorter than committed.
     pub(super) fn moved_on(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
         if self.access == Access::ReadOnly {
             let message = "was changed by its writer since it was opened, and what it was then is not stored any more; open it anew";

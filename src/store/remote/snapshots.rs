@@ -1,4 +1,4 @@
-//! States that are kept: a manifest whose objects stay. Source: docs/formats/object-store.md §8.
+//! Snapshots: manifests whose objects are kept. Source: docs/formats/object-store.md §8.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::{Error, Kind, Result};
 pub struct Snapshot {
     /// Its name.
     pub name: String,
-    /// When it was made, in seconds of Unix time by the clock of who made it.
+    /// The time of its creation, in seconds of Unix time by the creator's clock.
     pub created: u64,
 }
 
 impl Remote {
-    /// The snapshots, by name.
+    /// Returns the snapshots, by name.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let log = self.shared().log();
         let snapshots = log.iter().flat_map(|log| &log.state.snapshots);
@@ -35,8 +35,8 @@ impl Remote {
             .collect()
     }
 
-    /// Keeps the bundle as of now under a name that no snapshot has. Nothing is copied: what
-    /// changes from now on is stored beside what it replaces.
+    /// Creates a snapshot of the current state under an unused name. Nothing is copied: later
+    /// changes are stored as new objects.
     pub fn create_snapshot(&self, name: &str) -> Result<()> {
         check_name(name)?;
         if name.contains('/') {
@@ -67,7 +67,7 @@ impl Remote {
         })
     }
 
-    /// Forgets a snapshot, and removes what only it needed.
+    /// Deletes a snapshot, and removes the objects that only it referenced.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
         let shared = self.shared();
         shared.commit()?;
@@ -82,7 +82,7 @@ impl Remote {
             .map(drop)
     }
 
-    /// Makes the bundle what it was when the snapshot was made, in one commit. Nothing of it may be
+    /// Restores the bundle to the state of the snapshot, in one commit. None of its files may be
     /// open.
     pub fn restore_snapshot(&self, name: &str) -> Result<()> {
         let shared = self.shared();
@@ -175,7 +175,7 @@ impl Shared {
         })
     }
 
-    /// What a snapshot keeps.
+    /// Reads the manifest of a snapshot.
     pub(super) fn snapshot(&self, at: &SnapshotRef) -> Result<Document> {
         let key = at.manifest.key();
         let bytes = read_all(&*self.objects, &key)?.ok_or_else(|| self.moved_on(&key, 0, None))?;
@@ -189,7 +189,7 @@ impl Shared {
         Ok(manifest)
     }
 
-    /// Shows what a snapshot keeps in the place of the newest state.
+    /// Replaces the visible state by that of a snapshot.
     pub(super) fn show_snapshot(&self, name: &str) -> Result<()> {
         let log = self.log();
         let at = find(log.as_ref().ok_or_else(|| no_snapshot(name))?, name)?;
@@ -206,8 +206,7 @@ impl Shared {
         *self.live() = files.collect();
     }
 
-    /// Before plain objects are replaced or removed: snapshots that need them get copies of their
-    /// own.
+    /// Copies the plain objects that snapshots reference, before they are replaced or removed.
     pub(super) fn keep_for_snapshots<'a>(
         &self,
         log: &mut Log,

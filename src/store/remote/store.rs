@@ -1,4 +1,4 @@
-//! The bundle's files by their names.
+//! The files of the bundle by name.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::{Error, Kind, Result};
 
-/// Refuses names that are none of the bundle's.
+/// Refuses names that are not valid in a bundle.
 fn check(name: &str) -> Result<()> {
     check_name(name)?;
     if name.starts_with(ROOT) {
@@ -21,7 +21,7 @@ fn check(name: &str) -> Result<()> {
 }
 
 impl FileState {
-    /// The file that an object is.
+    /// Returns the file that an object represents.
     pub(super) fn of_plain(object: &ObjectMeta) -> Self {
         let plain = Plain {
             len: object.len,
@@ -45,7 +45,7 @@ impl Shared {
         }
     }
 
-    /// What stands under a name. `None`: no file.
+    /// Finds the state of a name. `None`: no file.
     fn find(&self, name: &str) -> Result<Option<Live>> {
         match self.live().get(name) {
             Some(Live::Gone) => return Ok(None),
@@ -59,7 +59,7 @@ impl Shared {
             .map(|found| Live::Known(Arc::new(FileState::of_plain(&found)))))
     }
 
-    /// The file under a name, opened. `None`: there is none.
+    /// Opens the file of a name. `None`: there is none.
     pub(super) fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         if !self.plain_only
             && let Some(Live::Known(known)) = self.find(name)?
@@ -70,8 +70,8 @@ impl Shared {
         self.open_to_fetch(name)
     }
 
-    /// The same, and a plain object is not looked at: each fetch from it tells whether it is the
-    /// one that a commit tells of.
+    /// Opens the file of a name without checking its plain object: each fetch from it verifies that
+    /// it is the one in the commit.
     pub(super) fn open_to_fetch(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         let known = match self.find(name)? {
             None | Some(Live::Gone) => return Ok(None),
@@ -80,7 +80,7 @@ impl Shared {
         };
         let mut live = self.live();
         match live.get(name) {
-            // Somebody was quicker.
+            // Another thread was faster.
             Some(Live::Open(file)) => Ok(Some(file.clone())),
             Some(Live::Gone) => Ok(None),
             _ => {
@@ -91,7 +91,7 @@ impl Shared {
         }
     }
 
-    /// A new file under a name. `None`: there is one, and it must not be replaced.
+    /// Creates a file under a name. `None`: it exists and must not be replaced.
     fn new_file(self: &Arc<Self>, name: &str, base: FileState, cond: Put) -> Option<Arc<File>> {
         let mut live = self.live();
         if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {
@@ -104,7 +104,7 @@ impl Shared {
         Some(file)
     }
 
-    /// Stores what of a file is in memory alone.
+    /// Stores the dirty data of a file.
     fn store_dirty(self: &Arc<Self>, name: &str) -> Result<()> {
         let file = self
             .open_file(name)?
@@ -112,8 +112,8 @@ impl Shared {
         self.store_files(&[file])
     }
 
-    /// The file, all of it in objects that never change, but for what was written to it in the last
-    /// moment. To be called while bytes [stay](Self::staying) where they are.
+    /// Returns the file, entirely in objects that never change, except for the latest writes. The
+    /// caller holds [`staying`](Self::staying).
     fn frozen(self: &Arc<Self>, name: &str) -> Result<FileState> {
         let file = self
             .open_file(name)?
@@ -122,7 +122,7 @@ impl Shared {
         self.without_plain(name, base)
     }
 
-    /// The same file, an object of its own in the place of the plain one.
+    /// Returns the file with its plain object replaced by a copy of its own.
     pub(super) fn without_plain(&self, name: &str, mut base: FileState) -> Result<FileState> {
         let Some(plain) = base.plain.take() else {
             return Ok(base);
@@ -179,7 +179,7 @@ impl Store for Remote {
         if cond == Put::IfAbsent && shared.find(name)?.is_some() {
             return Ok(false);
         }
-        // Filled before it has its name: nobody sees a part of it.
+        // Filled before it gets its name, so that no partial file is visible.
         let file = Arc::new(File::new(name, shared, FileState::default()));
         let filled = Opened {
             session: self.session.clone(),
@@ -242,7 +242,7 @@ impl Store for Remote {
         let mut live = self.shared().live();
         live.insert(to.to_owned(), Live::Open(file));
         live.insert(from.to_owned(), Live::Gone);
-        // Together, so that one commit tells of both.
+        // Noted together, so that they are in one commit.
         self.shared().note_names([from, to]);
         Ok(())
     }

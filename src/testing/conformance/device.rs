@@ -1,4 +1,4 @@
-//! The suite for devices.
+//! The conformance suite for devices.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use crate::Kind;
 use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 use crate::testing::Random;
 
-/// Puts the devices that `make` makes through the suite. Each must be new, writable and at least
-/// [`MIN_LEN`] long; what is in it does not matter.
+/// Runs the suite on the devices that `make` creates. Each must be new, writable and at least
+/// [`MIN_LEN`] bytes long, with any contents.
 pub fn device(make: impl Fn() -> Arc<dyn BlockDevice>) {
     Devices::new(make).check();
 }
 
-/// Devices to be put through the suite, and what is known of them.
+/// Devices under test, and their properties.
 pub struct Devices<'a> {
     make: Box<dyn Fn() -> Arc<dyn BlockDevice> + 'a>,
     reopen: Option<Box<dyn Fn() -> Arc<dyn BlockDevice> + 'a>>,
@@ -32,7 +32,7 @@ impl fmt::Debug for Devices<'_> {
 }
 
 impl<'a> Devices<'a> {
-    /// The devices that `make` makes, as for [`device`].
+    /// Creates a suite for the devices that `make` creates, as for [`device`].
     pub fn new(make: impl Fn() -> Arc<dyn BlockDevice> + 'a) -> Self {
         Self {
             make: Box::new(make),
@@ -41,16 +41,16 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// How to open the device that was made last again, after it was dropped: what was flushed must
-    /// be there.
+    /// Sets a function that reopens the device that was created last, after it was dropped: flushed
+    /// data must be there.
     #[must_use]
     pub fn reopen(mut self, reopen: impl Fn() -> Arc<dyn BlockDevice> + 'a) -> Self {
         self.reopen = Some(Box::new(reopen));
         self
     }
 
-    /// The bytes that the device keeps together (a band, a chunk), whose borders deserve attention.
-    /// 4096 unless told.
+    /// Sets the allocation unit of the device (a band, a chunk) in bytes, whose boundaries are
+    /// tested. Default: 4096.
     #[must_use]
     pub fn unit(mut self, unit: u64) -> Self {
         assert!(unit > 0, "a unit has bytes");
@@ -104,7 +104,7 @@ impl<'a> Devices<'a> {
         case
     }
 
-    /// Changes a device, flushes it and opens it again.
+    /// Changes a device, flushes it, reopens it and compares.
     fn lasts(&self, promise: &'static str, change: impl Fn(&Case) -> Vec<(u64, Vec<u8>)>) {
         let Some(reopen) = &self.reopen else { return };
         let case = self.case(promise, (self.make)());
@@ -147,7 +147,7 @@ pub fn read_only(device: Arc<dyn BlockDevice>) {
         device.discard(0..len, AfterDiscard::Any),
     );
     for target in [0, len / 2, len + 4096] {
-        // A device of fixed length may say that instead: it is as true.
+        // A device of fixed length may report that instead, which is as true.
         let error = device
             .set_len(target, AfterDiscard::Zeros)
             .expect_err("a read-only device changed its length");
@@ -235,7 +235,7 @@ fn any_offset_and_length(case: &Case) {
         let mut model = case.read(window.clone());
         let size = window.end - window.start;
         for len in LENGTHS.into_iter().filter(|len| *len < size) {
-            // Across the middle, where the seam is, at an odd place, and at both ends.
+            // Across the middle, where a unit boundary is, at an odd offset, and at both ends.
             for start in [
                 (size - len) / 2,
                 random.within(0..size - len),
@@ -363,8 +363,8 @@ fn empty_ranges(case: &Case) {
     case.expect_windows(&before, "after requests for nothing");
 }
 
-/// Ranges around the seams: a few bytes, whole sectors, whole blocks, and (where not too long)
-/// whole units.
+/// Returns ranges around the unit boundaries: a few bytes, whole sectors, whole blocks, and (if not
+/// too long) whole units.
 fn discards(case: &Case) -> Vec<Range<u64>> {
     let len = case.len();
     let mut ranges = Vec::new();
@@ -541,7 +541,7 @@ fn lengths_change(case: &Case) {
     case.must("the same length", change(len, AfterDiscard::Zeros));
 }
 
-/// What was cut off must not come back.
+/// Checks that truncated data does not reappear when the device grows again.
 fn cut_and_grow(case: &Case, less: u64, more: u64) {
     match case.device.set_len(less, AfterDiscard::Zeros) {
         Err(error) if error.kind() == Kind::Unsupported => return,

@@ -1,5 +1,5 @@
-//! What every [`BlockDevice`], every [`Store`](crate::store::Store) and all
-//! [`Objects`](crate::store::Objects) must do.
+//! The contract of every [`BlockDevice`], every [`Store`](crate::store::Store) and all
+//! [`Objects`](crate::store::Objects), as a test suite.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -8,7 +8,7 @@
 //! conformance::device(|| Arc::new(Memory::zeros(1 << 20)));
 //! ```
 //!
-//! The suite panics at the first broken promise. It prefixes what it was doing to the message.
+//! The suite panics at the first violation. The message begins with the check that failed.
 
 mod device;
 mod objects;
@@ -27,15 +27,15 @@ pub use device::{Devices, device, read_only};
 pub use objects::objects;
 pub use store::{Stores, store};
 
-/// The least length of a device that is put through the suite.
+/// Minimum length in bytes of a device under test.
 pub const MIN_LEN: u64 = 64 << 10;
 
 /// One check of the suite on one fresh device.
 struct Case {
-    /// What is checked, for messages.
+    /// The checked property, for messages.
     promise: &'static str,
     device: Arc<dyn BlockDevice>,
-    /// Bytes that the device keeps together: a band, a chunk, a host block.
+    /// The allocation unit of the device in bytes: a band, a chunk, a host block.
     unit: u64,
 }
 
@@ -75,7 +75,7 @@ impl Case {
 
     #[track_caller]
     fn read(&self, range: Range<u64>) -> Vec<u8> {
-        // Filled beforehand: a device that forgets to write zeros into the buffer must not pass.
+        // Filled beforehand, to detect a device that does not write zeros into the buffer.
         let mut buf = vec![0xee; (range.end - range.start) as usize];
         self.must(
             format_args!("read {range:?}"),
@@ -124,7 +124,8 @@ impl Case {
         }
     }
 
-    /// Walks the extents of `range`: they must cover it, and what is no data must read as zeros.
+    /// Iterates over the extents of `range`: they must cover it, and those without data must read
+    /// as zeros.
     #[track_caller]
     fn check_extents(&self, range: Range<u64>) -> Vec<(Range<u64>, ExtentKind)> {
         let mut found = Vec::new();

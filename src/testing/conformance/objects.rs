@@ -1,4 +1,4 @@
-//! The suite for stores of objects.
+//! The conformance suite for object stores.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::store::{ObjectMeta, Objects, Piece, Put};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
-/// Puts the stores of objects that `make` makes through the suite. Each must be empty: a prefix of
-/// its own will do.
+/// Runs the suite on the object stores that `make` creates. Each must be empty: a separate prefix
+/// suffices.
 pub fn objects(make: impl Fn() -> Arc<dyn Objects>) {
     for (promise, check) in CHECKS {
         check(&ObjectsCase {
@@ -392,7 +392,7 @@ fn lists(case: &ObjectsCase) {
     );
 }
 
-/// More than the 1,000 that one answer holds.
+/// Lists more keys than the 1,000 that one page holds.
 fn lists_many(case: &ObjectsCase) {
     let keys: Vec<String> = (0..1_100).map(|n| format!("bands/{n:04x}")).collect();
     thread::scope(|scope| {
@@ -406,7 +406,7 @@ fn lists_many(case: &ObjectsCase) {
     );
 }
 
-/// Above what goes up in one piece.
+/// Stores objects that are larger than the maximum of a single upload.
 fn large_objects(case: &ObjectsCase) {
     let mut bytes = Random::new(6).bytes(1 << 20).repeat(40);
     bytes.extend(b"and a tail");
@@ -425,7 +425,7 @@ fn large_objects(case: &ObjectsCase) {
     );
 }
 
-/// What is put piece by piece is seen once all of it is there and whoever puts it agrees.
+/// Checks that a multipart upload becomes visible once all of it is stored and the caller agrees.
 fn in_pieces(case: &ObjectsCase) {
     let len = (20 << 20) + 12_345;
     let byte_at = |at: u64| (at / 4096 * 7 + at % 251) as u8;
@@ -475,7 +475,7 @@ fn in_pieces(case: &ObjectsCase) {
 
 fn buffers(case: &ObjectsCase) {
     let all = Random::new(8).bytes(21 << 20);
-    // One that goes up in one request, and one that may not.
+    // One length that is uploaded in one request, and one that may not be.
     for len in [100_000, all.len()] {
         let (mut pieces, mut expected) = (Vec::new(), Vec::new());
         for (n, bytes) in all[..len].chunks(70_000).enumerate() {

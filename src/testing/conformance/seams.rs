@@ -1,14 +1,14 @@
-//! Where devices go wrong: at both ends, and where one unit meets the next.
+//! Error-prone places of devices: both ends, and the boundaries of units.
 
 use std::ops::Range;
 
 use super::Case;
 
-/// Bytes looked at on each side of a seam.
+/// Bytes tested on each side of a boundary.
 const REACH: u64 = 12 << 10;
 
 impl Case {
-    /// The ends of the device and the borders of its first units and of its last.
+    /// Returns the ends of the device and the boundaries of its first units and of its last.
     pub(super) fn seams(&self) -> Vec<u64> {
         let len = self.len();
         let mut seams = vec![
@@ -25,7 +25,7 @@ impl Case {
         seams
     }
 
-    /// A window around each seam, clipped to the device.
+    /// Returns a window around each boundary, clipped to the device.
     pub(super) fn windows(&self) -> Vec<Range<u64>> {
         let len = self.len();
         self.seams()
@@ -34,7 +34,7 @@ impl Case {
             .collect()
     }
 
-    /// What stands in all windows, for a later [`expect_windows`](Self::expect_windows).
+    /// Reads the contents of all windows, for a later [`expect_windows`](Self::expect_windows).
     pub(super) fn read_windows(&self) -> Vec<(u64, Vec<u8>)> {
         self.windows()
             .into_iter()
@@ -49,7 +49,7 @@ impl Case {
         }
     }
 
-    /// Fills all windows with bytes that are not zero. Where they overlap, the later one stays.
+    /// Fills all windows with nonzero bytes. If they overlap, the later one wins.
     pub(super) fn fill_windows(&self, seed: u64) -> Vec<(u64, Vec<u8>)> {
         let mut random = crate::testing::Random::new(seed);
         for window in self.windows() {

@@ -1,4 +1,4 @@
-//! The suite for stores.
+//! The conformance suite for stores.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -11,12 +11,12 @@ use crate::store::{Lock, Open, Put, Store};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
-/// Puts the stores that `make` makes through the suite. Each must be new and empty.
+/// Runs the suite on the stores that `make` creates. Each must be new and empty.
 pub fn store(make: impl Fn() -> Arc<dyn Store>) {
     Stores::new(make).check();
 }
 
-/// Stores to be put through the suite, and what is known of them.
+/// Stores under test, and their properties.
 pub struct Stores<'a> {
     make: Box<dyn Fn() -> Arc<dyn Store> + 'a>,
     reopen: Option<Box<dyn Fn() -> Arc<dyn Store> + 'a>>,
@@ -29,7 +29,7 @@ impl fmt::Debug for Stores<'_> {
 }
 
 impl<'a> Stores<'a> {
-    /// The stores that `make` makes, as for [`store`].
+    /// Creates a suite for the stores that `make` creates, as for [`store`].
     pub fn new(make: impl Fn() -> Arc<dyn Store> + 'a) -> Self {
         Self {
             make: Box::new(make),
@@ -37,7 +37,7 @@ impl<'a> Stores<'a> {
         }
     }
 
-    /// How to open the store that was made last again.
+    /// Sets a function that reopens the store that was created last.
     #[must_use]
     pub fn reopen(mut self, reopen: impl Fn() -> Arc<dyn Store> + 'a) -> Self {
         self.reopen = Some(Box::new(reopen));
@@ -56,7 +56,7 @@ impl<'a> Stores<'a> {
         self.check_lasting();
     }
 
-    /// The files of a store are devices.
+    /// Runs the device suite on the files of a store.
     fn check_files(&self) {
         let make = || {
             let store = (self.make)();
@@ -181,7 +181,7 @@ impl StoreCase {
         self.claim(done, format_args!("put {name}: replacing was refused"));
     }
 
-    /// A new file of `len` bytes that belong to `seed`.
+    /// Creates a file of `len` bytes that are derived from `seed`.
     #[track_caller]
     fn filled(&self, name: &str, len: usize, seed: u64) -> Arc<dyn BlockDevice> {
         let file = self.open(name, Open::CreateNew);
@@ -343,7 +343,7 @@ fn stat_knows(case: &StoreCase) {
         before.len == 10_000,
         format_args!("{before:?} of 10,000 bytes"),
     );
-    // Clocks of file systems tick slowly.
+    // File system timestamps have a coarse resolution.
     thread::sleep(std::time::Duration::from_millis(20));
     case.must("write", file.write_at(9_999, b"!"));
     case.must("flush", file.flush());

@@ -1,4 +1,4 @@
-//! Requests of several threads: callers order what overlaps, devices what does not.
+//! Concurrent requests: callers serialize overlapping ones, devices must handle the others.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::testing::Random;
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 12;
 
-/// Each thread has a unit for itself (an eighth of the device where units are longer than that).
+/// Gives each thread a unit of its own (an eighth of the device if units are longer than that).
 pub(super) fn eight_units(case: &Case) {
     let unit = case.unit.min(case.len() / THREADS);
     let area = |thread: u64| thread * unit..thread * unit + unit.min(64 << 10);
@@ -47,8 +47,8 @@ fn content(thread: u64, round: u64, area: Range<u64>) -> Vec<u8> {
     Random::new(thread << 32 | round).bytes((area.end - area.start) as usize)
 }
 
-/// Eight threads own every eighth piece of one place: the first bytes of a unit, then both sides of
-/// a seam.
+/// Gives eight threads every eighth piece each of one place: the first bytes of a unit, then both
+/// sides of a boundary.
 pub(super) fn one_unit(case: &Case) {
     const PIECE: u64 = 97;
     let size = (16 << 10).min(case.len());
@@ -79,7 +79,7 @@ pub(super) fn one_unit(case: &Case) {
     }
 }
 
-/// Some pieces are discarded, the others written.
+/// Discards some pieces, and writes the others.
 fn write_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     if (piece + round).is_multiple_of(5) {
         case.must(
@@ -100,8 +100,8 @@ fn expect_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     case.expect(at, &expected, "a piece between the pieces of other threads");
 }
 
-/// Everything around a kept range is written and discarded again and again, the next unit as a
-/// whole too; the kept range must not flicker.
+/// Writes and discards everything around a kept range repeatedly, the next unit as a whole too; the
+/// kept range must never change.
 pub(super) fn reads_beside_discards(case: &Case) {
     let end = case.unit.clamp(48 << 10, 128 << 10).min(case.len());
     let unit = case.unit.max(end);
@@ -137,8 +137,8 @@ pub(super) fn reads_beside_discards(case: &Case) {
     case.expect(kept.start, &bytes, "after discards");
 }
 
-/// Requests to the end of the device while it is cut and grown: each is done or is out of range,
-/// nothing else.
+/// Makes requests at the end of the device while it is truncated and grown: each succeeds or is out
+/// of range, nothing else.
 pub(super) fn cuts_beside_requests(case: &Case) {
     let (len, block) = (case.len(), u64::from(case.info().block));
     let less = len - 8 * block;
@@ -186,7 +186,7 @@ pub(super) fn cuts_beside_requests(case: &Case) {
     );
 }
 
-/// Stops the other threads, also when this one panics: the scope would wait for them for ever.
+/// Stops the other threads, even if this one panics: otherwise the scope would never end.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -19,29 +19,29 @@ use crate::testing::contents::{self, Contents};
 
 use super::structures::{self, Seal, Structure};
 
-/// The passphrase of the encrypted images.
 pub(super) const PASSPHRASE: &str = "fields";
 
-/// An image and what can be changed in it.
+/// An image with its fields that can be changed.
 #[derive(Debug)]
 pub(super) struct Image {
     /// Its name on disk.
     pub(super) name: &'static str,
-    /// Its bytes.
+    /// Its contents.
     pub(super) files: Files,
-    /// The structures in them.
+    /// The structures in its files.
     pub(super) structures: Vec<Structure>,
-    /// The property lists among the files, of which each number is a field.
+    /// The property lists among the files, in which each number is a field.
     pub(super) lists: Vec<String>,
-    /// True if it takes a passphrase.
+    /// True if it has a passphrase.
     pub(super) is_encrypted: bool,
 }
 
-/// The bytes of each file of an image, under its path within a bundle; a single file is called "".
+/// The contents of each file of an image, under its path within a bundle; the path of a single file
+/// is "".
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
 impl Image {
-    /// A store in memory that holds the image with these files.
+    /// Returns a store in memory that contains the image with these files.
     pub(super) fn store(&self, files: &Files) -> Arc<dyn Store> {
         let store = MemoryStore::default();
         for (name, bytes) in files {
@@ -55,7 +55,7 @@ impl Image {
         Arc::new(store)
     }
 
-    /// The files of the image in a store.
+    /// Reads the files of the image in a store.
     pub(super) fn read(&self, store: &Arc<dyn Store>) -> Files {
         let mut files = Files::new();
         let folder = format!("{}/", self.name);
@@ -79,7 +79,7 @@ impl Image {
         files
     }
 
-    /// The contents of every file on its volume, with these bytes stored.
+    /// Returns the contents of every file on its volume, with these bytes as the image.
     pub(super) fn contents(&self, files: &Files, keys: &Secret) -> Result<Contents> {
         let store = MemoryStore::default();
         for (name, bytes) in files {
@@ -95,7 +95,8 @@ impl Image {
         };
         let file = files.contains_key("").then_some(self.name);
         let mut contents = contents::contents(Arc::new(store), file, &options)?;
-        // Without the journal's flag in the volume header its files are listed like all others.
+        // If the journal's flag in the volume header is cleared, its files are listed like all
+        // others.
         contents.retain(|path, _| !matches!(path.as_str(), "/.journal" | "/.journal_info_block"));
         Ok(contents)
     }
@@ -128,10 +129,10 @@ fn read(path: &Path) -> Files {
     files
 }
 
-/// Files and links on each volume.
+/// Number of files and links on each volume.
 pub(super) const FILES: usize = 49;
 
-/// A folder with files of several lengths, enough for trees of several nodes.
+/// Creates a folder with files of several lengths, enough for trees of several nodes.
 fn fill(folder: &Path) {
     for number in 0..48_usize {
         let name = folder.join(format!(
@@ -184,7 +185,7 @@ fn make(
     }
 }
 
-/// Every image, made below `folder`.
+/// Creates every image below `folder`.
 pub(super) fn all(folder: &Path) -> Vec<Image> {
     let source = folder.join("source");
     fill(&source);
@@ -281,20 +282,19 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
 /// A change of one field.
 #[derive(Debug)]
 pub(super) struct FieldChange {
-    /// Its name for people: structure, field, value.
+    /// Its name for messages: structure, field, value.
     pub(super) name: String,
-    /// The file.
     pub(super) file: String,
-    /// The bytes of the structure within the file; a list is one structure.
+    /// The range of the structure within the file; a list is one structure.
     pub(super) structure: std::ops::Range<usize>,
-    /// What the file holds afterwards.
+    /// The new contents of the file.
     pub(super) bytes: Vec<u8>,
-    /// The bytes that changed, checksums included.
+    /// The ranges that changed, including checksums.
     pub(super) changed: Vec<std::ops::Range<usize>>,
 }
 
 impl Image {
-    /// Returns how many [`change`](Self::change)s there are.
+    /// Returns the number of [`change`](Self::change)s.
     pub(super) fn fields(&self) -> usize {
         self.structures
             .iter()
@@ -303,7 +303,7 @@ impl Image {
             + self.lists.len() * LIST_KEYS.len()
     }
 
-    /// The change number `which` of field number `field`; `None` if it changes nothing.
+    /// Returns the change number `which` of field number `field`; `None` if it changes nothing.
     pub(super) fn change(&self, mut field: usize, which: u64, random: u64) -> Option<FieldChange> {
         for structure in &self.structures {
             if let Some(field) = structure.fields.get(field) {
@@ -408,7 +408,6 @@ impl Image {
     }
 }
 
-/// The keys of a bundle's property lists.
 const LIST_KEYS: [&str; 4] = [
     "band-size",
     "size",
@@ -416,7 +415,7 @@ const LIST_KEYS: [&str; 4] = [
     "diskimage-bundle-type",
 ];
 
-/// Another number in place of `old`.
+/// Returns another number to replace `old`.
 fn changed_number(old: u64, size: usize, which: u64, random: u64) -> u64 {
     let bits = 8 * size as u32;
     let mask = u64::MAX >> (64 - bits);

@@ -1,4 +1,4 @@
-//! Fields of on-disk structures, read from the sources that declare them: a field that is added
+//! Fields of on-disk structures, parsed from the sources that declare them: a field that is added
 //! there is changed here, too.
 
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use std::collections::HashMap;
 pub(super) struct Field {
     /// The path to it, such as `catalog_file.extents[0].start_block`.
     pub(super) name: String,
-    /// Bytes from the start of the structure.
+    /// Offset from the start of the structure, in bytes.
     pub(super) offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: usize,
-    /// True if it is one number; text, identifiers and reserved bytes are not.
+    /// True if it is a single number; text, identifiers and reserved bytes are not.
     pub(super) is_number: bool,
-    /// True if its most significant byte comes first.
+    /// True if it is big-endian.
     pub(super) is_big_endian: bool,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Layout {
     is_big_endian: bool,
 }
 
-/// Elements of an array of numbers that are taken one by one; the rest is skipped, but for the
-/// last.
+/// Maximum number of elements of an array of numbers that are used, plus the last one; the rest is
+/// skipped.
 const ELEMENTS: usize = 3;
 
 impl Layout {
-    /// The structures that `sources` declare; `U16` and the like are big-endian there if
+    /// Parses the structures that `sources` declare; `U16` and the like are big-endian there if
     /// `is_big_endian`.
     pub(super) fn read(sources: &[&str], is_big_endian: bool) -> Self {
         let mut layout = Self {
@@ -76,7 +76,7 @@ impl Layout {
         }
     }
 
-    /// The fields of the structure called `name`, in their order, nested ones taken apart.
+    /// Returns the fields of the structure `name`, in order, with nested ones flattened.
     pub(super) fn fields(&self, name: &str) -> Vec<Field> {
         let mut fields = Vec::new();
         self.flatten(name, "", 0, &mut fields);
@@ -84,7 +84,7 @@ impl Layout {
         fields
     }
 
-    /// Adds the fields of a type at `offset`; its size.
+    /// Adds the fields of a type at `offset`; returns its size.
     fn flatten(&self, kind: &str, path: &str, offset: usize, fields: &mut Vec<Field>) -> usize {
         let (digits, is_big_endian) = match kind.strip_prefix("Le").or(kind.strip_prefix("Be")) {
             Some(digits) => (digits, kind.starts_with("Be")),
@@ -176,7 +176,7 @@ fn without_visibility(line: &str) -> &str {
     rest.trim_start()
 }
 
-/// Name and type of a member: `/*08*/ pub(super) kind: U32, // …`.
+/// Parses name and type of a member: `/*08*/ pub(super) kind: U32, // …`.
 fn field(line: &str) -> Option<(String, String)> {
     let rest = line.strip_prefix("/*")?.split_once("*/")?.1.trim();
     let (name, kind) = without_visibility(rest)

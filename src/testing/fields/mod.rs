@@ -1,6 +1,6 @@
-//! `repair` against a change of each field of each list, header, table and tree node header: where
-//! it wrote the structure, every file is as it was; where it did not, every file is as it was once
-//! the field has its value again; and what it wrote can be undone bit for bit.
+//! Tests of `repair` with a change of each field of each list, header, table and tree node header:
+//! if it wrote the structure, every file is unchanged; if not, every file is unchanged once the
+//! field has its old value again; and its writes can be undone exactly.
 
 mod images;
 mod layout;
@@ -21,7 +21,7 @@ use crate::testing::contents::Contents;
 
 use self::images::{FieldChange, Files, Image};
 
-/// An image with one field changed, and what `repair` makes of it.
+/// An image with one field changed, and the result of `repair`.
 struct FieldCase<'a> {
     image: &'a Image,
     expected: &'a Contents,
@@ -75,7 +75,7 @@ impl FieldCase<'_> {
         repair_target(&target, &options, &chosen, &Silent)
     }
 
-    /// `bytes` with the changed field as it was.
+    /// Returns `bytes` with the old value of the changed field.
     fn restored(&self, bytes: &[u8]) -> Vec<u8> {
         let original = &self.image.files[&self.change.file];
         if self.image.lists.contains(&self.change.file) {
@@ -112,19 +112,19 @@ impl FieldCase<'_> {
     }
 }
 
-/// What came of all cases.
+/// The results of all cases.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// How many cases of an image ended in a way: `repaired`, `left` and so on.
+    /// Number of cases by image and result: `repaired`, `left` and so on.
     pub counts: BTreeMap<(&'static str, &'static str), usize>,
-    /// The cases that cost a file or could not be undone.
+    /// The cases that lost a file or could not be undone.
     pub failures: Vec<String>,
 }
 
-/// Cases among all of images whose keys take long to unwrap.
+/// Number of cases with images whose keys take long to unwrap.
 const ENCRYPTED_CASES: usize = 24;
 
-/// Runs `cases` cases, with values that follow from `seed`, on all cores. Images are made in
+/// Runs `cases` cases, with values derived from `seed`, on all cores. Images are created in
 /// `scratch`. Only cases whose names contain `only` are run.
 pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
     let images = images::all(scratch);
@@ -154,7 +154,7 @@ pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
                         break;
                     }
                     let mut random = Random::new(seed << 32 | number as u64);
-                    // Each field in turn, in an order that spreads the images over the run.
+                    // Each field in turn, in an order that distributes the images over the run.
                     let (at, field) = fields[number.wrapping_mul(7919) % fields.len()];
                     let image = &images[at];
                     let which = random.within(0..24);

@@ -1,4 +1,4 @@
-//! Structures of images, found by the formats' own numbers; nothing of the library takes part.
+//! Structures of images, located by the formats' own numbers, independent of the library.
 
 use std::iter;
 use std::ops::Range;
@@ -8,22 +8,21 @@ use super::layout::{Field, Layout};
 /// One structure in a file of an image.
 #[derive(Debug, Clone)]
 pub(super) struct Structure {
-    /// Its name for people.
+    /// Its name for messages.
     pub(super) name: String,
     /// The file that holds it.
     pub(super) file: String,
-    /// The first byte of it in that file.
+    /// Its offset in that file.
     pub(super) offset: usize,
-    /// Its fields.
     pub(super) fields: Vec<Field>,
     /// The checksums over it.
     pub(super) seal: Seal,
 }
 
-/// The checksums that belong to a structure, for changes that keep them right.
+/// The checksums of a structure, which a change may have to update.
 #[derive(Debug, Clone)]
 pub(super) enum Seal {
-    /// There is none.
+    /// No checksum.
     None,
     /// CRC-32 in the GPT header at this byte.
     GptHeader(usize),
@@ -44,7 +43,7 @@ impl Structure {
         }
     }
 
-    /// The bytes it takes.
+    /// Returns its range in the file.
     pub(super) fn range(&self) -> Range<usize> {
         let end = self
             .fields
@@ -57,7 +56,7 @@ impl Structure {
 }
 
 impl Seal {
-    /// The bytes that [`seal`](Self::seal) writes.
+    /// Returns the ranges that [`seal`](Self::seal) writes.
     pub(super) fn ranges(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         match self {
             Self::None => Vec::new(),
@@ -69,7 +68,7 @@ impl Seal {
         }
     }
 
-    /// Writes the checksums that the bytes ask for.
+    /// Writes the checksums of the contents.
     pub(super) fn seal(&self, bytes: &mut [u8]) {
         match self {
             Self::None => {}
@@ -95,7 +94,7 @@ fn seal_gpt_header(bytes: &mut [u8], at: usize) {
     bytes[at + 16..at + 20].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The checksum of APFS objects: docs/formats/apfs.md §1.
+/// Returns the checksum of APFS objects: docs/formats/apfs.md §1.
 fn fletcher64(bytes: &[u8]) -> u64 {
     let (mut low, mut high) = (0_u64, 0_u64);
     for word in bytes.chunks_exact(4) {
@@ -120,8 +119,8 @@ fn le(bytes: &[u8], at: usize, len: usize) -> usize {
         .fold(0, |value, byte| value << 8 | usize::from(*byte))
 }
 
-/// One number that no structure of the sources declares, such as an entry of an array at the end of
-/// a node.
+/// Returns one number that no structure of the sources declares, such as an entry of an array at
+/// the end of a node.
 fn number(offset: usize, size: usize, is_big_endian: bool) -> Vec<Field> {
     vec![Field {
         name: "number".into(),
@@ -136,7 +135,7 @@ macro_rules! sources {
     ($($path:literal),+) => { [$(include_str!(concat!("../../", $path))),+] };
 }
 
-/// The headers, trees' nodes and journal of the HFS+ volume in `range` of the file.
+/// Returns the headers, tree nodes and journal of the HFS+ volume in `range` of the file.
 pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     let layout = Layout::read(
         &sources![
@@ -163,7 +162,7 @@ pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     ];
     let block = be(volume, 1024 + 40, 4);
     for (tree, fork) in [("extents", 192), ("catalog", 272), ("attributes", 352)] {
-        // New volumes keep each tree in one piece.
+        // New volumes have each tree in one extent.
         let (start, blocks) = (
             be(volume, 1024 + fork + 16, 4) * block,
             be(volume, 1024 + fork + 20, 4),
@@ -231,7 +230,7 @@ pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     found
 }
 
-/// Every object of the APFS container in `range` of the file that has a header.
+/// Returns every object with a header of the APFS container in `range` of the file.
 pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     let layout = Layout::read(
         &sources![
@@ -286,7 +285,7 @@ pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
     found
 }
 
-/// Both headers and the used entries of the GPT of a disk.
+/// Returns both headers and the used entries of the GPT of a disk.
 pub(super) fn gpt(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["partition/layout.rs"], false);
     let mut found = vec![Structure::new(
@@ -316,7 +315,7 @@ pub(super) fn gpt(bytes: &[u8]) -> Vec<Structure> {
     found
 }
 
-/// The driver descriptor and the entries of an Apple partition map.
+/// Returns the driver descriptor and the entries of an Apple partition map.
 pub(super) fn apm(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["partition/layout.rs"], true);
     let mut found = vec![Structure::new(
@@ -336,7 +335,7 @@ pub(super) fn apm(bytes: &[u8]) -> Vec<Structure> {
     found
 }
 
-/// The master boot record of a disk.
+/// Returns the master boot record of a disk.
 pub(super) fn mbr() -> Vec<Structure> {
     vec![Structure::new(
         "MBR",
@@ -346,7 +345,7 @@ pub(super) fn mbr() -> Vec<Structure> {
     )]
 }
 
-/// The first node of a sparse image.
+/// Returns the first node of a sparse image.
 pub(super) fn sparse_image() -> Vec<Structure> {
     let layout = Layout::read(&sources!["container/sparseimage/layout.rs"], true);
     vec![Structure::new(
@@ -357,7 +356,7 @@ pub(super) fn sparse_image() -> Vec<Structure> {
     )]
 }
 
-/// The header, the directories and the first entries of the tables of an ASIF image.
+/// Returns the header, the directories and the first entries of the tables of an ASIF image.
 pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["container/asif/layout.rs"], true);
     let mut found = vec![Structure::new(
@@ -403,7 +402,7 @@ fn number_at(size: usize) -> Vec<Field> {
     number(0, size, true)
 }
 
-/// The header, the directory and the passphrase entry of an encrypted image.
+/// Returns the header, the directory and the passphrase entry of an encrypted image.
 pub(super) fn encryption(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["crypt/layout.rs", "crypt/layout/entry.rs"], true);
     let mut found = vec![Structure::new(
@@ -431,7 +430,7 @@ pub(super) fn encryption(bytes: &[u8]) -> Vec<Structure> {
     found
 }
 
-/// The trailer of a compressed image.
+/// Returns the trailer of a compressed image.
 pub(super) fn udif(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(
         &sources![

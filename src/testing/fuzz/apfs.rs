@@ -1,4 +1,4 @@
-//! APFS containers, and the parsers of what is in them.
+//! APFS containers, and the parsers of their structures.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use crate::fs::VolumeKey;
 use crate::fs::apfs::{self, Container};
 use crate::testing::walk;
 
-/// Folders of a real volume hold more, but what a broken one claims to hold must not cost us time.
+/// Maximum number of objects read. Real folders contain more, but the claims of a corrupt one must
+/// not cost time.
 const MOST_OBJECTS: u64 = 500;
 
-/// An input describes a disk. Whatever is on it, the container can be opened or is refused, and
-/// everything in its volumes can be asked; once as it is, and once with every checksum made right,
-/// so that what is behind them is looked at.
+/// Takes an input that describes a disk. The container on it opens or is refused, and everything in
+/// its volumes can be queried; once unchanged, and once with every checksum corrected, to reach the
+/// code behind the checks.
 pub fn apfs_container(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let mut bytes = disk.to_vec();
@@ -44,23 +45,23 @@ fn read_all(bytes: Vec<u8>) {
     }
 }
 
-/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key
-/// with data or refused.
+/// Takes an input that is a node of a tree. It is refused, or its records are within it, and each
+/// is refused or a key with data.
 pub fn apfs_node(input: &[u8]) {
     apfs::read_node(input);
 }
 
-/// An input is a record's key or value, of any kind: it makes sense, or is refused.
+/// Takes an input that is a record's key or value, of any kind: it is valid, or refused.
 pub fn apfs_record(input: &[u8]) {
     apfs::read_record(input);
 }
 
-/// An input is a plain keybag, or a key in one.
+/// Takes an input that is a plain keybag, or a key in one.
 pub fn apfs_keybag(input: &[u8]) {
     apfs::read_keybag_bytes(input);
 }
 
-/// The bytes of a small container with one volume.
+/// Returns the bytes of a small container with one volume.
 pub fn apfs_sample() -> Vec<u8> {
     apfs::sample()
 }

@@ -1,4 +1,4 @@
-//! APFS volumes that are changed, however broken they are.
+//! Changes of corrupt APFS volumes.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
-/// An input describes a disk, whose checksums are made right: others are refused before anything is
-/// changed. The volume in the container on it is refused, too, or can be changed and left; nothing
-/// panics, goes on for ever or is written past the end.
+/// Takes an input that describes a disk, whose checksums are corrected: otherwise it would be
+/// refused before any change. The volume in the container on it is refused, too, or can be changed
+/// and unmounted; nothing panics, loops forever or is written past the end.
 pub fn apfs_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let mut bytes = disk.to_vec();
@@ -43,7 +43,7 @@ fn key(_: &LockedVolume) -> crate::Result<VolumeKey> {
     Ok(VolumeKey::Passphrase(passphrase()))
 }
 
-/// Containers with some files: one with a snapshot, one encrypted.
+/// Returns containers with some files: one with a snapshot, one encrypted.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     [false, true]
         .iter()

@@ -9,8 +9,8 @@ use crate::fs::{FreeMapExt, Timestamp, VolumePlan};
 use crate::progress::Silent;
 use uuid::Uuid;
 
-/// An input describes a disk: the block of a space manager, then a container. The map is refused,
-/// or its free runs lie in the container, in order and apart.
+/// Takes an input that describes a disk: the block of a space manager, then a container. The map is
+/// refused, or its free runs are within the container, ordered and disjoint.
 pub fn apfs_spaceman(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let bytes = disk.to_vec();
@@ -53,7 +53,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let container = Memory::zeros(1 << 20);
     plan.build(&container, &Silent)
         .expect("the sample can be built");
-    // The first block of the data area, whose place the superblock tells.
+    // The first block of the data area, at the address in the superblock.
     let data = container
         .read_array(0x78)
         .map(u64::from_le_bytes)

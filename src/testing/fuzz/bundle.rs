@@ -1,4 +1,4 @@
-//! Sparse bundles: what describes them, and reads and writes.
+//! Sparse bundles: their property lists, and reads and writes.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::progress::Silent;
 use crate::store::{MemoryStore, Put, Store};
 use crate::testing::model::{Model, Op, Span};
 
-/// An input is an `Info.plist`. The bundle is refused, or it is a blank disk of whole sectors that
-/// can be read at both ends, and nothing in its folder changed.
+/// Takes an input that is an `Info.plist`. The bundle is refused, or it is a blank disk of whole
+/// sectors that can be read at both ends, and nothing in its folder changed.
 pub fn info_plist(input: &[u8]) {
     let store = MemoryStore::default();
     let put = store.put("Info.plist", input, Put::Replace);
@@ -32,9 +32,9 @@ pub fn info_plist(input: &[u8]) {
     assert!(listed.is_ok() && names == ["Info.plist"], "{names:?}");
 }
 
-/// An input is the `rebanding.plist` of a bundle without bands whose other lists say that the size
-/// of bands is being changed. The bundle is refused, or it is a blank disk, which can be written
-/// and finished and then holds what was written.
+/// Takes an input that is the `rebanding.plist` of a bundle without bands whose other lists record
+/// a change of the band size. The bundle is refused, or it is a blank disk, which can be written
+/// and finished and then contains the written data.
 pub fn rebanding_plist(input: &[u8]) {
     let store = MemoryStore::default();
     for (name, bytes) in [
@@ -59,8 +59,8 @@ pub fn rebanding_plist(input: &[u8]) {
     };
     let at = len.saturating_sub(512);
     let bundle = open();
-    // Memory has no holes: the file of a band that is written far from its beginning would be all
-    // there.
+    // Memory has no holes: the file of a band that is written far from its beginning would be
+    // allocated entirely.
     let written = len <= MOST_LEN && bundle.write_at(at, &vec![7; sector.len()]).is_ok();
     assert!(bundle.flush().is_ok());
     if bundle.reband(None, &Silent).is_ok() {
@@ -75,9 +75,9 @@ pub fn rebanding_plist(input: &[u8]) {
     }
 }
 
-/// Bytes of a disk that is written to.
+/// Maximum length in bytes of a disk that is written.
 const MOST_LEN: u64 = 1 << 20;
-/// The lists beside it.
+/// The other property lists.
 const REBANDING: &str = "<plist version=\"1.0\"><dict><key>diskimage-bundle-type</key><string>bandsaw.rebanding</string></dict></plist>";
 
 pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
@@ -100,16 +100,16 @@ pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The bytes of an operation in an input of [`bundle_model`].
+/// Bytes of an operation in an input of [`bundle_model`].
 const OP: usize = 12;
-/// Operations of one input.
+/// Maximum number of operations of one input.
 const MOST_OPS: usize = 64;
-/// Longest range of one operation.
+/// Maximum length in bytes of one operation.
 const MOST_BYTES: u32 = 20_000;
 
-/// An input is the length of a disk and of its bands, in sectors, whether its version is 2, and
-/// then operations. The bundle does them as a plain vector does, and holds the same after it is
-/// opened again.
+/// Takes an input of the length of a disk and of its bands, in sectors, a flag for version 2, and
+/// then operations. The bundle behaves as a plain vector does, and has the same contents after it
+/// is reopened.
 pub fn bundle_model(input: &[u8]) {
     let Some((&[len, band, version], operations)) = input.split_first_chunk() else {
         return;
@@ -138,7 +138,7 @@ pub fn bundle_model(input: &[u8]) {
     Model::new(open()).reopen(open).run(&operations);
 }
 
-/// Every twelve bytes are some operation.
+/// Decodes an operation; any twelve bytes are valid.
 fn operation(bytes: &[u8; OP]) -> Op {
     let &[what, flags, a, b, c, d, e, f, seed @ ..] = bytes;
     let span = Span {

@@ -1,4 +1,4 @@
-//! Volumes that are changed, however broken they are.
+//! Changes of corrupt volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::fs::{
 use crate::problem::Severity;
 use crate::progress::Silent;
 
-/// Objects of a volume that are looked at.
+/// Maximum number of objects of a volume that are read.
 const MOST_OBJECTS: usize = 500;
 
-/// An input describes a disk. The volume on it is refused, or can be changed and left; nothing
-/// panics or goes on for ever. A volume in which a check finds nothing is sound afterwards too, and
-/// what was not changed is as it was.
+/// Takes an input that describes a disk. The volume on it is refused, or can be changed and
+/// unmounted; nothing panics or loops forever. A volume in which a check finds nothing is sound
+/// afterwards too, and unchanged data is intact.
 pub fn hfsplus_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device = Arc::new(disk);
@@ -61,7 +61,7 @@ fn is_sound(device: &Arc<Memory>) -> bool {
     })
 }
 
-/// What is in each file; `None` if the volume does not open.
+/// Reads each file; `None` if the volume does not open.
 fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
     let fs = HfsPlus::open(device.clone()).ok()?;
     let mut found = BTreeMap::new();
@@ -88,8 +88,8 @@ fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
     Some(found)
 }
 
-/// Some of everything in a folder of its own; on a volume that is broken anyway also to what was
-/// there.
+/// Does some of every operation in a new folder; on a volume that is corrupt anyway also on
+/// existing objects.
 pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let root = fs.root();
     let dir = fs.create(root, "a new folder", &NewNode::new(NewKind::Folder))?;
@@ -126,7 +126,7 @@ pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     fs.remove(dir, "what is not there").or(Ok(()))
 }
 
-/// Changes what a broken volume says that it holds.
+/// Changes the existing objects of a corrupt volume.
 pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
     let mut folders = vec![fs.root()];
     let mut met = 0;
@@ -170,7 +170,7 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
     Ok(())
 }
 
-/// Volumes with some room: without a journal, and with one.
+/// Returns volumes with some room: without a journal, and with one.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let plain = sample_with_room(4096, 768 << 10);
     let journaled = Arc::new(Memory::from(plain.clone()));

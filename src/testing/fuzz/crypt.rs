@@ -10,9 +10,9 @@ use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::testing::Random;
 
-/// An input describes a file. Its header is refused, or what it tells is within the file, and with
-/// some key (they are not unlocked here: that takes long on purpose) the data can be read at both
-/// ends. The file is as it was.
+/// Takes an input that describes a file. Its header is refused, or the ranges in it are within the
+/// file, and with some key (they are not unlocked here: that is slow by design) the data can be
+/// read at both ends. The file is unchanged.
 pub fn crypt_header(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
@@ -82,7 +82,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The same with the entry of a private key in the place of the passphrase's. Source:
+/// Replaces the passphrase entry of `image` by that of a private key. Source:
 /// docs/formats/encrypted.md §2.2.
 fn with_certificate(mut image: Vec<u8>) -> Vec<u8> {
     const ENTRY: usize = 0x60;
@@ -106,7 +106,7 @@ fn with_certificate(mut image: Vec<u8>) -> Vec<u8> {
     image
 }
 
-/// An image of version 1, with 8192 bytes of data. Source: docs/formats/encrypted.md §6.
+/// Returns an image of version 1, with 8192 bytes of data. Source: docs/formats/encrypted.md §6.
 fn trailed() -> Vec<u8> {
     let mut image = Random::new(2).bytes(19 * 512);
     let at = image.len() - 0x4FC;
@@ -148,7 +148,7 @@ fn trailed() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What is refused at once teaches a fuzzer nothing.
+    /// A seed that is refused immediately is useless to a fuzzer.
     #[test]
     fn all_seeds_are_headers() {
         let ways: Vec<_> = seeds()

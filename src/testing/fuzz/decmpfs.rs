@@ -7,12 +7,12 @@ use crate::decmpfs::{Bounds, Method, Packing, Plain, contents, pack};
 use crate::device::{BlockDeviceExt, Memory};
 use crate::progress::Silent;
 
-/// More of the contents is not read.
+/// Maximum number of bytes of the contents that are read.
 const MOST: u64 = 300_000;
 
-/// An input is a type (8 bits), a size (24 bits), how long the attribute is (16 bits), what stands
-/// in it, and a resource fork. The file is refused, or it has contents of that size, of which each
-/// place reads the same alone as with those around it.
+/// Takes an input of a type (8 bits), a size (24 bits), the length of the attribute (16 bits), its
+/// contents, and a resource fork. The file is refused, or it has contents of that size, in which a
+/// partial read matches the whole.
 pub fn decmpfs(input: &[u8]) {
     let Some((&[number, size @ .., low, high], rest)) = input.split_first_chunk::<6>() else {
         return;
@@ -46,9 +46,9 @@ pub fn decmpfs(input: &[u8]) {
     }
 }
 
-/// An input is a way of packing (8 bits), how long the fork may be (16 bits), how often the rest is
-/// to be repeated (8 bits), and that. What is packed keeps within its bounds and unpacks to what it
-/// was.
+/// Takes an input of a compression method (8 bits), the maximum length of the fork (16 bits), the
+/// number of repetitions of the rest (8 bits), and the rest. The compressed data is within its
+/// bounds and decompresses to the original.
 pub fn decmpfs_pack(input: &[u8]) {
     const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
     let Some((&[method, low, high, times], rest)) = input.split_first_chunk::<4>() else {

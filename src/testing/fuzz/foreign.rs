@@ -1,4 +1,4 @@
-//! The free maps of file systems that Apple's are not.
+//! The free maps of file systems other than Apple's.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::fs::foreign::{Foreign, fixture};
 
 const KINDS: [Foreign; 4] = [Foreign::Ext, Foreign::Fat, Foreign::ExFat, Foreign::Ntfs];
 
-/// An input is the number of a file system, then it describes a disk. The map is refused, or its
-/// free runs lie on the disk, in order and apart, and are all that is counted.
+/// Takes an input of the number of a file system and the description of a disk. The map is refused,
+/// or its free runs are within the disk, ordered and disjoint, and match the count.
 pub fn foreign_free(input: &[u8]) {
     let Some((&kind, rest)) = input.split_first() else {
         return;
@@ -20,7 +20,7 @@ pub fn foreign_free(input: &[u8]) {
     };
     let mut bytes = disk.to_vec();
     if kind == Foreign::ExFat {
-        // Or nothing behind the check sum would ever be looked at.
+        // Otherwise nothing behind the checksum would be reached.
         fixture::seal_exfat(&mut bytes);
     }
     let len = bytes.len() as u64;
@@ -38,7 +38,7 @@ pub fn foreign_free(input: &[u8]) {
         end = Some(run.end);
     }
     assert_eq!(map.free().ok(), Some(free));
-    // Whether it is trusted or not: it is found out without harm.
+    // Only must not panic; the result does not matter.
     let _ = map.trusted();
 }
 

@@ -13,12 +13,13 @@ use crate::progress::Silent;
 use crate::testing::walk;
 use crate::{Error, Kind, Result};
 
-/// Folders of a real volume hold more, but what a broken one claims to hold must not cost us time.
+/// Maximum number of objects read. Real folders contain more, but the claims of a corrupt one must
+/// not cost time.
 const MOST_OBJECTS: u64 = 500;
 
-/// An input describes a disk. Whatever is on it, the volume can be opened or is refused, everything
-/// in it can be asked, and the disk is as it was: it is read-only, and any write would be an error
-/// that the walk counts. What reading stumbles over a check finds too.
+/// Takes an input that describes a disk. The volume on it opens or is refused, everything in it can
+/// be queried, and the disk is unchanged: it is read-only, and any write would be an error that the
+/// walk counts. Damage that reading reports is found by a check too.
 pub fn hfsplus_volume(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(disk.to_vec()));
@@ -32,7 +33,7 @@ pub fn hfsplus_volume(input: &[u8]) {
     }
 }
 
-/// Opens the volume on a read-only device and asks everything; returns the first error.
+/// Opens the volume on a read-only device and queries everything; returns the first error.
 pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
     let probed = hfsplus::probe(&*device);
     let volume = match HfsPlus::open(device) {
@@ -56,8 +57,8 @@ pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
     walked.first_error
 }
 
-/// An input is a node of a tree. It is refused, or its records lie within it, and each is a key
-/// with data or refused.
+/// Takes an input that is a node of a tree. It is refused, or its records are within it, and each
+/// is refused or a key with data.
 pub fn btree_node(input: &[u8]) {
     hfsplus::read_node(input);
 }
@@ -78,13 +79,13 @@ pub(super) fn node_seeds() -> Vec<Vec<u8>> {
     nodes.map(<[u8]>::to_vec).collect()
 }
 
-/// The bytes of a small volume with one of everything: files in one piece and empty, folders within
+/// Returns the bytes of a small volume with one of everything: contiguous and empty files, nested
 /// folders and one with many entries, links of both kinds, resource forks, attributes, a device.
 pub fn sample(case_sensitive: bool, block_size: u32) -> Vec<u8> {
     build_sample(case_sensitive, block_size, 0)
 }
 
-/// The same with free bytes at its end.
+/// Returns the bytes of the [`sample`] volume with `room` free bytes at its end.
 pub(super) fn sample_with_room(block_size: u32, room: usize) -> Vec<u8> {
     build_sample(false, block_size, room)
 }
@@ -188,7 +189,7 @@ fn node(parent: u32, name: &str, kind: SourceKind) -> SourceNode {
     }
 }
 
-/// The contents of a tree that has none to be opened.
+/// A source of contents for trees whose files are never opened.
 struct AllInHand;
 
 impl fmt::Debug for AllInHand {

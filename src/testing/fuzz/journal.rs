@@ -19,9 +19,9 @@ const SECTOR: usize = 512;
 const JOURNAL: usize = 16 << 10;
 const LIST: usize = 512;
 
-/// The rest of an input is the journal of a good volume, as it is if its first byte is even; else
-/// the checksums of its header and lists are made right, so that the numbers behind them are met.
-/// The volume is refused, or everything in it can be asked, changes of the journal included;
+/// Takes an input whose rest is the journal of a valid volume, unchanged if its first byte is even;
+/// otherwise the checksums of its header and lists are corrected, to reach the numbers behind them.
+/// The volume is refused, or everything in it can be queried, including changes in the journal;
 /// nothing is written.
 pub fn journal(input: &[u8]) {
     let Some((flags, input)) = input.split_first() else {
@@ -39,7 +39,7 @@ pub fn journal(input: &[u8]) {
     read_all(Arc::new(Memory::read_only(volume)));
 }
 
-/// The sample, said to have a journal, which is all zeros.
+/// Returns the sample volume with the flag of a journal, which is all zeros.
 fn volume() -> &'static [u8] {
     static VOLUME: OnceLock<Vec<u8>> = OnceLock::new();
     VOLUME.get_or_init(|| {
@@ -66,8 +66,8 @@ fn journal_at() -> usize {
     volume().len() - JOURNAL - 2 * BLOCK
 }
 
-/// Makes the checksums right, of the header and of the lists that follow each other from the start
-/// that it tells.
+/// Corrects the checksums of the header and of the consecutive lists from the start that it
+/// records.
 fn store_checksum(journal: &mut [u8]) {
     let Ok((header, _)) = JournalHeaderRaw::read_from_prefix(journal) else {
         return;
@@ -103,8 +103,8 @@ fn store_checksum(journal: &mut [u8]) {
     }
 }
 
-/// A journal whose one transaction writes a sector of zeros, and the volume header as it is, in
-/// either byte order.
+/// Returns journals whose one transaction writes a sector of zeros, and the unchanged volume
+/// header, in either byte order.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     [JournalOrder::Little, JournalOrder::Big]
         .map(|order| [&[1][..], &seed(order)].concat())

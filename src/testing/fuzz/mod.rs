@@ -1,9 +1,8 @@
-//! What fuzzing calls: one function for each parser of bytes that others wrote, and one for reads
-//! and writes.
+//! Fuzz targets: one function for each parser of untrusted bytes, and one for reads and writes.
 //!
-//! A function panics if what it claims does not hold. `fuzz/` gives them to libFuzzer;
-//! `tests/fuzz_seeds.rs` gives them the same seeds and broken copies of these, so that every run of
-//! the tests walks the same ground.
+//! A function panics if its assertions fail. `fuzz/` passes them to libFuzzer;
+//! `tests/fuzz_seeds.rs` runs them with the same seeds and corrupted copies of these, so that every
+//! test run covers the same ground.
 
 mod apfs;
 mod apfs_change;
@@ -43,18 +42,18 @@ pub use udif_set::{udif_resources, udif_set};
 
 use crate::device::Memory;
 
-/// A function, and inputs to begin with.
+/// A fuzz target with seeds.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Of the function, and of its file in `fuzz/fuzz_targets/`.
+    /// Name of the function, and of its file in `fuzz/fuzz_targets/`.
     pub name: &'static str,
     /// The function.
     pub run: fn(&[u8]),
-    /// Well-formed inputs, made by the library itself.
+    /// Valid inputs, created by the library itself.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "address",
@@ -203,13 +202,13 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// Sectors of the largest disk that an input describes: 4 MiB.
+/// Maximum number of sectors of a disk that an input describes: 4 MiB.
 const MAX_SECTORS: u16 = 8192;
 const SECTOR: usize = 512;
 
-/// The disk that an input describes: how many sectors it has (16 bits, little-endian), then the
-/// number of a sector and its bytes, again and again. So a short input makes a long disk, and what
-/// is changed stays where it belongs. The bytes of a disk that an input describes.
+/// Returns the bytes of the disk that an input describes: its number of sectors (16 bits,
+/// little-endian), then repeatedly the number of a sector and its bytes. So a short input makes a
+/// long disk, and mutations do not move other data.
 pub fn described(input: &[u8]) -> Option<Vec<u8>> {
     disk(input).map(|disk| disk.to_vec())
 }
@@ -229,7 +228,7 @@ fn disk(input: &[u8]) -> Option<Memory> {
     Some(Memory::from(bytes))
 }
 
-/// The input that describes a disk of these bytes, a number of whole sectors.
+/// Returns the input that describes a disk of these bytes, a number of whole sectors.
 fn describe(bytes: &[u8]) -> Vec<u8> {
     let sectors = bytes.len() / SECTOR;
     assert!(

@@ -1,17 +1,17 @@
-//! What stands under `.bandsaw/` in a bucket.
+//! Documents under `.bandsaw/` in a bucket.
 
 use std::sync::Arc;
 
 use crate::store::{MemoryObjects, Objects, Open, Put, Remote, RemoteOptions, Store};
 
 const MANIFEST: &str = ".bandsaw/manifest/0000000000000000";
-/// Where the one object is that seeds name, and the plain object.
+/// The key of the one object that seeds name, and that of the plain object.
 const OBJECT: &str = ".bandsaw/objects/1-0000000000000002-3";
 const PLAIN: &str = "bands/0";
 
-/// An input is a manifest without its checksum, or with one; beside it are an object that it may
-/// name, and a plain one. The bundle is refused, or its files can be read at both ends or say why
-/// not, and no object has changed.
+/// Takes an input that is a manifest without its checksum, or with one; the store also contains an
+/// object that it may name, and a plain one. The bundle is refused, or its files can be read at
+/// both ends or return an error, and no object has changed.
 pub fn object_log(input: &[u8]) {
     let objects = MemoryObjects::default();
     let summed = [

@@ -5,13 +5,12 @@ use crate::device::{BlockDevice, Memory};
 use crate::partition::{self, APPLE_HFS, Map, gpt};
 use crate::problem::{Problems, Severity};
 
-/// The rest of an input describes a disk if its first byte is even; else the checksums of its GPT
-/// are made right, so that the numbers behind them are met.
+/// Takes an input whose rest describes a disk if its first byte is even; otherwise the checksums of
+/// its GPT are corrected, to reach the numbers behind them.
 ///
-/// Probing and checking change nothing and find the same partitions, and what is wrong for one is
-/// for the other; partitions lie within the disk and have numbers of their own. Repair is refused
-/// and changes nothing, or leaves a map without damage that has the same partitions; a second one
-/// finds nothing to do.
+/// Probing and checking change nothing and find the same partitions, and agree on errors;
+/// partitions are within the disk and have unique numbers. Repair is refused and changes nothing,
+/// or produces a map without damage that has the same partitions; a second one finds nothing to do.
 pub fn partition_map(input: &[u8]) {
     let Some((flags, input)) = input.split_first() else {
         return;

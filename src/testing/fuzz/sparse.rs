@@ -11,15 +11,16 @@ use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 
-/// More runs than this of one image are not read, and no more bytes of each.
+/// Maximum number of runs of one image that are read, and of bytes of each.
 const MOST_RUNS: usize = 20;
 const MOST_BYTES: u64 = 4096;
-/// Bytes of the largest band that is written: they stand in memory here, of which a file would
-/// store those that are written.
+/// Maximum length in bytes of a band that is written: here it is entirely in memory, while a file
+/// would store only the written bytes.
 const MOST_BAND: u64 = 64 << 20;
 
-/// An input describes the file of a sparse image. What `check` finds no damage in opens; what opens
-/// tells runs that are read the same twice, or not at all; and it can be written or says why not.
+/// Takes an input that describes the file of a sparse image. If `check` finds no damage, it opens;
+/// if it opens, its runs read the same twice, or not at all; and it can be written or returns an
+/// error.
 pub fn sparse_image(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let read_only: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
@@ -38,7 +39,8 @@ pub fn sparse_image(input: &[u8]) {
     }
 }
 
-/// The same for an ASIF image.
+/// Takes an input that describes the file of an ASIF image. The assertions are those of
+/// [`sparse_image`].
 pub fn asif(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let read_only: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
@@ -85,7 +87,7 @@ fn read(image: &dyn BlockDevice) {
     assert!(image.read_at(len, &mut [0]).is_err());
 }
 
-/// What was written is there, and what was discarded is not, as long as nothing fails.
+/// Checks that written data is there, and discarded data is not, as long as nothing fails.
 fn change(image: &dyn BlockDevice) {
     let len = image.info().len;
     let places = [
@@ -114,12 +116,12 @@ fn write(image: &dyn BlockDevice, place: &Range<u64>, byte: u8) -> Result<()> {
     image.flush()
 }
 
-/// Bytes of the smallest round chunk that a table of an ASIF image fits in.
+/// Bytes of the smallest round chunk that contains a whole table of an ASIF image.
 pub const SMALL_CHUNK: u64 = 36 * 512;
 
-/// A blank ASIF image with small chunks, for tests that go over everything again and again. Nobody
-/// makes such, but the header allows it. Three tables of 2048 chunks can be addressed, and there is
-/// no metadata.
+/// Creates a blank ASIF image with small chunks, for tests that read everything repeatedly. Such
+/// images are not used in practice, but the header allows them. Three tables of 2048 chunks can be
+/// addressed, and there is no metadata.
 pub fn small_asif(len: u64) -> Vec<u8> {
     let mut bytes = vec![0; SMALL_CHUNK as usize];
     let fields: [(usize, &[u8]); 8] = [

@@ -11,12 +11,12 @@ use crate::ops::{export, import};
 use crate::progress::Silent;
 use crate::testing::walk;
 
-/// Longer volumes are planned, but not built.
+/// Maximum length in bytes of a volume that is created; longer ones are only planned.
 const LONGEST: u64 = 8 << 20;
 
-/// An input is a tar archive. It is refused, or it is a tree in order whose contents can be read;
-/// and the tree is refused by the volume to be, or fills one in which every object is found and
-/// every question is answered.
+/// Takes an input that is a tar archive. It is refused, or it is an ordered tree whose contents can
+/// be read; and the tree does not fit the volume, or fills one in which every object is found and
+/// every query succeeds.
 pub fn tar_import(input: &[u8]) {
     let mut stream = input;
     let Ok(tree) = import::tar_stream(&mut stream, &std::env::temp_dir(), &Silent) else {
@@ -41,8 +41,8 @@ pub fn tar_import(input: &[u8]) {
     );
 }
 
-/// What a tree promises: parents come first and are folders, links lead back to what is neither,
-/// contents can be read.
+/// Checks the invariants of a tree: parents come first and are folders, hard links refer to earlier
+/// objects that are neither folders nor hard links, contents can be read.
 fn check(tree: &Tree) {
     for (index, node) in tree.nodes.iter().enumerate().skip(1) {
         let before = |other: u32| &tree.nodes[..index][other as usize].kind;

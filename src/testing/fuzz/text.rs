@@ -1,12 +1,12 @@
-//! Text that people type.
+//! Text typed by users.
 
 use std::path::Path;
 
 use crate::address::Address;
 use crate::{Kind, size};
 
-/// Any text is a size or refused as [`Kind::Invalid`]; what is shown of a size exactly reads back
-/// as the same.
+/// Takes any text: it is a size or refused as [`Kind::Invalid`]; an exactly formatted size parses
+/// to the same value.
 pub fn size(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -20,15 +20,15 @@ pub fn size(input: &[u8]) {
     }
 }
 
-/// Any text is an address or refused as [`Kind::Invalid`], whatever exists on the host; what is
-/// shown of an address reads back as the same, and its image is a beginning of the text, or of the
-/// path of a `file://`.
+/// Takes any text: it is an address or refused as [`Kind::Invalid`], for any existing paths on the
+/// host; a formatted address parses to the same value, and its image is a prefix of the text, or of
+/// the path of a `file://`.
 pub fn address(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    // Which paths exist is a matter of their length here: any answer must do, as long as it stays
-    // the same.
+    // Existence depends on the length of the path here: any answer must do, as long as it stays the
+    // same.
     let some_exist = |path: &Path| path.as_os_str().len() % 3 == 1;
     let none_exists = |_: &Path| false;
     for exists in [&some_exist as &dyn Fn(&Path) -> bool, &none_exists] {

@@ -8,7 +8,8 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 
-/// More runs than this of one image are not read, nor are sums of longer disks computed.
+/// Limits of a test: number of runs of one image that are read, and bytes of a disk whose checksums
+/// are computed.
 const MOST_RUNS: usize = 20;
 const MOST_SUMMED: u64 = 4 << 20;
 
@@ -20,9 +21,9 @@ const CODECS: [Codec; 5] = [
     Codec::Lzma,
 ];
 
-/// An input is a codec, how many bytes are to come out (16 bits), and a stream. It decodes to just
-/// so many bytes or is refused, and the same every time: what was in the room before makes no
-/// difference.
+/// Takes an input of a codec, the decoded length in bytes (16 bits), and a stream. It decodes to
+/// exactly that length or is refused, with the same result each time, independent of the buffer's
+/// previous contents.
 pub fn codec(input: &[u8]) {
     let Some((&[codec, low, high], packed)) = input.split_first_chunk() else {
         return;
@@ -38,8 +39,8 @@ pub fn codec(input: &[u8]) {
     );
 }
 
-/// An input is a codec, a level, and bytes. What they are compressed to, if it is shorter, decodes
-/// to them.
+/// Takes an input of a codec, a level, and bytes. If the compressed stream is shorter, it decodes
+/// to the bytes.
 pub fn encode(input: &[u8]) {
     let Some((&[codec, level], plain)) = input.split_first_chunk() else {
         return;
@@ -60,9 +61,9 @@ pub fn encode(input: &[u8]) {
     }
 }
 
-/// An input is a compressed image. It is refused, and a check says that it is damaged, or a disk of
-/// whole sectors whose runs are within it and, as far as they decode, read the same at once and in
-/// pieces.
+/// Takes an input that is a compressed image. It is refused, and a check reports damage, or it is a
+/// disk of whole sectors whose runs are within it and, as far as they decode, read the same in one
+/// call and in pieces.
 pub fn udif(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
     let mut problems = Problems::default();
@@ -79,7 +80,7 @@ pub fn udif(input: &[u8]) {
         );
         return;
     };
-    // An image without any table opens, as zeros; a check refuses to call that an image.
+    // An image without any table opens, as zeros; a check refuses it.
     assert!(checked.is_ok_and(|checked| checked.info().len == image.info().len) || told);
     let len = image.info().len;
     assert!(len.is_multiple_of(512));
@@ -100,7 +101,7 @@ pub fn udif(input: &[u8]) {
     }
 }
 
-/// Text that compresses, but not to nothing.
+/// Returns text that compresses, but not to nothing.
 fn plain() -> Vec<u8> {
     (0..400_u32)
         .flat_map(|n| format!("line {n} of {}; ", n * n % 97).into_bytes())
@@ -154,7 +155,7 @@ pub(super) fn udif_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// An image of 24 sectors: eight packed, eight as they are, eight zeros. Source:
+/// Returns an image of 24 sectors: eight compressed, eight raw, eight zeros. Source:
 /// docs/formats/udif.md.
 fn image(kind: u32, packed: &[u8]) -> Vec<u8> {
     let mut fork = packed.to_vec();

@@ -1,4 +1,4 @@
-//! Lists and forks of resources, and images in several files.
+//! Resource lists and forks, and images in several files.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::progress::Silent;
 use crate::testing::udif;
 
-/// More of a disk is not read.
+/// Maximum number of bytes of a disk that are read.
 const MOST_READ: u64 = 1 << 20;
 
-/// An input is a byte that says which of the two follows, a list (even) or a resource fork (odd).
-/// It is refused, or resources which are the same after they were written and read again, unless
-/// XML cannot hold their names.
+/// Takes an input of a byte that selects the format of the rest, a list (even) or a resource fork
+/// (odd). It is refused, or the resources are the same after a round trip, unless XML cannot
+/// represent their names.
 pub fn udif_resources(input: &[u8]) {
     let Some((&[which], bytes)) = input.split_first_chunk() else {
         return;
@@ -31,7 +31,7 @@ pub fn udif_resources(input: &[u8]) {
     {
         resource.attributes = "0x0000".into();
     }
-    // Spaces around a text are a matter of taste to readers of XML.
+    // Readers of XML differ on spaces around a text.
     let read = from_list(&list).expect("what was written is read");
     assert_eq!(read.len(), resources.len());
     for (read, written) in read.iter().zip(&resources) {
@@ -40,7 +40,7 @@ pub fn udif_resources(input: &[u8]) {
     }
 }
 
-/// A file with nothing but these resources.
+/// Returns a file with only these resources.
 fn file(is_fork: bool, bytes: &[u8]) -> Vec<u8> {
     let mut trailer = vec![0; 512];
     trailer[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
@@ -49,9 +49,9 @@ fn file(is_fork: bool, bytes: &[u8]) -> Vec<u8> {
     [bytes, &trailer].concat()
 }
 
-/// An input is the length of the first of three files and of the second (16 bits each), and the
-/// three. They are refused, or an image that reads the same at once and in halves, across the
-/// borders of the files.
+/// Takes an input of the length of the first of three files and of the second (16 bits each), and
+/// the three. They are refused, or an image that reads the same in one call and in halves, across
+/// the boundaries of the files.
 pub fn udif_set(input: &[u8]) {
     let Some((&[a, b, c, d], files)) = input.split_first_chunk() else {
         return;

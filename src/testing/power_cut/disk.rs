@@ -1,4 +1,4 @@
-//! What is in the cache and what is on the disk.
+//! The contents of the cache and of the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,17 +9,17 @@ use crate::store::Meta;
 use crate::testing::Random;
 use crate::testing::pages::Pages;
 
-/// What a disk writes as a whole or not at all.
+/// Bytes that a disk writes atomically.
 pub(super) const SECTOR: u64 = 512;
 
-/// A file, whatever its names.
+/// A file, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(u64);
 
-/// Something that was done to the store.
+/// A recorded change of the store.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A name leads to a new file, whose first contents are durable.
+    /// A name refers to a new file, whose first contents are durable.
     Place {
         name: String,
         file: FileId,
@@ -44,18 +44,18 @@ pub(super) enum Event {
     },
 }
 
-/// Something that was done to a file's contents.
+/// A recorded change of a file's contents.
 #[derive(Debug, Clone)]
 pub(super) enum ContentChange {
-    /// What whole sectors hold now (the file's last one may be a part).
+    /// New contents of whole sectors (the file's last one may be partial).
     Data { sector: u64, bytes: Arc<[u8]> },
-    /// These sectors are zeros now.
+    /// These sectors are zeroed.
     Zeros { sectors: Range<u64> },
-    /// The length is this now. What a cut did to the sectors are changes of their own.
+    /// The new length. The effect of a truncation on the sectors is recorded separately.
     Len { len: u64 },
 }
 
-/// All names and files, twice: as they are seen, and as they are durable.
+/// All names and files, twice: as visible, and as durable.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk {
     names: BTreeMap<String, FileId>,
@@ -65,12 +65,12 @@ pub(super) struct Disk {
     last_id: u64,
 }
 
-/// A name leads to a file now, or to none.
+/// A change of a name: the file that it refers to, or none.
 #[derive(Debug, Clone)]
 struct NameChange {
     name: String,
     file: Option<FileId>,
-    /// The change by which the file got another name, if this is the loss of its old one.
+    /// The change by which the file got its new name, if this is the removal of its old one.
     moved_by: Option<usize>,
 }
 
@@ -178,7 +178,7 @@ impl Disk {
         });
     }
 
-    /// The disk as it is found after a crash.
+    /// Returns the state of the disk after a crash.
     pub(super) fn crash(&self, keep: Keep) -> Disk {
         let mut random = Random::new(if let Keep::Some(seed) = keep { seed } else { 0 });
         let names = match keep {
@@ -212,7 +212,7 @@ impl Disk {
         }
     }
 
-    /// For each name something that it led to since the last sync.
+    /// Returns for each name some file that it referred to since the last sync.
     fn some_names(&self, random: &mut Random) -> BTreeMap<String, FileId> {
         // The last change of each name that survives.
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
@@ -222,8 +222,8 @@ impl Disk {
                 kept.insert(&change.name, index);
             }
         }
-        // A file whose old name is gone has its new one. Each round only moves on, so there is an
-        // end.
+        // A file whose old name is gone must have its new one. Each round only adds changes, so the
+        // loop ends.
         while let Some((to, by)) = self.lost_by_move(&kept) {
             kept.insert(to, by);
         }
@@ -237,7 +237,7 @@ impl Disk {
         names
     }
 
-    /// A rename whose loss survived and whose gain did not.
+    /// Returns a rename whose removal of the old name survived without the new name.
     fn lost_by_move(&self, kept: &BTreeMap<&str, usize>) -> Option<(&str, usize)> {
         self.unsynced
             .iter()
@@ -255,11 +255,11 @@ impl Disk {
 }
 
 impl FileState {
-    /// For each sector something that it held since the last flush; and such a length.
+    /// Returns for each sector some contents since the last flush; and likewise a length.
     fn some_contents(&self, random: &mut Random) -> Pages {
         let mut contents = self.durable.clone();
         let mut len = contents.len();
-        // Contents do not wait for lengths: each sector has its place, wherever the file ends.
+        // Contents survive independently of the length: each sector has a fixed offset.
         let longest = self
             .unflushed
             .iter()

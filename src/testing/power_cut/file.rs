@@ -46,7 +46,7 @@ impl PowerCutFile {
         });
     }
 
-    /// Records what the sectors around `offset` hold once `bytes` are written there.
+    /// Records the new contents of the sectors around `offset` after `bytes` are written there.
     fn record_data(&self, recorder: &mut Recorder, offset: u64, bytes: &[u8]) {
         let contents = recorder.now.contents(self.file);
         let sector = offset / SECTOR;
@@ -132,7 +132,7 @@ impl BlockDevice for PowerCutFile {
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
         info.check_range(LAYER, &range)?;
-        // `Any` may do nothing, and whoever takes it for zeros is caught so.
+        // `Any` may do nothing, which exposes callers that rely on zeros.
         if leave == AfterDiscard::Zeros && !range.is_empty() {
             self.record_zeros(&mut recorder, range);
         }

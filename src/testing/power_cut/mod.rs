@@ -1,18 +1,18 @@
-//! A store that yields every state a power cut could leave.
+//! A store that yields every state that a power failure could leave.
 //!
-//! It records what is done to it: writes, discards, lengths and flushes for each file; names made,
-//! moved and removed, and syncs. [`PowerCut::crashes`] then walks along the record. At each point
-//! it gives stores as they could be found after the power came back:
+//! It records all operations: writes, discards, lengths and flushes for each file; names created,
+//! renamed and removed, and syncs. [`PowerCut::crashes`] then iterates over the record. At each
+//! point it yields the possible states of the store after a restart:
 //!
-//! * what was flushed (contents, lengths) or synced (names) is there;
-//! * of the rest, any part is: each change kept, lost, or torn between sectors of 512 bytes. A
-//!   sector holds something that it once held since the last flush, whatever happened to its
-//!   neighbours, so changes survive in any order;
-//! * names and contents survive independently: a name may lead to an empty file, a full file may
+//! * flushed contents and lengths and synced names are durable;
+//! * any subset of the other changes survives: each is kept, lost, or torn between sectors of 512
+//!   bytes. A sector has some contents that it had since the last flush, independent of its
+//!   neighbors, so changes survive in any order;
+//! * names and contents survive independently: a name may refer to an empty file, a full file may
 //!   have lost its name;
-//! * a rename is one step: the file may be found under both names, never under none.
+//! * a rename is atomic: the file may be found under both names, never under none.
 //!
-//! This is stricter than any real file system and disk; who survives it survives those.
+//! This is stricter than any real file system and disk.
 
 mod disk;
 mod file;
@@ -41,47 +41,47 @@ pub struct PowerCut {
 
 #[derive(Default)]
 struct Recorder {
-    /// What was there before the first event.
+    /// The state before the first event.
     start: Disk,
     now: Disk,
     events: Vec<Event>,
 }
 
-/// How much of what was neither flushed nor synced survives.
+/// The subset of changes neither flushed nor synced that survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing of it.
+    /// None of them.
     Nothing,
-    /// All of it: the power stayed on a moment longer.
+    /// All of them, as if the power had failed a moment later.
     Everything,
-    /// A part, chosen by this seed.
+    /// A subset, chosen by this seed.
     Some(u64),
 }
 
-/// One state that a power cut could leave.
+/// One state that a power failure could leave.
 #[derive(Debug)]
 pub struct Crash {
-    /// How many events had happened; compare it with [`PowerCut::position`].
+    /// Number of events before it; compare it with [`PowerCut::position`].
     pub position: usize,
-    /// How much survived. With the position, it names this crash: [`PowerCut::crash_at`] makes it
-    /// again.
+    /// The changes that survived. With the position, it identifies this crash:
+    /// [`PowerCut::crash_at`] reproduces it.
     pub keep: Keep,
-    /// What is found. All of it counts as durable.
+    /// The state after the crash. All of it counts as durable.
     pub store: PowerCut,
 }
 
 impl PowerCut {
-    /// Returns how many events were recorded so far.
+    /// Returns the number of events recorded so far.
     pub fn position(&self) -> usize {
         self.recorder().events.len()
     }
 
-    /// What a crash now would leave.
+    /// Returns the state that a crash now would leave.
     pub fn crash(&self, keep: Keep) -> PowerCut {
         Self::holding(self.recorder().now.crash(keep))
     }
 
-    /// What a crash after the first `position` events would have left.
+    /// Returns the state that a crash after the first `position` events would have left.
     pub fn crash_at(&self, position: usize, keep: Keep) -> PowerCut {
         let recorder = self.recorder();
         let mut disk = recorder.start.clone();
@@ -91,13 +91,14 @@ impl PowerCut {
         Self::holding(disk.crash(keep))
     }
 
-    /// The crashes at every point of the record: two extremes, and `each` others that depend on
-    /// `seed`.
+    /// Returns the crashes at every point of the record: two extremes, and `each` others that
+    /// depend on `seed`.
     pub fn crashes(&self, seed: u64, each: u64) -> impl Iterator<Item = Crash> + use<> {
         self.crashes_from(0, seed, each)
     }
 
-    /// The same, from the point on where [`position`](Self::position) was `first`.
+    /// Like [`crashes`](Self::crashes), from the point on where [`position`](Self::position) was
+    /// `first`.
     pub fn crashes_from(
         &self,
         first: usize,

@@ -1,5 +1,5 @@
-//! Random work on a device over a [`PowerCut`], then every crash: what was flushed must be there,
-//! and elsewhere each sector must be old or new.
+//! Random work on a device over a [`PowerCut`], then every crash: flushed data must be there, and
+//! every other sector must be old or new.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,11 @@ use crate::testing::Random;
 
 type Make<'a> = Box<dyn Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a>;
 
-/// A kind of device that is to survive power cuts.
+/// A test of a kind of device with power failures.
 ///
-/// The device must write sectors of 512 bytes as a whole: what it stores under one sector must be
-/// under one sector of its files. Contents are compared whole, so keep the device to a few MiB.
+/// The device must write sectors of 512 bytes atomically: the data of one sector must be within one
+/// sector of its files. Contents are compared entirely, so the device should have at most a few
+/// MiB.
 pub struct Survival<'a> {
     create: Make<'a>,
     open: Make<'a>,
@@ -36,8 +37,8 @@ impl fmt::Debug for Survival<'_> {
 }
 
 impl<'a> Survival<'a> {
-    /// Devices that `create` makes in an empty store and `open` finds again. Crashes begin after
-    /// the creation, so it must be durable when `create` returns.
+    /// Creates a test of devices that `create` creates in an empty store and `open` opens again.
+    /// Crashes begin after the creation, so it must be durable when `create` returns.
     pub fn new(
         create: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
         open: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
@@ -51,30 +52,30 @@ impl<'a> Survival<'a> {
         }
     }
 
-    /// Returns how many requests are made. 40 unless told.
+    /// Sets the number of requests. Default: 40.
     #[must_use]
     pub fn steps(mut self, steps: u64) -> Self {
         self.steps = steps;
         self
     }
 
-    /// Returns how many random crashes there are at each point, besides the two extremes. 3 unless
-    /// told.
+    /// Sets the number of random crashes at each point, in addition to the two extremes. Default:
+    /// 3.
     #[must_use]
     pub fn crashes(mut self, each: u64) -> Self {
         self.each = each;
         self
     }
 
-    /// The length changes too, up and down by as many bytes. Not at all unless told.
+    /// Enables changes of the length, up and down by this many bytes. Default: none.
     #[must_use]
     pub fn resize_by(mut self, bytes: u64) -> Self {
         self.resize_by = bytes;
         self
     }
 
-    /// Does the work that belongs to `seed` and checks its crashes; returns how many there were.
-    /// Panics at the first that was not survived.
+    /// Runs the work of `seed` and checks its crashes; returns their number. Panics at the first
+    /// failure.
     pub fn check(&self, seed: u64) -> usize {
         let cut = PowerCut::default();
         let steps = self.work(&cut, seed);
@@ -92,7 +93,7 @@ impl<'a> Survival<'a> {
         checked
     }
 
-    /// The first step stands for what the creation left.
+    /// Performs random requests and records them as steps. The first step represents the creation.
     fn work(&self, cut: &PowerCut, seed: u64) -> Vec<RecordedRequest> {
         let mut random = Random::new(seed);
         let mut device = (self.create)(cut).expect("create the device");
@@ -174,7 +175,7 @@ impl<'a> Survival<'a> {
         }
     }
 
-    /// Growth trusts no leftovers, whatever the crash left and whatever a second crash does to it.
+    /// Checks that growth does not expose old data, after any crash and a second one.
     fn check_growth(&self, crash: &Crash, device: Arc<dyn BlockDevice>, place: &str) {
         let old = device.info().len;
         let new = old + self.resize_by.next_multiple_of(SECTOR);
@@ -214,7 +215,7 @@ impl<'a> Survival<'a> {
     }
 }
 
-/// One request, and the events that it caused.
+/// One request with its events.
 #[derive(Debug)]
 struct RecordedRequest {
     begin: usize,
@@ -225,7 +226,7 @@ struct RecordedRequest {
 #[derive(Debug)]
 enum What {
     Flush,
-    /// What sectors held from then on, and the length if it changed.
+    /// New contents of sectors, and the length if it changed.
     ContentChange {
         versions: Vec<(u64, Version)>,
         len: Option<u64>,
@@ -235,13 +236,13 @@ enum What {
 #[derive(Debug, Clone)]
 enum Version {
     Bytes(Vec<u8>),
-    /// Discarded with nothing said about what may be read.
+    /// Discarded, with undefined contents.
     Anything,
 }
 
 impl Version {
-    /// Returns whether `found` is this, as far as it reaches (the last sector of a device may be
-    /// short).
+    /// Returns true if `found` matches as far as it reaches (the last sector of a device may be
+    /// partial).
     fn allows(&self, found: &[u8]) -> bool {
         match self {
             Version::Anything => true,
@@ -290,8 +291,7 @@ fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> W
             len: None,
         };
     }
-    // Whole sectors only, and written at once: what else such a sector holds would be undefined
-    // too.
+    // Whole sectors only, and in one write: the rest of a partial sector would be undefined too.
     let whole = range.start.next_multiple_of(SECTOR)
         ..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
     if whole.end > range.end || whole.is_empty() {
@@ -331,7 +331,7 @@ fn resize(
         .set_len(len, AfterDiscard::Zeros)
         .expect("change the length");
     model.resize(len as usize, 0);
-    // What is cut off is zeros, should it be seen again.
+    // Truncated bytes are zeros if they become visible again.
     let changed = if len < old {
         sectors(model, len..old)
     } else {
@@ -343,7 +343,7 @@ fn resize(
     }
 }
 
-/// Mostly short, often at a border, sometimes of whole sectors.
+/// Returns a range, mostly short, often at a boundary, sometimes of whole sectors.
 fn some_range(model: &[u8], random: &mut Random) -> Range<u64> {
     let len = model.len() as u64;
     let longest = if random.one_in(8) { 40_000 } else { 3000 };
@@ -360,10 +360,10 @@ fn some_range(model: &[u8], random: &mut Random) -> Range<u64> {
     start..end
 }
 
-/// The steps so far, as a crash sees them.
+/// The steps so far, as relevant to a crash.
 struct Past {
     steps: Vec<RecordedRequest>,
-    /// Where the walk is: steps before this were made durable by a flush.
+    /// Number of steps that a flush has made durable.
     settled_steps: usize,
     durable: Vec<Version>,
     settled_len: u64,
@@ -381,7 +381,7 @@ impl Past {
         }
     }
 
-    /// Moves on to a crash after `position` events.
+    /// Advances to a crash after `position` events.
     fn advance(&mut self, position: usize) {
         self.position = position;
         let done =
@@ -410,7 +410,7 @@ impl Past {
         self.settled_steps = last + 1;
     }
 
-    /// Changes since the last flush, the one in flight among them.
+    /// Returns the changes since the last flush, including the one in flight.
     fn unsettled(&self) -> impl Iterator<Item = (&[(u64, Version)], Option<u64>)> {
         let begun =
             |step: &&RecordedRequest| step.begin < self.position || step.end <= self.position;
@@ -427,7 +427,7 @@ impl Past {
         len == self.settled_len || self.unsettled().any(|(_, changed)| changed == Some(len))
     }
 
-    /// Finds the first sector that holds neither what was flushed nor anything later, and says so.
+    /// Describes the first sector that contains neither flushed nor later data, if any.
     fn refuses(&self, found: &[u8]) -> Option<String> {
         let mut later: BTreeMap<u64, Vec<&Version>> = BTreeMap::new();
         for (sector, version) in self.unsettled().flat_map(|(versions, _)| versions) {

@@ -1,4 +1,4 @@
-//! Power cuts: what is found afterwards is what some operation left.
+//! Power failures: the state afterwards must be the state after some operation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::store::{Open, Store};
 use crate::testing::PowerCut;
 use crate::testing::power_cut::Keep;
 
-/// What happens on a store that remembers.
+/// The history of operations on a recording store.
 pub(super) struct Story {
     store: PowerCut,
     steps: Vec<Step>,
 }
 
-/// One operation, and what there is after it.
+/// One operation, and the state after it.
 struct Step {
-    /// Where the store's record was before and after it.
+    /// The position in the store's record before and after it.
     begin: usize,
     end: usize,
     world: World,
-    /// All of it survives every crash from now on.
+    /// All of it survives every later crash.
     durable: bool,
-    /// A file whose contents were written in place.
+    /// A file whose contents were overwritten in place.
     touched: Option<u64>,
 }
 
@@ -40,12 +40,12 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
 }
 
 impl Life {
-    /// An operation is over; the model is what it left.
+    /// Records the end of an operation; the model is the state after it.
     pub(super) fn did(&mut self, touched: Option<u64>) {
         self.step(touched, false);
     }
 
-    /// Everything so far survives.
+    /// Records that everything so far is durable.
     pub(super) fn durable(&mut self) {
         self.step(None, true);
     }
@@ -65,7 +65,8 @@ impl Life {
         });
     }
 
-    /// Operations, a power cut at any write of theirs, and on with what it left.
+    /// Runs operations, cuts the power at any of their writes, and continues with the resulting
+    /// state.
     pub(super) fn cut(&mut self) {
         self.handles.clear();
         self.close_unlinked();
@@ -115,7 +116,7 @@ impl Life {
         self.handles.clear();
         self.change_device(device);
         self.compare();
-        // The first change removes what was open without a name, if it finds room to begin.
+        // The first change removes files that were open and unlinked, if there is room for it.
         let full = self.tally.full;
         self.set_attributes();
         self.fs().unmount().expect("an unmount");
@@ -129,7 +130,7 @@ impl Life {
 }
 
 impl Story {
-    /// What a crash at `position` left is one of the worlds that it may be; returns it.
+    /// Checks that the state after a crash at `position` is one of the allowed ones; returns it.
     fn judge(&self, position: usize, device: &Arc<Memory>, case_sensitive: bool) -> World {
         let least = self
             .steps

@@ -1,5 +1,5 @@
-//! Operations on contents: written anywhere, made longer and shorter, zeroed, through files that
-//! stay open; attributes.
+//! Operations on contents: writes anywhere, length changes, zeroing, through files that stay open;
+//! attributes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fs::{Existing, FileSystem, FileSystemMut, FileSystemMutExt, Fork, Nod
 
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Files open at most.
+/// Maximum number of open files.
 const MOST_OPEN: usize = 6;
 
 /// An open fork.
@@ -23,12 +23,12 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Returns whether the file is only there because it is open.
+    /// Returns true if the file exists only because it is open.
     pub(super) fn is_nameless(&self, world: &World) -> bool {
         world.get(self.id).places.is_empty()
     }
 
-    /// It reads as the model says, whether or not the file still has a name.
+    /// Compares its contents with the model, even if the file is unlinked.
     pub(super) fn compare(&self, world: &World) {
         let Body::File(forks) = &world.get(self.id).body else {
             panic!("object {} is open and no file", self.id)
@@ -55,7 +55,7 @@ impl Life {
         self.handles.iter().any(|handle| handle.id == id)
     }
 
-    /// Files that were open without a name are gone.
+    /// Drops files that were open and unlinked from the model.
     pub(super) fn close_unlinked(&mut self) {
         let world = &mut self.world;
         while let Some(id) = world.some(0, |object| object.is_file() && object.places.is_empty()) {
@@ -92,7 +92,7 @@ impl Life {
         }
     }
 
-    /// A fork to be written, open already or not.
+    /// Returns a fork to be written, already open or not.
     fn writable(&mut self) -> Option<(u64, usize, Arc<dyn BlockDevice>)> {
         if self.random.one_in(3) && !self.handles.is_empty() {
             let nth = self.below(self.handles.len() as u64) as usize;
@@ -123,7 +123,7 @@ impl Life {
         }
     }
 
-    /// A length of contents: mostly a few blocks, now and then a part of the volume.
+    /// Returns a length of contents: mostly a few blocks, sometimes a fraction of the volume.
     fn length(&mut self) -> u64 {
         let block = u64::from(self.nature.block_size);
         match self.below(10) {
@@ -147,11 +147,11 @@ impl Life {
             },
             self.length(),
         );
-        // Nothing grows without end.
+        // Limits the growth of files.
         let at = at.min(self.nature.len / 6);
         let end = at + len;
         if end > old {
-            // What is going to be written need not be zero before.
+            // A range that is overwritten next need not be zeroed.
             let leave = if at <= old {
                 AfterDiscard::Any
             } else {
@@ -184,7 +184,7 @@ impl Life {
         if self.done(resized, None).is_some() {
             self.contents(id, fork).resize(len as usize, 0);
         }
-        // Growing makes the rest of the last block zero, where a longer file may have been before.
+        // Growing zeros the rest of the last block, which may have belonged to a longer file.
         self.did((len > old).then_some(id));
     }
 
@@ -256,7 +256,7 @@ impl Life {
             return;
         };
         let mut value = self.random.bytes(32);
-        // Flags, and what the volume keeps for itself.
+        // Flags, and fields that the volume manages itself.
         value[8..10].fill(0);
         value[16..24].fill(0);
         value[28..].fill(0);
@@ -293,7 +293,7 @@ impl Life {
         self.did(None);
     }
 
-    /// The resource fork as an attribute.
+    /// Operates on the resource fork as an attribute.
     pub(super) fn resource_fork(&mut self) {
         let Some(id) = self.some(Object::is_file) else {
             return;

@@ -1,5 +1,5 @@
-//! A volume from its formatting on: batches of operations, between which it is checked, unmounted,
-//! opened again.
+//! A volume from its formatting on: batches of operations, after each of which it is checked,
+//! unmounted or reopened.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,13 +20,13 @@ use crate::progress::Silent;
 use crate::testing::Random;
 use crate::{Kind, Result};
 
-/// Names at most of a crowded folder's volume, and of others.
+/// Maximum number of names on the volume of a crowded folder, and on others.
 const MOST_OBJECTS: [usize; 2] = [5000, 300];
 
-/// Something that is done to a volume and its model.
+/// An operation on a volume and its model.
 type Operation = fn(&mut Life);
 
-/// A volume, the model beside it, and what has happened.
+/// A volume, its model, and its history.
 pub(super) struct Life {
     seed: u64,
     pub(super) nature: Nature,
@@ -35,10 +35,10 @@ pub(super) struct Life {
     volume: Option<HfsPlusMut>,
     pub(super) world: World,
     pub(super) handles: Vec<Handle>,
-    /// There while a power cut is going to come.
+    /// Present if a power failure is to come.
     pub(super) story: Option<Story>,
     pub(super) tally: Tally,
-    /// Something was refused for want of room since the last check.
+    /// An operation was refused for lack of room since the last check.
     cramped: bool,
 }
 
@@ -84,7 +84,7 @@ impl Life {
         self.world.len() > MOST_OBJECTS[usize::from(self.nature.habit != Habit::Crowded)]
     }
 
-    /// Some operations, then a look at everything. What goes wrong says where.
+    /// Runs some operations, then compares everything. Panics name the place.
     pub(super) fn batch(&mut self) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             if self.random.one_in(4) {
@@ -116,13 +116,13 @@ impl Life {
         self.compare();
         match self.below(8) {
             0 => {
-                // The same mount goes on.
+                // The mount stays usable.
                 self.fs().unmount().expect("an unmount");
                 self.check();
             }
             1 => self.turn_journal(),
             2 if self.handles.is_empty() => {
-                // Whoever drops a volume unmounts it.
+                // Dropping a volume unmounts it.
                 self.volume = None;
                 self.reopen();
             }
@@ -135,7 +135,7 @@ impl Life {
         }
     }
 
-    /// One operation.
+    /// Runs one operation.
     pub(super) fn operation(&mut self) {
         self.tally.operations += 1;
         let habit = self.nature.habit;
@@ -182,7 +182,8 @@ impl Life {
         self.durable();
     }
 
-    /// What an operation gave, if it did what it should. Any may find the volume full.
+    /// Returns the value of an operation, after checking the expected result. Any operation may
+    /// find the volume full.
     pub(super) fn done<T>(&mut self, result: Result<T>, expected: Option<Kind>) -> Option<T> {
         match (result, expected) {
             (Ok(done), None) => Some(done),
@@ -211,7 +212,7 @@ impl Life {
         }
     }
 
-    /// The volume is what the model is.
+    /// Compares the volume with the model.
     pub(super) fn compare(&self) {
         let found = World::read(self.fs(), self.nature.case_sensitive);
         if let Some(difference) = self.world.difference(&found, &BTreeSet::new()) {
@@ -230,19 +231,18 @@ impl Life {
             self.nature.case_sensitive,
         );
         self.cramped = false;
-        // What is open and has no name is still in the model.
+        // Files that are open and unlinked are still in the model.
         if let Some(difference) = self.world.difference(&found, &BTreeSet::new()) {
             panic!("after unmounting: {difference}");
         }
     }
 
-    /// What a check of the unmounted volume finds that should not be.
+    /// Returns the unexpected findings of a check of the unmounted volume.
     fn problems(&self) -> Vec<Problem> {
         let mut problems = check(self.device.clone(), &Silent).expect("a check");
         let is_left =
             |problem: &Problem| problem.error.to_string().contains("was deleted while open");
-        // What is open may be without a name; and where no room was found for a journal, it could
-        // not be taken away.
+        // Open files may be unlinked; and without room for a journal they could not be removed.
         let may_be_left = || {
             self.cramped
                 || self
@@ -256,7 +256,7 @@ impl Life {
         problems
     }
 
-    /// Returns whether the unmounted volume has room for the journal that changes need.
+    /// Returns true if the unmounted volume has room for the journal that changes need.
     fn can_change(&self) -> bool {
         let copy = self
             .nature
@@ -275,7 +275,7 @@ impl Life {
         }
     }
 
-    /// Checks the volume, which is unmounted, and opens it again.
+    /// Checks the volume, which is unmounted, and reopens it.
     fn reopen(&mut self) {
         self.volume = None;
         self.check();
@@ -297,7 +297,7 @@ impl Life {
         self.check();
     }
 
-    /// Goes on with another device, what was open being closed.
+    /// Continues with another device, after closing all open files.
     pub(super) fn change_device(&mut self, device: Arc<dyn BlockDevice>) {
         self.handles.clear();
         self.close_unlinked();
@@ -305,7 +305,7 @@ impl Life {
         self.volume = Some(self.nature.open(device).expect("a volume opens"));
     }
 
-    /// Unmounts for the last time.
+    /// Unmounts the volume at the end.
     pub(super) fn end(mut self) -> Tally {
         self.handles.clear();
         self.volume = None;
@@ -319,7 +319,8 @@ impl Life {
     }
 }
 
-/// Uses up space as the nature says, in one piece or by files of which every second one goes.
+/// Fills space as the profile requires, contiguously or with files of which every second one is
+/// removed.
 fn fill(volume: &HfsPlusMut, nature: &Nature, random: &mut Random) -> Result<()> {
     let block = u64::from(nature.block_size);
     let wanted = nature.len * nature.free / 1000;

@@ -1,8 +1,8 @@
-//! Lives of volumes: random operations beside a model, with reopenings and power cuts, each batch
-//! followed by a check.
+//! Random operations on volumes compared with a model, with reopening and power failures, each
+//! batch followed by a check.
 //!
-//! A seed decides everything of a life, the volume's size and kind included, so what fails once
-//! fails again. Where the volume and the model part, a panic says at which operation.
+//! A seed determines everything, including the volume's size and kind, so that failures are
+//! reproducible. If the volume and the model differ, a panic names the operation.
 
 mod crash;
 mod files;
@@ -14,21 +14,21 @@ mod world;
 use crate::testing::Random;
 use life::Life;
 
-/// What lives have been through.
+/// Statistics of test runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Operations, those included that were rightly refused.
+    /// Number of operations, including those that were rightly refused.
     pub operations: u64,
-    /// Operations refused because the volume was full.
+    /// Number of operations refused because the volume was full.
     pub full: u64,
-    /// Batches of operations, each followed by a comparison and a check.
+    /// Number of batches of operations, each followed by a comparison and a check.
     pub batches: u64,
-    /// Power cuts, at any write.
+    /// Number of power failures, at any write.
     pub cuts: u64,
 }
 
 impl Tally {
-    /// Adds what another life has been through.
+    /// Adds the statistics of another run.
     pub fn add(&mut self, other: Self) {
         self.operations += other.operations;
         self.full += other.full;
@@ -37,8 +37,8 @@ impl Tally {
     }
 }
 
-/// The life of an HFS+ volume that `seed` decides, of about so many operations; `each` hears of
-/// every batch, and ends the life by `false`.
+/// Runs about so many operations on the HFS+ volume that `seed` determines; `each` is called after
+/// every batch, and ends the run by returning `false`.
 pub fn hfsplus(seed: u64, operations: u64, each: &mut dyn FnMut(&Tally) -> bool) -> Tally {
     let mut life = Life::begin(seed);
     while life.tally.operations < operations {
@@ -50,7 +50,7 @@ pub fn hfsplus(seed: u64, operations: u64, each: &mut dyn FnMut(&Tally) -> bool)
     life.end()
 }
 
-/// What the volume of a life is like, in words.
+/// Describes the volume of a seed, for messages.
 pub fn describe(seed: u64) -> String {
     format!("{:?}", nature::Nature::of(&mut Random::new(seed)))
 }

@@ -1,4 +1,4 @@
-//! Operations on names: made, moved, linked, removed, looked for.
+//! Operations on names: create, rename, link, remove, look up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::fs::{
 };
 
 impl Life {
-    /// Any name; on a volume that is not crowded it is often one that is there.
+    /// Returns any name; on a volume that is not crowded it is often an existing one.
     pub(super) fn name(&mut self) -> String {
         let number = if self.nature.habit == Habit::Crowded {
             self.below(8000)
@@ -35,7 +35,7 @@ impl Life {
         }
     }
 
-    /// Any object that `wanted` picks.
+    /// Returns any object that `wanted` selects.
     pub(super) fn some(&mut self, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
         let from = self.random.within(0..self.world.last() + 2);
         self.world.some(from, wanted)
@@ -48,7 +48,7 @@ impl Life {
         self.some(Object::is_folder).expect("the root is a folder")
     }
 
-    /// Any name of an object: its folder, the name, the object.
+    /// Returns any name of an object: its folder, the name, the object.
     fn place(&mut self, wanted: impl Fn(&Object) -> bool) -> Option<(u64, String, u64)> {
         let id = self.some(|object| !object.places.is_empty() && wanted(object))?;
         let places = &self.world.get(id).places;
@@ -58,7 +58,7 @@ impl Life {
         Some((dir, self.respelled(name), id))
     }
 
-    /// A name as somebody else might write it.
+    /// Returns an equivalent spelling of a name.
     fn respelled(&mut self, name: String) -> String {
         if self.nature.case_sensitive || !self.random.one_in(8) {
             name
@@ -131,7 +131,7 @@ impl Life {
                 return self.did(None);
             }
         }
-        // Folders seldom, so that there are some.
+        // Folders are removed less often, so that some remain.
         let folders = self.random.one_in(4);
         let Some((dir, name, id)) = self.place(|object| folders || !object.is_folder()) else {
             return;

@@ -1,4 +1,4 @@
-//! What kind of volume a life is about, and what is mostly done to it.
+//! The kind of volume of a test run, and the prevailing kind of operations.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::fs::source::Tree;
 use crate::progress::Silent;
 use crate::testing::Random;
 
-/// The time of every operation.
+/// The fixed time of every operation.
 pub(super) const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
-/// What is mostly done.
+/// The prevailing kind of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Habit {
     /// Some of everything.
@@ -22,22 +22,22 @@ pub(super) enum Habit {
     Crowded,
     /// Attributes of all sizes.
     Attributes,
-    /// Several files that grow and shrink at once.
+    /// Several files that grow and shrink alternately.
     Contents,
     /// Hard links, renames, deletions of open files.
     Names,
 }
 
-/// A volume and what is done to it.
+/// A volume and the operations on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nature {
     pub(super) case_sensitive: bool,
     pub(super) block_size: u32,
     pub(super) len: u64,
     pub(super) journaled: bool,
-    /// The free space is in pieces of a few blocks.
+    /// The free space is fragmented into runs of a few blocks.
     pub(super) fragmented: bool,
-    /// Blocks that are free to begin with, of a thousand.
+    /// Blocks that are free at the start, per thousand.
     pub(super) free: u64,
     pub(super) habit: Habit,
     /// Bytes of the cache.
@@ -73,7 +73,7 @@ impl Nature {
         }
     }
 
-    /// The volume, empty.
+    /// Creates the empty volume.
     pub(super) fn format(&self, random: &mut Random) -> Arc<Memory> {
         let device = Arc::new(Memory::from(random.bytes(self.len as usize)));
         plan(self.case_sensitive, self.block_size)

@@ -1,4 +1,4 @@
-//! What a volume should hold.
+//! The expected contents of a volume.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
-/// The name of an entry as it was given, and its object.
+/// The name of an entry in its original spelling, and its object.
 pub(super) type WorldEntry = (String, u64);
 
-/// What an object is.
+/// The contents of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
-    /// Entries by their names as the volume compares them.
+    /// Entries by their names in the form used for comparison.
     Folder(BTreeMap<String, WorldEntry>),
     /// Data fork and resource fork.
     File([Arc<Vec<u8>>; 2]),
@@ -22,14 +22,14 @@ pub(super) enum Body {
     Special(FileKind, u32),
 }
 
-/// An object, whatever its names.
+/// An object, independent of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) body: Body,
     pub(super) xattrs: BTreeMap<String, Arc<Vec<u8>>>,
     /// Mode, owner, group, flags.
     pub(super) owner: (u16, u32, u32, u32),
-    /// Folders and names that lead here.
+    /// Folders and names that refer to it.
     pub(super) places: BTreeSet<(u64, String)>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Everything that is on a volume. Panics where it contradicts itself.
+    /// Reads everything on a volume. Panics on contradictions.
     pub(super) fn read(fs: &dyn FileSystem, case_sensitive: bool) -> Self {
         let root = fs.attributes(fs.root()).expect("the root's attributes");
         let mut world = Self {
@@ -70,7 +70,7 @@ impl World {
                 .unwrap_or_else(|error| panic!("folder {dir:?}: {error}"))
             {
                 let id = entry.attributes.id;
-                // As it was given: composed.
+                // In its original spelling: composed.
                 if is_journal(dir.0, &entry.name, root.id.0) {
                     continue;
                 }
@@ -109,7 +109,7 @@ impl World {
         self.root
     }
 
-    /// A name as the volume compares it.
+    /// Returns a name in the form used for comparison.
     pub(super) fn key(&self, name: &str) -> String {
         if self.case_sensitive {
             name.to_owned()
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Takes a name away. Its object stays in the model while it has others, or as long as `open`.
+    /// Removes a name. Its object stays in the model while it has other names, or if it is `open`.
     pub(super) fn leave(&mut self, dir: u64, name: &str, open: bool) {
         let key = self.key(name);
         let Body::Folder(entries) = &mut self.get_mut(dir).body else {
@@ -187,19 +187,20 @@ impl World {
         self.objects.len()
     }
 
-    /// The first object from number `from` on that is wanted, with its number; around the end if
-    /// need be.
+    /// Returns the first object that `wanted` selects, from number `from` on, wrapping around at
+    /// the end, with its number.
     pub(super) fn some(&self, from: u64, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
         let mut all = self.objects.range(from..).chain(self.objects.range(..from));
         all.find(|(_, object)| wanted(object)).map(|(id, _)| *id)
     }
 
-    /// The highest number.
+    /// Returns the highest number.
     pub(super) fn last(&self) -> u64 {
         self.objects.last_key_value().map_or(0, |(id, _)| *id)
     }
 
-    /// How `found` differs from this, of whose objects in `touched` only the lengths count.
+    /// Describes the first difference between `found` and this; of objects in `touched` only the
+    /// lengths are compared.
     pub(super) fn difference(&self, found: &Self, touched: &BTreeSet<u64>) -> Option<String> {
         let named = |world: &Self| -> Vec<u64> {
             let all = world
@@ -290,12 +291,12 @@ fn different_xattrs(
         .map(|(name, _)| format!("attribute {name} differs"))
 }
 
-/// Returns whether an entry is one of the files of the volume's journal, which nobody may change.
+/// Returns true if an entry is one of the files of the volume's journal, which must not be changed.
 pub(super) fn is_journal(dir: u64, name: &str, root: u64) -> bool {
     dir == root && name.starts_with(".journal")
 }
 
-/// All bytes of a device.
+/// Reads all bytes of a device.
 pub(super) fn all_of(device: &dyn BlockDevice) -> Vec<u8> {
     let len = device.info().len as usize;
     device

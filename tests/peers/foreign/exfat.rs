@@ -1,5 +1,5 @@
-//! exFAT: `mkfs.exfat`, `dump.exfat`, `fsck.exfat`. None of them puts files into a volume, so one
-//! is put there by hand.
+//! exFAT: `mkfs.exfat`, `dump.exfat`, `fsck.exfat`. None of them can write files, so one is written
+//! by hand.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn add(suite: &mut Suite) {
         );
 }
 
-/// A volume, where its clusters begin and how large they are, and the first cluster of the file.
+/// A volume, with the offset and size of its clusters, and the first cluster of the file.
 struct Made {
     disk: Disk,
     heap: usize,
@@ -45,7 +45,7 @@ fn made(cluster: usize) -> Made {
     let mut bytes = std::fs::read(&disk.path).expect("reading the disk");
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let (heap, root) = (word(0x58) * 512, word(0x60));
-    // Far from what is there.
+    // Far from all existing data.
     let first = 1000;
     let place = |number: usize| heap + (number - 2) * cluster;
     let directory = place(root);
@@ -74,7 +74,7 @@ fn made(cluster: usize) -> Made {
     }
 }
 
-/// The three entries of a file whose clusters follow each other.
+/// Returns the three entries of a file with contiguous clusters.
 fn entries(name: &str, first: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; 96];
     (bytes[0], bytes[1], bytes[4]) = (0x85, 2, 0x20);

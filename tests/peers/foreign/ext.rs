@@ -129,7 +129,7 @@ fn say_what_is_free() {
     }
 }
 
-/// The free runs that dumpe2fs prints, in bytes, those that go on in the next group as one.
+/// Returns the free extents that dumpe2fs prints, in bytes, merged across groups.
 fn told(path: &Path) -> Vec<Range<u64>> {
     let told = run_text(DUMPE2FS.command().arg(path));
     let size = told

@@ -17,7 +17,7 @@ const MDEL: Program = Program::Command(&["mdel"]);
 const MTYPE: Program = Program::Command(&["mtype"]);
 const SFDISK: Program = Program::Command(&["sfdisk"]);
 
-/// Kinds of volumes: MiB, and the options of mkfs.
+/// Kinds of volumes: size in MiB, and the options of mkfs.
 const KINDS: [(u64, &[&str]); 5] = [
     (4, &["-F", "12"]),
     (20, &["-F", "16"]),

@@ -1,6 +1,6 @@
-//! Volumes of Linux and Windows that their own programs made, filled and judge: what we say is free
-//! in them is what these say, can be overwritten, and returns to the host without a file losing
-//! anything.
+//! Linux and Windows volumes created, filled and checked by their own programs: our free extents
+//! are those of these programs, can be overwritten, and are returned to the host without damage to
+//! any file.
 
 mod exfat;
 mod ext;
@@ -34,13 +34,13 @@ pub(crate) fn add(suite: &mut Suite) {
     ntfs::add(suite);
 }
 
-/// A disk image with a file system of others on all of it.
+/// A disk image with a foreign file system on all of it.
 struct Disk {
     scratch: TempDir,
     path: PathBuf,
 }
 
-/// What programs say of a volume: that it is sound, and what is in it.
+/// A function that checks a volume with other programs and returns its contents.
 type Judge<'a> = &'a dyn Fn(&Path) -> Vec<Vec<u8>>;
 
 impl Disk {
@@ -53,21 +53,21 @@ impl Disk {
         Self { scratch, path }
     }
 
-    /// A file of the host beside it, to be copied into the volume.
+    /// Writes a file beside the image, to be copied into the volume.
     fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
         let path = self.scratch.path().join(name);
         std::fs::write(&path, contents).expect("writing a file");
         path
     }
 
-    /// The free runs of the disk, by our readers.
+    /// Returns the free extents of the disk, according to our readers.
     fn free(&self) -> Vec<Range<u64>> {
         free(&open(&self.path, Access::ReadOnly))
     }
 
-    /// That nothing of what the volume needs is in what we say is free: it is overwritten. Then
-    /// that it returns from a sparse bundle, and if `mapped` says so from partitions of both kinds
-    /// of maps.
+    /// Checks that the volume needs nothing in our free extents, by overwriting them; then that
+    /// they are reclaimed from a sparse bundle, and with `mapped` also from partitions of both
+    /// kinds of maps.
     fn judge(&self, format: VolumeFormat, mapped: bool, judge: Judge<'_>) {
         let runs = self.free();
         let before = judge(&self.path);
@@ -124,7 +124,7 @@ impl Disk {
         }
     }
 
-    /// A sparse bundle with the volume in it from `start` on.
+    /// Creates a sparse bundle with the volume at `start`.
     fn bundle(&self, scheme: Option<&str>, start: u64, disk: &[u8]) -> PathBuf {
         let len = start + disk.len() as u64 + MIB;
         let path = self
@@ -156,7 +156,7 @@ impl Disk {
         path
     }
 
-    /// The first bytes of a disk with one partition, at 1 MiB.
+    /// Returns the first bytes of a disk with one partition, at 1 MiB.
     fn partitioned(&self, scheme: &str, len: u64, partition: u64) -> Vec<u8> {
         use std::io::Write;
         use std::process::{Command, Stdio};
@@ -187,7 +187,7 @@ impl Disk {
         bytes
     }
 
-    /// That a volume which was not left in order is not trimmed.
+    /// Checks that a dirty volume is not trimmed.
     fn assert_refused(&self) {
         let image = open(&self.path, Access::ReadWrite);
         let trimmed = trim(&image, &Silent).expect("trimming");
@@ -200,8 +200,8 @@ impl Disk {
     }
 }
 
-/// Opens an image. A program that another test starts holds our locks, too, until it runs: that is
-/// waited for.
+/// Opens an image, with retries: a child process of another test holds our locks, too, until its
+/// exec.
 fn open(path: &Path, access: Access) -> Image {
     let options = OpenOptions {
         access,
@@ -240,7 +240,7 @@ fn shifted(runs: &[Range<u64>], by: u64) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// That the host got back what it could: whole blocks of its own.
+/// Checks that the host got back all whole blocks.
 fn assert_returned(trimmed: &Trimmed, runs: &[Range<u64>]) {
     let whole: u64 = runs
         .iter()

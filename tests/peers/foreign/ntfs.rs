@@ -1,5 +1,5 @@
-//! NTFS: `mkntfs`, `ntfscp`, `ntfscat`, `ntfsinfo`, and what `ntfsresize` and `ntfsfix` look at
-//! before they would do something.
+//! NTFS: `mkntfs`, `ntfscp`, `ntfscat`, `ntfsinfo`, and the checks that `ntfsresize` and `ntfsfix`
+//! make in advance.
 
 use std::path::Path;
 
@@ -107,7 +107,7 @@ fn say_what_is_free() {
 
 fn what_is_out_of_order_is_left_alone() {
     let disk = made(&[]);
-    // The tool that would mend it only marks it, for Windows to look at.
+    // The repair tool only marks it dirty for Windows.
     run_text(NTFSFIX.command().arg(&disk.path));
     disk.assert_refused();
 }

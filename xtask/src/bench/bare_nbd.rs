@@ -1,10 +1,9 @@
-//! The least a server of an encrypted disk can do, as a bound of what is possible (goal 15): for
-//! each read it takes cipher text from a file, decrypts it in the processor's cache and sends it.
-//! It checks nothing, locks nothing and knows no container.
+//! A minimal server of an encrypted disk, as an upper bound (goal 15): for each read it reads
+//! ciphertext from a file, decrypts it in the processor's cache and sends it, without checks, locks
+//! or a container format.
 //!
-//! A plain disk is sent from the file without a copy. Here each byte is copied from the host's
-//! cache, decrypted and copied to the socket, and all of that beside a client that copies it once
-//! more.
+//! A plain disk is sent from the file without a copy. Here each byte is copied from the page cache,
+//! decrypted and copied to the socket, while the client copies it once more.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,19 +16,20 @@ use std::thread;
 use anyhow::{Result, ensure};
 use bandsaw::crypt::{BackEnd, KeyMaterial, Sectors};
 
-/// Decrypted and sent at a time.
+/// Piece size of decryption and sending, in bytes.
 const PIECE: usize = 256 << 10;
 const BLOCK: u32 = 4096;
-/// What a page has, which the bytes to be decrypted begin with; a reply's head stands before them.
+/// Page size in bytes, at which the data to be decrypted is aligned, and the size of a reply's
+/// header, which is before it.
 const PAGE: usize = 4096;
 const HEAD: usize = 16;
 
-/// Options, and how they are replied to (proto.md of the NBD project).
+/// Options and option replies (proto.md of the NBD project).
 const GO: u32 = 7;
 const ACK: u32 = 1;
 const INFO: u32 = 3;
 const UNSUPPORTED: u32 = 0x8000_0001;
-/// The export has flags, is read-only and is the same on every connection.
+/// Transmission flags: has flags, read-only, multiple connections.
 const FLAGS: u16 = 1 | 2 | 1 << 8;
 const DISCONNECT: u16 = 2;
 
@@ -39,8 +39,8 @@ struct Disk {
     sectors: Sectors,
 }
 
-/// Serves the noise in `file` as if it were cipher text, on a socket at `path`, for as long as this
-/// process runs.
+/// Serves the noise in `file` as if it were ciphertext, on a socket at `path`, until this process
+/// ends.
 pub(super) fn serve(file: &Path, path: &Path) -> Result<()> {
     let cipher = File::open(file)?;
     let len = cipher.metadata()?.len();
@@ -53,7 +53,7 @@ pub(super) fn serve(file: &Path, path: &Path) -> Result<()> {
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let disk = disk.clone();
-            // Whoever leaves in the middle is done.
+            // Errors of disconnected clients are ignored.
             thread::spawn(move || disk.attend(client).ok());
         }
     });
@@ -112,7 +112,7 @@ impl Disk {
         }
     }
 
-    /// Answers a read, which is what every request is.
+    /// Serves a request, which must be a read.
     fn answer(&self, client: &mut UnixStream, request: &[u8; 28], buffer: &mut [u8]) -> Result<()> {
         let (mut at, mut left) = (
             u64::from(word(request, 16)) << 32 | u64::from(word(request, 20)),

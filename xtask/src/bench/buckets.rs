@@ -1,5 +1,4 @@
-//! A bundle in a bucket, of a store that is started here, against plain requests to the same store
-//! (goal 35).
+//! A bundle in a bucket of a local store, compared with plain requests to the same store (goal 35).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,15 +20,15 @@ use super::measure::{Case, Work, time};
 use super::scale::peak_kib;
 use super::{Bench, MIB};
 
-/// Bytes of a band, and of an object that it is compared with.
+/// Size in bytes of a band, and of an object for comparison.
 const BAND: u64 = 8 * MIB;
 const BUCKET: &str = "bench";
-/// How long random reads go on.
+/// Duration of random reads.
 const RANDOM: Duration = Duration::from_secs(1);
-/// Bytes that a program may take.
+/// Memory limit of a program, in megabytes.
 const MEMORY: f64 = 256.0 * 1.048_576;
 
-/// A running store; it ends with this.
+/// A running store, stopped on drop.
 struct Store {
     script: PathBuf,
     folder: PathBuf,
@@ -37,7 +36,7 @@ struct Store {
 }
 
 impl Store {
-    /// `None` where Ceph is not installed.
+    /// Starts a store; `None` if Ceph is not installed.
     fn start(bench: &Bench) -> Result<Option<Self>> {
         let is_there = |program: &str| {
             ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
@@ -122,7 +121,7 @@ fn options(access: Access) -> RemoteOptions {
     }
 }
 
-/// Writes a bundle from front to back and flushes it; the time of that.
+/// Writes a bundle sequentially and flushes it; returns the time.
 fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration> {
     let remote = Remote::open(objects, &options(Access::ReadWrite))?;
     let bundle = Bundle::create(
@@ -144,7 +143,7 @@ fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration>
     Ok(taken)
 }
 
-/// Reads a bundle from front to back.
+/// Reads a bundle sequentially.
 fn read(objects: Arc<dyn Objects>, size: u64) -> Result<Duration> {
     let bundle = Bundle::open(
         Remote::open(objects, &options(Access::ReadOnly))?,
@@ -154,7 +153,7 @@ fn read(objects: Arc<dyn Objects>, size: u64) -> Result<Duration> {
     time(|| Ok((0..size / MIB).try_for_each(|n| bundle.read_at(n * MIB, &mut buf))?))
 }
 
-/// As many requests at a time as a bundle makes, one for each object.
+/// Makes one request per object, with the concurrency of a bundle.
 fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Result<Duration> {
     let next = AtomicU64::new(0);
     let work = || loop {
@@ -178,7 +177,7 @@ fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Res
     })
 }
 
-/// Goal 35.
+/// Goal 35: sequential and random transfers, and memory.
 pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
     let Some(store) = Store::start(bench)? else {
         eprintln!("  skipped: Ceph is missing");
@@ -264,7 +263,7 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![writing, reading, cached, memory])
 }
 
-/// Reads of what a cache has, against those of a bundle on this host.
+/// Measures random reads from a cache, compared with those of a bundle on this host.
 fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case) -> Result<Case> {
     let (folder, local) = (
         bench.dir.join("cache"),
@@ -276,7 +275,7 @@ fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case
         folder.display().to_string(),
         1 << 30,
     );
-    // Less memory than is read, so that most comes from the disk.
+    // Less memory than the data read, so that most comes from the disk.
     let cached = RemoteOptions {
         cache: Some(cache),
         memory: 32 * MIB,
@@ -314,7 +313,7 @@ fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case
     Ok(case)
 }
 
-/// Peak memory of a process of its own, in megabytes.
+/// Returns the peak memory of a separate process, in megabytes.
 fn peak(store: &Store, size: u64) -> Result<f64> {
     let place = format!("{} {} {size}", store.endpoint, prefix());
     let out = Command::new(std::env::current_exe()?)

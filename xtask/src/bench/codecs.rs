@@ -1,4 +1,4 @@
-//! Compressed images: packed and unpacked, against the programs people use for that (goals 17, 18
+//! Compressed images: compression and decompression, compared with common programs (goals 17, 18
 //! and 19).
 
 use std::fs::File;
@@ -13,8 +13,8 @@ use super::measure::{Case, Work, time};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
-/// Where the disk's contents come from: programs, libraries and texts, as images for giving away
-/// hold them.
+/// Folders whose contents fill the disk: programs, libraries and texts, as in images for
+/// distribution.
 pub(super) const SOURCES: [&str; 3] = ["/usr/lib", "/usr/share", "/usr/bin"];
 
 const RAW: &str = "codecs.img";
@@ -30,13 +30,13 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         pairs: Vec::new(),
         work: Work::Bytes(size),
     };
-    // Freeing what the last round wrote is no part of what is measured.
+    // Freeing the output of the last round is not part of the measurement.
     let convert = |from: &str, to: &str, how: &[&str]| {
         super::remove(&dir.join(to));
         process(&bench.bandsaw, &[&["convert", from, to], how].concat(), dir)
     };
     let raw = ["--format", "udrw"];
-    // What is no disk at all is taken for one only when told so.
+    // Data that is not a disk is opened as raw only on request.
     let as_raw = ["--image-format", "udrw"];
     let pack = |to: &str, how: &[&str]| convert(RAW, to, &[&as_raw, how].concat());
     let mut cases = Vec::new();
@@ -161,7 +161,7 @@ fn piped(program: &Path, args: &[&str], dir: &Path, out: &str) -> Result<Duratio
     })
 }
 
-/// Fills a file with `wanted` bytes of this machine's files; returns how many.
+/// Fills a file with `wanted` bytes of this machine's files; returns the number of bytes.
 pub(super) fn gather(path: &Path, wanted: u64) -> Result<u64> {
     let mut out = File::create(path)?;
     let mut left = wanted;

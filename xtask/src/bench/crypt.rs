@@ -1,5 +1,5 @@
-//! Encryption: the cipher and the passphrase against OpenSSL, encrypted images against plain ones
-//! (goals 8 to 12).
+//! Encryption: the cipher and the passphrase compared with OpenSSL, encrypted images with plain
+//! ones (goals 8 to 12).
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use super::startup::present;
 use super::stream::{Pass, Target, plain, stream};
 use super::{Bench, MIB};
 
-/// What the core encrypts at a time: as the layers above do, and what stays in the cache.
+/// Piece size in bytes: that of the layers above, which fits in the cache.
 const PIECE: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// Returns whether this processor runs sixteen chains side by side.
+/// Returns true if this processor has the instructions for sixteen parallel chains.
 fn is_wide() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx512f");
@@ -33,7 +33,7 @@ fn is_wide() -> bool {
     return false;
 }
 
-/// Goals 8 and 11: the core alone on one core, vectors included.
+/// Goals 8 and 11: the cipher alone on one core, including initialization vectors.
 pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(2048 * MIB);
     let case = |goal: u32, name: String, reference: &str, least: f64| Case {
@@ -47,7 +47,7 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     if present("openssl") {
         let wide = is_wide();
-        // Blocks, direction, peer, least with AVX-512 and without.
+        // Blocks, direction, peer, minimum ratio with AVX-512 and without.
         for (block, pass, peer, least, narrow) in [
             (4096, Pass::Write, "aes-256-cbc", 9.0, 5.0),
             (4096, Pass::Write, "aes-256-ecb", 1.2, 0.6),
@@ -99,8 +99,8 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// `size` bytes through the core, piece by piece. The buffers begin with a line of the cache, as
-/// those of `openssl speed` do.
+/// Times `size` bytes through the cipher, in pieces. The buffers are aligned to a cache line, as
+/// those of `openssl speed` are.
 fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Result<Duration> {
     let sectors = Sectors::with(&KeyMaterial::random(bits)?, block, back_end)?;
     let (mut plain, mut cipher) = (vec![0x5A; PIECE + PAGE], vec![0; PIECE + PAGE]);
@@ -121,7 +121,7 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
     })
 }
 
-/// Returns how long `openssl speed` says that so many bytes take.
+/// Returns the time for `size` bytes according to `openssl speed`.
 pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
     let args = ["speed", "-seconds", "1", "-bytes", "65536", "-evp", cipher];
     let output = Command::new("openssl")
@@ -130,7 +130,7 @@ pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
         .output()
         .context("openssl speed")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // The last line: its name and thousands of bytes a second, as `1010234.56k`.
+    // The last line: its name and thousands of bytes per second, as `1010234.56k`.
     let rate = text.lines().last().and_then(|line| {
         line.split_whitespace()
             .last()?
@@ -143,7 +143,7 @@ pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
     Ok(Duration::from_secs_f64(size as f64 / rate))
 }
 
-/// Goal 12: a passphrase against OpenSSL's derivation of as many bytes.
+/// Goal 12: key derivation from a passphrase, compared with OpenSSL's of as many bytes.
 pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
     let iterations = ((4_000_000.0 * bench.scale) as u32).max(LEAST_ITERATIONS);
     if !present("openssl") {
@@ -196,7 +196,7 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![case.measure(bench.rounds, ours, theirs)?])
 }
 
-/// An image made anew, blank.
+/// Creates a blank image.
 pub(super) fn fresh(
     bench: &Bench,
     name: &str,
@@ -237,7 +237,7 @@ pub(super) fn fresh(
     Ok((path, image.disk().clone()))
 }
 
-/// Goal 9: an encrypted bundle on two threads against a plain file and against the unencrypted
+/// Goal 9: an encrypted bundle on two threads, compared with a plain file and the unencrypted
 /// bundle.
 pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
@@ -293,7 +293,7 @@ pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases.into())
 }
 
-/// Goal 10: the other formats, encrypted, against the encrypted bundle, on one thread.
+/// Goal 10: the other formats, encrypted, compared with the encrypted bundle, on one thread.
 pub(super) fn other_formats(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let mut all = Vec::new();

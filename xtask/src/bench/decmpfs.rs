@@ -1,4 +1,4 @@
-//! Files stored compressed: read, made, and what that saves (goal 26).
+//! Compressed files: reading, creation, and savings (goal 26).
 
 use std::fs::File;
 use std::path::Path;
@@ -21,9 +21,9 @@ use super::measure::{Case, Work, time};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
-/// Bytes of each chunk.
+/// Size of a chunk in bytes.
 const CHUNK: usize = 64 << 10;
-/// Bytes asked for in one go, as programs that copy files do.
+/// Size of a request in bytes, as in programs that copy files.
 const REQUEST: usize = 1 << 20;
 
 fn case(name: &str, reference: &str, least: f64, work: Work) -> Case {
@@ -37,7 +37,7 @@ fn case(name: &str, reference: &str, least: f64, work: Work) -> Case {
     }
 }
 
-/// Does something on so many cores.
+/// Runs something on a number of cores.
 fn on_cores<T: Send>(count: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(count)
@@ -52,7 +52,7 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// A long file: packed and read by one core and by two, beside the codec alone.
+/// Measures a long file: compressed and read on one core and on two, compared with the codec alone.
 fn one_file(bench: &Bench) -> Result<Vec<Case>> {
     let dir = bench.dir.as_path();
     std::fs::create_dir_all(dir.join("one"))?;
@@ -126,7 +126,7 @@ fn build(bench: &Bench, from: &str, image: &str, how: &[&str]) -> Result<Duratio
     process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)
 }
 
-/// The packed chunks of a file of zlib chunks in a resource fork.
+/// Returns the compressed chunks of a file with zlib in a resource fork.
 fn chunks(fs: &dyn FileSystem, id: bandsaw::fs::NodeId) -> Result<Vec<Vec<u8>>> {
     let fork = fs.xattr(id, RESOURCE_FORK)?.context("a resource fork")?;
     let fork = fork.read_vec(0, fork.info().len as usize)?;
@@ -142,7 +142,7 @@ fn chunks(fs: &dyn FileSystem, id: bandsaw::fs::NodeId) -> Result<Vec<Vec<u8>>> 
     (0..count).map(|n| chunk(n).context("a chunk")).collect()
 }
 
-/// Decodes chunks as a reader would that has them in memory, a request's worth at a time.
+/// Decodes chunks in memory, one request at a time.
 fn decode_all(chunks: &[Vec<u8>], len: u64) -> Result<()> {
     let (mut plain, mut left) = (vec![0; REQUEST], len as usize);
     for chunks in chunks.chunks(REQUEST / CHUNK) {
@@ -199,7 +199,7 @@ fn encode_all(plain: &[u8]) -> Result<()> {
     let encode = |encoder: &mut bandsaw::codec::Encoder, chunk: &[u8]| {
         encoder.encode(chunk, &mut Vec::with_capacity(CHUNK))
     };
-    // As large a part for each core as there is: nothing is waited for but the end.
+    // An equal share for each core, with a single wait at the end.
     let part = plain
         .len()
         .div_ceil(rayon::current_num_threads())
@@ -212,7 +212,7 @@ fn encode_all(plain: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A text of 45 KB, the one file that macOS read more slowly once it was compressed.
+/// Measures a text of 45 KB, the only file that macOS read more slowly when compressed.
 fn small_file(bench: &Bench) -> Result<Option<Case>> {
     let dir = bench.dir.as_path();
     std::fs::create_dir_all(dir.join("small"))?;
@@ -237,7 +237,7 @@ fn small_file(bench: &Bench) -> Result<Option<Case>> {
     Ok(Some(small))
 }
 
-/// A tree of system files, built compressed.
+/// Measures a tree of system files, built compressed.
 fn trees(bench: &Bench) -> Result<Vec<Case>> {
     let dir = bench.dir.as_path();
     let len = copy_tree(&dir.join("tree"), bench.scaled(256 * MIB))?;
@@ -322,7 +322,7 @@ fn shell(line: &str, dir: &Path) -> Result<Duration> {
     })
 }
 
-/// Copies `wanted` bytes of this machine's files; returns how many.
+/// Copies `wanted` bytes of this machine's files; returns the number of bytes.
 fn copy_tree(to: &Path, wanted: u64) -> Result<u64> {
     let mut left = wanted;
     let mut folders: Vec<_> = SOURCES

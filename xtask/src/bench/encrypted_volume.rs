@@ -1,4 +1,4 @@
-//! A file of an encrypted APFS volume read beside the same of a plain one (goal 34).
+//! Reads of a file on an encrypted APFS volume, compared with a plain one (goal 34).
 
 use std::fs::File;
 use std::io::Write;
@@ -18,11 +18,11 @@ use super::stream::{Pass, stream};
 use super::{Bench, MIB};
 
 const PASSPHRASE: &str = "passphrase";
-/// Of a plain volume's rate.
+/// Minimum share of a plain volume's rate.
 const LEAST: f64 = 0.8;
 
-/// One long file, read in order by one reader and by two. The decryption may cost a fifth of the
-/// rate, unless the cores cannot decrypt as fast as that.
+/// Measures one long file, read sequentially by one reader and by two. Decryption may cost a fifth
+/// of the rate, unless the cores decrypt more slowly than that.
 pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let folder = bench.dir.join("one");
@@ -78,7 +78,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Builds a volume from the folder; returns its one file.
+/// Builds a volume from the folder; returns its only file.
 fn build(bench: &Bench, image: &str, how: &[&str]) -> Result<Arc<dyn BlockDevice>> {
     let args = [
         "create",

@@ -1,4 +1,4 @@
-//! Formatting: how little its time and what it stores grow with the volume (goal 22).
+//! Formatting: growth of its time and its stored bytes with the size of the volume (goal 22).
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -9,10 +9,11 @@ use super::measure::{Case, Work};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
-/// Sizes as the command takes them: the usual one and the largest.
+/// Sizes for the command line: a common one and the maximum.
 const SIZES: [&str; 2] = ["1g", "8t"];
 
-/// `create --fs` of 8 TiB against 1 GiB, against `mkapfs` of 100 GiB, and what it stores.
+/// Measures `create --fs` of 8 TiB compared with 1 GiB and with `mkapfs` of 100 GiB, and the stored
+/// bytes.
 pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
     let image = bench.dir.join("f.sparsebundle");
     let create = |fs: &str, size: &str| {
@@ -77,7 +78,7 @@ pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Bytes of storage behind a folder's files.
+/// Returns the size on disk of a folder's files, in bytes.
 fn stored(folder: &Path) -> Result<u64> {
     let mut all = 0;
     for entry in std::fs::read_dir(folder)? {

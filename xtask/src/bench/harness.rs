@@ -1,5 +1,4 @@
-//! What `bandsaw bench` itself costs: a file that it times, against the same requests with nothing
-//! around them.
+//! The overhead of `bandsaw bench` itself: a timed file, compared with the same requests alone.
 
 use std::fs::File;
 use std::io::Write;
@@ -43,7 +42,7 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
     };
     let bare = || {
         super::remove(&path);
-        // The same bytes, so that only what is around a request differs.
+        // The same bytes, so that only the overhead of a request differs.
         let mut contents = Contents::new(1, MIB as usize, false);
         let buf = contents.at(1, 0, MIB as usize);
         time(|| {

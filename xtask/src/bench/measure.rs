@@ -1,52 +1,52 @@
-//! How things are measured: candidate and reference in turn, in one run, and the ratio of
-//! neighbours.
+//! Measurement: candidate and reference alternate in one run, and the ratios of adjacent samples
+//! are compared.
 //!
-//! Absolute figures drift with the machine's neighbours; the ratio of two measurements made one
-//! after the other drifts far less. So a result is the median of the ratios of pairs, with the
-//! smallest and the largest beside it, and all samples are kept.
+//! Absolute figures drift with the load of other virtual machines on the host; the ratio of two
+//! consecutive measurements drifts far less. So a result is the median of the ratios of pairs, with
+//! the minimum and the maximum, and all samples are kept.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// One compared case: pairs of measured times and what is expected of their ratio.
+/// One comparison: pairs of measured costs and the expected ratio.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Case {
-    /// The numbered goal it belongs to.
+    /// Number of its goal.
     pub(crate) goal: u32,
-    /// What is measured.
+    /// Name of the candidate.
     pub(crate) name: String,
-    /// What it is compared with.
+    /// Name of the reference.
     pub(crate) reference: String,
-    /// The least speed ratio (candidate to reference) that meets the goal; 0 where none is wanted:
-    /// it says what is possible.
+    /// Minimum speed ratio (candidate to reference) that meets the goal; 0 for none: the case is an
+    /// upper bound.
     pub(crate) at_least: f64,
-    /// What candidate and reference cost (seconds, or megabytes), one pair for each round.
+    /// Costs of candidate and reference (seconds, or megabytes), one pair per round.
     pub(crate) pairs: Vec<(f64, f64)>,
-    /// Bytes (or files) that each of them moved, for absolute figures.
+    /// Work that each of them did, for absolute figures.
     pub(crate) work: Work,
 }
 
-/// What one run did, to turn its cost into a figure for people.
+/// Work of one run, to convert its cost into a readable figure.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Moved so many bytes in the seconds it cost.
+    /// Number of bytes moved; the cost is in seconds.
     Bytes(u64),
-    /// Handled so many files in the seconds it cost.
+    /// Number of files processed; the cost is in seconds.
     Files(u64),
-    /// Answered so many requests in the seconds it cost.
+    /// Number of requests served; the cost is in seconds.
     Requests(u64),
-    /// Ran once in the seconds it cost.
+    /// A single run; the cost is in seconds.
     Run,
-    /// Took the megabytes it cost.
+    /// Memory; the cost is in megabytes.
     Memory,
-    /// Saved one part in what it cost.
+    /// Savings; the cost is the factor.
     Saved,
 }
 
 impl Work {
-    /// The figure for people.
+    /// Formats the cost as a readable figure.
     pub(crate) fn figure(self, cost: f64) -> String {
         match self {
             Self::Bytes(n) => format!("{:.2} GB/s", n as f64 / cost / 1e9),
@@ -59,7 +59,7 @@ impl Work {
     }
 }
 
-/// The ratios of a case: speed of the candidate over speed of the reference.
+/// Speed ratio of a case, candidate to reference.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) median: f64,
@@ -68,7 +68,7 @@ pub(crate) struct Ratio {
 }
 
 impl Case {
-    /// Measures `rounds` pairs, the order changing from round to round.
+    /// Measures `rounds` pairs of times, alternating the order.
     pub(crate) fn measure(
         self,
         rounds: usize,
@@ -82,7 +82,7 @@ impl Case {
         )
     }
 
-    /// The same for costs other than time.
+    /// Measures `rounds` pairs of other costs, alternating the order.
     pub(crate) fn measure_costs(
         mut self,
         rounds: usize,
@@ -96,7 +96,7 @@ impl Case {
         Ok(self)
     }
 
-    /// One pair; the order depends on the round.
+    /// Measures one pair; the order depends on the round.
     pub(crate) fn pair(
         &mut self,
         round: usize,
@@ -113,7 +113,7 @@ impl Case {
         Ok(())
     }
 
-    /// Says how it went, while the rest is measured.
+    /// Prints the result as progress.
     pub(crate) fn tell(&self) {
         eprintln!("  {}", self.line());
     }
@@ -132,7 +132,7 @@ impl Case {
         }
     }
 
-    /// Returns whether it has a goal.
+    /// Returns true if it has a goal.
     pub(crate) fn is_wanted(&self) -> bool {
         self.at_least > 0.0
     }
@@ -141,7 +141,7 @@ impl Case {
         self.ratio().median >= self.at_least
     }
 
-    /// The candidate's and the reference's median figures.
+    /// Formats the median costs of candidate and reference.
     pub(crate) fn figures(&self) -> (String, String) {
         let side = |pick: fn(&(f64, f64)) -> f64| {
             self.work
@@ -168,21 +168,21 @@ impl Case {
     }
 }
 
-/// The middle of some samples.
+/// Returns the median of the samples.
 pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }
 
-/// Returns how long something takes.
+/// Returns the duration of an operation.
 pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     let start = Instant::now();
     run()?;
     Ok(start.elapsed())
 }
 
-/// Returns how much faster two threads are than one at work that shares nothing. Under 1.7 the
-/// machine has a busy neighbour, and nothing measured meanwhile says much.
+/// Returns the speedup of two threads over one for independent work. Below 1.7 the host is busy,
+/// and measurements are unreliable.
 pub(crate) fn two_thread_scaling() -> f64 {
     fn spin() -> u64 {
         (0..400_000_000u64).fold(1, |state, n| {

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: the project's speed goals, each as a ratio of two things measured in turn
+//! `cargo xtask bench`: the project's speed goals, each as a ratio of two alternating measurements
 //! in one run.
 //!
-//! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which
-//! this writes.
+//! The comparisons, and the reasons why the goals are achievable, are in `docs/benchmarks.md`,
+//! which this writes.
 
 mod bare_nbd;
 mod buckets;
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     probe_bucket: Option<String>,
 }
 
-/// Where and how large to measure.
+/// Folder and scale of the measurements.
 #[derive(Debug)]
 struct Bench {
     dir: PathBuf,
@@ -168,7 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     write(&report, &args.report)
 }
 
-/// Writes the page and its JSON to `path`; to `-`, prints the table.
+/// Writes the page and its JSON to `path`; for `-`, prints the table.
 fn write(report: &report::Report, path: &str) -> Result<()> {
     if path == "-" {
         print!("{}", report.markdown());
@@ -180,7 +180,7 @@ fn write(report: &report::Report, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes a file or folder of ours, if it is there.
+/// Removes a file or folder if it exists.
 fn remove(path: &Path) {
     let _ = if path.is_dir() {
         std::fs::remove_dir_all(path)

@@ -1,7 +1,7 @@
-//! FUSE mounts under one client, fio (goal 16): a bundle's disk as a file, and a volume, against
-//! bindfs on a plain file and against sparsebundlefs.
+//! FUSE mounts with one client, fio (goal 16): a bundle's disk as a file, and a volume, compared
+//! with bindfs on a plain file and with sparsebundlefs.
 //!
-//! Requests are direct, so that each reaches the server instead of the kernel's cache.
+//! Requests use direct I/O, so that each reaches the server instead of the kernel's cache.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,10 +15,10 @@ use super::startup::present;
 use super::stream::{Pass, stream};
 use super::{Bench, MIB};
 
-/// Requests that a random figure is given for.
+/// Number of requests per figure for random workloads.
 const REQUESTS: u64 = 100_000;
 
-/// A file that a mount shows; it is unmounted with this.
+/// A file in a mount, which is unmounted on drop.
 struct Shown {
     folder: PathBuf,
     file: PathBuf,
@@ -44,7 +44,7 @@ impl Shown {
         })
     }
 
-    /// Seconds that fio's work takes, as it says itself.
+    /// Runs fio; returns the seconds of its work, as it reports them.
     fn run(&self, load: &Load, size: u64) -> Result<f64> {
         let mut fio = Command::new("fio");
         fio.args([
@@ -78,7 +78,7 @@ impl Shown {
                 .and_then(|field| field.parse::<f64>().ok())
                 .unwrap_or(0.0)
         };
-        // Kilobytes a second and requests a second of reads.
+        // KiB per second and requests per second of reads.
         let cost = if load.is_random() {
             REQUESTS as f64 / field(7)
         } else {
@@ -103,7 +103,7 @@ impl Drop for Shown {
     }
 }
 
-/// What fio does.
+/// Workload of fio.
 struct Load {
     rw: &'static str,
     block: &'static str,
@@ -157,7 +157,7 @@ const LOADS: [Load; 4] = [
     },
 ];
 
-/// Goal 16.
+/// Goal 16: FUSE mounts.
 pub(super) fn fuse(bench: &Bench) -> Result<Vec<Case>> {
     if !["fio", "bindfs", "fusermount3"].into_iter().all(present)
         || !Path::new("/dev/fuse").exists()
@@ -229,7 +229,7 @@ pub(super) fn fuse(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// A bundle with a volume that holds `file`.
+/// Creates a bundle with a volume that contains `file`.
 fn volume(bench: &Bench, file: &Path, size: u64) -> Result<()> {
     let bandsaw = |args: &[&str]| -> Result<()> {
         let done = Command::new(&bench.bandsaw)

@@ -1,8 +1,8 @@
-//! NBD servers under one client, fio's engine, over a Unix socket (goals 13 to 15): ours against
-//! nbdkit and qemu-nbd.
+//! NBD servers with one client, fio's engine, over a Unix socket (goals 13 to 15): ours compared
+//! with nbdkit and qemu-nbd.
 //!
-//! All servers of a case run at once and are asked in turn. Files hold what is no zeros and do not
-//! compress.
+//! All servers of a case run concurrently and are measured in turn. Files contain incompressible
+//! data without zeros.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,19 +21,19 @@ use super::startup::present;
 use super::stream::{Pass, stream};
 use super::{Bench, MIB};
 
-/// How long a random workload runs.
+/// Duration of a random workload.
 const RANDOM: Duration = Duration::from_secs(1);
-/// How often a sequential workload goes over the disk: once takes a twentieth of a second, which
-/// says little.
+/// Number of passes of a sequential workload: a single one takes a twentieth of a second, too short
+/// for a measurement.
 const LOOPS: u32 = 4;
 const SECRET: &str = "passphrase";
 
-/// What a server of an encrypted disk must do at least.
+/// Name of the minimal server of an encrypted disk, the upper bound.
 const BARE: &str = "a server that only reads, decrypts and sends";
 
-/// A server that is asked; it ends with this.
+/// A server, stopped on drop.
 struct Served {
-    /// `None` where this process serves.
+    /// Server process; `None` if this process serves.
     child: Option<Child>,
     socket: PathBuf,
 }
@@ -75,7 +75,7 @@ impl Served {
         Self::begin(bench, &format!("ours-{image}"), &bench.bandsaw, &args)
     }
 
-    /// Seconds that fio's work takes, as it says itself.
+    /// Runs fio; returns the seconds of its work, as it reports them.
     fn run(&self, load: &Load, size: u64) -> Result<f64> {
         let uri = format!("nbd+unix:///?socket={}", self.socket.display());
         let each = size / load.connections;
@@ -110,7 +110,7 @@ impl Served {
             .split(';')
             .map(|field| field.parse().unwrap_or(0.0))
             .collect();
-        // Kilobytes a second and requests a second of reads, then of writes.
+        // KiB per second and requests per second of reads, then of writes.
         let [read, write] =
             [6, 47].map(|at| fields.get(at..at + 2).unwrap_or(&[0.0, 0.0]).to_vec());
         let cost = match load.is_random() {
@@ -137,7 +137,7 @@ impl Drop for Served {
     }
 }
 
-/// What fio does.
+/// Workload of fio.
 struct Load {
     rw: &'static str,
     block: &'static str,
@@ -159,7 +159,7 @@ impl Load {
         self.rw.starts_with("rand")
     }
 
-    /// What a random workload's figure is given for.
+    /// Number of requests per figure for random workloads.
     fn requests(&self) -> u64 {
         100_000
     }
@@ -248,11 +248,11 @@ pub(super) fn plain(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// How often an image for LUKS is tried to be made.
+/// Number of attempts to create a LUKS image.
 const ATTEMPTS: u32 = 5;
 
-/// Goal 15: an encrypted bundle, against LUKS of the same key size, against the bundle in the
-/// clear, and against the least that must be done for it.
+/// Goal 15: an encrypted bundle, compared with LUKS of the same key size, with the plain bundle,
+/// and with the minimal server.
 pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
     if !["fio", "qemu-nbd", "qemu-img"].into_iter().all(present) {
         eprintln!("  skipped: fio or qemu-utils is missing");
@@ -277,7 +277,7 @@ pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
         ensure!(done.success(), "qemu-img {args:?} failed");
         Ok(())
     };
-    // It measures the processor first, which fails now and then where time passes in coarse steps.
+    // It benchmarks the processor first, which sometimes fails with a coarse clock.
     let create = || {
         qemu_img(&[
             "create",

@@ -1,4 +1,4 @@
-//! What was measured, as a page for people and as JSON with every sample.
+//! Results as a web page, and as JSON with every sample.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measure::{Case, Ratio, two_thread_scaling};
 
-/// All cases of one run and the machine they ran on.
+/// All cases of one run and its machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) cases: Vec<Case>,
@@ -43,14 +43,14 @@ impl Run {
     }
 }
 
-/// The newest run of each goal: measuring all of them takes longer than a machine stays quiet.
+/// The newest run of each goal: measuring all of them takes longer than a machine stays idle.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Report {
     runs: Vec<Run>,
 }
 
 impl Report {
-    /// What an earlier run left at `path`; nothing where there is no such file.
+    /// Reads the report of earlier runs at `path`; an empty one if there is no such file.
     pub(super) fn read(path: &Path) -> Result<Self> {
         match std::fs::read(path) {
             Ok(json) => serde_json::from_slice(&json)
@@ -60,7 +60,7 @@ impl Report {
         }
     }
 
-    /// Takes in a run, which replaces what was known of its goals.
+    /// Adds a run, which replaces earlier results of its goals.
     pub(super) fn add(&mut self, run: Run) {
         let anew = run.goals();
         for older in &mut self.runs {
@@ -115,8 +115,8 @@ impl Report {
     }
 }
 
-/// The second part of the page: what `bandsaw bench` wrote into the folder beside it, a file for
-/// each protocol. Empty without one.
+/// Returns the second part of the page: the output of `bandsaw bench` in the folder beside it, a
+/// file per protocol. Empty without that folder.
 pub(super) fn protocols(folder: &Path) -> Result<String> {
     let Ok(listed) = std::fs::read_dir(folder) else {
         return Ok(String::new());
@@ -137,7 +137,8 @@ pub(super) fn protocols(folder: &Path) -> Result<String> {
     Ok(page)
 }
 
-/// Where a part stands: folders first, then the protocols from R1 to R6, then what else there is.
+/// Returns the position of a part: folders first, then the protocols from R1 to R6, then all
+/// others.
 fn place(part: &Path) -> usize {
     const ORDER: [&str; 7] = [
         "files",
@@ -181,7 +182,7 @@ the run.
 
 ";
 
-/// Processor and kernel, as far as the system tells.
+/// Returns the processor and kernel, if the system reports them.
 fn host() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu
@@ -199,7 +200,7 @@ fn host() -> String {
     )
 }
 
-/// The type of the file system that holds `dir`: the mount with the longest matching path.
+/// Returns the file system type of `dir`: the mount with the longest matching path.
 fn file_system(dir: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let fields = mounts.lines().filter_map(|line| {

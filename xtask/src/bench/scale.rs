@@ -1,4 +1,4 @@
-//! A million bands open like a thousand (goal 23).
+//! Opening of bundles with a million bands, compared with a thousand (goal 23).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use bandsaw::open::{self, CreateOptions, OpenOptions};
 use super::measure::{Case, Work, time};
 use super::{Bench, MIB};
 
-/// Bands read after opening, spread over the whole disk.
+/// Number of bands read after opening, spread over the disk.
 const READS: u64 = 2000;
 
 pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
@@ -39,7 +39,7 @@ pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![opening, memory])
 }
 
-/// A bundle of `bands` tiny bands, written as files, the way other programs would leave them.
+/// Creates a bundle of `bands` tiny bands, written as files, as other programs would.
 fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
     let path = bench.dir.join(name);
     let options = CreateOptions {
@@ -67,7 +67,7 @@ fn opened(path: &Path) -> Result<Duration> {
     time(|| Ok(open::open(path, &options())?))
 }
 
-/// Peak memory of a process of its own, in megabytes.
+/// Returns the peak memory of a separate process, in megabytes.
 fn peak(bundle: &Path) -> Result<f64> {
     let out = Command::new(std::env::current_exe()?)
         .args(["bench", "--probe"])
@@ -97,7 +97,7 @@ pub(super) fn probe(bundle: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The most memory that this process has had, in KiB.
+/// Returns the peak memory of this process, in KiB.
 pub(super) fn peak_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status

@@ -1,4 +1,4 @@
-//! Space that comes back, and files inside of images (goals 5 and 24).
+//! Space reclamation, and files inside of images (goals 5 and 24).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use super::measure::{Case, Work, time};
 use super::stream::{Pass, Target, plain};
 use super::{Bench, MIB};
 
-/// What the article's figures were, for the table.
+/// Figures of the article, for the table.
 const APPLES_FULL: &str =
     "1.03 of the bytes in use (Apple's bundle: 1.14 of the raw image, 104.08 GB to 91.63)";
 const APPLES_EMPTY: &str =
     "a new image and 0.2 % of what was written (Apple's bundle: 1.06 GB of 265 GB written, 0.4 %)";
-/// Seconds in which 120,000 bands are to be given back.
+/// Maximum seconds for discarding 120,000 bands.
 const COMPACTION: f64 = 2.0;
 const BANDS: u64 = 120_000;
 const BAND: u64 = 8 * MIB;
@@ -71,7 +71,7 @@ fn open(path: &Path) -> Result<Image> {
     )?)
 }
 
-/// Goal 5: one file of a volume is read and another written, against the same on the host.
+/// Goal 5: reading one file of a volume while writing another, compared with the host.
 pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let mut cases = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
         write(&plain(&from)?, size)?;
         let ours = || {
             let _ = inside.remove(inside.root(), "to");
-            // Its storage goes back here, as the host's does when its file is removed.
+            // Its storage is reclaimed here, as on the host when its file is removed.
             inside.sync()?;
             let source = inside.open(
                 inside
@@ -146,8 +146,8 @@ fn copy(from: &dyn Target, to: &dyn Target, size: u64) -> Result<()> {
     })
 }
 
-/// Goal 24: the space protocol, with what images take instead of seconds; the time that compaction
-/// takes; re-banding.
+/// Goal 24: the space protocol, with sizes on disk instead of seconds; the duration of compaction;
+/// changing the band size.
 pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for protocol in Protocol::all(((100.0 / bench.scale) as u64).max(1)) {
@@ -183,7 +183,8 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// A volume of a terabyte that uses 10 GB, with a file for each of its bands.
+/// Measures the compaction of a terabyte volume that uses 10 GB, with all of its band files
+/// allocated.
 fn many_bands(bench: &Bench) -> Result<Case> {
     let bands = ((BANDS as f64 * bench.scale.min(1.0)) as u64).max(2000);
     let path = bench.dir.join("many.sparsebundle");
@@ -226,7 +227,7 @@ fn many_bands(bench: &Bench) -> Result<Case> {
     Ok(case)
 }
 
-/// Bands of another size against `cp` of the bundle.
+/// Measures changing the band size, compared with `cp` of the bundle.
 fn other_bands(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
     let (bundle, copied) = (

@@ -1,4 +1,4 @@
-//! How quickly the command answers (goal 25).
+//! Start-up time of the command (goal 25).
 
 use std::fs::File;
 use std::ops::Range;
@@ -27,8 +27,8 @@ pub(super) fn build_command() -> Result<PathBuf> {
         .parent()
         .context("the build folder")?
         .to_owned();
-    // A copy was written from front to back, and is read in large pieces. What the linker wrote
-    // here and there is read page by page, and starts half a millisecond later.
+    // A copy was written sequentially, and is read in large pieces. The linker's output was written
+    // in random order, is read page by page, and starts half a millisecond later.
     let installed = folder.join("installed");
     std::fs::create_dir_all(&installed)?;
     let (new, command) = (installed.join("bandsaw.new"), installed.join("bandsaw"));
@@ -37,7 +37,7 @@ pub(super) fn build_command() -> Result<PathBuf> {
     Ok(command)
 }
 
-/// Times a process from start to end, its output thrown away.
+/// Times a process from start to end, discarding its output.
 pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Duration> {
     time(|| {
         let status = Command::new(program)
@@ -53,7 +53,7 @@ pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Durat
     })
 }
 
-/// Returns whether a program can be started at all.
+/// Returns true if a program can be started.
 pub(super) fn present(program: &str) -> bool {
     Command::new(program)
         .arg("--help")
@@ -64,8 +64,8 @@ pub(super) fn present(program: &str) -> bool {
         .is_ok()
 }
 
-/// `bandsaw info` of an image of every kind against `qemu-img info` and an empty process; and of
-/// many chunks against few.
+/// Measures `bandsaw info` of an image of every kind, compared with `qemu-img info` and an empty
+/// process; and of many chunks, compared with few.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     let names = [
         ("i.img", Format::Udrw),
@@ -118,7 +118,7 @@ pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Writes a UDZO image of so many chunks, all alike.
+/// Writes a UDZO image of `chunks` identical chunks.
 fn compressed(path: &Path, chunks: u64) -> Result<()> {
     let disk = Alike(chunks * MIB);
     let areas = [udif::Area {
@@ -142,7 +142,7 @@ fn compressed(path: &Path, chunks: u64) -> Result<()> {
     Ok(())
 }
 
-/// A disk of so many bytes, all alike, which nobody has to store.
+/// A disk of this many identical bytes, which need no storage.
 #[derive(Debug)]
 struct Alike(u64);
 

@@ -1,4 +1,4 @@
-//! Sequential streams: raw images and bundles against bare `pread` and `pwrite` on one plain file
+//! Sequential streams: raw images and bundles compared with `pread` and `pwrite` on a plain file
 //! (goals 1 to 7).
 
 use std::fs::File;
@@ -15,14 +15,14 @@ use bandsaw::open::{self, CreateOptions, OpenOptions};
 use super::measure::{Case, Work, median, time};
 use super::{Bench, KIB, MIB};
 
-/// Which way the bytes go.
+/// Direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
     Write,
     Read,
 }
 
-/// Anything that a stream runs over: positions in, positions out.
+/// A target of a stream, accessed by offset.
 pub(super) trait Target: Sync {
     fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()>;
 }
@@ -37,7 +37,7 @@ impl Target for File {
     }
 }
 
-/// A file from some byte on.
+/// A file from an offset on.
 struct Window(File, u64);
 
 impl Target for Window {
@@ -56,7 +56,8 @@ impl Target for Arc<dyn BlockDevice> {
     }
 }
 
-/// One pass over `size` bytes in requests of `block`, each of `threads` over its own part.
+/// Times one pass over `size` bytes in requests of `block` bytes; each of `threads` has its own
+/// part.
 pub(super) fn stream(
     target: &dyn Target,
     pass: Pass,
@@ -86,7 +87,7 @@ pub(super) fn stream(
     })
 }
 
-/// An image under test: made anew, or opened again.
+/// An image under test, created or reopened.
 struct Subject<'a> {
     bench: &'a Bench,
     format: Format,
@@ -105,8 +106,8 @@ impl Subject<'_> {
         self.bench.dir.join("subject").with_extension(extension)
     }
 
-    /// Where in the image's one file as many bytes stand as the disk has, nearly all of them the
-    /// disk's. `None`: it has several files.
+    /// Returns the offset in the image's only file of a range as long as the disk that is almost
+    /// all data. `None` if it has several files.
     fn data_at(&self) -> Option<u64> {
         match self.format {
             Format::Udrw => Some(0),
@@ -151,11 +152,11 @@ pub(super) fn plain(path: &Path) -> Result<File> {
         .open(path)?)
 }
 
-/// Goals 1 and 2 (one thread) and 3 (two): an image against one plain file.
+/// Goals 1 and 2 (one thread) and 3 (two): an image compared with a plain file.
 ///
-/// Which physical pages a file gets makes a difference of half its speed on a memory file system,
-/// for as long as it exists. So both are made anew in every round, and an image in one file is read
-/// and rewritten through the very file that the reference uses.
+/// On a memory file system, the physical pages of a file change its speed by up to a half, for as
+/// long as it exists. So both are created anew in every round, and for an image in one file the
+/// reference reads and rewrites that same file.
 pub(super) fn against_plain_file(
     bench: &Bench,
     format: Format,
@@ -199,8 +200,8 @@ pub(super) fn against_plain_file(
                 || run(&file, Pass::Write),
             )?;
             if let Some(at) = subject.data_at() {
-                // What it writes over the image's tables does no harm: they are in memory, and
-                // nothing is flushed.
+                // Overwriting the image's tables is harmless: they are in memory, and nothing is
+                // flushed.
                 file = Window(
                     File::options()
                         .read(true)
@@ -228,10 +229,10 @@ pub(super) fn against_plain_file(
     Ok(all)
 }
 
-/// Goal 4: the slowest of twelve band sizes against the fastest, by the medians over all rounds;
-/// and, as the control, the slowest of twelve bundles with the *same* band size. The slowest of
-/// twelve noisy medians is below their common value by chance alone: what the control loses, the
-/// machine lost.
+/// Goal 4: the slowest of twelve band sizes compared with the fastest, by the medians over all
+/// rounds; and, as a control, the slowest of twelve bundles with the *same* band size. The slowest
+/// of twelve noisy medians is below their common value by chance alone: the loss in the control is
+/// that of the machine.
 pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
     const BANDS_MIB: [u64; 12] = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
     let mut cases = sweep(bench, &BANDS_MIB, "12 band sizes, 2 to 1000 MiB", 0.9)?;
@@ -289,7 +290,7 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
     Ok(cases.collect())
 }
 
-/// Reads the first half and writes it over the second, in turn.
+/// Alternately reads from the first half and writes to the second.
 fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
     let mut buf = vec![0; MIB as usize];
     time(|| {
@@ -300,8 +301,8 @@ fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
     })
 }
 
-/// Goal 7: writing right after creation against writing after close and reopen, both into fresh
-/// storage.
+/// Goal 7: writing immediately after creation, compared with writing after close and reopen, both
+/// to unallocated storage.
 pub(super) fn first_uses(bench: &Bench) -> Result<Vec<Case>> {
     [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif]
         .into_iter()

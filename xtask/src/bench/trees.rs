@@ -1,4 +1,4 @@
-//! Trees of files into volumes and out of them (goals 20 and 21).
+//! Import and export of file trees (goals 20 and 21).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use super::Bench;
 use super::measure::{Case, Work, time};
 use super::startup::{present, process};
 
-/// Files in the tree.
+/// Number of files in the tree.
 const FILES: u64 = 50_000;
 
-/// File systems that trees are built into.
+/// File systems of the volumes.
 const FILE_SYSTEMS: [&str; 3] = ["hfs+", "hfs+j", "apfs"];
 
-/// What the cases leave in the scratch folder.
+/// Files that the cases leave in the scratch folder.
 const LEFT: [&str; 9] = [
     "tree",
     "b.img",
@@ -29,8 +29,8 @@ const LEFT: [&str; 9] = [
     "out.cp",
 ];
 
-/// Builds 50,000 files against `tar cf`, `fstool` and each other, extracts them against `tar x`,
-/// `7zz` and `fsapfsmount`.
+/// Builds volumes of 50,000 files, compared with `tar cf`, `fstool` and each other, and extracts
+/// them, compared with `tar x`, `7zz` and `fsapfsmount`.
 pub(super) fn build_and_extract(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
     grow_tree(&bench.dir.join("tree"), files)?;
@@ -70,7 +70,7 @@ impl Trees<'_> {
         super::remove(&self.dir.join(name));
     }
 
-    /// Goal 20; leaves the volume in `b.img`.
+    /// Goal 20: builds the volume, and leaves it in `b.img`.
     fn builds(&self, fs: &str, cases: &mut Vec<Case>) -> Result<()> {
         let rounds = self.bench.rounds;
         let ours = || self.build(fs, "b.img");
@@ -131,7 +131,7 @@ impl Trees<'_> {
         process(&self.bench.bandsaw, &args, self.dir)
     }
 
-    /// Goal 21, from the volume in `b.img`.
+    /// Goal 21: extracts the volume in `b.img`.
     fn extractions(&self, fs: &str, cases: &mut Vec<Case>) -> Result<()> {
         let rounds = self.bench.rounds;
         let ours = self
@@ -177,7 +177,7 @@ impl Trees<'_> {
             return Ok(());
         }
         if present("fsapfsmount") && present("fusermount") && Path::new("/dev/fuse").exists() {
-            // It is slow enough for its time to say something at once.
+            // It is slow enough that few rounds are sufficient.
             let case = self.case(21, &name, "fsapfsmount and cp", 3.0);
             cases.push(case.measure(rounds.min(2), || extract(&[]), || self.copy_from_mount())?);
         } else {
@@ -188,19 +188,19 @@ impl Trees<'_> {
         Ok(())
     }
 
-    /// Times a command line, with another before it that says where it is to run.
+    /// Times a command line, with a prefix that restricts it to some processors.
     fn on(&self, before: &[&str], line: &[&str]) -> Result<Duration> {
         let line = [before, line].concat();
         process(line[0].as_ref(), &line[1..], self.dir)
     }
 
-    /// Mounts the volume in `b.img` by libfsapfs and copies all of it.
+    /// Mounts the volume in `b.img` with libfsapfs and copies all of it.
     fn copy_from_mount(&self) -> Result<Duration> {
         self.clean("out.cp");
         let at = self.dir.join("fsapfs.mnt");
         std::fs::create_dir_all(&at)?;
         let copied = time(|| {
-            // It stays behind and must not hold on to what the bench writes to.
+            // The daemon remains and must not hold the standard output of the benchmark open.
             let mut mount = Command::new("fsapfsmount");
             mount.args(["b.img", "fsapfs.mnt"]).current_dir(self.dir);
             let mounted = mount
@@ -227,7 +227,7 @@ impl Trees<'_> {
     }
 }
 
-/// `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on
+/// Creates `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on
 /// average.
 fn grow_tree(root: &Path, files: u64) -> Result<()> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;

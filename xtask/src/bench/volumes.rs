@@ -1,4 +1,4 @@
-//! Volumes that are lived in: many small files made one by one, lookups, checks (goals 30 to 32).
+//! Changes of volumes: many small files created one by one, lookups, checks (goals 30 to 32).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,11 +18,11 @@ use bandsaw::progress::Silent;
 use super::measure::{Case, Work, time};
 use super::{Bench, KIB, MIB};
 
-/// Small files made one by one, a hundred to a folder.
+/// Number of small files created one by one, a hundred per folder.
 const FILES: u64 = 50_000;
-/// Files of the volume that is checked, and of the folder that is looked into.
+/// Number of files in the volume that is checked, and in the folder of lookups.
 const MANY: u64 = 1_000_000;
-/// Names looked up.
+/// Number of lookups.
 const LOOKUPS: u64 = 20_000;
 
 fn case(goal: u32, name: String, reference: &str, least: f64, work: Work) -> Case {
@@ -36,8 +36,8 @@ fn case(goal: u32, name: String, reference: &str, least: f64, work: Work) -> Cas
     }
 }
 
-/// Files of 1 KiB through the library against the kernel: ext4 on a loop device over a file in the
-/// same folder, or the folder itself where that cannot be mounted.
+/// Measures files of 1 KiB through the library, compared with the kernel: ext4 on a loop device
+/// over a file in the same folder, or the folder itself if that cannot be mounted.
 pub(super) fn small_files(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
     let image = bench.dir.join("small.img");
@@ -123,7 +123,7 @@ fn kernels(folder: &Path, files: u64) -> Result<Duration> {
             }
             std::fs::write(dir.join(format!("file {file}")), [7; KIB as usize])?;
         }
-        // Both sides end with everything on their disk.
+        // Both sides end with a sync.
         ensure!(
             Command::new("sync")
                 .arg("-f")
@@ -194,7 +194,8 @@ fn plan(tree: Tree, block_size: Option<u32>) -> Result<Plan> {
     Ok(Plan::new(tree, options)?)
 }
 
-/// A volume of very many files of a hundred bytes, in one folder or in folders of a thousand.
+/// Creates a volume of very many files of a hundred bytes, in one folder or in folders of a
+/// thousand.
 fn many(image: &Path, files: u64, one_folder: bool) -> Result<Arc<dyn BlockDevice>> {
     let mut tree = Tree::empty(DATE);
     let root = tree.nodes[0].clone();
@@ -235,7 +236,7 @@ fn many(image: &Path, files: u64, one_folder: bool) -> Result<Arc<dyn BlockDevic
     Ok(disk)
 }
 
-/// A measured cost against one that must not be exceeded.
+/// Compares a measured cost with a limit.
 fn limited(
     mut case: Case,
     limit: f64,
@@ -249,14 +250,14 @@ fn limited(
     Ok(case)
 }
 
-/// Names in a folder of a million, looked up a second time, on a volume open for reading and on one
-/// open for changes.
+/// Measures names in a folder of a million, looked up a second time, on a read-only and on a
+/// writable volume.
 pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
     let entries = ((MANY as f64 * bench.scale) as u64).max(10_000);
     let image = bench.dir.join("many.img");
     let disk = many(&image, entries, true)?;
     let look = |fs: &dyn FileSystem| -> Result<f64> {
-        // Far apart, and each met twice.
+        // Far apart, and each used twice.
         let names: Vec<_> = (0..LOOKUPS)
             .map(|n| format!("file number {}", n * 7919 % entries))
             .collect();
@@ -289,7 +290,7 @@ pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The check of a volume with a million files: seconds and memory.
+/// Measures the check of a volume with a million files: seconds and memory.
 pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((MANY as f64 * bench.scale) as u64).max(10_000);
     let image = bench.dir.join("many.img");
@@ -331,8 +332,7 @@ pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![time, memory])
 }
 
-/// Checks a volume in a process of its own, and prints the seconds it took and the peak memory in
-/// KiB.
+/// Checks a volume in a separate process, and prints the seconds and the peak memory in KiB.
 pub(super) fn probe(image: &Path) -> Result<()> {
     let options = OpenOptions {
         access: Access::ReadOnly,

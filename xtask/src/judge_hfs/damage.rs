@@ -1,8 +1,8 @@
-//! Damage to a structure of a volume, found by the volume's own header.
+//! Corruption of a structure of a volume, located by the volume's own header.
 
 use bandsaw::testing::Random;
 
-/// What is damaged.
+/// The structure that is corrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
     Header,
@@ -52,7 +52,7 @@ pub(super) const TARGETS: [Target; 21] = [
     Target::Anywhere,
 ];
 
-/// Ranges of bytes of a sound volume, by what they are.
+/// Byte ranges of a consistent volume, by structure.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     by_target: Vec<(Target, usize, usize)>,
@@ -178,8 +178,8 @@ impl Places {
         }
     }
 
-    /// Damages one place of `target`; says what was done, `None` where the volume has no such
-    /// place.
+    /// Corrupts one place of `target` and returns a description; `None` if the volume has no such
+    /// structure.
     pub(super) fn damage(
         &self,
         target: Target,

@@ -1,6 +1,6 @@
-//! `cargo xtask judge-hfs`: randomly damaged HFS+ volumes, judged by another checker beside ours.
+//! `cargo xtask judge-hfs`: randomly corrupted HFS+ volumes, checked by another program and by us.
 //!
-//! The other checker takes the options of `fsck_hfs`; its formatter those of `newfs_hfs`, with the
+//! The other checker has the options of `fsck_hfs`; its formatter those of `newfs_hfs`, with the
 //! volume as first argument.
 
 mod damage;
@@ -65,14 +65,14 @@ enum Ours {
     Panicked,
 }
 
-/// A case and what everybody said of it.
+/// A case and the results of both checkers.
 struct Case {
     seed: u64,
     kind: String,
     about: String,
     damage: String,
-    /// Exit codes of the other checker: of the damaged volume, of ours repaired, of theirs
-    /// repaired.
+    /// Verdicts of the other checker: on the damaged volume, on the one repaired by us, on the one
+    /// repaired by it.
     rejects: bool,
     ours_accepted: bool,
     theirs_accepted: bool,
@@ -262,8 +262,8 @@ fn other(args: &Args, bytes: &[u8], seed: u64, options: &[&str]) -> Result<(Opti
     let path = args.scratch.join(format!("n-{seed}"));
     std::fs::write(&path, bytes)?;
     let mut answer = other_on(args, &path, options)?;
-    // With its debugging messages it goes on where it else stops, and forgets some of what it
-    // found; the stricter counts.
+    // With its debug messages it continues where it would otherwise stop, but forgets some
+    // findings; the stricter result is used.
     if answer.0 == Some(0) {
         answer = other_on(args, &path, &[options, &["-d"]].concat())?;
     }
@@ -271,7 +271,7 @@ fn other(args: &Args, bytes: &[u8], seed: u64, options: &[&str]) -> Result<(Opti
     Ok(answer)
 }
 
-/// The other checker's exit code and messages.
+/// Runs the other checker; returns its exit code and messages.
 fn other_on(args: &Args, path: &Path, options: &[&str]) -> Result<(Option<i32>, String)> {
     let mut command = Command::new("timeout");
     command.args(["20"]).arg(&args.fsck).args(options).arg(path);
@@ -313,7 +313,7 @@ fn other_on(args: &Args, path: &Path, options: &[&str]) -> Result<(Option<i32>, 
 }
 
 impl Case {
-    /// The disagreements.
+    /// Returns the disagreements.
     fn flags(&self) -> Vec<&'static str> {
         let clean = self.worst.is_none_or(|worst| worst < Severity::Warning);
         let mut flags = Vec::new();

@@ -1,4 +1,4 @@
-//! Small volumes of every kind, each file with contents of its own.
+//! Small volumes of every kind, in which each file has distinct contents.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ use bandsaw::fs::{
 };
 use bandsaw::testing::Random;
 
-/// A sound volume and what it holds.
+/// A consistent volume and its contents.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) bytes: Vec<u8>,
@@ -23,19 +23,19 @@ pub(super) struct Sample {
     pub(super) holds: Contents,
 }
 
-/// Hashes of everything that a volume holds.
+/// Hashes of a volume's contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// Both forks of each file.
+    /// Hashes of both forks of each file.
     pub(super) files: HashSet<u64>,
-    /// Each path with the contents of its file.
+    /// Hashes of each path with the contents of its file.
     pub(super) paths: HashSet<u64>,
-    /// Each value of an extended attribute, with its name.
+    /// Hashes of each extended attribute's value with its name.
     pub(super) values: HashSet<u64>,
 }
 
 impl Contents {
-    /// Reads everything that can be read of the volume in `bytes`.
+    /// Reads all readable contents of the volume in `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut found = Self::default();
         let Ok(volume) = HfsPlus::open(Arc::new(Memory::read_only(bytes.to_vec()))) else {
@@ -49,7 +49,7 @@ impl Contents {
             }
             for entry in volume.entries(folder).unwrap_or_default() {
                 let path = format!("{above}/{}", entry.name);
-                // The journal is no file of the user's.
+                // The journal is not a user's file.
                 if path.starts_with("/.journal") {
                     continue;
                 }
@@ -87,7 +87,7 @@ impl Contents {
         }
     }
 
-    /// Returns how many files, paths and values of `self` are still in `other`.
+    /// Returns the number of files, paths and values of `self` that are also in `other`.
     pub(super) fn kept(&self, other: &Self) -> [usize; 3] {
         let both = |a: &HashSet<u64>, b: &HashSet<u64>| a.intersection(b).count();
         [
@@ -108,7 +108,7 @@ fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
     from[random.within(0..from.len() as u64) as usize]
 }
 
-/// Formats a volume with `newfs` and fills it, by `seed`.
+/// Formats a volume with `newfs` and fills it, depending on `seed`.
 pub(super) fn make(seed: u64, newfs: &Path, scratch: &Path) -> Result<Sample> {
     let mut random = Random::new(seed);
     let block: u64 = pick(
@@ -214,7 +214,7 @@ fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file a resource fork, attributes, names, or makes it look compressed.
+/// Gives a file a resource fork, attributes or further names, or makes it a compressed one.
 fn decorate(
     volume: &HfsPlusMut,
     random: &mut Random,
@@ -238,7 +238,7 @@ fn decorate(
         volume.set_xattr_bytes(id, "com.apple.system.Security", &random.bytes(60))?;
     }
     if random.one_in(12) {
-        // A file packed into its attribute.
+        // A file compressed into its attribute.
         let contents = random.bytes(100);
         let mut value = b"fpmc\x03\0\0\0".to_vec();
         value.extend((contents.len() as u64).to_le_bytes());
@@ -261,8 +261,8 @@ fn decorate(
     Ok(())
 }
 
-/// Two files in many pieces: written in turns, each turn made durable, so that neither grows in one
-/// run.
+/// Creates two fragmented files: they are written alternately, with a sync after each write, so
+/// that neither is contiguous.
 fn fragment(volume: &HfsPlusMut, random: &mut Random) -> Result<()> {
     let block = u64::from(volume.volume().block_size);
     if volume.volume().free < 80 * block {

@@ -1,8 +1,8 @@
-//! Which module of the library may know which: the arrows of ARCHITECTURE.md, and no others.
+//! Permitted dependencies between modules of the library: those of ARCHITECTURE.md.
 
 use super::{Fault, Text};
 
-/// Each module with those that it may use, apart from itself and `error`.
+/// Each module with those that it may use, besides itself and `error`.
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("error", &[]),
     ("progress", &[]),
@@ -90,7 +90,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ),
 ];
 
-/// Formats that stand side by side in a folder and do not know each other.
+/// Formats in one folder that must not depend on each other.
 const FORMATS: [(&str, &[&str]); 3] = [
     (
         "container",
@@ -107,7 +107,7 @@ const FORMATS: [(&str, &[&str]); 3] = [
     ("partition", &["gpt", "apm", "mbr"]),
 ];
 
-/// Faults of one file of the library. `lib.rs` may name everything.
+/// Returns the faults of one file of the library. `lib.rs` may use everything.
 pub(super) fn check(file: &Text) -> Vec<Fault> {
     let Some(place) = file
         .path
@@ -164,9 +164,9 @@ fn is_sideways(place: &[&str], path: &[String]) -> bool {
     })
 }
 
-/// The paths from the root of the library that a file names, each with its line; `crate::{a, b}` is
-/// two. What stands for `super::` is not written out: a file can leave its own format's folder so
-/// only by naming the neighbour in `use super::`.
+/// Returns the paths from the root of the library that a file names, each with its line;
+/// `crate::{a, b}` is two. Paths through `super::` are not resolved: a file can leave its own
+/// format's folder only by naming the neighbor in `use super::`.
 fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
     let code: String = file.code().map(|(_, line)| format!("{line}\n")).collect();
     let parents: Vec<_> = parents(&file.path);
@@ -186,7 +186,7 @@ fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
                 .map(|part| (*part).to_owned())
                 .chain(path)
                 .collect();
-            // A type or function at the root is one of error's.
+            // Types and functions at the root are re-exports of `error`.
             if path
                 .first()
                 .is_some_and(|first| first.starts_with(|c: char| c.is_lowercase()))
@@ -198,7 +198,7 @@ fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Where `crate::` or a run of `super::` begins, with that text.
+/// Finds each `crate::` or run of `super::`, with its text.
 fn starts(code: &str) -> Vec<(usize, &str)> {
     let mut found: Vec<_> = code.match_indices("crate::").collect();
     let mut end = 0;
@@ -219,13 +219,13 @@ fn starts(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The module that a file is, from the root: `super::` takes one part away.
+/// Returns the module path of a file from the root: each `super::` removes one part.
 fn parents(path: &str) -> Vec<&str> {
     let path = path.trim_start_matches("src/").trim_end_matches(".rs");
     path.split('/').filter(|part| *part != "mod").collect()
 }
 
-/// The first two names of each path that begins here: of one, or of all within braces.
+/// Returns the first two names of each path that starts here: of one, or of all within braces.
 fn paths(rest: &str) -> Vec<Vec<String>> {
     let Some(list) = rest.strip_prefix('{') else {
         return vec![names(rest)];
@@ -251,7 +251,7 @@ fn paths(rest: &str) -> Vec<Vec<String>> {
     items.flat_map(nested).collect()
 }
 
-/// `a::{b, c}` is `a::b` and `a::c`.
+/// Expands `a::{b, c}` to `a::b` and `a::c`.
 fn nested(item: &str) -> Vec<Vec<String>> {
     let first = names(item);
     match item.split_once("::") {

@@ -1,5 +1,4 @@
-//! The tree speaks of the project alone: no paths of the machine it was written on, no private
-//! registries.
+//! Names of the development machine that must not be in the tree: paths, private registries.
 
 use std::path::Path;
 
@@ -7,7 +6,8 @@ use super::{Fault, Text};
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Paths of this machine that no file may have: where the tree is, the home folder, cargo's own.
+/// Returns the paths of this machine that no file may contain: the tree, the home folder, cargo's
+/// own folders.
 pub(super) fn names(root: &Path) -> Vec<String> {
     let mut names: Vec<_> = ["HOME", "CARGO_HOME", "RUSTUP_HOME"]
         .iter()
@@ -19,7 +19,7 @@ pub(super) fn names(root: &Path) -> Vec<String> {
     names
 }
 
-/// Faults of one file.
+/// Returns the faults of one file.
 pub(super) fn check(file: &Text, names: &[String]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(file.text.lines()) {
@@ -41,7 +41,7 @@ pub(super) fn check(file: &Text, names: &[String]) -> Vec<Fault> {
     faults
 }
 
-/// Returns whether a line has this path, or one below it: not as the tail of a longer one.
+/// Returns true if a line contains this path, or one below it, but not as the end of a longer one.
 fn has_path(line: &str, path: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | '/');
     let mut places = line.match_indices(path);

@@ -1,4 +1,4 @@
-//! What the compiler does not check: see [`check`].
+//! Rules that the compiler does not check: see [`check`].
 
 mod imports;
 mod machine;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Folders that are not the project's: what cargo and git make, and what fuzzing finds.
+/// Folders outside of the project: output of cargo, git and fuzzing.
 const FOREIGN: [&str; 7] = [
     "target",
     ".git",
@@ -22,10 +22,10 @@ const FOREIGN: [&str; 7] = [
     "node_modules",
 ];
 
-/// Files beyond this are data.
+/// Maximum size in bytes of a text file; longer ones are data.
 const MAX_TEXT: u64 = 4 << 20;
 
-/// A rule broken at a line of a file.
+/// A broken rule at a line of a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     file: String,
@@ -39,13 +39,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A file of the tree: its path with `/`, relative to the root, and its text.
+/// A file of the tree: its path relative to the root, with `/`, and its text.
 struct Text {
     path: String,
     text: String,
 }
 
-/// Checks the tree and prints what is wrong with it.
+/// Checks the tree and prints the faults.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let files = read_tree(root)?;
     let faults = check(&files, &machine::names(root));
@@ -61,14 +61,14 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
 }
 
-/// Everything that is checked:
+/// Checks all rules:
 ///
 /// * imports within the library run one way, and formats do not import each other;
-/// * every Rust file begins with what it is for;
+/// * every Rust file begins with a module comment;
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
 /// * every dependency comes from crates.io;
-/// * nothing names the machine it was written on.
+/// * nothing names the development machine.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in files {
@@ -102,7 +102,7 @@ fn read_tree(root: &Path) -> Result<Vec<Text>> {
             } else if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() && entry.metadata()?.len() <= MAX_TEXT {
-                // What is not UTF-8 is no text.
+                // Files that are not UTF-8 are not text.
                 files.extend(fs::read_to_string(&path).ok().map(|text| Text {
                     path: relative,
                     text,
@@ -123,7 +123,7 @@ impl Text {
         }
     }
 
-    /// The lines of code, numbered from 1: without comments, without what stands in quotes, and
+    /// Returns the lines of code, numbered from 1: without comments, without string contents, and
     /// without the tests at the end of the file.
     fn code(&self) -> impl Iterator<Item = (usize, String)> {
         let lines = (1..)
@@ -133,7 +133,7 @@ impl Text {
     }
 }
 
-/// A line without what stands in quotes and without its comment.
+/// Returns a line without string contents and without its comment.
 fn code(line: &str) -> String {
     let mut code = String::with_capacity(line.len());
     let (mut quoted, mut escaped) = (false, false);

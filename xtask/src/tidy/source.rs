@@ -1,11 +1,12 @@
-//! What each Rust file has to have, and must not.
+//! Requirements and prohibitions for each Rust file.
 
 use super::{Fault, Text};
 
-/// The one module whose unsafe code is proved block by block: the instructions for AES and SHA-1.
+/// The only module that may contain unsafe code, documented block by block: the instructions for
+/// AES and SHA-1.
 const MAY_BE_UNSAFE: &str = "src/crypt/cpu/";
 
-/// Faults of one file.
+/// Returns the faults of one file.
 pub(super) fn check(file: &Text) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !file.text.trim_start().starts_with("//!") {
@@ -35,7 +36,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     faults
 }
 
-/// Returns whether a line has an unsafe block, or allows some.
+/// Returns true if a line has an unsafe block, or allows unsafe code.
 fn lifts_unsafe(line: &str) -> bool {
     let level = ["allow(", "expect(", "warn("]
         .iter()
@@ -53,7 +54,7 @@ fn has_word(line: &str, word: &str) -> bool {
     words(line, word).next().is_some()
 }
 
-/// Where `word` ends, wherever it stands alone.
+/// Returns the end of each `word` that stands alone.
 fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let places = line

@@ -1,24 +1,24 @@
-//! The five files of the article about compressed files, generated alike: words, instructions, and
-//! PDFs that are compressed for the most part already.
+//! The five files of the article about compressed files, generated with a similar structure: words,
+//! instructions, and PDFs that are mostly compressed already.
 
 use std::io::Write as _;
 
 use crate::noise::Noise;
 
-/// Files longer than this are scaled; the others are what they are because limits of the format lie
-/// beside them.
+/// Smallest size in bytes that is scaled; shorter files keep their size because they test limits of
+/// the format.
 const SCALED_FROM: u64 = 1_000_000;
 
 /// A file of the article.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArticleFile {
-    /// Its name here, and among the published figures.
+    /// Its name in the report and in the published figures.
     pub name: &'static str,
-    /// Bytes of it.
+    /// Size in bytes.
     pub len: u64,
 }
 
-/// The five, the long ones at `scale`.
+/// Returns the five files, with the long ones multiplied by `scale`.
 pub fn files(scale: f64) -> [ArticleFile; 5] {
     let of = |(name, len): (&'static str, u64)| {
         let scaled = if len > SCALED_FROM {
@@ -39,7 +39,7 @@ pub fn files(scale: f64) -> [ArticleFile; 5] {
 }
 
 impl ArticleFile {
-    /// What it holds, the same each time.
+    /// Generates the contents, always the same.
     pub fn contents(&self) -> Vec<u8> {
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
         match self.name.split(' ').next() {
@@ -50,13 +50,13 @@ impl ArticleFile {
     }
 }
 
-/// Words as texts have them: a few often, many seldom.
+/// Generates text: a few words frequent, many rare.
 pub fn text(len: usize) -> Vec<u8> {
     const LETTERS: &[u8; 22] = b"etaoinshrdlucmfwypvbgk";
     let mut noise = Noise::new(0x2545_F491_4F6C_DD1D);
     let mut text = Vec::with_capacity(len + 16);
     while text.len() < len {
-        // Small numbers are drawn often, and are short words.
+        // Small numbers are drawn often, and make short words.
         let mut number = noise.between(1, 60_000);
         let start = text.len();
         while number > 0 || text.len() < start + 2 {
@@ -69,8 +69,8 @@ pub fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Instructions, a quarter: opcodes that are often the same, small operands; then zeros up to the
-/// next page, and strings.
+/// Generates a program: a quarter instructions, with frequent opcodes and small operands; then half
+/// zeros; the rest text.
 fn program(len: usize) -> Vec<u8> {
     const OPCODES: [&[u8]; 6] = [
         &[0x48, 0x89, 0xE5],
@@ -93,8 +93,8 @@ fn program(len: usize) -> Vec<u8> {
     code
 }
 
-/// Streams that are compressed already, objects and a table of references between them: three
-/// quarters of the one, a quarter of the others, as in the article's file.
+/// Generates a PDF: compressed streams, between objects of up to 1000 bytes, similar to the
+/// article's file.
 fn pdf(len: usize) -> Vec<u8> {
     let mut noise = Noise::new(0xD1B5_4A32_D192_ED03);
     let mut pdf = b"%PDF-1.4\n".to_vec();

@@ -1,5 +1,5 @@
-//! R6: the article's five files as they are and stored compressed: what each takes, and how fast it
-//! is read, cold and warm.
+//! R6: the article's five files plain and compressed: their size on disk, and their read speed,
+//! cold and warm.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,21 +23,22 @@ use crate::place::Cooled;
 use crate::report::{Compressed, Process, Report, Series};
 use crate::sample::{Direction, Sample};
 
-/// How often each file is read cold, and how often warm.
+/// Number of times each file is read cold, and warm.
 const READINGS: u32 = 3;
-/// The level that afsctool's users know.
+/// The compression level, as in afsctool.
 const LEVEL: u8 = 5;
 /// The steps of a series.
 pub(crate) const STEPS: [&str; 2] = ["cold", "warm"];
-/// An attribute is always shorter than a block of a volume.
+/// Block size of a volume in bytes. An attribute is always shorter than it.
 const BLOCK: u64 = 4096;
 
-/// Bytes of all files.
+/// Returns the total size of all files.
 pub(super) fn bytes(scale: f64) -> u64 {
     article::files(scale).iter().map(|file| file.len).sum()
 }
 
-/// The host's folder, and each kind of image with files as they are and compressed in each way.
+/// Returns the host's folder, and each kind of image with plain files and with each compression
+/// method.
 pub(super) fn cases(options: &Options) -> Vec<(Option<Kind>, Option<Method>)> {
     const WAYS: [Option<Method>; 4] = [
         None,
@@ -96,7 +97,7 @@ pub(super) fn run(
     clean_up(scratch)
 }
 
-/// One case.
+/// One case: a subject and a compression method.
 struct Walk<'a> {
     subject: &'a Subject<'a>,
     method: Option<Method>,
@@ -158,8 +159,8 @@ impl Walk<'_> {
                 2 * self.files.iter().map(|file| file.len).sum::<u64>(),
             );
             for number in 0..self.files.len() {
-                // Whoever attached it anew has nothing of it in memory, and what is read of one
-                // file may bring the next one along.
+                // Newly attached images have nothing cached, and reading one file may read the next
+                // one ahead.
                 let attached = self.subject.attach()?;
                 cooled = self.subject.cool(&attached, &names, self.progress)?;
                 for (samples, used) in samples.iter_mut().zip(&mut used) {

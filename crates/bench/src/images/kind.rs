@@ -1,4 +1,4 @@
-//! Kinds of images, and the ways to them.
+//! Kinds of images, and the interfaces through which they are accessed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +9,20 @@ use bandsaw::{Error, Kind as ErrorKind};
 
 use crate::report::ImageKind;
 
-/// How a program gets at what is in an image.
+/// Interface through which the contents of an image are accessed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Via {
-    /// Through this library, in the same process.
+    /// This library, in the same process.
     #[default]
     Library,
-    /// Through a network block device that another process serves, the file system in this one.
+    /// A network block device that another process serves; the file system is in this process.
     Nbd,
-    /// Through a folder that another process serves, as any program does.
+    /// A mount that another process serves, as used by ordinary programs.
     Mount,
 }
 
 impl Via {
-    /// Its name.
+    /// Returns its name: `library`, `nbd` or `mount`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Library => "library",
@@ -49,18 +49,18 @@ impl FromStr for Via {
     }
 }
 
-/// What is made, and how it is used.
+/// A kind of image, and the interface through which it is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// The container.
+    /// Container format.
     pub format: Format,
-    /// Bits of its AES key; 0 for none.
+    /// Bits of its AES key; 0 if it is not encrypted.
     pub key_bits: u32,
-    /// The file system within.
+    /// File system of the image.
     pub file_system: NewFormat,
-    /// True if its volume is encrypted, as FileVault has it; of APFS alone.
+    /// True if its volume is encrypted, as by FileVault; APFS only.
     pub volume_key: bool,
-    /// How it is reached.
+    /// Interface that accesses it.
     pub via: Via,
 }
 
@@ -74,7 +74,7 @@ impl Kind {
         via: Via::Nbd,
     };
 
-    /// The file system in words.
+    /// Returns the name of the file system.
     fn inner(&self) -> String {
         format!(
             "{}{}",
@@ -83,7 +83,7 @@ impl Kind {
         )
     }
 
-    /// As results name it.
+    /// Returns the description for the report.
     pub(crate) fn described(&self) -> ImageKind {
         ImageKind {
             format: self.format.to_string(),

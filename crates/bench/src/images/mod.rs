@@ -1,9 +1,9 @@
-//! `bench images`: the articles' protocols on images of any kind, each against the host's folder in
-//! the same run.
+//! `bench images`: the articles' protocols on images of any kind, each compared with the host's
+//! folder in the same run.
 //!
-//! * [`Kind`]: what is made, and how it is reached.
-//! * `protocol.rs`: the steps; of the space protocol, [`space`]; of compressed files,
-//!   `compression.rs`.
+//! * [`Kind`]: the image, and the interface that accesses it.
+//! * `protocol.rs`: the steps; those of the space protocol are in [`space`], those of compressed
+//!   files in `compression.rs`.
 //! * `subject.rs`: an image, or the host, attached and detached.
 
 pub mod article;
@@ -35,11 +35,11 @@ use protocol::{Walk, volume_of};
 use subject::{Subject, folder_of};
 
 const LAYER: &str = "benchmark";
-/// Bytes of the articles' images.
+/// Size of the articles' images in bytes.
 const IMAGE: u64 = 100_000_000_000;
-/// No image is smaller: a volume has tables.
+/// Minimum size of an image in bytes: a volume has metadata.
 const LEAST_IMAGE: u64 = 64 << 20;
-/// The band sizes that are compared, in bytes: from 2 to 1020 MB, as the article's.
+/// Band sizes that are compared, in bytes: from 2 to 1020 MB, as in the article.
 pub const BAND_SIZES: [u64; 12] = {
     let mib = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 973];
     let mut sizes = [0; 12];
@@ -50,28 +50,29 @@ pub const BAND_SIZES: [u64; 12] = {
     }
     sizes
 };
-/// The dispersion test of band sizes: so many files, of so many sizes drawn between these.
+/// Files of the dispersion test of band sizes: number of files, number of distinct sizes, minimum
+/// and maximum size in bytes.
 const DISPERSION: (u32, usize, u64, u64) = (130, 50, 4_400_000, 3_000_000_000);
 
 /// A protocol of the articles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// R1: first and second write, with the control that was not written first.
+    /// R1: first and second write, with a control that was attached anew before the first write.
     Rewrite,
-    /// R2: written and read steadily.
+    /// R2: written and read in a steady state.
     Steady,
     /// R3: filled in rounds, emptied and compacted.
     Space,
-    /// R4: band sizes, streaming, and how far speeds scatter.
+    /// R4: band sizes, streaming, and dispersion of speeds.
     Bands,
-    /// R5: empty, part full, emptied.
+    /// R5: empty, partly full, emptied.
     Refill,
-    /// R6: files stored compressed, read cold and warm.
+    /// R6: compressed files, read cold and warm.
     Compression,
 }
 
 impl Protocol {
-    /// Its name.
+    /// Returns its name, such as `rewrite`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rewrite => "rewrite",
@@ -83,7 +84,7 @@ impl Protocol {
         }
     }
 
-    /// Seconds of rest that the article had, at least.
+    /// Returns the minimum pause in the article, in seconds.
     pub fn pause(self) -> f64 {
         match self {
             Self::Rewrite | Self::Steady => 10.0,
@@ -91,45 +92,45 @@ impl Protocol {
         }
     }
 
-    /// Returns whether it brings its own files, so that none can be asked for.
+    /// Returns true if the protocol has its own files, so that no others can be chosen.
     pub fn has_files(self) -> bool {
         matches!(self, Self::Bands | Self::Compression)
     }
 }
 
-/// A run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which steps.
+    /// Protocol to run.
     pub protocol: Protocol,
-    /// Files, requests, caches, and the pause of attaching anew.
+    /// Files, requests, caches, and the pause around attaching anew.
     pub settings: Settings,
-    /// Which images. The host is measured, too.
+    /// Kinds of images. The host is always measured, too.
     pub kinds: Vec<Kind>,
-    /// For [`Protocol::Bands`]: sizes of bands, in bytes.
+    /// Band sizes for [`Protocol::Bands`], in bytes.
     pub band_sizes: Vec<u64>,
-    /// The command that serves and mounts images: `bandsaw`.
+    /// Path of the `bandsaw` command, which serves and mounts images.
     pub program: PathBuf,
 }
 
-/// What a run is going to do.
+/// Plan of a run.
 #[derive(Debug, Clone)]
 pub struct Announced {
     /// Files of each pass.
     pub files: Vec<PlannedFile>,
-    /// Subjects, the host among them.
+    /// Number of subjects, including the host.
     pub subjects: usize,
-    /// Bytes that will be written in all.
+    /// Total bytes written.
     pub bytes: u64,
-    /// Bytes of an image.
+    /// Size of an image in bytes.
     pub image: u64,
-    /// Room where they will be.
+    /// Space in the file system of the folder.
     pub room: Room,
 }
 
 impl Announced {
-    /// What `options` mean in `folder`. [`ErrorKind::Limit`] where an image has no room,
-    /// [`ErrorKind::Invalid`] for what does not go together.
+    /// Returns the plan of `options` in `folder`. Fails with [`ErrorKind::Limit`] if there is too
+    /// little space for an image, with [`ErrorKind::Invalid`] if options contradict each other.
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
         options.settings.plan.check_scale()?;
         if options.protocol == Protocol::Compression {
@@ -138,7 +139,7 @@ impl Announced {
                 compression::cases(options).len(),
             );
             let image = (planned + planned / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
-            // A volume is built beside what is packed for it.
+            // A volume is built beside the data that is compressed for it.
             let bytes = planned.saturating_mul(1 + 2 * subjects as u64);
             return Self {
                 files: Vec::new(),
@@ -181,8 +182,7 @@ impl Announced {
         .fits(folder, 0)
     }
 
-    /// Returns whether an image has room, which may take all of its length, and so many bytes
-    /// beside it.
+    /// Checks that the file system has space for a fully allocated image and `beside` more bytes.
     fn fits(self, folder: &Path, beside: u64) -> Result<Self> {
         if self.image.saturating_add(beside) <= self.room.free {
             return Ok(self);
@@ -222,7 +222,7 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
     .files()
 }
 
-/// The host and each image, in random order.
+/// Returns the host and each image, in random order.
 fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     let bands = options.protocol == Protocol::Bands;
     let sizes: Vec<Option<u64>> = if bands {
@@ -230,7 +230,7 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     } else {
         vec![None]
     };
-    // Kinds without bands are there to be compared with.
+    // Kinds without bands are measured once, for comparison.
     let of = |kind: &Kind| {
         if kind.format == Format::Udsb {
             sizes.clone()
@@ -254,8 +254,8 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     all.into_iter().enumerate().map(subject).collect()
 }
 
-/// Goes through the protocol with each kind of image in a new folder of `folder`, and removes
-/// everything, whatever comes of it.
+/// Runs the protocol on each kind of image in a new folder of `folder`, and removes that folder,
+/// also if the run fails.
 pub fn run(
     folder: &Path,
     options: &Options,

@@ -1,5 +1,5 @@
-//! A disk that is served over NBD by a process of this machine, through one connection: what a
-//! virtual machine has of an image.
+//! A disk that a process of this machine serves over NBD, through one connection: the I/O of a
+//! virtual machine.
 
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -11,21 +11,21 @@ use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, Fil
 use bandsaw::{Error, Kind, Result};
 
 const LAYER: &str = "NBD";
-/// Magic numbers of the protocol's handshake and transmission (proto.md of the NBD project).
+/// Magic numbers of the handshake and transmission phases (proto.md of the NBD project).
 const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
 const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
-/// Both sides know the fixed newstyle handshake, without the zeros at its end.
+/// Handshake flags: fixed newstyle, without the zeros at its end.
 const FIXED_NO_ZEROS: u16 = 3;
-/// The option that chooses an export and begins.
+/// The option that chooses an export and starts transmission.
 const EXPORT_NAME: u32 = 1;
-/// Bits of an export's flags.
+/// Transmission flags of an export.
 const READ_ONLY: u16 = 1 << 1;
 const SENDS_TRIM: u16 = 1 << 5;
-/// The longest request that every server takes.
+/// Maximum request in bytes that every server supports.
 const MOST: usize = 32 << 20;
 
-/// What is asked of a server.
+/// Request types.
 #[derive(Debug, Clone, Copy)]
 #[repr(u16)]
 enum Command {
@@ -73,8 +73,8 @@ impl NbdDisk {
         })
     }
 
-    /// Sends a request and takes its reply: `data` goes after the one, `into` is filled from the
-    /// other.
+    /// Sends a request and receives its reply: `data` follows the request, `into` is filled from
+    /// the reply.
     fn ask(
         &self,
         command: Command,
@@ -121,7 +121,7 @@ impl NbdDisk {
 
 impl Drop for NbdDisk {
     fn drop(&mut self) {
-        // The server sees an end either way.
+        // The server sees the connection close in any case.
         let _ = self.ask(Command::Disconnect, 0, 0, &[], &mut []);
     }
 }

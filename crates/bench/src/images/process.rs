@@ -1,4 +1,4 @@
-//! What a process uses, as the system tells it.
+//! Resource usage of a process, as the system reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::clock::{Clock, HostClock};
 use crate::report::Process;
 
-/// How often its threads are counted.
+/// Interval at which the threads are counted.
 const OFTEN: Duration = Duration::from_millis(20);
 
-/// A process that is watched from here on: this one, or a server.
+/// A process whose usage is measured from the creation of this value: this process, or a server.
 #[derive(Debug)]
 pub(super) struct Watched {
     id: u32,
@@ -31,12 +31,12 @@ impl Watched {
         }
     }
 
-    /// The same process from now on.
+    /// Returns a new measurement of the same process, from now on.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.id)
     }
 
-    /// What it used since; `None` where the system does not tell.
+    /// Returns the usage so far; `None` if the system does not report it.
     pub(super) fn so_far(&self) -> Option<Process> {
         let ((user, system), (user_before, system_before)) = (times(self.id)?, self.before?);
         Some(Process {
@@ -48,18 +48,18 @@ impl Watched {
     }
 }
 
-/// The threads of a process, counted by a thread of ours until this is dropped.
+/// The maximum number of threads of a process, counted by a thread of ours until this is dropped.
 #[derive(Debug)]
 struct Threads {
     most: Arc<AtomicU64>,
-    /// The counting ends with it.
+    /// Counting stops when this is dropped.
     goes_on: Option<Sender<()>>,
     counting: Option<JoinHandle<()>>,
 }
 
 impl Threads {
     fn count(id: u32) -> Self {
-        // One of ours is not part of what is watched.
+        // The counting thread is not part of the measurement.
         let of_ours = u64::from(id == std::process::id());
         let most = Arc::new(AtomicU64::new(threads(id).unwrap_or_default()));
         let (goes_on, ended) = mpsc::channel::<()>();
@@ -88,16 +88,16 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.goes_on = None;
         if let Some(counting) = self.counting.take() {
-            // It cannot panic.
+            // The thread cannot panic.
             let _ = counting.join();
         }
     }
 }
 
-/// Time of processors in the program and in the system.
+/// Returns the user and system time of a process.
 fn times(id: u32) -> Option<(Duration, Duration)> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name, in parentheses, may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let time = |field: usize| {
@@ -137,7 +137,7 @@ mod tests {
         );
     }
 
-    /// Threads that have ended when it is asked were counted all the same.
+    /// Threads that have ended are still part of the maximum.
     #[test]
     fn the_most_threads_are_told() {
         let watched = Watched::new(std::process::id());
@@ -149,7 +149,7 @@ mod tests {
                 let ended = Arc::clone(&ended);
                 scope.spawn(move || ended.lock().unwrap().recv());
             }
-            // The tests beside this one have threads of their own, some of which may have ended.
+            // Other tests in this process have threads of their own, some of which may have ended.
             let began = HostClock::default();
             while watched.so_far().unwrap().threads < before + 10 {
                 assert!(

@@ -1,7 +1,6 @@
 //! The articles' protocols, step by step.
 //!
-//! Every one runs on images and on the host's folder alike, so that the host is measured in the
-//! same run.
+//! Each runs on images and on the host's folder, so that the host is measured in the same run.
 
 use bandsaw::Result;
 use bandsaw::progress::Progress;
@@ -15,19 +14,19 @@ use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{Process, Series, Settings, Space};
 use crate::sample::Sample;
 
-/// One subject on its way through a protocol.
+/// A run of a protocol on one subject.
 pub(super) struct Walk<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) settings: &'a Settings,
     pub(super) files: &'a [PlannedFile],
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub(super) len: u64,
     pub(super) progress: &'a dyn Progress,
     pub(super) space: Vec<Space>,
 }
 
 impl Walk<'_> {
-    /// Goes through it all; what was measured, step by step.
+    /// Runs the protocol; returns the series of its steps.
     pub(super) fn run(mut self, protocol: Protocol) -> Result<Vec<Series>> {
         self.subject.create(self.len, self.progress)?;
         self.note("new", false)?;
@@ -37,7 +36,7 @@ impl Walk<'_> {
             Protocol::Space => self.rounds()?,
             Protocol::Refill => self.refill()?,
             Protocol::Bands => self.bands()?,
-            // Walked by `compression.rs`.
+            // `compression.rs` runs it.
             Protocol::Compression => Vec::new(),
         };
         self.subject.destroy()?;
@@ -60,8 +59,8 @@ impl Walk<'_> {
         pause(self.settings.pause, self.progress)
     }
 
-    /// Detaches, notes what the image takes, rests, and attaches again: fresh images behave unlike
-    /// those that were attached before.
+    /// Detaches, records the image's size on disk, pauses, and attaches again: new images behave
+    /// differently from those that were attached before.
     fn again(&mut self, attached: Attached, at: &str) -> Result<(Attached, Option<Process>)> {
         let used = attached.detach()?;
         self.note(at, false)?;
@@ -69,11 +68,11 @@ impl Walk<'_> {
         Ok((self.subject.attach()?, used))
     }
 
-    /// How every protocol ends: what is `left` is removed, the image is attached anew, `times`, and
-    /// compacted.
+    /// Ends a protocol: removes the files `left`, attaches the image anew `times` times, and
+    /// compacts it.
     pub(super) fn wind_up(&mut self, left: &[PlannedFile], times: u32) -> Result<()> {
         if self.subject.kind.is_none() {
-            // There is nothing to be noted of the host, and all of it goes.
+            // The host has no image to measure, and its folder is removed.
             return Ok(());
         }
         if !left.is_empty() {
@@ -131,9 +130,9 @@ impl Walk<'_> {
         }
     }
 
-    /// R1: written right after creation; written again after files were removed and the image was
-    /// attached anew; and, as a control, written for the first time after it was attached anew, on
-    /// another image.
+    /// R1: written immediately after creation; written again after the files were removed and the
+    /// image was attached anew; and, as a control, written for the first time after another image
+    /// was attached anew.
     fn rewrite(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let first = self.write(&attached, self.files)?;
@@ -161,7 +160,7 @@ impl Walk<'_> {
         Ok(all)
     }
 
-    /// R2: attached anew and left alone, then written and read.
+    /// R2: attached anew and left idle, then written and read.
     fn steady(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;
@@ -176,13 +175,13 @@ impl Walk<'_> {
         Ok(vec![self.series(None, cooled, samples, used)])
     }
 
-    /// R5: written and read when empty, when part full, and when it was emptied.
+    /// R5: written and read when empty, when partly full, and after it was emptied.
     fn refill(&mut self) -> Result<Vec<Series>> {
         let sets = self.files.iter().map(|file| file.set).max().unwrap_or(1);
-        // Eight of ten sets go after the first pass.
+        // Eight of ten sets are removed after the first pass.
         let stays = (sets / 5).max(1).min(sets - 1);
         let mut all = Vec::new();
-        // Each pass has files of its own.
+        // File numbers differ between passes.
         let pass = |n: u32| -> Vec<PlannedFile> {
             let count = self.files.len() as u32;
             self.files
@@ -232,8 +231,8 @@ impl Walk<'_> {
         Ok(all)
     }
 
-    /// R4: files of many sizes, for how far they scatter, and one file read and another written in
-    /// the same place.
+    /// R4: files of many sizes, for the dispersion of speeds, and one file read while another is
+    /// written on the same volume.
     fn bands(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;
@@ -257,7 +256,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns how many bytes a protocol has on a subject at most, and how many it writes there.
+/// Returns the maximum bytes stored on a subject by a protocol, and the total bytes written there.
 pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], scale: f64) -> (u64, u64) {
     let planned = bytes_of(files);
     match protocol {

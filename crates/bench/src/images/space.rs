@@ -1,6 +1,6 @@
-//! R3: five rounds of files written, the largest of each but the last removed, then all of them;
-//! what the image takes at each point. After Howard Oakley's measurements of 21 October 2024, who
-//! did it with 125 GB, 160 files a round and macOS.
+//! R3: five rounds of files written, after each but the last the largest are removed, then all of
+//! them; the size of the image on disk at each point. After Howard Oakley's measurements of 21
+//! October 2024, made with 125 GB, 160 files per round and macOS.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -26,20 +26,21 @@ use crate::report::{Process, Series, Settings};
 use crate::sample::Sample;
 
 const LAYER: &str = "space protocol";
-/// Bytes of the article's image.
+/// Size of the article's image in bytes.
 pub(super) const DISK: u64 = 125_000_000_000;
 const ROUNDS: u32 = 5;
-/// One file of so many is removed after a round, the largest: 40 of 160.
+/// The largest files are removed after a round, one of this many: 40 of 160.
 const REMOVED: usize = 4;
-/// How often an emptied image is attached anew before what it takes counts.
+/// Number of times an emptied image is attached anew before it is measured.
 const ATTACHED: u32 = 3;
-/// What may be left of all bytes written when everything is deleted: 0.2 %.
+/// Maximum size of an emptied image, as a share of all bytes written: 0.2 %.
 const LEFT_PER_MILLE: u64 = 2;
-/// What a full image may take of the bytes in use: 1.03.
+/// Maximum size of a full image, as a share of the bytes in use: 1.03.
 const FULL_PERCENT: u64 = 103;
 const REQUEST: u64 = 1 << 20;
 
-/// The files of a round, which have numbers of their own, and after which the largest of them go.
+/// Returns the files of a round, which have numbers of their own, and the largest of them, which
+/// are removed after it.
 fn round(files: &[PlannedFile], round: u32) -> (Vec<PlannedFile>, Vec<PlannedFile>) {
     let (count, sets) = (
         files.len() as u32,
@@ -61,7 +62,7 @@ fn round(files: &[PlannedFile], round: u32) -> (Vec<PlannedFile>, Vec<PlannedFil
     (files, largest)
 }
 
-/// Bytes that are in an image at most, and bytes that are written in all.
+/// Returns the maximum bytes stored in an image, and the total bytes written.
 pub(super) fn bytes(files: &[PlannedFile]) -> (u64, u64) {
     let (mut held, mut most) = (0, 0);
     for n in 0..ROUNDS {
@@ -72,16 +73,16 @@ pub(super) fn bytes(files: &[PlannedFile]) -> (u64, u64) {
     (most, u64::from(ROUNDS) * bytes_of(files))
 }
 
-/// What five rounds came to.
+/// Result of the five rounds.
 struct Filled {
-    /// What is in the image.
+    /// Files that remain in the image.
     left: Vec<PlannedFile>,
     samples: Vec<Sample>,
     used: Option<Process>,
 }
 
 impl Walk<'_> {
-    /// R3: all rounds, and all files removed.
+    /// R3: all rounds, then all files are removed.
     pub(super) fn rounds(&mut self) -> Result<Vec<Series>> {
         let filled = self.fill(false)?;
         if self.settings.verify {
@@ -99,7 +100,7 @@ impl Walk<'_> {
         )])
     }
 
-    /// All rounds; `anew`: the image is attached anew after each, which the article did not do.
+    /// Runs all rounds; with `anew`, the image is attached anew after each, unlike in the article.
     fn fill(&mut self, anew: bool) -> Result<Filled> {
         let mut attached = self.subject.attach()?;
         let (mut left, mut samples) = (Vec::new(), Vec::new());
@@ -126,7 +127,8 @@ impl Walk<'_> {
         })
     }
 
-    /// That every layer of the image is in order, and these files are in it as they were written.
+    /// Checks that every layer of the image is consistent, and that exactly these files are in it,
+    /// unchanged.
     fn sound(&self, files: &[PlannedFile]) -> Result<()> {
         if self.subject.kind.is_none() {
             return Ok(());
@@ -148,7 +150,7 @@ impl Walk<'_> {
         );
         let mut buf = vec![0; REQUEST as usize];
         self.progress.stage("compare", bytes_of(files));
-        // The journal's own files are listed on volumes that have one.
+        // Volumes with a journal list the journal's files.
         let listed = volume
             .entries(volume.root())?
             .into_iter()
@@ -184,7 +186,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Bytes of storage behind the image at a step.
+    /// Returns the image's size on disk in bytes at a step.
     fn taken(&self, at: &str) -> u64 {
         self.space
             .iter()
@@ -194,23 +196,23 @@ impl Walk<'_> {
     }
 }
 
-/// What is measured, for the bounds that a kind of image has to keep.
+/// A kind of image whose bounds are tested.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The container.
+    /// Container format.
     pub format: Format,
-    /// Bits of its AES key; 0 for none.
+    /// Bits of its AES key; 0 if it is not encrypted.
     pub key_bits: u32,
-    /// The file system within.
+    /// File system of the image.
     pub file_system: NewFormat,
-    /// What every size of the original is divided by.
+    /// Divisor of every size of the original.
     pub scale: u64,
-    /// Of the order and contents of files.
+    /// Seed for the order and contents of files.
     pub seed: u64,
 }
 
 impl Case {
-    /// Every container that can be changed, plain and encrypted, with an HFS+ volume and with APFS.
+    /// Returns every writable container, plain and encrypted, with HFS+ and with APFS.
     pub fn all(scale: u64) -> Vec<Self> {
         let mut all = Vec::new();
         for file_system in [NewFormat::HfsPlus, NewFormat::Apfs] {
@@ -240,49 +242,49 @@ impl fmt::Display for Case {
     }
 }
 
-/// Bytes of storage behind the image at each point, and what they are compared with.
+/// Sizes of the image on disk at each point, and the sizes that bound them, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
-    /// Formatted and trimmed, nothing in it.
+    /// Size on disk of the formatted, trimmed and empty image.
     pub fresh: u64,
-    /// All bytes written in all rounds.
+    /// Bytes written in all rounds.
     pub written: u64,
-    /// Bytes in use when all rounds are done.
+    /// Bytes in use after all rounds.
     pub in_use: u64,
-    /// The storage then.
+    /// Size on disk after all rounds.
     pub full: u64,
-    /// The same after a trim and a compaction.
+    /// Size on disk after all rounds, a trim and a compaction.
     pub full_compacted: u64,
-    /// Everything deleted, and attached anew.
+    /// Size on disk after all files were deleted and the image was attached anew.
     pub emptied: u64,
-    /// And compacted.
+    /// Size on disk after deletion and compaction.
     pub compacted: u64,
-    /// Bytes of the volume's journal; of APFS, of all areas that a new container has.
+    /// Bytes of the volume's journal; for APFS, bytes in use in a new container.
     pub journal: u64,
 }
 
 impl Measured {
-    /// Bytes of storage that a full image may take.
+    /// Returns the maximum size on disk of a full image.
     pub fn most_when_full(&self) -> u64 {
         self.in_use * FULL_PERCENT / 100
     }
 
-    /// Bytes of storage that an emptied and compacted image may take: a new one whose journal has
-    /// been written all over, and a small part of what was written.
+    /// Returns the maximum size on disk of an emptied and compacted image: that of a new one, a
+    /// fully written journal, and a small share of the bytes written.
     pub fn most_when_empty(&self) -> u64 {
         self.fresh + self.journal + self.written * LEFT_PER_MILLE / 1000
     }
 
-    /// Returns whether it takes no more than it may.
+    /// Returns true if the image keeps both bounds.
     pub fn is_tight(&self) -> bool {
         self.full <= self.most_when_full() && self.compacted <= self.most_when_empty()
     }
 }
 
-/// Runs the protocol on a new image in `folder`, which is made; between rounds it is attached anew,
-/// so that what was removed has come back. Contents, and the structure of every layer, are checked
-/// before and after each trim, compaction and, in a bundle, change of the size of bands; none of
-/// which the article did to a full image.
+/// Runs the protocol on a new image in `folder`, which is created; the image is attached anew
+/// between rounds, so that deleted space is reclaimed. Contents, and the structure of every layer,
+/// are checked before and after each trim, compaction and, in a bundle, change of the band size;
+/// the article did none of these to a full image.
 pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measured> {
     let Case {
         format,
@@ -362,8 +364,8 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     })
 }
 
-/// Gives an HFS+ volume a journal; how many bytes of the volume that takes. APFS has none, but
-/// areas of its own that checkpoints are written to in turn.
+/// Enables the journal of an HFS+ volume; returns the bytes that it takes. APFS has none: its
+/// checkpoint areas are counted instead.
 fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
     if file_system != NewFormat::HfsPlus {
         let new = subject.look_inside()?.volume();
@@ -380,7 +382,7 @@ fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
     Ok(before.saturating_sub(free()?))
 }
 
-/// Gives a bundle twice the bands, and back.
+/// Changes the band size of a bundle, and restores it.
 fn other_bands(path: &Path, progress: &dyn Progress) -> Result<()> {
     let secret = secret();
     let options = OpenOptions {
@@ -413,7 +415,7 @@ mod tests {
         assert_eq!(bytes(&files), (90_500_000_000, 266_500_000_000));
     }
 
-    /// Whoever asks to stop is not kept waiting by the steps that they are not told of.
+    /// Every step is cancellable, also those that do not report progress.
     #[test]
     fn every_step_can_be_stopped() {
         struct Stop;

@@ -1,4 +1,4 @@
-//! One file read and, compressed, another written in the same place: reading and writing contend
+//! One file read while a compressed copy is written on the same volume: reads and writes compete
 //! for one medium.
 
 use bandsaw::Result;
@@ -10,13 +10,13 @@ use crate::place::{Cooled, Place};
 use crate::report::Settings;
 use crate::sample::{Direction, Sample};
 
-/// The file that is read, and the one that is written.
+/// Names of the source and of the destination.
 const NAMES: [&str; 2] = ["stream-from", "stream-to"];
 
-/// Bytes of the article's file, as far as its times and rates tell.
+/// Size of the article's file in bytes, as its times and rates imply.
 const SOURCE: f64 = 15.5e9;
 
-/// Bytes of the file at `scale`.
+/// Returns the size of the source at `scale`, in bytes.
 pub(super) fn source_len(scale: f64) -> u64 {
     ((SOURCE * scale) as u64).max(1 << 20)
 }
@@ -73,8 +73,8 @@ pub(super) fn run(
     })
 }
 
-/// Half of each block is noise, and the other half, of zeros, is left out: a compressor that costs
-/// no more than a copy, so that the medium is measured.
+/// Copies the half of each block that is noise and omits the other half, which is zeros: a
+/// compressor as cheap as a copy, so that the medium is measured.
 fn pack(bytes: &[u8], packed: &mut Vec<u8>) {
     packed.clear();
     for block in bytes.chunks(ALIGNMENT) {

@@ -1,5 +1,5 @@
-//! What a protocol is run on: an image that is made, attached and detached again, or the host's
-//! folder beside it.
+//! Subjects of a protocol: an image that is created, attached and detached, or the host's folder
+//! for comparison.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -29,49 +29,49 @@ use crate::place::{self, Caches, Cooled, HostFolder, Place, VolumeFolder};
 use crate::report::{HOST, Process, Space};
 
 const LAYER: &str = "benchmark";
-/// What encrypted images open with: there is nothing in them to be kept.
+/// Passphrase of encrypted images; they contain no secrets.
 const PASSPHRASE: &str = "bandsaw bench";
-/// How long a server may take to be there, and to be gone.
+/// Maximum time for a server to start, and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An image to be, or the host.
+/// An image, or a folder of the host.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
-    /// `None` is the host.
+    /// Kind of image; `None` for the host.
     pub(super) kind: Option<Kind>,
     pub(super) band_size: Option<u64>,
-    /// Where everything of it is.
+    /// Folder that contains everything of the subject.
     pub(super) folder: PathBuf,
     pub(super) caches: Caches,
-    /// The command that serves and mounts.
+    /// Path of the command that serves and mounts.
     pub(super) program: &'a Path,
 }
 
 /// A subject in use.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// Its files.
+    /// Folder or volume of its files.
     pub(super) place: Box<dyn Place>,
     end: End,
     pub(super) process: Option<Watched>,
 }
 
-/// What has to be done at the end.
+/// Cleanup at the end of the use.
 #[derive(Debug)]
 enum End {
     Nothing,
-    /// Leave the volume clean; the server goes after it, if there is one.
+    /// Unmounts the volume cleanly, then stops the server if there is one.
     Volume(Arc<dyn FileSystemMut>, Option<Server>),
     Folder(Mounted),
 }
 
-/// A server that ends with this.
+/// A server process, terminated on drop.
 #[derive(Debug)]
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGTERM leaves the image in order; `kill` of the standard library would not.
+        // The server handles SIGTERM and leaves the image clean; `Child::kill` sends SIGKILL.
         let id = i32::try_from(self.0.id())
             .ok()
             .and_then(rustix::process::Pid::from_raw);
@@ -82,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-/// A mount that ends with this.
+/// A mount, detached on drop.
 #[derive(Debug)]
 struct Mounted {
     folder: PathBuf,
@@ -126,8 +126,8 @@ impl Subject<'_> {
         self.folder.join("image").with_extension(extension)
     }
 
-    /// Makes an image of `len` bytes; for the host, an empty folder. A step of the work that
-    /// `progress` tells of: it may be stopped, but is not told.
+    /// Creates an image of `len` bytes; for the host, an empty folder. It can be cancelled through
+    /// `progress`, but reports none.
     pub(super) fn create(&self, len: u64, progress: &dyn Progress) -> Result<()> {
         self.make_folder()?;
         match self.kind {
@@ -138,9 +138,8 @@ impl Subject<'_> {
         }
     }
 
-    /// Makes an image of `len` bytes with the files of the folder `from`, compressed if that is
-    /// asked for; for the host, a folder with copies. What came of the files that were to be
-    /// compressed.
+    /// Creates an image of `len` bytes with the files of the folder `from`, compressed if asked
+    /// for; for the host, a folder with copies. Returns the results of the compression.
     pub(super) fn fill(
         &self,
         len: u64,
@@ -218,7 +217,7 @@ impl Subject<'_> {
         Ok(create(&self.image(), options, progress)?.compressed)
     }
 
-    /// Removes everything of it.
+    /// Removes the subject's folder.
     pub(super) fn destroy(&self) -> Result<()> {
         std::fs::remove_dir_all(&self.folder)
             .map_err(|source| Error::io(LAYER, "remove", source).in_file(&self.folder))
@@ -295,7 +294,8 @@ impl Subject<'_> {
             .arg(&socket)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        // Ctrl-C is for this process, which ends the server when it has left the volume in order.
+        // Ctrl-C is for this process only, which stops the server after it has unmounted the volume
+        // cleanly.
         let child = command.process_group(0).spawn();
         let mut server = Server(
             child.map_err(|source| Error::io(LAYER, "start", source).in_file(self.program))?,
@@ -339,8 +339,8 @@ impl Subject<'_> {
         })
     }
 
-    /// What it takes on the host now; with `inside`, also what is in use and free in it, for which
-    /// it must not be attached.
+    /// Returns the image's size on disk; with `inside`, also the bytes in use and free in it, for
+    /// which it must be detached. `None` for the host.
     pub(super) fn space(&self, at: &str, inside: bool) -> Result<Option<Space>> {
         let Some(kind) = self.kind else {
             return Ok(None);
@@ -371,7 +371,7 @@ impl Subject<'_> {
         }))
     }
 
-    /// Its volume, for reading only.
+    /// Opens its volume read-only.
     pub(super) fn look_inside(&self) -> Result<Arc<dyn FileSystem>> {
         let secret = secret();
         self.open(Access::ReadOnly)?.file_system_as(
@@ -383,8 +383,7 @@ impl Subject<'_> {
         )
     }
 
-    /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the
-    /// host.
+    /// Compacts the image; returns the bytes reclaimed, 0 for the host.
     pub(super) fn compact(&self, progress: &dyn Progress) -> Result<u64> {
         if self.kind.is_none() {
             return Ok(0);
@@ -397,8 +396,7 @@ impl Subject<'_> {
         Ok(done.before.saturating_sub(done.after))
     }
 
-    /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor
-    /// the image.
+    /// Drops the files `names` in `attached` and the image itself from the cache.
     pub(super) fn cool(
         &self,
         attached: &Attached,
@@ -438,7 +436,8 @@ impl Subject<'_> {
 }
 
 impl Attached {
-    /// Leaves everything clean and durable; tells what the process used that served it.
+    /// Unmounts the volume cleanly and makes it durable; returns the resource usage of the process
+    /// that served it.
     pub(super) fn detach(self) -> Result<Option<Process>> {
         let process = self.process.as_ref().and_then(Watched::so_far);
         let Self { place, end, .. } = self;
@@ -456,7 +455,7 @@ impl Attached {
     }
 }
 
-/// Where a subject is.
+/// Returns the folder of a subject.
 pub(super) fn folder_of(scratch: &Path, number: usize) -> PathBuf {
     scratch.join(format!("subject-{number}"))
 }
@@ -465,7 +464,7 @@ pub(super) fn secret() -> Secret {
     Secret::new(PASSPHRASE.as_bytes().to_vec())
 }
 
-/// The first volume of a disk, open for changes.
+/// Opens the first volume of a disk for writing.
 fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSystemMut>> {
     let map = partition::probe(&*disk)?
         .ok_or_else(|| Error::corrupt(LAYER, 0, "the disk has no partitions"))?;
@@ -499,7 +498,7 @@ fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSyste
     }
 }
 
-/// Runs a command that has to succeed; what it prints.
+/// Runs a command and returns its output; fails unless it succeeds.
 fn run(command: &mut Command) -> Result<Vec<u8>> {
     let program = PathBuf::from(command.get_program());
     let output = command.stdin(Stdio::null()).output();

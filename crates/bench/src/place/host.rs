@@ -10,10 +10,10 @@ use super::{Caches, Cooled, Place, Sink, Source};
 use crate::contents::ALIGNMENT;
 
 const LAYER: &str = "benchmark";
-/// Places of a file at which is asked whether they are in memory.
+/// Number of offsets of a file that are probed for being cached.
 const PROBES: u64 = 8;
 
-/// A folder of the host, used as any program does it.
+/// A folder of the host, accessed as ordinary programs do.
 #[derive(Debug)]
 pub struct HostFolder {
     folder: PathBuf,
@@ -21,7 +21,7 @@ pub struct HostFolder {
 }
 
 impl HostFolder {
-    /// `folder` exists.
+    /// Creates a place in `folder`, which must exist.
     pub fn new(folder: &Path, caches: Caches) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -29,7 +29,8 @@ impl HostFolder {
         }
     }
 
-    /// Costs nothing as long as nothing fails: it is asked for with every request.
+    /// Returns a closure that adds the file to an error. It costs nothing on success: every request
+    /// calls it.
     fn failed(&self, name: &str, what: &'static str) -> impl Fn(io::Error) -> Error {
         move |source| Error::io(LAYER, what, source).in_file(self.folder.join(name))
     }
@@ -96,14 +97,14 @@ impl Place for HostFolder {
     }
 }
 
-/// Drops a file, which is durable, from the system's memory, and looks whether it has gone.
+/// Drops a durable file from the page cache, and probes whether it is gone.
 pub(crate) fn drop_from_cache(path: &Path) -> io::Result<Cooled> {
     let file = File::open(path)?;
     forget(&file)?;
     let len = file.metadata()?.len();
     let mut answer = Cooled::Dropped;
     for probe in 0..PROBES.min(len) {
-        // From behind: a probe that finds nothing may have the system read ahead.
+        // Probed from the end: a probe that misses may trigger readahead.
         match is_in_memory(&file, len - 1 - (len - 1) / PROBES * probe) {
             Some(false) => {}
             Some(true) => return Ok(Cooled::StillInMemory),
@@ -128,8 +129,8 @@ fn forget(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a byte of a file can be read without waiting for a disk; `None` where that
-/// cannot be asked.
+/// Returns true if a byte of a file can be read without disk I/O; `None` if that cannot be
+/// determined.
 #[cfg(target_os = "linux")]
 fn is_in_memory(file: &File, offset: u64) -> Option<bool> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -166,7 +167,7 @@ fn direct(options: &mut std::fs::OpenOptions, _direct: bool) -> &mut std::fs::Op
     options
 }
 
-/// From here on through the cache: what is left is no whole block.
+/// Disables direct I/O: the rest is not a whole block.
 #[cfg(target_os = "linux")]
 fn leave_direct(file: &File) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
@@ -191,7 +192,8 @@ struct HostFile<'a> {
 }
 
 impl HostFile<'_> {
-    /// Direct I/O knows whole blocks only: the rest of a file goes through the cache.
+    /// Prepares a request of `len` bytes. Direct I/O requires whole blocks: the rest of a file is
+    /// read and written through the cache.
     fn prepare(&mut self, len: usize) -> io::Result<()> {
         if self.direct && !len.is_multiple_of(ALIGNMENT) {
             self.direct = false;

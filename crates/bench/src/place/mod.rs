@@ -1,4 +1,4 @@
-//! Where files are written and read.
+//! Folders and volumes that files are written to and read from.
 
 mod host;
 mod volume;
@@ -14,16 +14,15 @@ pub use volume::VolumeFolder;
 
 /// A folder of the host, or a volume in an image.
 pub trait Place: fmt::Debug {
-    /// A new file of this name that is to get `len` bytes.
+    /// Creates a file of this name that will have `len` bytes.
     fn create(&self, name: &str, len: u64) -> Result<Box<dyn Sink + '_>>;
-    /// A file, to be read from its front.
+    /// Opens a file for reading from its start.
     fn open(&self, name: &str) -> Result<Box<dyn Source + '_>>;
     /// Removes a file.
     fn remove(&self, name: &str) -> Result<()>;
-    /// Makes durable that files were removed.
+    /// Makes the removal of files durable.
     fn flush(&self) -> Result<()>;
-    /// Sees to it that files are read from the disk, as far as that can be done here; everything is
-    /// durable.
+    /// Drops files from the cache, as far as this place can; everything is durable at that time.
     fn cool(&self, names: &[String]) -> Result<Cooled>;
 }
 
@@ -31,48 +30,47 @@ pub trait Place: fmt::Debug {
 pub trait Sink {
     /// Appends bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Makes all of it durable and closes the file.
+    /// Makes the file durable and closes it.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// A file that is being read.
 pub trait Source {
-    /// The next bytes, as many as `buf` has.
+    /// Fills `buf` with the next bytes.
     fn read(&mut self, buf: &mut [u8]) -> Result<()>;
 }
 
-/// How the system's memory is kept out of a measurement.
+/// Treatment of the page cache in a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caches {
     /// Files are written through the cache, and dropped from it before they are read.
     #[default]
     Drop,
-    /// Files are written and read around it.
+    /// Files are written and read with direct I/O.
     Direct,
-    /// It is left alone: files are read from memory if they are there.
+    /// The cache is left alone: files may be read from memory.
     Keep,
 }
 
-/// What became of the cache before files were read.
+/// State of the cache before files were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cooled {
-    /// Nothing of the files was found in memory any more.
+    /// None of the files was found in the cache.
     Dropped,
-    /// The system was asked to drop them, and has some or all in memory still: their speed is
-    /// memory's.
+    /// The system was asked to drop them but still caches some: the speed is that of memory.
     StillInMemory,
-    /// The system was asked to drop them; whether it did is not known here.
+    /// The system was asked to drop them; the result is unknown.
     Asked,
-    /// Files are read around the cache.
+    /// Files are read with direct I/O.
     Direct,
-    /// Nobody asked for it.
+    /// No drop was requested.
     Kept,
 }
 
 impl Cooled {
-    /// In words.
+    /// Returns a description.
     pub fn words(self) -> &'static str {
         match self {
             Self::Dropped => "caches dropped between writing and reading",

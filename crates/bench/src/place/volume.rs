@@ -1,4 +1,4 @@
-//! A volume in an image, through the library.
+//! A volume in an image, accessed through the library.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use bandsaw::{Error, Result};
 
 use super::{Cooled, Place, Sink, Source};
 
-/// The root of a volume that is open for changes.
+/// The root folder of a volume that is open for writing.
 #[derive(Debug)]
 pub struct VolumeFolder {
     volume: Arc<dyn FileSystemMut>,
 }
 
 impl VolumeFolder {
-    /// Nothing of the names that are to be created may be there.
+    /// Creates a place on `volume`, which must not contain any of the names that will be created.
     pub fn new(volume: Arc<dyn FileSystemMut>) -> Self {
         Self { volume }
     }
@@ -33,8 +33,8 @@ impl Place for VolumeFolder {
             .volume
             .create(self.volume.root(), name, &NewNode::new(NewKind::File))?;
         let file = self.volume.open_mut(node, Fork::Data)?;
-        // A program that writes from the front to the end leaves it to the file system what to
-        // expect; ours is told, once.
+        // Programs that write sequentially leave preallocation to the file system; here the length
+        // is set once, in advance.
         file.set_len(len, AfterDiscard::Any)?;
         Ok(Box::new(VolumeFile {
             folder: self,
@@ -60,7 +60,7 @@ impl Place for VolumeFolder {
         self.volume.sync()
     }
 
-    /// The image's own files are in the system's memory, and whoever opened it knows them.
+    /// The image's own files are in the page cache; the opener of the image knows their paths.
     fn cool(&self, _names: &[String]) -> Result<Cooled> {
         self.volume.sync()?;
         Ok(Cooled::Kept)

@@ -1,5 +1,5 @@
-//! A picture on its way: axes, points, lines and boxes as SVG. Within a page its text has the
-//! page's colour; alone it brings its own.
+//! A chart in progress: axes, points, lines and boxes as SVG. Inside a page its text has the page's
+//! color; a file of its own contains its colors.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(super) const RIGHT: f64 = WIDTH - 16.0;
 pub(super) const TOP: f64 = 16.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 56.0;
 
-/// Colours of series, to be told apart in the light, in the dark and by most eyes.
+/// Colors of series, distinguishable in light and dark mode and with most kinds of color vision.
 const COLOURS: [&str; 8] = [
     "#6b737c", "#2f6db5", "#e0823d", "#3f9c5a", "#c43d6b", "#7c5cc4", "#9a7d2e", "#2c9aa0",
 ];
@@ -21,31 +21,31 @@ pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// A finished picture.
+/// A finished plot.
 #[derive(Debug, Clone)]
 pub struct Plot {
-    /// Its name among files: letters and dashes.
+    /// Base of its file name: letters and dashes.
     pub name: String,
-    /// What it is called.
+    /// Title of the plot.
     pub title: String,
-    /// What it shows, in a sentence.
+    /// Description in one sentence.
     pub about: String,
     height: f64,
     body: String,
 }
 
 impl Plot {
-    /// For a page, whose colours it takes.
+    /// Returns the SVG for embedding in a page, whose colors it uses.
     pub fn inline(&self) -> String {
         self.svg("", "")
     }
 
-    /// A file of its own, dark where the viewer wants it.
+    /// Returns a standalone SVG, dark if the viewer prefers that.
     pub fn svg_file(&self) -> String {
         self.alone("<style>@media (prefers-color-scheme: dark) { svg { color: #e4e6e9 } .back { fill: #16181b } }</style>")
     }
 
-    /// The same, always light, for pictures of dots.
+    /// Returns a standalone SVG in light colors, for PNG.
     pub(super) fn light(&self) -> String {
         self.alone("")
     }
@@ -70,7 +70,7 @@ impl Plot {
     }
 }
 
-/// `text` as it may stand in HTML and SVG, also within quotes.
+/// Escapes `text` for HTML and SVG, including attribute values.
 pub(super) fn escape(text: &str) -> String {
     let escaped = |c: char| match c {
         '&' => "&amp;".to_owned(),
@@ -84,7 +84,7 @@ pub(super) fn escape(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// Where text is anchored.
+/// Alignment of text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -92,7 +92,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A picture that is being drawn.
+/// A chart that is being drawn.
 #[derive(Debug, Default)]
 pub(super) struct Chart {
     body: String,
@@ -126,7 +126,7 @@ impl Chart {
         );
     }
 
-    /// Lines across, and what they stand for.
+    /// Draws horizontal grid lines and their labels.
     pub(super) fn left_axis(&mut self, scale: &Scale, label: &str, word: impl Fn(f64) -> String) {
         for tick in scale.ticks() {
             let y = scale.place(tick);
@@ -154,8 +154,7 @@ impl Chart {
         self.text((LEFT + RIGHT) / 2.0, BOTTOM + 34.0, Anchor::Middle, label);
     }
 
-    /// A point; `data` are attributes that say what it stands for, `title` is told where a pointer
-    /// rests on it.
+    /// Draws a point; `data` are attributes with its values, `title` is its tooltip.
     pub(super) fn point(&mut self, series: usize, (x, y): (f64, f64), data: &str, title: &str) {
         let _ = write!(
             self.body,
@@ -165,7 +164,7 @@ impl Chart {
         );
     }
 
-    /// What others have published: an empty diamond.
+    /// Draws a published value: an empty diamond.
     pub(super) fn diamond(&mut self, (x, y): (f64, f64), data: &str, title: &str) {
         let _ = write!(
             self.body,
@@ -196,7 +195,7 @@ impl Chart {
         );
     }
 
-    /// A box from one corner to the other.
+    /// Draws a filled box between two corners.
     pub(super) fn filled(
         &mut self,
         series: usize,

@@ -1,5 +1,4 @@
-//! Pictures of compressed files: what is saved, and what that does to reading, beside what was
-//! published.
+//! Plots of compressed files: savings and read speed, beside published values.
 
 use super::chart::{Anchor, BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;
@@ -7,7 +6,7 @@ use super::{Compressed, Report};
 use crate::images::STEPS;
 use crate::reference::{self, references};
 
-/// The pictures that the report has something to show in.
+/// Returns the plots for which the report has data.
 pub(super) fn plots(report: &Report) -> Vec<Plot> {
     let saved = Picture {
         name: "compression-saved".to_owned(),
@@ -44,7 +43,7 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         .collect()
 }
 
-/// A number of each file.
+/// A plot of one value per file.
 struct Picture<'a> {
     name: String,
     title: String,
@@ -52,7 +51,7 @@ struct Picture<'a> {
     about: String,
     value: &'a dyn Fn(&Compressed) -> Option<f64>,
     published: &'a dyn Fn(&reference::Compressed) -> Option<f64>,
-    /// Where compression changes nothing.
+    /// Value at which compression makes no difference.
     even: f64,
 }
 

@@ -1,8 +1,8 @@
-//! A line for each sample, for spreadsheets.
+//! CSV with a line per sample, for spreadsheets.
 
 use super::Report;
 
-/// The report's samples; speeds in bytes a second.
+/// Formats the report's samples; speeds are in bytes per second.
 pub fn csv(report: &Report) -> String {
     let mut out = String::from(
         "series,step,direction,set,number,size_bytes,seconds,flushed_seconds,bytes_per_second\n",

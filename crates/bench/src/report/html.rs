@@ -1,5 +1,5 @@
-//! One page with everything: it needs no network, runs no code but a button's, follows light and
-//! dark, and can be printed.
+//! A single page with all results: it works offline, has no script except for a button, follows
+//! light and dark mode, and can be printed.
 
 use bandsaw::Result;
 
@@ -11,10 +11,10 @@ use crate::reference::references;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("theme.js");
-/// Nothing is fetched, whatever is in the results.
+/// Content security policy: no data in the results can load anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// The page. The results are in it as JSON, in an element called `data`.
+/// Formats the page. It contains the results as JSON, in an element with the id `data`.
 pub fn html(report: &Report) -> Result<String> {
     let title = format!("bandsaw bench {}", report.benchmark);
     let mut page = vec![format!(
@@ -63,7 +63,7 @@ pub fn html(report: &Report) -> Result<String> {
         }
         page.push("</dl>".to_owned());
     }
-    // `<` ends no element when it is spelled as JSON allows it.
+    // Escaped, `<` cannot end the element.
     let json = report.to_json()?.replace('<', "\\u003c");
     page.push(format!(
         "</main>\n<script type=\"application/json\" id=\"data\">{json}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"

@@ -1,10 +1,10 @@
-//! What was measured, as it is kept and passed on.
+//! Reports of measurements, and their formats.
 //!
-//! * [`Report`]: all of it, as JSON with a schema.
-//! * [`csv`]: a line for each sample.
-//! * [`html`]: a page to look at.
-//! * [`table`]: rows of words.
-//! * [`plot`]: its pictures, as SVG; as PNG, [`png`].
+//! * [`Report`]: all results, as JSON with a schema.
+//! * [`csv`]: a line per sample.
+//! * [`html`]: a web page.
+//! * [`table`]: tables.
+//! * [`plot`]: plots as SVG; as PNG, [`png`].
 
 mod chart;
 mod compression;
@@ -26,132 +26,132 @@ use crate::sample::{Direction, Sample};
 use crate::stats::ratio::Ratio;
 use crate::stats::{self, Summary};
 
-/// The version of what is written; a reader of another refuses it.
+/// Schema version of the report; other versions are refused.
 pub const SCHEMA: u32 = 1;
-/// The series that others are compared with.
+/// Name of the series that the others are compared with.
 pub const HOST: &str = "host";
 
-/// A run of a benchmark.
+/// Results of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Schema version: [`SCHEMA`].
     pub schema: u32,
-    /// Which benchmark: `files`, or the protocol of `images`.
+    /// Name of the benchmark: `files`, or `images` with the protocol.
     pub benchmark: String,
-    /// The program and its version.
+    /// Program and version.
     pub tool: String,
-    /// When it began and ended, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub began: u64,
-    /// When it ended.
+    /// End time, in seconds since 1970.
     pub ended: u64,
-    /// On what.
+    /// Machine of the run.
     pub machine: Machine,
-    /// What was asked for.
+    /// Settings of the run.
     pub settings: Settings,
-    /// What was measured, in the order in which it was.
+    /// Measurements, in chronological order.
     pub series: Vec<Series>,
-    /// Each image against the host, in each direction.
+    /// Ratio of each image to the host, per direction.
     pub ratios: Vec<Against>,
-    /// Files that are stored compressed, for the protocol that is about these.
+    /// Compressed files, for the protocol that measures them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compressed: Vec<Compressed>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What was asked for.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The files.
+    /// Files that are written.
     pub plan: Plan,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub request: u64,
-    /// How the system's memory is kept out.
+    /// Treatment of the page cache.
     pub caches: Caches,
-    /// True if files can be compressed.
+    /// True if the contents are compressible.
     pub compressible: bool,
-    /// True if they were compared when they were read.
+    /// True if the data read was compared with the data written.
     pub verify: bool,
-    /// Seconds of rest between writing and reading, and around attaching anew.
+    /// Pause between writing and reading, and around attaching anew, in seconds.
     pub pause: f64,
 }
 
-/// Files of one kind of place.
+/// Measurements of one subject at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it is: `host`, or a kind of image.
+    /// Name of the subject: `host`, or a kind of image.
     pub label: String,
-    /// The kind of image; none for the host.
+    /// Kind of image; `None` for the host.
     pub image: Option<ImageKind>,
-    /// The step of a protocol that it is, if it has several.
+    /// Step of the protocol, if it has several.
     pub step: Option<String>,
-    /// What became of the cache between writing and reading.
+    /// State of the cache between writing and reading.
     pub cooled: Cooled,
-    /// Every file.
+    /// Samples of all files.
     pub samples: Vec<Sample>,
-    /// What the samples of writing say.
+    /// Statistics of writing, without the final flush.
     pub write: Option<Summary>,
-    /// The same with the final flush.
+    /// Statistics of writing, including the final flush.
     pub write_flushed: Option<Summary>,
-    /// What the samples of reading say.
+    /// Statistics of reading.
     pub read: Option<Summary>,
-    /// What reading one file and writing another says.
+    /// Statistics of reading one file while writing another.
     pub stream: Option<Summary>,
-    /// Bytes of a band, where a series is one of several band sizes.
+    /// Band size in bytes, if the protocol compares several.
     pub band_size: Option<u64>,
-    /// What the image took on disk, in the order of time.
+    /// Size of the image on disk, in chronological order.
     pub space: Vec<Space>,
-    /// What the process that serves the image used, if that was told.
+    /// Resource usage of the process that serves the image, if known.
     pub process: Option<Process>,
 }
 
-/// A kind of image, and how it is reached.
+/// A kind of image, and the interface that accesses it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageKind {
-    /// The container: `UDSB`.
+    /// Container format: `UDSB`.
     pub format: String,
-    /// Bits of its AES key; 0 for none.
+    /// Bits of its AES key; 0 if it is not encrypted.
     pub key_bits: u32,
-    /// The file system within.
+    /// File system of the image.
     pub file_system: String,
-    /// `library`, `nbd` or `mount`.
+    /// Interface: `library`, `nbd` or `mount`.
     pub via: String,
 }
 
-/// What an image takes at one moment.
+/// Size of an image at one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
-    /// After which step.
+    /// Step after which it was measured.
     pub at: String,
-    /// Bytes of storage behind it.
+    /// Size on disk in bytes.
     pub on_disk: u64,
-    /// Files of bands, for a bundle.
+    /// Number of band files, for a bundle.
     pub bands: Option<u64>,
-    /// Bytes in use in its volume, where that was asked.
+    /// Bytes in use in its volume, if measured.
     pub in_use: Option<u64>,
-    /// Bytes free in its volume, where that was asked.
+    /// Bytes free in its volume, if measured.
     #[serde(default)]
     pub free: Option<u64>,
-    /// Bytes that a compaction gave back, after one.
+    /// Bytes reclaimed by compaction, after a compaction.
     #[serde(default)]
     pub given_back: Option<u64>,
 }
 
-/// What a process used.
+/// Resource usage of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// Seconds that went by.
+    /// Elapsed seconds.
     pub real: f64,
-    /// Seconds of processors in the program.
+    /// Seconds of processor time in user mode.
     pub user: f64,
-    /// Seconds of processors in the system.
+    /// Seconds of processor time in the kernel.
     pub system: f64,
-    /// The most threads that were seen.
+    /// Maximum number of threads observed.
     pub threads: u64,
 }
 
 impl Process {
-    /// Both one after the other; `None` if neither is known.
+    /// Adds the usage of two consecutive measurements; `None` if both are unknown.
     pub fn sum(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let (Some(one), Some(other)) = (one, other) else {
             return one.or(other);
@@ -164,55 +164,55 @@ impl Process {
         })
     }
 
-    /// Processors used on average.
+    /// Returns the average number of processors used.
     pub fn processors(&self) -> f64 {
         (self.user + self.system) / self.real.max(1e-9)
     }
 }
 
-/// A file that is stored compressed. Sizes are in bytes.
+/// A compressed file. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compressed {
-    /// The label of the series that it was read in, and that of the same file as it is.
+    /// Name of the series that read the compressed file.
     pub series: String,
-    /// The same of the file as it is.
+    /// Name of the series that read the plain file.
     pub plain: String,
-    /// What is read.
+    /// Name of the file.
     pub file: String,
     /// Its number among the samples.
     pub number: u32,
-    /// The number of the way it is compressed; `None`: it stayed as it is.
+    /// Number of the compression type (decmpfs); `None` if it stayed plain.
     pub kind: Option<u32>,
-    /// Bytes of its contents.
+    /// Length of its contents.
     pub bytes: u64,
-    /// What it takes on the volume as it is: whole blocks.
+    /// Size on the volume when plain: whole blocks.
     pub before: u64,
-    /// What it takes compressed: whole blocks, and what is in the attribute.
+    /// Size on the volume when compressed: whole blocks, plus the data in the attribute.
     pub after: u64,
-    /// What of that is in the attribute.
+    /// Part of `after` that is in the attribute.
     pub attribute: u64,
 }
 
 impl Compressed {
-    /// What is saved, in percent.
+    /// Returns the savings in percent.
     pub fn saved(&self) -> f64 {
         100.0 * (1.0 - self.after as f64 / self.before.max(1) as f64)
     }
 }
 
-/// A series against the host's.
+/// Comparison of a series with the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Against {
-    /// The series, with its step.
+    /// Name of the series, with its step.
     pub label: String,
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// The ratio of speeds.
+    /// Ratio of the speeds.
     pub ratio: Ratio,
 }
 
 impl Series {
-    /// A series with its summaries.
+    /// Creates a series with its statistics.
     pub fn new(
         label: impl Into<String>,
         step: Option<&str>,
@@ -235,7 +235,7 @@ impl Series {
         }
     }
 
-    /// What it is called, with its step.
+    /// Returns its name, with its step.
     pub fn name(&self) -> String {
         self.step.as_ref().map_or_else(
             || self.label.clone(),
@@ -243,7 +243,7 @@ impl Series {
         )
     }
 
-    /// What is known of one direction.
+    /// Returns the statistics of one direction.
     pub fn summary(&self, direction: Direction) -> Option<&Summary> {
         match direction {
             Direction::Write => self.write.as_ref(),
@@ -254,8 +254,8 @@ impl Series {
 }
 
 impl Report {
-    /// Mean seconds of reading a file at `step`, as it is and compressed; `None` where that was not
-    /// measured.
+    /// Returns the mean time of reading a file at `step`, plain and compressed, in seconds; `None`
+    /// if it was not measured.
     pub fn readings(&self, file: &Compressed, step: &str) -> [Option<f64>; 2] {
         [&file.plain, &file.series].map(|label| {
             let series = self
@@ -270,8 +270,8 @@ impl Report {
         })
     }
 
-    /// Computes each series against the host's at the same step; where the host has no such step,
-    /// against all of the host's.
+    /// Compares each series with the host's at the same step; if the host lacks that step, with all
+    /// of the host's.
     pub fn compare_with_host(&mut self) {
         let of_host = |direction, step: &Option<String>| -> Vec<_> {
             let host = || self.series.iter().filter(|series| series.label == HOST);
@@ -297,14 +297,14 @@ impl Report {
             .collect();
     }
 
-    /// As it is kept.
+    /// Serializes the report as JSON.
     pub fn to_json(&self) -> Result<String> {
         let json = serde_json::to_string_pretty(self);
         Ok(json.map_err(|error| Error::new(Kind::Io, "benchmark", error.to_string()))? + "\n")
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote. [`Kind::Unsupported`] for another schema,
-    /// [`Kind::Invalid`] for other files.
+    /// Parses the output of [`to_json`](Self::to_json). Fails with [`Kind::Unsupported`] for
+    /// another schema, with [`Kind::Invalid`] for other files.
     pub fn from_json(json: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Version {

@@ -1,4 +1,4 @@
-//! The pictures of a report.
+//! Plots of a report.
 
 pub use super::chart::Plot;
 use super::chart::{Anchor, BOTTOM, Chart, LEFT, RIGHT, TOP};
@@ -10,10 +10,10 @@ use crate::stats::line::theil_sen;
 use crate::stats::order::{quantile, sorted};
 use crate::units::{bytes, decimal, rate, seconds};
 
-/// Steps of a curve.
+/// Number of segments of a curve.
 const STEPS: usize = 60;
 
-/// All pictures that a report has something to show in.
+/// Returns all plots for which a report has data.
 pub fn plots(report: &Report) -> Vec<Plot> {
     let mut plots = Vec::new();
     for direction in Direction::ALL {
@@ -42,7 +42,7 @@ fn speed(sample: &Sample) -> f64 {
     sample.size_bytes as f64 / sample.seconds
 }
 
-/// The series that have samples of a direction, with their places in the report.
+/// Returns the series with samples of a direction, and their indexes in the report.
 fn with(report: &Report, direction: Direction) -> Vec<(usize, &Series)> {
     report
         .series
@@ -52,8 +52,8 @@ fn with(report: &Report, direction: Direction) -> Vec<(usize, &Series)> {
         .collect()
 }
 
-/// Every file, and the line of Theil and Sen, which is a curve here: time grows with size, speed
-/// with how little of it is latency.
+/// Plots every file with the Theil-Sen line, which is a curve here: speed grows with size as the
+/// share of latency falls.
 fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let all = || {
@@ -109,7 +109,7 @@ fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
     Some(chart.finish(&format!("speed-{direction}"), &title, about))
 }
 
-/// Quartiles, medians and ends of each series.
+/// Plots the quartiles, median and range of each series.
 fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let y = Scale::linear(
@@ -155,7 +155,8 @@ fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
     ))
 }
 
-/// Ratios to the host with their bounds, and what was published of images of the same kind.
+/// Plots the ratios to the host with their bounds, and the published ratios of the same kind of
+/// image.
 fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
     let ratios: Vec<_> = report
         .ratios
@@ -243,7 +244,7 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
     ))
 }
 
-/// Speed over the size of bands, where series differ in it.
+/// Plots speed against band size, if series differ in it.
 fn band_sizes(report: &Report) -> Option<Plot> {
     let mut curve: Vec<(u64, Direction, f64)> = Vec::new();
     for series in &report.series {
@@ -286,7 +287,7 @@ fn band_sizes(report: &Report) -> Option<Plot> {
     Some(chart.finish("bands", "Speed and the size of bands", about))
 }
 
-/// What images take on disk, from step to step, and what was published of it, at the run's scale.
+/// Plots the size on disk at each step, and the published sizes, multiplied by the run's scale.
 fn space(report: &Report) -> Option<Plot> {
     let series: Vec<_> = report
         .series
@@ -314,7 +315,7 @@ fn space(report: &Report) -> Option<Plot> {
     let mut chart = Chart::default();
     chart.left_axis(&y, "on disk", decimal);
     let longest = series.iter().max_by_key(|(_, series)| series.space.len());
-    // In as many lines, one below the other, as give each of them room.
+    // Labels are staggered on as many lines as their width requires.
     let width = longest
         .iter()
         .flat_map(|(_, series)| &series.space)

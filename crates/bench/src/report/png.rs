@@ -1,4 +1,4 @@
-//! Pictures of dots.
+//! Plots as bitmaps.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use resvg::usvg::{Options, Tree};
 
 use super::plot::Plot;
 
-/// Dots for each unit of the SVG.
+/// Pixels per unit of the SVG.
 const SCALE: f32 = 2.0;
 
-/// Draws plots with the fonts of this machine.
+/// Renders plots with the fonts of this machine.
 #[derive(Debug)]
 pub struct Painter {
     fonts: Arc<Database>,
 }
 
 impl Painter {
-    /// Looks for fonts. [`Kind::Unsupported`] where there are none: a picture without numbers says
-    /// nothing.
+    /// Loads the system's fonts. Fails with [`Kind::Unsupported`] if there are none, since plots
+    /// need labels.
     pub fn new() -> Result<Self> {
         let mut fonts = Database::new();
         fonts.load_system_fonts();
@@ -40,7 +40,7 @@ impl Painter {
         })
     }
 
-    /// A PNG file.
+    /// Renders a plot as a PNG file.
     pub fn png(&self, plot: &Plot) -> Result<Vec<u8>> {
         let failed = |why: String| Error::new(Kind::Io, "benchmark", why).named(plot.name.clone());
         let options = Options {

@@ -1,6 +1,6 @@
-//! From numbers to places on a picture.
+//! Scales: mapping of values to coordinates of a plot.
 
-/// An axis: numbers from `min` to `max` become places from `from` to `to`.
+/// An axis: values from `min` to `max` are mapped to coordinates from `from` to `to`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     min: f64,
@@ -11,7 +11,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From nothing to the largest of `values`, rounded up.
+    /// Returns a linear scale from 0 to the largest of `values`, rounded up.
     pub(super) fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let max = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let max = if max > 0.0 { max } else { 1.0 };
@@ -25,7 +25,8 @@ impl Scale {
         }
     }
 
-    /// From the smallest of `values`, which are positive, to the largest, by order of magnitude.
+    /// Returns a logarithmic scale from the smallest of `values`, which are positive, to the
+    /// largest.
     pub(super) fn log(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (min, max) = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -46,7 +47,7 @@ impl Scale {
         }
     }
 
-    /// Where a number is.
+    /// Returns the coordinate of a value.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.min / 10.0) / self.min).ln() / (self.max / self.min).ln()
@@ -56,7 +57,7 @@ impl Scale {
         self.from + (self.to - self.from) * share
     }
 
-    /// Numbers that are marked.
+    /// Returns the values of the ticks.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.log {
             let step = nice((self.max - self.min) / 5.0);
@@ -78,7 +79,7 @@ impl Scale {
             .collect()
     }
 
-    /// `count` numbers from end to end, evenly on the picture.
+    /// Returns `count` values from end to end, evenly spaced on the plot.
     pub(super) fn between(&self, count: usize) -> impl Iterator<Item = f64> + use<'_> {
         (0..count).map(move |n| {
             let share = n as f64 / (count - 1).max(1) as f64;
@@ -91,7 +92,7 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 5, 10, ... above.
+/// Rounds up to the next of 1, 2, 5, 10, ....
 fn nice(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let digit = [1.0, 2.0, 5.0]

@@ -1,4 +1,4 @@
-//! Results as rows of words: what the terminal, the page and docs/benchmarks.md show alike.
+//! Tables of results, the same in the terminal, on the page and in docs/benchmarks.md.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::sample::Direction;
 use crate::stats::Summary;
 use crate::units::{bytes, decimal, rate, seconds};
 
-/// A heading and rows; the first column is text, the others are numbers.
+/// A table; the first column is text, the others are numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
-    /// What it shows.
+    /// Title of the table.
     pub title: String,
-    /// Names of columns.
+    /// Names of the columns.
     pub heading: Vec<String>,
-    /// Rows, as long as the heading.
+    /// Rows, each as long as the heading.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ impl Table {
         }
     }
 
-    /// As Markdown has it.
+    /// Formats the table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| {
             format!(
@@ -51,7 +51,7 @@ impl Table {
     }
 }
 
-/// All tables that a report has something to show in.
+/// Returns all tables for which a report has data.
 pub fn tables(report: &Report) -> Vec<Table> {
     let mut tables = vec![
         speeds(report),
@@ -65,7 +65,7 @@ pub fn tables(report: &Report) -> Vec<Table> {
     tables
 }
 
-/// Each series' summaries, in the order in which they were measured.
+/// Returns the statistics of each series, in chronological order.
 fn summaries(report: &Report) -> impl Iterator<Item = (&Series, &'static str, &Summary)> {
     report.series.iter().flat_map(|series| {
         let of = [
@@ -215,7 +215,7 @@ fn ratios(report: &Report) -> Table {
     table
 }
 
-/// What others have measured of the same.
+/// Formats the published values that correspond to a series.
 fn published(report: &Report, name: &str, direction: Direction) -> String {
     let Some(series) = report.series.iter().find(|series| series.name() == name) else {
         return String::new();
@@ -285,10 +285,10 @@ fn processes(report: &Report) -> Table {
     table
 }
 
-/// Compressed files, a table for each way of storing them, beside what was published.
+/// Returns the compressed files, one table per compression method, beside the published values.
 pub fn compressed(report: &Report) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
-    // The run had an order of its own.
+    // The cases were run in random order.
     let mut files: Vec<_> = report.compressed.iter().collect();
     files.sort_by_key(|file| (&file.series, file.number));
     for file in files {
@@ -355,7 +355,7 @@ pub fn compressed(report: &Report) -> Vec<Table> {
     tables
 }
 
-/// Returns how many files a series has at most that are written, and of how many sets.
+/// Formats the maximum number of files written in a series, and of their sets.
 fn counts(report: &Report) -> String {
     let written = report.series.iter().map(|series| {
         series
@@ -378,7 +378,7 @@ fn counts(report: &Report) -> String {
     }
 }
 
-/// What the reader should know of a run, beside its numbers.
+/// Returns facts about a run that its numbers do not show.
 pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let (settings, machine) = (&report.settings, &report.machine);
     let mut facts = vec![

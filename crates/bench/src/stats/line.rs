@@ -1,27 +1,28 @@
-//! Lines through points: seconds against bytes, by least squares and by the median of all slopes.
+//! Regression lines of seconds against bytes, by least squares and by the median of all slopes
+//! (Theil-Sen).
 
 use super::order::{median, sorted};
 
-/// `y = at_zero + slope * x`.
+/// The line `y = at_zero + slope * x`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
-    /// How much `y` grows with one of `x`.
+    /// Increase of `y` per unit of `x`.
     pub slope: f64,
-    /// `y` where `x` is 0.
+    /// Value of `y` where `x` is 0.
     pub at_zero: f64,
 }
 
 impl Line {
-    /// `y` at `x`.
+    /// Returns `y` at `x`.
     pub fn at(&self, x: f64) -> f64 {
         self.at_zero + self.slope * x
     }
 }
 
-/// Pairs of an `x` and a `y`.
+/// Points as pairs of `x` and `y`.
 pub type Points<'a> = &'a [(f64, f64)];
 
-/// The line with the least squares of distances in `y`; `None` where all `x` are the same.
+/// Returns the ordinary least squares regression line of `y`; `None` if all `x` are equal.
 pub fn least_squares(points: Points<'_>) -> Option<Line> {
     let count = points.len() as f64;
     let (x, y) = points
@@ -44,21 +45,20 @@ pub fn least_squares(points: Points<'_>) -> Option<Line> {
     }
 }
 
-/// The line of Theil and Sen, and bounds of its slope that hold in 95 of 100 cases.
+/// The Theil-Sen line, and the 95 % confidence interval of its slope.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TheilSen {
-    /// Its slope is the median of the slopes between any two points.
+    /// The line whose slope is the median of the slopes between any two points.
     pub line: Line,
-    /// The bounds, smaller first; the smallest and largest slope where there are too few points for
-    /// others.
+    /// Bounds of the slope, lower first; the extreme slopes if there are too few points.
     pub slopes: (f64, f64),
 }
 
-/// How many deviations of a normal distribution hold 95 of 100 cases.
+/// Number of standard deviations of a normal distribution that cover 95 %.
 const DEVIATIONS: f64 = 1.959_963_984_540_054;
 
-/// The line of Theil and Sen; `None` where all `x` are the same. Bounds by Sen's method, ties
-/// accounted for (Sen, 1968, 3.1).
+/// Returns the Theil-Sen line; `None` if all `x` are equal. Bounds by Sen's method, corrected for
+/// ties (Sen, 1968, 3.1).
 pub fn theil_sen(points: Points<'_>) -> Option<TheilSen> {
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (n, (x1, y1)) in points.iter().enumerate() {

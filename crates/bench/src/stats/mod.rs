@@ -1,9 +1,9 @@
-//! What samples say: how fast, how sure, how even.
+//! Statistics of samples: speed, confidence, dispersion.
 //!
 //! * [`order`]: medians, quantiles, trimmed means.
-//! * [`line`]: rates and latencies, by least squares and by Theil and Sen.
-//! * [`ratio`]: one series against another, with bounds.
-//! * [`Summary`]: all of it about one series in one direction.
+//! * [`line`]: rates and latencies, by least squares and Theil-Sen.
+//! * [`ratio`]: ratio of two series, with bounds.
+//! * [`Summary`]: all statistics of one series in one direction.
 
 pub mod line;
 pub mod order;
@@ -16,81 +16,80 @@ use line::{Line, least_squares, theil_sen};
 use order::{mean, median, sorted, trimmed};
 use ratio::{Speed, TRIMMED, too_wide, trimmed_bounds};
 
-/// A number, and a smaller and a larger one around it.
+/// A value with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounded {
-    /// The number.
+    /// The value.
     pub value: f64,
-    /// The smaller.
+    /// The lower bound.
     pub low: f64,
-    /// The larger.
+    /// The upper bound.
     pub high: f64,
 }
 
 /// Rate and latency of a line through seconds against bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
-    /// Bytes a second; negative where larger files took less time.
+    /// Rate in bytes per second; negative if larger files took less time.
     pub rate: f64,
-    /// Seconds that a file without bytes would take.
+    /// Seconds that an empty file would take.
     pub latency: f64,
-    /// No file takes less than no time: the line does not describe these samples.
+    /// True if the latency is negative: the line does not fit these samples.
     pub negative_latency: bool,
 }
 
-/// The first set of files against all later ones.
+/// Speed of the first set of files and of all later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FirstAndLater {
-    /// Bytes a second of the first set.
+    /// Speed of the first set, in bytes per second.
     pub first: f64,
-    /// Bytes a second of the others.
+    /// Speed of the later sets, in bytes per second.
     pub later: f64,
 }
 
-/// What the samples of one direction say. Speeds are in bytes a second.
+/// Statistics of the samples of one direction. Speeds are in bytes per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Samples.
+    /// Number of samples.
     pub count: usize,
-    /// Bytes of all files.
+    /// Total bytes.
     pub bytes: u64,
-    /// Seconds of all files.
+    /// Total seconds.
     pub seconds: f64,
     /// Mean of the files' speeds.
     pub mean: f64,
-    /// Mean without the slowest and fastest fifth; around it the slowest and fastest of what is
-    /// left.
+    /// Mean without the slowest and fastest fifth; its bounds are the slowest and fastest of the
+    /// rest.
     pub trimmed_mean: Bounded,
-    /// Bounds of the trimmed mean that hold in 95 of 100 cases.
+    /// 95 % confidence interval of the trimmed mean.
     pub interval: (f64, f64),
-    /// Half of the files were faster.
+    /// Median speed.
     pub median: f64,
-    /// The slowest.
+    /// Slowest speed.
     pub min: f64,
-    /// The fastest.
+    /// Fastest speed.
     pub max: f64,
-    /// The rate of Theil and Sen, with the bounds of its slope; none where all files have one size,
-    /// or the rate is not positive.
+    /// Theil-Sen rate, with the bounds of its slope; `None` if all files have one size, or the rate
+    /// is not positive.
     pub theil_sen: Option<Bounded>,
-    /// Least squares.
+    /// Least squares fit.
     pub linear: Option<Linear>,
-    /// Median distance of a file's time from the line of Theil and Sen, as a share of what the line
-    /// says.
+    /// Median distance of a file's time from the Theil-Sen line, as a share of the line's value.
     pub dispersion: Option<f64>,
-    /// Whether speed changed in the course of the run.
+    /// Change of speed during the run.
     pub first_and_later: Option<FirstAndLater>,
-    /// True if the bounds are too far apart to say how fast it is.
+    /// True if the bounds are too far apart for a conclusion.
     pub too_noisy: bool,
-    /// Files under 1 MB: what they tell is the speed of memory.
+    /// Number of files under 1 MB: their speed is that of memory.
     pub cache_speed: usize,
 }
 
-/// Shorter files are served from memory on any system.
+/// Size in bytes below which every system reads files from memory.
 pub const CACHE_SPEED: u64 = 1_000_000;
 
 impl Summary {
-    /// What `samples` of one direction say; `None` of none. With `flushed`, the time of the flush
-    /// is part of each sample that has one.
+    /// Returns the statistics of `samples` in one direction; `None` if there are none. With
+    /// `flushed`, the time of a sample includes its flush.
     pub fn of(samples: &[Sample], direction: Direction, flushed: bool) -> Option<Self> {
         let samples: Vec<&Sample> = samples
             .iter()
@@ -136,7 +135,7 @@ impl Summary {
                 .map(|robust| Bounded {
                     value: 1.0 / robust.line.slope,
                     low: 1.0 / robust.slopes.1,
-                    // Where it is not sure that time grows with size, the fastest file bounds the
+                    // If the lower bound of the slope is not positive, the fastest file bounds the
                     // rate.
                     high: if robust.slopes.0 > 0.0 {
                         1.0 / robust.slopes.0
@@ -160,7 +159,7 @@ impl Summary {
     }
 }
 
-/// Each file's size and speed.
+/// Returns the size and speed of each file.
 pub fn speeds(samples: &[Sample], direction: Direction) -> Vec<Speed> {
     let of = samples
         .iter()

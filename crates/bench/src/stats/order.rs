@@ -1,6 +1,6 @@
-//! What is told by the order of numbers: medians, quantiles, means of the middle.
+//! Order statistics: medians, quantiles, trimmed means.
 
-/// The arithmetic mean; `None` of nothing.
+/// Returns the arithmetic mean; `None` if there are no values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
         None
@@ -9,15 +9,14 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The same numbers from small to large.
+/// Returns the values in ascending order.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// The value below which `share` of `sorted` lies, in a straight line between two neighbours (what
-/// numpy calls `linear`).
+/// Returns the quantile of `sorted` at `share`, linearly interpolated (numpy's `linear`).
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = share.clamp(0.0, 1.0) * last as f64;
@@ -26,12 +25,12 @@ pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(low + (high - low) * (at - below as f64))
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the median; the mean of the two middle values if their number is even.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(&sorted(values), 0.5)
 }
 
-/// What is left of `values` in order when `share` of them, rounded down, is taken away at each end.
+/// Returns `values` in ascending order without a share of them, rounded down, at each end.
 pub fn trimmed(values: &[f64], share: f64) -> Vec<f64> {
     let sorted = sorted(values);
     let cut = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1) / 2);

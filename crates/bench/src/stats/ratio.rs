@@ -1,4 +1,4 @@
-//! How much faster one series is than another, and how sure that is.
+//! Ratio of the speeds of two series, with a confidence interval.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use super::order::{mean, quantile, sorted, trimmed};
 use crate::noise::Noise;
 
-/// How often samples are drawn again.
+/// Number of bootstrap resamples.
 const DRAWS: usize = 2000;
-/// An interval as wide as this, upper bound over lower, says nothing.
+/// Ratio of upper to lower bound above which an interval is inconclusive.
 const TOO_WIDE: f64 = 1.25;
-/// Within this of 1, both ways, two series count as equally fast.
+/// Largest ratio, either way, at which two series count as equally fast.
 const SAME: f64 = 1.05;
-/// Taken away at each end for the trimmed mean.
+/// Share removed at each end for the trimmed mean.
 pub const TRIMMED: f64 = 0.2;
 
-/// A file's size in bytes and its speed in bytes a second.
+/// Size in bytes and speed in bytes per second of a file.
 pub type Speed = (u64, f64);
 
-/// What an interval says.
+/// Conclusion from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// All of the interval is above 1.
+    /// The whole interval is above 1.
     Faster,
-    /// All of it is below 1.
+    /// The whole interval is below 1.
     Slower,
-    /// It holds 1, and nothing further from it than 5 %.
+    /// The interval contains 1 and is within 5 % of it.
     Same,
-    /// It is too wide to say.
+    /// The interval is too wide for a conclusion.
     TooNoisy,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns a description.
     pub fn words(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -45,23 +45,23 @@ impl Verdict {
     }
 }
 
-/// Speed over speed, with bounds that hold in 95 of 100 cases.
+/// A ratio of speeds with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Of the trimmed means.
+    /// Ratio of the trimmed means.
     pub value: f64,
     /// Lower bound.
     pub low: f64,
     /// Upper bound.
     pub high: f64,
-    /// What that says.
+    /// Conclusion from the interval.
     pub verdict: Verdict,
 }
 
 impl Ratio {
-    /// The speed of `ours` over that of `theirs`; `None` where one is empty. Each size is drawn
-    /// from as often as it was measured, so that the mixture of sizes stays what it was. The same
-    /// samples give the same bounds.
+    /// Returns the speed of `ours` divided by that of `theirs`; `None` if either is empty. Samples
+    /// are drawn within strata of equal size, so that the mixture of sizes is preserved. The same
+    /// samples always give the same bounds.
     pub fn of(ours: &[Speed], theirs: &[Speed]) -> Option<Self> {
         let value = trimmed_mean(ours)? / trimmed_mean(theirs)?;
         let (ours, theirs) = (Strata::of(ours), Strata::of(theirs));
@@ -89,7 +89,7 @@ fn verdict(low: f64, high: f64) -> Verdict {
     }
 }
 
-/// Bounds of the trimmed mean of speeds.
+/// Returns the bounds of the trimmed mean of speeds.
 pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
     let (strata, mut noise) = (Strata::of(speeds), Noise::new(0xB007));
     bounds(
@@ -99,7 +99,7 @@ pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
     )
 }
 
-/// Returns whether bounds are so far apart that nothing can be said.
+/// Returns true if bounds are too far apart for a conclusion.
 pub fn too_wide(low: f64, high: f64) -> bool {
     high > low * TOO_WIDE
 }
@@ -109,7 +109,7 @@ fn bounds(draws: &[f64]) -> Option<(f64, f64)> {
     Some((quantile(&sorted, 0.025)?, quantile(&sorted, 0.975)?))
 }
 
-/// The mean of speeds without the slowest and fastest fifth.
+/// Returns the mean of speeds without the slowest and fastest fifth.
 pub fn trimmed_mean(speeds: &[Speed]) -> Option<f64> {
     mean(&trimmed(
         &speeds.iter().map(|(_, speed)| *speed).collect::<Vec<_>>(),
@@ -117,10 +117,10 @@ pub fn trimmed_mean(speeds: &[Speed]) -> Option<f64> {
     ))
 }
 
-/// Speeds by size; sizes that were measured once or twice only are one stratum.
+/// Speeds by size; sizes with too few samples form one common stratum.
 struct Strata(Vec<Vec<f64>>);
 
-/// Fewer samples of a size vary too little when they are drawn again.
+/// Minimum samples of a stratum; fewer vary too little when resampled.
 const ENOUGH: usize = 3;
 
 impl Strata {
@@ -137,7 +137,7 @@ impl Strata {
         Self(strata)
     }
 
-    /// The trimmed mean of as many samples drawn at random.
+    /// Returns the trimmed mean of an equally large random sample with replacement.
     fn draw(&self, noise: &mut Noise) -> Option<f64> {
         let drawn: Vec<f64> = self
             .0
@@ -157,7 +157,7 @@ impl Strata {
 mod tests {
     use super::*;
 
-    /// Four sizes, ten times each, at this speed give or take a share.
+    /// Generates four sizes, ten times each, with this speed and jitter.
     fn series(speed: f64, share: f64, seed: u64) -> Vec<Speed> {
         let mut noise = Noise::new(seed);
         (0..40)

@@ -1,4 +1,4 @@
-//! Changes of a volume's tree: made, renamed, removed, described anew.
+//! Changes of a volume's tree: create, rename, remove, and set attributes.
 
 use std::ffi::OsStr;
 use std::sync::RwLockReadGuard;
@@ -13,17 +13,17 @@ use fuser::{Errno, RenameFlags, Request, TimeOrNow};
 use super::{Answer, VolumeFs, utf8};
 use crate::stat;
 
-/// BSD flags of what must not be changed at all, and of what may only get longer.
+/// BSD flags of immutable objects, and of append-only ones.
 const IMMUTABLE: u32 = 0x2 | 0x2_0000;
 const APPEND_ONLY: u32 = 0x4 | 0x4_0000;
-/// The bit of a folder whose entries get its group.
+/// The set-group-ID bit: new entries of a folder inherit its group.
 const SET_GROUP: u16 = 0o2000;
 const SET_USER: u16 = 0o4000;
 const GROUP_EXEC: u16 = 0o010;
-/// The longest target of a symbolic link.
+/// Maximum length of a symbolic link's target.
 const MAX_TARGET: usize = 1023;
 
-/// What SETATTR wants changed besides the length.
+/// Attributes that a SETATTR request changes, besides the length.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) mode: Option<u32>,
@@ -35,7 +35,8 @@ pub(super) struct Wanted {
 }
 
 impl VolumeFs {
-    /// The volume for a change, and the proof that the mount has not ended.
+    /// Returns the volume for a change, and a guard that keeps the mount from ending; fails with
+    /// EROFS if it is read-only.
     pub(super) fn changing(&self) -> Answer<(&dyn FileSystemMut, RwLockReadGuard<'_, bool>)> {
         let change = self.change.as_deref().ok_or(Errno::EROFS)?;
         Ok((change, self.gate.enter()?))
@@ -47,7 +48,7 @@ impl VolumeFs {
             .map_err(|error| self.notes.errno(&error))
     }
 
-    /// Refuses what macOS's flags protect.
+    /// Fails if macOS's flags make the object immutable.
     pub(super) fn check_unlocked(&self, node: NodeId) -> Answer<Attributes> {
         let found = self.described(node)?;
         if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 {
@@ -57,7 +58,7 @@ impl VolumeFs {
         }
     }
 
-    /// Refuses to write what macOS's flags protect; `appending` is allowed in more files.
+    /// Fails if macOS's flags forbid writing; `appending` is allowed for append-only files, too.
     pub(super) fn check_writable(&self, node: NodeId, appending: bool) -> Answer<()> {
         let refused = if appending {
             IMMUTABLE
@@ -71,7 +72,7 @@ impl VolumeFs {
         }
     }
 
-    /// Makes an object in a folder, owned by who asks for it.
+    /// Creates an object in a folder, owned by the requesting user.
     pub(super) fn make(
         &self,
         req: &Request,
@@ -109,7 +110,7 @@ impl VolumeFs {
         })
     }
 
-    /// What a MKNOD asks for.
+    /// Returns the kind of object that a MKNOD request creates.
     pub(super) fn special(mode: u32, rdev: u32) -> Answer<NewKind> {
         let device = || stat::mac_device(rdev).ok_or(Errno::EINVAL);
         Ok(match mode & 0o170_000 {
@@ -134,8 +135,8 @@ impl VolumeFs {
             })
     }
 
-    /// Refuses to take an entry out of a folder where macOS's flags protect either; tells what it
-    /// is.
+    /// Fails if macOS's flags on the folder or the entry forbid its removal; returns the entry's
+    /// attributes.
     fn check_may_leave(&self, parent: NodeId, name: &str) -> Answer<Attributes> {
         self.check_unlocked(parent)?;
         let found = self
@@ -210,8 +211,7 @@ impl VolumeFs {
             })
     }
 
-    /// Makes a file longer or shorter, for a user that may, or may not, keep bits that let it run
-    /// as its owner.
+    /// Sets the length of a file; clears the setuid and setgid bits unless the user may keep them.
     pub(super) fn resize(&self, req: &Request, node: NodeId, len: u64) -> Answer<()> {
         let (_, _inside) = self.changing()?;
         self.check_writable(node, false)?;
@@ -226,7 +226,7 @@ impl VolumeFs {
         }
     }
 
-    /// Takes the bits away that let a file run as its owner: its contents are somebody else's now.
+    /// Clears the setuid and setgid bits of a file whose contents were changed.
     pub(super) fn drop_privileges(&self, node: NodeId) -> Answer<()> {
         let (change, _inside) = self.changing()?;
         let found = self.described(node)?;
@@ -249,8 +249,7 @@ impl VolumeFs {
         if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 && !dates_only {
             return Err(Errno::EPERM);
         }
-        // Where recorded owners do not count, nothing is recorded of them, and nobody hears of
-        // that, as on macOS.
+        // If recorded owners are not respected, a chown is ignored without an error, as on macOS.
         let over = self.view.owner;
         let uid = wanted.uid.filter(|_| over.0.is_none());
         let gid = wanted.gid.filter(|_| over.1.is_none());
@@ -283,13 +282,13 @@ impl VolumeFs {
         )
     }
 
-    /// The result as the kernel gets it; the owner hears of what is wrong with the image.
+    /// Converts the result for the kernel; notifies the owner of faults of the image.
     pub(super) fn done<T>(&self, result: Result<T>) -> Answer<T> {
         result.map_err(|error| self.notes.errno(&error))
     }
 }
 
-/// The mode of a file without the bits that let it run as its owner; `None` if it has none.
+/// Returns the mode of a file without its setuid and setgid bits; `None` if it has none.
 fn unprivileged(found: &Attributes) -> Option<u16> {
     let group = if found.mode & GROUP_EXEC != 0 {
         SET_GROUP

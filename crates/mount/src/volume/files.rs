@@ -1,5 +1,5 @@
-//! Open files: one for all that have a file open, made longer by one at a time, unpacked before it
-//! is written.
+//! Open files: shared by all handles of a file, resized under a lock, decompressed before the first
+//! write.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,20 +17,21 @@ pub(super) struct Files {
     open: Mutex<HashMap<NodeId, Weak<OpenFile>>>,
 }
 
-/// The volume that files are of.
+/// The volume of the files.
 pub(super) struct Volume<'a> {
     pub(super) fs: &'a dyn FileSystem,
     pub(super) change: Option<&'a dyn FileSystemMut>,
 }
 
-/// A file that somebody has open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) node: NodeId,
     contents: RwLock<Contents>,
-    /// Held by who makes it longer or shorter.
+    /// Held while the length changes.
     resizing: Mutex<()>,
-    /// How many have it open for writing: the kernel may know more of it than is known here.
+    /// Number of handles open for writing: with any, the kernel's cache may be newer than the
+    /// volume.
     writers: AtomicUsize,
 }
 
@@ -41,8 +42,8 @@ struct Contents {
 }
 
 impl Files {
-    /// The open file of this number, opened if it is not yet. What it holds is looked for when it
-    /// is needed.
+    /// Returns the open file of this node, which is created if necessary. Its contents are opened
+    /// later, on demand.
     pub(super) fn get(&self, node: NodeId) -> Arc<OpenFile> {
         let mut open = self.all();
         if let Some(file) = open.get(&node).and_then(Weak::upgrade) {
@@ -58,12 +59,12 @@ impl Files {
         file
     }
 
-    /// The file, if anybody has it open.
+    /// Returns the file if it is open.
     pub(super) fn find(&self, node: NodeId) -> Option<Arc<OpenFile>> {
         self.all().get(&node).and_then(Weak::upgrade)
     }
 
-    /// Forgets a file that nobody else has open.
+    /// Releases a reference, and forgets the file if it was the last one.
     pub(super) fn close(&self, file: Arc<OpenFile>) {
         let node = file.node;
         drop(file);
@@ -79,12 +80,12 @@ impl Files {
 }
 
 impl OpenFile {
-    /// Makes sure that it can be read.
+    /// Opens the contents for reading.
     pub(super) fn for_reading(&self, volume: &Volume<'_>) -> Result<()> {
         self.device(volume).map(drop)
     }
 
-    /// Makes sure that it can be written. Compressed contents are stored plain first.
+    /// Opens the contents for writing. Compressed files are decompressed first.
     pub(super) fn for_writing(&self, volume: &Volume<'_>) -> Result<()> {
         if self.contents().writable {
             return Ok(());
@@ -97,7 +98,7 @@ impl OpenFile {
         if contents.writable {
             return Ok(());
         }
-        // Whoever reads waits. A file that is open is not unpacked.
+        // Readers wait for the lock. An open file cannot be decompressed, so its device is dropped.
         contents.device = None;
         let device = match change.open_mut(self.node, Fork::Data) {
             Err(error)
@@ -116,7 +117,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Somebody more, or less, has it open for writing.
+    /// Increments or decrements the number of handles open for writing.
     pub(super) fn count_writer(&self, more: bool) {
         if more {
             self.writers.fetch_add(1, Ordering::AcqRel);
@@ -125,12 +126,12 @@ impl OpenFile {
         }
     }
 
-    /// Returns whether anybody has it open for writing.
+    /// Returns true if any handle is open for writing.
     pub(super) fn has_writers(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
 
-    /// What it holds.
+    /// Returns the contents, opened if necessary.
     pub(super) fn device(&self, volume: &Volume<'_>) -> Result<Arc<dyn BlockDevice>> {
         if let Some(device) = &self.contents().device {
             return Ok(device.clone());
@@ -147,7 +148,7 @@ impl OpenFile {
         Ok(device)
     }
 
-    /// Reads up to `size` bytes at `offset` into `buf`, as many as there are.
+    /// Reads up to `size` bytes at `offset` into `buf`; fewer at the end of the file.
     pub(super) fn read(
         &self,
         volume: &Volume<'_>,
@@ -155,7 +156,7 @@ impl OpenFile {
         size: usize,
         buf: &mut Vec<u8>,
     ) -> Result<usize> {
-        // Held until it is read: what is read is not unpacked.
+        // Held during the read, so that the file is not decompressed meanwhile.
         let contents = loop {
             let contents = self.contents();
             if contents.device.is_some() {
@@ -172,7 +173,7 @@ impl OpenFile {
             let now = usize::try_from(len.saturating_sub(offset))
                 .unwrap_or(usize::MAX)
                 .min(size);
-            // The kernel may have gathered more than the file holds yet.
+            // The kernel's write-back cache may extend beyond the end of the file.
             if now == 0 {
                 return Ok(0);
             }
@@ -180,14 +181,14 @@ impl OpenFile {
                 buf.resize(now, 0);
             }
             match device.read_at(offset, &mut buf[..now]) {
-                // It was cut meanwhile.
+                // The file was truncated meanwhile.
                 Err(error) if error.kind() == Kind::OutOfRange && device.info().len < len => {}
                 done => return done.map(|()| now),
             }
         }
     }
 
-    /// Writes all of `data` at `offset`, and makes the file longer for that.
+    /// Writes all of `data` at `offset`, extending the file if necessary.
     pub(super) fn write(&self, volume: &Volume<'_>, offset: u64, data: &[u8]) -> Result<()> {
         self.for_writing(volume)?;
         let contents = self.contents();
@@ -210,13 +211,13 @@ impl OpenFile {
         }
         let written = device.write_at(offset, data);
         if written.is_err() && end > len {
-            // What was not written is not part of the file.
+            // Undo the extension for data that was not written.
             let _ = device.set_len(len, AfterDiscard::Any);
         }
         written
     }
 
-    /// Makes it longer or shorter.
+    /// Sets the length of the file.
     pub(super) fn set_len(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
@@ -224,7 +225,7 @@ impl OpenFile {
         device.set_len(len, AfterDiscard::Zeros)
     }
 
-    /// Makes it at least as long.
+    /// Extends the file to `len` if it is shorter.
     pub(super) fn reach(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
@@ -236,7 +237,7 @@ impl OpenFile {
         }
     }
 
-    /// Makes a part of it zero.
+    /// Zeroes a range of the file.
     pub(super) fn punch(&self, volume: &Volume<'_>, start: u64, end: u64) -> Result<()> {
         self.for_writing(volume)?;
         let device = self.device(volume)?;

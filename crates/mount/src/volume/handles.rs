@@ -1,4 +1,4 @@
-//! What programs have open, by the numbers that the kernel has for it.
+//! Open files and folders by the kernel's file handle.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -11,15 +11,15 @@ use fuser::{Errno, FileHandle};
 
 use super::files::OpenFile;
 
-/// Something that is open.
+/// An open file or folder.
 #[derive(Debug, Clone)]
 pub(super) enum Handle {
-    /// A file, and whether it was opened for writing.
+    /// A file; true if it was opened for writing.
     File(Arc<OpenFile>, bool),
     Folder(Arc<OpenFolder>),
 }
 
-/// A folder that is open: its entries as they were when the first was asked for.
+/// An open folder: its entries as they were at the first read.
 #[derive(Debug)]
 pub(super) struct OpenFolder {
     node: NodeId,
@@ -42,7 +42,7 @@ impl OpenFolder {
         }
     }
 
-    /// Its entries; `anew` for those that are there now.
+    /// Returns the entries, which are read on the first call.
     pub(super) fn entries(&self, fs: &dyn FileSystem) -> Result<&[Listed]> {
         if let Some(entries) = self.entries.get() {
             return Ok(entries);
@@ -61,7 +61,7 @@ impl OpenFolder {
     }
 }
 
-/// Everything that is open.
+/// All open handles.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     open: RwLock<HashMap<u64, Handle>>,
@@ -78,7 +78,7 @@ impl Handles {
         FileHandle(number)
     }
 
-    /// A file by its number.
+    /// Returns the file of a handle; fails with EBADF if it is none.
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
         match self
             .open
@@ -91,7 +91,8 @@ impl Handles {
         }
     }
 
-    /// A folder by its number. One that is read from the beginning again is read as it is now.
+    /// Returns the folder of a handle. With `from_start`, it is listed anew if it was listed
+    /// before.
     pub(super) fn folder(
         &self,
         handle: FileHandle,
@@ -115,7 +116,7 @@ impl Handles {
         Ok(anew)
     }
 
-    /// Takes one out.
+    /// Removes a handle and returns it.
     pub(super) fn remove(&self, handle: FileHandle) -> Option<Handle> {
         self.open
             .write()

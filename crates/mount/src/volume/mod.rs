@@ -1,5 +1,5 @@
-//! A volume that is shown: what the kernel asks of it is in `requests.rs`, what it takes to answer
-//! here and beside that.
+//! A mounted volume. FUSE requests are in `requests.rs`; the operations behind them are here and in
+//! the files beside it.
 
 mod change;
 mod files;
@@ -26,55 +26,55 @@ use crate::gate::Gate;
 use crate::notes::Notes;
 use crate::stat::{self, View};
 
-/// How long the kernel may keep what it was told: nobody else changes the volume.
+/// Lifetime of the kernel's cache entries: no other process changes the volume.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it may keep what it was told of a folder that may change. An answer that it gets behind
-/// a change of the folder, but that was given before, it takes for what is there now: its dates
-/// would be wrong for as long as they are kept.
+/// Lifetime of the cached attributes of a folder that may change. A reply computed before a change
+/// of the folder may reach the kernel after it and be cached as current; its dates would be wrong
+/// for the whole lifetime.
 const SHORT: Duration = Duration::from_secs(1);
-/// The largest write that is asked for in one request.
+/// Maximum size of a write request, in bytes.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
-/// Requests of the kernel's own, reading ahead and writing back, that may wait at a time.
+/// Maximum number of pending background requests of the kernel, such as readahead and writeback.
 pub(crate) const MAX_BACKGROUND: u16 = 64;
-/// The longest name, in UTF-16 units on HFS+, in bytes on APFS.
+/// Maximum length of a name, in UTF-16 units on HFS+, in bytes on APFS.
 const MAX_NAME: usize = 255;
-/// `mode` of fallocate(2).
+/// Bits of `mode` of fallocate(2).
 pub(crate) const KEEP_SIZE: i32 = 1;
 pub(crate) const PUNCH_HOLE: i32 = 2;
 pub(crate) const ZERO_RANGE: i32 = 0x10;
-/// `whence` of lseek(2).
+/// Values of `whence` of lseek(2).
 pub(crate) const SEEK_DATA: i32 = 3;
 pub(crate) const SEEK_HOLE: i32 = 4;
-/// Flags of open(2), on all of Linux's machines that Rust's tier 1 and 2 name but MIPS.
+/// Flags of open(2), the same on all Linux targets in Rust's tiers 1 and 2 except MIPS.
 const O_TRUNC: i32 = 0o1000;
 const O_APPEND: i32 = 0o2000;
 
 type Answer<T> = Result<T, Errno>;
 
-/// A volume that is shown.
+/// A mounted volume.
 #[derive(Debug)]
 pub(crate) struct VolumeFs {
     fs: Arc<dyn FileSystem>,
-    /// The same, where it may be changed.
+    /// The same volume if it is writable.
     change: Option<Arc<dyn FileSystemMut>>,
     view: View,
     files: Files,
     handles: Handles,
     gate: Arc<Gate>,
     notes: Arc<Notes>,
-    /// The kernel gathers small writes.
+    /// True if the kernel's write-back cache is enabled.
     gathers: bool,
-    /// `A` and `a` are one name, and so are two ways to compose an accent: the kernel must not keep
-    /// names.
+    /// True if names are case-insensitive or normalized: the kernel must not cache names with
+    /// several spellings.
     folds: bool,
-    /// Dates have whole seconds.
+    /// True if timestamps have a resolution of one second.
     coarse: bool,
-    /// The volume has names decomposed, and they are listed composed: what a program made as `é` it
-    /// looks for as that.
+    /// True if names are stored decomposed and listed composed: a program that creates `é` looks it
+    /// up in that form.
     composes: bool,
 }
 
-/// What [`VolumeFs::new`] needs to know besides the volume.
+/// Parameters of [`VolumeFs::new`] besides the volume.
 pub(crate) struct Setting {
     pub(crate) mounter: (u32, u32),
     pub(crate) owner: (Option<u32>, Option<u32>),
@@ -131,8 +131,8 @@ impl VolumeFs {
         }
     }
 
-    /// Returns how long the kernel may keep a name: not at all if there are other spellings of it,
-    /// of which it could keep one that is gone.
+    /// Returns the cache lifetime of a name: zero if it has other spellings, since the kernel could
+    /// keep one that was removed.
     fn keeps(&self, name: &str) -> Duration {
         let one_spelling =
             name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
@@ -143,7 +143,7 @@ impl VolumeFs {
         }
     }
 
-    /// Returns how long the kernel may keep what an object is like.
+    /// Returns the cache lifetime of an object's attributes.
     fn stays(&self, found: &Attributes) -> Duration {
         if found.kind == FileKind::Folder && self.change.is_some() {
             SHORT
@@ -188,7 +188,7 @@ impl VolumeFs {
         );
     }
 
-    /// Opens a file, cut to nothing if that is asked for.
+    /// Opens a file, and truncates it if requested.
     fn open_file(
         &self,
         req: &Request,
@@ -197,7 +197,7 @@ impl VolumeFs {
     ) -> Answer<(FileHandle, FopenFlags)> {
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         if write {
-            // The kernel refuses what is read-only as a whole.
+            // The kernel itself refuses to open files of a read-only mount for writing.
             self.check_writable(node, flags.0 & O_APPEND != 0)?;
         }
         let file = self.files.get(node);
@@ -217,7 +217,7 @@ impl VolumeFs {
             file.count_writer(true);
         }
         let handle = self.handles.add(Handle::File(file, write));
-        // Nothing happens on closing what was only read.
+        // Closing a file that was only read needs no FLUSH request.
         let quiet = if write {
             FopenFlags::empty()
         } else {
@@ -226,10 +226,10 @@ impl VolumeFs {
         Ok((handle, FopenFlags::FOPEN_KEEP_CACHE | quiet))
     }
 
-    /// Where data, or a hole, begins at or behind `offset`.
+    /// Returns the offset of the next data or hole at or after `offset`.
     fn seek(&self, node: NodeId, offset: u64, whence: i32) -> Answer<u64> {
         let file = self.files.find(node).ok_or(Errno::EBADF)?;
-        // What the kernel has gathered is not known here, and would be taken for a hole.
+        // Data in the kernel's write-back cache is unknown here, and would be reported as a hole.
         if self.gathers && file.has_writers() {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -261,7 +261,7 @@ impl VolumeFs {
         let volume = self.volume();
         let done = match mode {
             0 => file.reach(&volume, end),
-            // Blocks behind a file's end are nobody's here.
+            // Blocks after the end of a file are not preallocated.
             KEEP_SIZE if end <= self.done(file.device(&volume))?.info().len => Ok(()),
             _ if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => {
                 file.punch(&volume, start, end)
@@ -274,8 +274,8 @@ impl VolumeFs {
         self.done(done)
     }
 
-    /// Tells entries from the `offset`th on until `add` says that there is no room: place of the
-    /// next, number, kind, name.
+    /// Passes the entries from index `offset` on to `add` until that returns that the buffer is
+    /// full: offset of the next entry, inode, kind, name.
     fn list(
         &self,
         ino: INodeNo,
@@ -285,7 +285,7 @@ impl VolumeFs {
     ) -> Answer<()> {
         let folder = self.handles.folder(handle, offset == 0)?;
         let entries = self.done(folder.entries(&*self.fs))?;
-        // The kernel does not look at the number of the folder above.
+        // The kernel ignores the inode number of `..`.
         for (at, name) in [".", ".."]
             .into_iter()
             .enumerate()
@@ -315,18 +315,18 @@ impl VolumeFs {
     }
 }
 
-/// Names are UTF-8 on these volumes.
+/// Returns a name as UTF-8, the encoding of these volumes; fails with EILSEQ.
 fn utf8(name: &OsStr) -> Answer<&str> {
     name.to_str().ok_or(Errno::EILSEQ)
 }
 
-/// What every mount asks of the kernel.
+/// Negotiates the capabilities that all mounts use.
 pub(crate) fn configure(config: &mut KernelConfig, wanted: &[InitFlags]) -> io::Result<()> {
     for flag in wanted {
-        // An older kernel does without.
+        // Older kernels lack some capabilities; all are optional.
         let _ = config.add_capabilities(*flag);
     }
-    // Both are within what the protocol allows.
+    // Both values are within the protocol's limits.
     let _ = config.set_max_write(MAX_WRITE);
     let _ = config.set_max_background(MAX_BACKGROUND);
     Ok(())

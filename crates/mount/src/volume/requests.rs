@@ -1,4 +1,4 @@
-//! What the kernel asks of a volume, request by request.
+//! FUSE requests for a volume.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use super::handles::{Handle, OpenFolder};
 use super::{Answer, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
 
 thread_local! {
-    /// What a thread reads into; it stays as large as its largest request.
+    /// Read buffer of a thread; it grows to the largest request and is kept.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -213,7 +213,7 @@ impl Filesystem for VolumeFs {
             Ok((self.open_file(req, made.id, flags)?, made))
         });
         match opened {
-            // How long the name may be kept cannot be said apart from the attributes here.
+            // The CREATE reply cannot give names and attributes different lifetimes.
             Ok(((handle, flags), made)) => {
                 let keep = name
                     .to_str()
@@ -276,8 +276,7 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    /// What was gathered has been written when the kernel asks; there is no more to do, and it need
-    /// not ask again.
+    /// Refuses FLUSH: the kernel has written back its cache before it asks, and does not ask again.
     fn flush(
         &self,
         _req: &Request,
@@ -316,8 +315,7 @@ impl Filesystem for VolumeFs {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        // One commit is for all; a file that is only read may be named for the folder that it is
-        // in.
+        // A commit covers all files; fsync is allowed on files opened read-only, too.
         empty(
             self.change
                 .as_deref()
@@ -364,7 +362,7 @@ impl Filesystem for VolumeFs {
         let told = self.list(ino, fh, offset, &mut |next, ino, _, name| {
             match self.fs.attributes(self.view.node(ino)) {
                 Ok(found) => {
-                    // Names and attributes are kept equally long here.
+                    // READDIRPLUS gives names and attributes the same lifetime.
                     let keep = self.keeps(name).min(self.stays(&found));
                     Ok(reply.add(
                         ino,
@@ -375,7 +373,7 @@ impl Filesystem for VolumeFs {
                         Generation(0),
                     ))
                 }
-                // It has gone since the folder was read.
+                // Removed since the folder was listed.
                 Err(error) if error.kind() == Kind::NotFound => Ok(false),
                 Err(error) => Err(self.notes.errno(&error)),
             }
@@ -413,7 +411,7 @@ impl Filesystem for VolumeFs {
         let info = self.fs.volume();
         let (block, files) = (u64::from(info.block_size.max(1)), info.files + info.folders);
         let (total, free) = (info.total / block, info.free / block);
-        // Numbers of objects have 32 bits.
+        // Inode numbers have 32 bits.
         let ffree = u64::from(u32::MAX).saturating_sub(files);
         reply.statfs(
             total,
@@ -504,7 +502,8 @@ fn empty(answer: Answer<()>, reply: ReplyEmpty) {
     }
 }
 
-/// Answers a question about attributes, which may be about how long the answer is.
+/// Replies to a request for an attribute or a list of names; a `size` of 0 asks for the length
+/// only.
 fn sized(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match answer {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),

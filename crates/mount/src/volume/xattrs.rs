@@ -1,4 +1,4 @@
-//! Extended attributes: macOS's names with Linux's `user.` before them.
+//! Extended attributes: macOS's names with Linux's prefix `user.`.
 
 use bandsaw::device::{BlockDeviceExt, Memory};
 use bandsaw::fs::{Existing, NodeId};
@@ -7,16 +7,16 @@ use fuser::Errno;
 
 use super::{Answer, VolumeFs};
 
-/// What Linux wants before the names of attributes that anybody may set.
+/// Prefix of attributes that Linux lets unprivileged users set.
 const PREFIX: &str = "user.";
-/// The longest value that Linux's calls carry.
+/// Maximum size of a value in Linux's system calls, in bytes.
 const MOST: u64 = 64 << 10;
 /// Flags of setxattr(2).
 const CREATE: i32 = 1;
 const REPLACE: i32 = 2;
 
 impl VolumeFs {
-    /// The names, each with a zero byte behind it.
+    /// Returns the names of the attributes, each terminated by a zero byte.
     pub(super) fn xattr_names(&self, node: NodeId) -> Answer<Vec<u8>> {
         let names = self
             .fs

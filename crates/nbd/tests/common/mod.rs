@@ -1,4 +1,4 @@
-//! A client that is written from the specification alone and sends whatever it is told to.
+//! A client implemented from the specification only, which can also send invalid requests.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ pub(crate) const INVAL: u32 = 22;
 pub(crate) const NOSPC: u32 = 28;
 pub(crate) const NOTSUP: u32 = 95;
 
-/// A server of one device.
+/// Returns a server of one device.
 pub(crate) fn server(device: Arc<dyn BlockDevice>) -> Server {
     Server::new(
         vec![Export::new("", "the disk", device)],
@@ -50,7 +50,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connected, with the greetings exchanged.
+    /// Connects and exchanges greetings.
     pub(crate) fn greeted(server: &Server) -> Self {
         let mut client = Self::connected(server);
         assert_eq!(client.bytes(8), b"NBDMAGIC");
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// In transmission with the first export; `structured` with block status.
+    /// Connects and chooses the first export; with `structured`, also negotiates block status.
     pub(crate) fn new(server: &Server, structured: bool) -> Self {
         let mut client = Self::greeted(server);
         if structured {
@@ -114,7 +114,7 @@ impl Client {
         u64::from_be_bytes(self.bytes(8).try_into().unwrap())
     }
 
-    /// Sends an option; returns all replies up to the one that ends it.
+    /// Sends an option; returns all replies up to the final one.
     pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
         self.send(
             &[
@@ -155,8 +155,8 @@ impl Client {
         self.cookie
     }
 
-    /// Sends a request for each offset, all of them at once; returns the first one's cookie, which
-    /// the others' follow.
+    /// Sends a request for each offset in one batch; returns the first cookie; the others are
+    /// consecutive.
     pub(crate) fn requests(&mut self, command: u16, offsets: &[u64], len: u32) -> u64 {
         let first = self.cookie + 1;
         let bytes: Vec<u8> = offsets
@@ -178,7 +178,7 @@ impl Client {
         bytes
     }
 
-    /// The next reply to anything but a read: its cookie and error.
+    /// Receives a reply without data: its cookie and error.
     pub(crate) fn reply(&mut self) -> (u64, u32) {
         match self.u32() {
             0x6744_6698 => {
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Does something that has no data in its reply.
+    /// Sends a request whose reply has no data, and receives the reply.
     pub(crate) fn call(
         &mut self,
         flags: u16,
@@ -222,7 +222,7 @@ impl Client {
         read
     }
 
-    /// The next reply, which is a read's.
+    /// Receives the reply to a read.
     pub(crate) fn read_reply(&mut self, offset: u64, len: u32) -> (u64, Result<Vec<u8>, u32>) {
         if !self.structured {
             let (cookie, error) = self.reply();
@@ -271,7 +271,7 @@ impl Client {
         }
     }
 
-    /// The next reply, which is that of a read of `len` bytes, in one piece.
+    /// Receives the reply to a read of `len` bytes in one chunk.
     pub(crate) fn whole_read_reply(&mut self, len: u32) -> (u64, Result<Vec<u8>, u32>) {
         if !self.structured {
             return self.read_reply(0, len);
@@ -290,7 +290,7 @@ impl Client {
         }
     }
 
-    /// Length and state of the runs.
+    /// Requests block status; returns the length and state of the extents.
     pub(crate) fn status(
         &mut self,
         flags: u16,
@@ -313,12 +313,12 @@ impl Client {
         }
     }
 
-    /// Returns whether the server has ended the connection.
+    /// Returns true if the server has closed the connection.
     pub(crate) fn is_over(&mut self) -> bool {
         self.socket.read(&mut [0]).map_or(true, |count| count == 0)
     }
 
-    /// Says good-bye and waits for the server's thread.
+    /// Disconnects and joins the server's thread.
     pub(crate) fn leave(mut self) {
         self.request(0, DISCONNECT, 0, 0, &[]);
         assert!(self.is_over());
@@ -343,7 +343,7 @@ fn string(text: &str) -> Vec<u8> {
     .concat()
 }
 
-/// The data of INFO and GO.
+/// Returns the data of INFO and GO.
 pub(crate) fn go(name: &str, kinds: &[u16]) -> Vec<u8> {
     let mut data = string(name);
     data.extend(u16::try_from(kinds.len()).unwrap().to_be_bytes());
@@ -353,7 +353,7 @@ pub(crate) fn go(name: &str, kinds: &[u16]) -> Vec<u8> {
     data
 }
 
-/// The data of the options on contexts.
+/// Returns the data of the options on contexts.
 pub(crate) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = string(name);
     data.extend(u32::try_from(queries.len()).unwrap().to_be_bytes());

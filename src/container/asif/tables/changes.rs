@@ -1,4 +1,4 @@
-//! What was changed and is not on disk yet.
+//! Collection of the changes that are to be written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,6 @@ use super::super::space::Space;
 use super::{TablePage, TableState, Tables};
 use crate::Result;
 
-/// The entry of a bitmap.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewBitmap {
     pub(super) table: u32,
@@ -21,13 +20,13 @@ pub(super) struct NewBitmap {
     pub(super) chunk: FileChunk,
 }
 
-/// All changes at one moment, as bytes and places in the file.
+/// A snapshot of all changes, with their file offsets.
 #[derive(Debug)]
 pub(in crate::container::asif) struct Changes {
     pub(in crate::container::asif) masks: Vec<(u64, Arc<Mask>)>,
     pub(in crate::container::asif) bitmap_entries: Vec<(u64, U64)>,
     pages: Vec<(Range<u64>, Arc<TablePage>)>,
-    /// The whole directory, if it is another.
+    /// The complete directory, if it changed.
     pub(in crate::container::asif) directory: Option<BTreeMap<u32, FileChunk>>,
 }
 
@@ -40,15 +39,15 @@ impl Changes {
 }
 
 impl Tables {
-    /// Returns whether so much was changed that it should be committed before more is.
+    /// Returns true if the changes take so much memory that they should be committed.
     pub(in crate::container::asif) fn is_full_of_changes(&self) -> bool {
         let state = self.state();
         state.pages.count_changed() > state.pages.limit() / 2
             || state.masks.count_changed() > state.masks.limit() / 2
     }
 
-    /// All changes so far. They count as being written until [`written`](Self::written). One caller
-    /// at a time.
+    /// Returns all changes so far and marks them as being written until [`written`](Self::written).
+    /// Calls must be serialized.
     pub(in crate::container::asif) fn take_changes(&self, space: &Space) -> Result<Changes> {
         loop {
             let without: Vec<DiskChunk> = self
@@ -100,7 +99,7 @@ impl Tables {
         changes
     }
 
-    /// The changes that were taken are on disk.
+    /// Marks the changes that were being written as written.
     pub(in crate::container::asif) fn written(&self) {
         let mut state = self.state_mut();
         state.pages.written();

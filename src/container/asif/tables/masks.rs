@@ -1,4 +1,4 @@
-//! Which blocks of partly written chunks count: a mask for each, many of them in one bitmap.
+//! The masks of partly written chunks; a bitmap stores many of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::space::Space;
 use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, TableState, Tables};
 use crate::{Error, Result};
 
-/// The mask of a chunk, and the bitmap that has a place for it, if that is known to be there.
+/// The mask of a chunk, and the bitmap that stores it, if that is known to exist.
 #[derive(Debug, Clone)]
 pub(super) struct MaskSlot {
     pub(super) mask: Arc<Mask>,
@@ -19,7 +19,7 @@ pub(super) struct MaskSlot {
 }
 
 impl Tables {
-    /// The mask of `chunk`, which is partly written. The caller holds the chunk.
+    /// Returns the mask of `chunk`, which must be partly written. The caller must hold its lock.
     pub(in crate::container::asif) fn mask(&self, chunk: DiskChunk) -> Result<Arc<Mask>> {
         if let Some(slot) = self.state().masks.get(chunk) {
             return Ok(slot.mask.clone());
@@ -68,13 +68,14 @@ impl Tables {
         self.geometry.in_file(bitmap, start..start + bytes)
     }
 
-    /// Replaces the mask of a chunk that stays partly written where it is. The caller holds the
-    /// chunk alone.
+    /// Replaces the mask of a chunk that stays partly written at the same place. The caller must
+    /// hold its exclusive lock.
     pub(in crate::container::asif) fn set_mask(&self, chunk: DiskChunk, mask: Mask) {
         self.state_mut().set_mask(chunk, Some(Arc::new(mask)));
     }
 
-    /// Gives the group of `chunk` a bitmap if it has none, and notes it with the chunk's mask.
+    /// Allocates a bitmap for the group of `chunk` if it has none, and records it with the chunk's
+    /// mask.
     pub(super) fn ensure_bitmap(&self, chunk: DiskChunk, space: &Space) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.bitmap_entry);

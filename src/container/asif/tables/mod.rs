@@ -1,12 +1,11 @@
-//! The tables in memory: what stands for each chunk of the disk, read page by page when it is asked
-//! for.
+//! The tables in memory: the entries of the chunks of the disk, loaded on demand page by page.
 //!
-//! Reading goes on beside reading: the lock of the state is never held while a page is read or
-//! written. What was changed stays in memory until [`commit`](super::commit) has written it.
+//! Reads run in parallel: the state lock is never held during I/O. Changes stay in memory until
+//! [`commit`](super::commit) has written them.
 //!
-//! * [`masks`]: which blocks of a partly written chunk count, in bitmaps. [`changes`]: what a
-//!   commit writes.
-//! * [`moving`]: tables and bitmaps in other chunks of the file.
+//! * [`masks`]: block states of partly written chunks, in bitmaps. [`changes`]: collection of the
+//!   changes that a commit writes.
+//! * [`moving`]: relocation of tables and bitmaps within the file.
 
 mod changes;
 mod masks;
@@ -31,19 +30,19 @@ use crate::device::units::Units;
 use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
-/// Entries of a page.
 const PER_PAGE: u32 = 512;
 const PAGE_BYTES: u64 = PER_PAGE as u64 * 8;
-/// Pages kept, 16 MiB. Each tells of 512 chunks: enough for 2 TiB in use at a time.
+/// Maximum number of cached pages, 16 MiB. Each covers 512 chunks: enough for a working set of 2
+/// TiB.
 const PAGES: usize = 4096;
-/// Bytes of masks kept.
+/// Maximum size of cached masks in bytes.
 const MASK_BYTES: usize = 8 << 20;
-/// Pages, and masks, kept at least, however many images share the memory.
+/// Minimum number of cached pages and of cached masks, however many images share the memory.
 const LEAST_KEPT: usize = 64;
-/// What is wrong with a number of a chunk that would begin past 2^63.
+/// Error message about a chunk number that would start past byte 2^63.
 const PAST_ANY_FILE: &str = "a chunk past the end of any file";
 
-/// Part of a table, as on disk.
+/// A part of a table, as on disk.
 type TablePage = [U64; PER_PAGE as usize];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,10 +69,10 @@ pub(super) struct Tables {
     file: Arc<dyn BlockDevice>,
     geometry: Geometry,
     state: RwLock<TableState>,
-    /// One for each page: only one reads it.
+    /// Locks of the pages: held to read a page, so that it is read once.
     paging: Units,
-    /// One for each table: shared while its page or a mask of it is read, exclusive while it, or a
-    /// bitmap, is made or moved.
+    /// Locks of the tables: shared while a page or a mask of a table is read, exclusive while the
+    /// table, or a bitmap, is created or moved.
     moving: Units,
 }
 
@@ -83,8 +82,8 @@ struct TableState {
     directory_changed: bool,
     pages: Cache<PageId, Arc<TablePage>>,
     masks: Cache<DiskChunk, MaskSlot>,
-    /// Entries of bitmaps that are not on disk yet. They must be there before any mask in them is
-    /// told of.
+    /// Bitmap entries that are not on disk yet. They must be durable before any mask in these
+    /// bitmaps is referenced.
     new_bitmaps: Vec<NewBitmap>,
     bitmaps: u64,
 }
@@ -122,7 +121,7 @@ impl Tables {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps only so much that `images` of the kind take no more memory than one alone.
+    /// Reduces the caches so that `images` of the kind need no more memory than a single one.
     pub(super) fn share(&mut self, images: usize) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let part = |limit: usize| (limit / images.max(1)).max(LEAST_KEPT.min(limit));
@@ -130,18 +129,17 @@ impl Tables {
         state.masks.set_limit(part(state.masks.limit()));
     }
 
-    /// Tables and bitmaps.
+    /// Returns the number of tables and of bitmaps.
     pub(super) fn count(&self) -> (u64, u64) {
         let state = self.state();
         (state.directory.len() as u64, state.bitmaps)
     }
 
-    /// What stands for `chunk`.
     pub(super) fn entry(&self, chunk: DiskChunk) -> Result<ChunkEntry> {
         let place = self.geometry.place(chunk);
         let raw = self.raw_entry(place.table, place.entry)?;
         let entry = ChunkEntry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))?;
-        // Opening refuses such a number, but a check goes on.
+        // Opening an image rejects such a number, but a check continues.
         match entry.chunk() {
             Some(chunk) if !self.geometry.can_be(chunk) => Err(self.wrong(&place, PAST_ANY_FILE)),
             _ => Ok(entry),
@@ -172,8 +170,8 @@ impl Tables {
         Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
     }
 
-    /// Returns how many chunks from `chunk` on, up to `end`, have the same entry without data as it
-    /// has. May stop early.
+    /// Returns the number of chunks from `chunk` up to `end` that have the same entry without data
+    /// as `chunk`. The count may be too small.
     pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
         let place = self.geometry.place(chunk);
         let first = self.raw_entry(place.table, place.entry)?;
@@ -185,8 +183,7 @@ impl Tables {
                 };
                 let rest = &page[(place.entry % PER_PAGE) as usize..];
                 let same = rest.iter().take_while(|entry| entry.get() == first).count() as u64;
-                // Bitmap entries lie between: data entries are followed from the chunk's own to the
-                // group's last.
+                // Bitmap entries are between groups, so the run ends with the group.
                 let in_group = u64::from(place.bitmap_entry - place.entry);
                 chunk.0 + same.min(in_group).max(1)
             }
@@ -196,13 +193,13 @@ impl Tables {
         Ok(until.min(end.0).max(chunk.0 + 1) - chunk.0)
     }
 
-    /// Reads a page, if it is not there and its table is.
+    /// Loads a page unless it is cached or its table does not exist.
     fn page_in(&self, id: PageId) -> Result<()> {
         let _stays = self.moving.shared(u64::from(id.table));
         self.read_page(id)
     }
 
-    /// As [`page_in`](Self::page_in), for one who holds the table.
+    /// Does the same as [`page_in`](Self::page_in). The caller must hold the lock of the table.
     fn read_page(&self, id: PageId) -> Result<()> {
         let _alone = self.paging.exclusive(id.unit());
         let table = {
@@ -222,7 +219,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Where a page is in the file. The last one of an odd table is shorter.
+    /// Returns the file range of a page. The last page of a table may be shorter.
     fn page_place(&self, table: FileChunk, id: PageId) -> Range<u64> {
         let start = u64::from(id.page) * PAGE_BYTES;
         self.geometry.in_file(
@@ -231,8 +228,8 @@ impl Tables {
         )
     }
 
-    /// Reads from the file. Where it ends within a table or bitmap, there are zeros: nothing was
-    /// ever written.
+    /// Reads from the file. Past its end a table or bitmap was never written and is zeros; `buf`
+    /// must be zeroed.
     fn read_padded(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let there = self
             .file
@@ -247,8 +244,8 @@ impl Tables {
         }
     }
 
-    /// Lets `entry` stand for `chunk`, with a mask if it is partly written. The caller holds the
-    /// chunk alone.
+    /// Sets the entry of `chunk`, and its mask if it is partly written. The caller must hold its
+    /// exclusive lock.
     pub(super) fn set(
         &self,
         chunk: DiskChunk,
@@ -273,8 +270,8 @@ impl Tables {
         }
     }
 
-    /// Lets `entry` stand for `chunk`, which keeps its mask. The caller holds the chunk alone; its
-    /// table is there.
+    /// Replaces the entry of `chunk`, which keeps its mask. The caller must hold its exclusive
+    /// lock; its table must exist.
     pub(super) fn replace(&self, chunk: DiskChunk, entry: ChunkEntry) -> Result<()> {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.entry);
@@ -313,7 +310,7 @@ impl Tables {
             .map(|()| chunk)
     }
 
-    /// What each entry of a table says that is not zero, in memory or on disk, with its number.
+    /// Calls `each` for the nonzero entries of a table, in memory or on disk, with index and value.
     pub(super) fn each_entry(&self, table: u32, each: &mut dyn FnMut(u32, u64)) -> Result<()> {
         let pages = self.geometry.entries_per_table().div_ceil(PER_PAGE);
         let mut from_file: TablePage = FromZeros::new_zeroed();
@@ -347,7 +344,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The tables there are, and where.
+    /// Returns the existing tables with their chunks.
     pub(super) fn directory(&self) -> BTreeMap<u32, FileChunk> {
         self.state().directory.clone()
     }

@@ -1,4 +1,4 @@
-//! Tables and bitmaps moved to other chunks of the file, so that it can be cut.
+//! Relocation of tables and bitmaps within the file, so that it can be truncated.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::device::regions;
 
 impl Tables {
-    /// Moves a table to another chunk of the file; returns the one it leaves.
+    /// Moves a table to another chunk of the file. Returns its previous chunk.
     pub(in crate::container::asif) fn move_table(
         &self,
         table: u32,

@@ -1,4 +1,4 @@
-//! What is wrong with a bundle whose bands are of two sizes.
+//! Consistency check of a bundle whose bands are of two sizes.
 
 use super::super::check::{Rules, check_name};
 use super::super::{BandIndex, plist};
@@ -7,7 +7,7 @@ use crate::problem::{Findings, Severity};
 use crate::store::{Entry, Store};
 use crate::{Error, Kind, Result};
 
-/// Looks at every file of a band: each must fit the size that its name tells of.
+/// Checks every band file against the band size that its name implies.
 pub(in super::super) fn check(
     store: &dyn Store,
     grain: u64,

@@ -1,4 +1,4 @@
-//! Copying what is stored of a range from old bands into new ones.
+//! Copying of the stored data of a range from old bands into new ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,12 +8,13 @@ use crate::Result;
 use crate::device::ExtentKind;
 use crate::progress::Progress;
 
-/// Bytes copied at a time by each thread: what its cache holds from reading to writing.
+/// Bytes copied at a time by each thread; small enough to stay in the CPU cache between read and
+/// write.
 const PIECE: u64 = 256 << 10;
 const MOST_THREADS: usize = 4;
 
 impl MoveTask<'_> {
-    /// Copies a range of the disk, several new bands side by side.
+    /// Copies a range of the disk, several new bands in parallel.
     pub(super) fn copy(&self, start: u64, end: u64, progress: &dyn Progress) -> Result<()> {
         let to = self.state.to;
         let (next, failed) = (AtomicU64::new(start), AtomicBool::new(false));
@@ -46,12 +47,12 @@ impl MoveTask<'_> {
         })
     }
 
-    /// Copies what is stored of a range that one new band holds.
+    /// Copies the stored data of a range within one new band.
     fn copy_band(&self, mut at: u64, end: u64, progress: &dyn Progress) -> Result<()> {
         let mut buf = vec![0; PIECE.min(end - at) as usize];
         while at < end {
             progress.check()?;
-            // Asked once for a run: some hosts walk all of a file's pages to find where it ends.
+            // One query per run: some hosts walk all pages of a file to find the end of an extent.
             let extent = self.old.extent_at(at..end)?;
             match extent.kind {
                 ExtentKind::Data => self.copy_run(at, at + extent.len, &mut buf, progress)?,

@@ -1,4 +1,4 @@
-//! The disk while the size of its bands changes: new bands up to a byte, old ones from there on.
+//! The disk during a change of the band size: new bands up to an offset, old ones after it.
 
 use std::ops::Range;
 
@@ -11,14 +11,13 @@ use crate::device::{AfterDiscard, Extent, FileRange};
 /// The part of the disk that is in bands of the new size.
 #[derive(Debug)]
 pub(in super::super) struct MigratingBands {
-    /// The new bands. They know of the whole disk, and are asked for its front alone.
+    /// The new bands. Their length is that of the whole disk; only the migrated part is accessed.
     pub(in super::super) bands: Bands,
-    /// How far the change is.
     pub(in super::super) state: Rebanding,
 }
 
 impl MigratingBands {
-    /// `range` of the disk, cut where new bands end.
+    /// Splits `range` of the disk at the end of the new bands.
     fn parts<'a>(
         &'a self,
         rest: &'a Bands,
@@ -105,7 +104,7 @@ impl MigratingBands {
         rest.flush()
     }
 
-    /// What one half has lost, the other must not write on.
+    /// Refuses changes if the bundle is read-only or a flush of either part failed.
     fn check_changeable(&self, rest: &Bands) -> Result<()> {
         rest.check_changeable()?;
         self.bands.check_changeable()

@@ -1,15 +1,17 @@
-//! Another size for bands, in place. Source: docs/formats/sparsebundle.md §12, which is ours alone.
+//! Change of the band size, in place. Source: docs/formats/sparsebundle.md §12, an extension of
+//! this project.
 //!
 //! ```text
-//! rebanding.plist          here         both sizes of bands, and how far the disk is in new ones
-//! Info.plist, Info.bckup   plist.rs     what nobody takes for a bundle, as long as it lasts
+//! rebanding.plist          here         old and new band size, and the migrated length
+//! Info.plist, Info.bckup   plist.rs     unusable for other software during the change
 //! bands/<hex>              run.rs       bands of the old size, from `moved` on
-//! bands/new-<hex>          run.rs       bands of the new size, up to there
+//! bands/new-<hex>          run.rs       bands of the new size, up to `moved`
 //! ```
 //!
-//! Both lists are made unreadable to others first. Then the disk goes range by range: new bands,
-//! durable; the mark, durable; and only then the old bands go. When there are none left the new
-//! ones get their names, and the lists tell the new size. [`MigratingBands`] is the disk in between.
+//! Both lists are first made unreadable to other software. Then the disk is migrated range by
+//! range: the new bands are made durable, then `rebanding.plist`, and only then the old bands are
+//! removed. At the end the new bands are renamed, and the lists get the new size.
+//! [`MigratingBands`] is the disk during the change.
 
 mod check;
 mod copy;
@@ -31,29 +33,30 @@ pub(super) use finish::finish;
 pub(super) use migrating_bands::MigratingBands;
 pub use run::Rebanded;
 
-/// The list that tells how far it is.
+/// The list that holds the state of the change.
 const LIST: &str = "rebanding.plist";
-/// What the names of bands of the new size begin with until all are there.
+/// Prefix of the names of new bands until all exist.
 pub(super) const NEW_BANDS: &str = "bands/new-";
 
-/// How far a change of the size of bands is.
+/// State of a change of the band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rebanding {
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub(super) size: u64,
     /// `bundle-backingstore-version`, before and after.
     pub(super) version: Version,
-    /// Bytes of a band before.
+    /// Old band size in bytes.
     pub(super) from: u64,
-    /// Bytes of a band to be.
+    /// New band size in bytes.
     pub(super) to: u64,
-    /// Up to where the disk is in new bands: whole ones, or all of it.
+    /// Disk offset up to which the data is in new bands: a multiple of `to`, or the length of the
+    /// disk.
     pub(super) moved: u64,
-    /// No old band is left, and new ones are getting their names.
+    /// True if no old band is left and the new bands are being renamed.
     pub(super) naming: bool,
 }
 
-/// The values of the keys, as far as they were met.
+/// The values of the keys that were present.
 #[derive(Default)]
 struct PlistValues {
     size: Option<u64>,
@@ -81,7 +84,7 @@ impl PlistValues {
 }
 
 impl Rebanding {
-    /// Reads the list, which must be there and make sense.
+    /// Reads and validates the list. Fails if it is missing.
     pub(super) fn read(store: &dyn Store) -> Result<Self> {
         let missing =
             "is missing, though the other lists say that the size of bands is being changed";
@@ -173,14 +176,14 @@ impl Rebanding {
         ))
     }
 
-    /// Writes the list, durably, with all names that were made or removed before.
+    /// Writes the list durably, with all names that were created or removed before.
     fn write(&self, store: &dyn Store) -> Result<()> {
         store.sync()?;
         store.put(LIST, self.to_xml().as_bytes(), Put::Replace)?;
         store.sync()
     }
 
-    /// The bands before.
+    /// Returns the properties with the old band size.
     pub(super) fn before(&self) -> plist::Info {
         plist::Info {
             size: self.size,
@@ -189,7 +192,7 @@ impl Rebanding {
         }
     }
 
-    /// The bands to be.
+    /// Returns the properties with the new band size.
     pub(super) fn after(&self) -> plist::Info {
         plist::Info {
             size: self.size,
@@ -198,7 +201,7 @@ impl Rebanding {
         }
     }
 
-    /// The same for people.
+    /// Returns a warning that describes the state.
     pub(super) fn warning(&self) -> String {
         let Self {
             from,
@@ -219,8 +222,7 @@ impl Rebanding {
     }
 }
 
-/// Writes `xml` to both lists that every bundle has, the one that counts last; each durable before
-/// the next.
+/// Writes `xml` to both property lists, the primary last; each is durable before the next.
 fn write_lists(store: &dyn Store, xml: &str) -> Result<()> {
     for name in [plist::BACKUP, plist::INFO] {
         store.put(name, xml.as_bytes(), Put::Replace)?;
@@ -229,7 +231,7 @@ fn write_lists(store: &dyn Store, xml: &str) -> Result<()> {
     Ok(())
 }
 
-/// Names that begin with `prefix` and go on as a band's does, of those that `wanted` says yes to.
+/// Removes the files with `prefix` and a valid band number that `wanted` selects.
 fn remove_bands(store: &dyn Store, prefix: &str, wanted: impl Fn(u64) -> bool) -> Result<()> {
     let mut found = Vec::new();
     store.list(prefix, &mut |entry| {
@@ -243,8 +245,7 @@ fn remove_bands(store: &dyn Store, prefix: &str, wanted: impl Fn(u64) -> bool) -
         .try_for_each(|index| store.remove(&index.name_in(prefix)).map(drop))
 }
 
-/// Removes what is left of bands of the old size, maps of blocks included, for the new ones to take
-/// these names.
+/// Removes all bands of the old size and all maps, so that the new bands can take these names.
 fn remove_old(store: &dyn Store) -> Result<()> {
     [BANDS, MAPPED]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Doing it: range by range, each durable in new bands before it goes from old ones. One thread
-//! waits for the disk and lets old bands go while others copy.
+//! Migration of the disk, range by range; each range is durable in new bands before it is removed
+//! from old ones. One thread flushes and removes old bands while others copy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,36 +21,37 @@ use crate::progress::Progress;
 use crate::store::{Put, Store};
 use crate::{Error, Kind, Result};
 
-/// Bytes of the disk between two marks, unless a band is larger: twice so much is stored twice at
-/// most, beside the rest of an old band on hosts that cannot punch holes.
+/// Bytes of the disk per commit, unless a band is larger. At most twice as much is stored twice,
+/// plus the rest of an old band on hosts that cannot punch holes.
 pub(super) const RANGE: u64 = 128 << 20;
 
-/// What a change of the size of bands came to.
+/// Result of a change of the band size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebanded {
-    /// Bytes of a band before.
+    /// Old band size in bytes.
     pub from: u64,
-    /// Bytes of a band now.
+    /// New band size in bytes.
     pub to: u64,
-    /// Bytes that were copied, this time.
+    /// Bytes that this run copied.
     pub copied: u64,
-    /// True if it went on with what had been interrupted.
+    /// True if this run resumed an interrupted change.
     pub resumed: bool,
-    /// What is odd about the new size without keeping it from working.
+    /// Warnings about the new size that do not prevent the use of the bundle.
     pub warnings: Vec<String>,
 }
 
 impl Bundle {
-    /// Gives the disk bands of `to` bytes, in place and durably, or goes on with what was
-    /// interrupted, which `to` may leave out.
+    /// Changes the band size to `to` bytes, in place and durably, or resumes an interrupted change,
+    /// for which `to` may be omitted.
     ///
-    /// Stopped, killed or without power at any moment, the bundle holds what it held; until it is
-    /// finished nobody else opens it. What fails before anything was moved is taken back. Other
-    /// files in the bundle's folder stay as they are.
+    /// If the change is canceled, or the process or the host crashes, the disk keeps its contents;
+    /// other software cannot open the bundle until the change is finished. A failure before the
+    /// first range is committed rolls the change back. Other files in the bundle's folder stay
+    /// unchanged.
     ///
-    /// [`Kind::Invalid`] for a size that no band has; [`Kind::Conflict`] for another than the one
-    /// that was begun with; [`Kind::Corrupt`] for a bundle with damaged or misnamed bands, which is
-    /// left as it is.
+    /// [`Kind::Invalid`] for an invalid band size; [`Kind::Conflict`] for a size other than that of
+    /// the interrupted change; [`Kind::Corrupt`] for a bundle with damaged or misnamed bands, which
+    /// is left unchanged.
     pub fn reband(self, to: Option<u64>, progress: &dyn Progress) -> Result<Rebanded> {
         self.reband_by(to, RANGE, progress)
     }
@@ -101,8 +102,8 @@ impl Bundle {
         Ok(rebanded(&run.state, run.copied.into_inner(), resumed))
     }
 
-    /// Looks whether it can be done, and makes the bundle one that others do not open. `None`: it
-    /// has such bands.
+    /// Checks the preconditions and writes the initial state, which makes the bundle unusable for
+    /// other software. Returns `None` if the bands already have that size.
     fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<MigratingBands>> {
         let bands = &self.bands;
         let Some(to) = to else {
@@ -135,8 +136,8 @@ impl Bundle {
         Ok(Some(self.migrating_bands(state)))
     }
 
-    /// Refuses what would not come out of it as it went in: names that are nearly those of bands,
-    /// and bands that are none.
+    /// Fails if a file in `bands/` would be lost or changed: a misspelled band name, or a damaged
+    /// band.
     fn check_bands(&self, state: &Rebanding, progress: &dyn Progress) -> Result<()> {
         let rules = Rules {
             info: state.before(),
@@ -151,7 +152,7 @@ impl Bundle {
                     entry
                         .meta()?
                         .and_then(|meta| match rules.check_len(index, meta.len) {
-                            // The rest of it would be gone with the file.
+                            // The excess would be lost with the file.
                             Some((_, what)) if meta.len > state.from => {
                                 Some((Severity::Damage, what))
                             }
@@ -170,7 +171,7 @@ impl Bundle {
     }
 }
 
-/// What would be written for bands of `to` bytes before anything is moved.
+/// Returns the initial state of a change to bands of `to` bytes.
 fn state_of(bands: &Bands, to: u64) -> Rebanding {
     Rebanding {
         size: bands.len(),
@@ -192,11 +193,11 @@ fn rebanded(state: &Rebanding, copied: u64, resumed: bool) -> Rebanded {
     }
 }
 
-/// Makes the bundle again what it was before anything was moved.
+/// Rolls the bundle back, before any range was migrated.
 fn take_back(store: &dyn Store, state: &Rebanding) -> Result<()> {
     remove_bands(store, NEW_BANDS, |_| true)?;
     store.sync()?;
-    // The list that counts first: as long as the other tells of nothing, the first is asked alone.
+    // The primary first: while the copy is unreadable, only the primary is used.
     for name in [plist::INFO, plist::BACKUP] {
         store.put(name, state.before().to_xml().as_bytes(), Put::Replace)?;
         store.sync()?;
@@ -205,11 +206,11 @@ fn take_back(store: &dyn Store, state: &Rebanding) -> Result<()> {
     store.sync()
 }
 
-/// A change under way.
+/// A change in progress.
 pub(super) struct MoveTask<'a> {
     pub(super) old: &'a Bands,
     pub(super) new: Bands,
-    /// As far as it was when this began; what goes on from there counts once a range is marked.
+    /// The state when this run began; later progress counts once a range is committed.
     pub(super) state: Rebanding,
     range: u64,
     pub(super) copied: AtomicU64,
@@ -219,8 +220,8 @@ impl MoveTask<'_> {
     fn go(&mut self, progress: &dyn Progress) -> Result<()> {
         if let Err(error) = self.move_all(progress) {
             if self.state.moved == 0 {
-                // Nothing has gone from old bands. If it fails, the bundle stays between the two,
-                // which opens all the same.
+                // No old band has changed. If the rollback fails, the bundle stays in the state
+                // between, which still opens.
                 let _ = take_back(&*self.old.store, &self.state);
             }
             return Err(error);
@@ -240,15 +241,14 @@ impl MoveTask<'_> {
 
     fn move_all(&mut self, progress: &dyn Progress) -> Result<()> {
         let Rebanding { to, moved, .. } = self.state;
-        // What was begun on and not marked. It would keep the names of new bands, and show where
-        // nothing is.
+        // Removes new bands that were started but not committed: they would occupy the names of new
+        // bands and expose stale data.
         let whole = moved.div_ceil(to);
         remove_bands(&*self.old.store, NEW_BANDS, |index| index >= whole)?;
         let stored = self.stored(progress)?;
         let marked = AtomicU64::new(moved);
         let done = thread::scope(|scope| {
-            // Nothing waits in between: while a range becomes durable, the next is copied, and no
-            // other.
+            // A rendezvous channel: while one range is flushed, only the next one is copied.
             let (copied, to_commit) = mpsc::sync_channel(0);
             let (run, stored, marked) = (&*self, &stored, &marked);
             let committing = scope.spawn(move || run.commit_moved(stored, &to_commit, marked));
@@ -263,7 +263,7 @@ impl MoveTask<'_> {
         done
     }
 
-    /// Copies range after range of the disk, and hands each on.
+    /// Copies the disk range by range and sends each range to the flushing thread.
     fn copy_all(
         &self,
         stored: &[BandIndex],
@@ -292,8 +292,8 @@ impl MoveTask<'_> {
         Ok(())
     }
 
-    /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up
-    /// to where.
+    /// Makes copied ranges durable, commits them to the list, and removes the old bands; stores the
+    /// end of the last committed range in `marked`.
     fn commit_moved(
         &self,
         stored: &[BandIndex],
@@ -304,7 +304,7 @@ impl MoveTask<'_> {
         let mut rest = stored.iter().peekable();
         for Range { start, end } in copied {
             self.new.flush_contents(start / to..end.div_ceil(to))?;
-            // If it is not known whether the mark was made, it may have been.
+            // Set before the write: after a failed write the commit may still be durable.
             marked.store(end, Ordering::Relaxed);
             Rebanding {
                 moved: end,
@@ -315,21 +315,22 @@ impl MoveTask<'_> {
                 self.remove(*index)?;
             }
             if let Some(index) = rest.peek().filter(|index| index.0 * from < end) {
-                // Not needed twice. A host that punches no holes keeps it until the band goes.
+                // Frees the copied part. A host that cannot punch holes keeps it until the band is
+                // removed.
                 self.old.discard(index.0 * from..end, AfterDiscard::Any)?;
             }
         }
         Ok(())
     }
 
-    /// Where an old band ends on the disk.
+    /// Returns the disk offset of the end of an old band.
     fn end_of(&self, index: BandIndex) -> u64 {
         (index.0 + 1)
             .saturating_mul(self.state.from)
             .min(self.state.size)
     }
 
-    /// The old bands that are not moved yet, in the order of the disk.
+    /// Returns the old bands that are not migrated yet, in disk order.
     fn stored(&self, progress: &dyn Progress) -> Result<Vec<BandIndex>> {
         let Rebanding {
             from, moved, size, ..

@@ -1,4 +1,4 @@
-//! Bands of another size: every change of size, every crash, every stop in the middle of one.
+//! Tests of a change of the band size: all combinations of sizes, crashes and cancellations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::testing::{PowerCut, conformance};
 
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 6 * MIB + 1024;
-/// Sizes of bands before and after: twice, half, and neither a multiple of the other.
+/// Band sizes before and after: double, half, and neither a multiple of the other.
 const CHANGES: [(u64, u64); 6] = [
     (MIB, 2 * MIB),
     (2 * MIB, MIB),
@@ -25,10 +25,10 @@ const CHANGES: [(u64, u64); 6] = [
     (MIB, 64 * MIB),
     (8 * MIB, MIB),
 ];
-/// What is no business of ours.
+/// A file that the change must not touch.
 const IDENTITY: &str = "com.apple.TimeMachine.MachineID.plist";
 
-/// A bundle in some store, plain or encrypted, made and opened again.
+/// A bundle in some store, plain or encrypted, which can be opened again.
 struct StoreCase {
     store: Arc<dyn Store>,
     keys: Option<(Locked, KeyMaterial)>,
@@ -73,7 +73,7 @@ impl StoreCase {
         }
     }
 
-    /// Writes here and there, across borders of bands and up to the end; returns the whole disk.
+    /// Writes at several offsets, across band boundaries and at the end; returns the whole disk.
     fn fill(&self) -> Vec<u8> {
         self.store.put(IDENTITY, b"identity", Put::Replace).unwrap();
         let bundle = self.open(Access::ReadWrite).unwrap();
@@ -126,7 +126,7 @@ fn bytes(store: &dyn Store, name: &str) -> Vec<u8> {
     file.read_vec(0, file.info().len as usize).unwrap()
 }
 
-/// The bundle is one like any other, with bands where something is.
+/// Asserts that the bundle is an ordinary one, with bands only where data is stored.
 fn assert_finished(store: &dyn Store, disk: &[u8], to: u64, place: &str) {
     let version = Version::One;
     let list = plist::Info {
@@ -173,8 +173,8 @@ fn bands_become_longer_and_shorter() {
     }
 }
 
-/// Opens in whatever state it is, holds what it held, may be written, is finished, and holds it
-/// still.
+/// Asserts that the bundle opens in any state, is writable, can be finished, and keeps its
+/// contents.
 fn assert_survives(case: &StoreCase, store: &PowerCut, disk: &[u8], to: u64, place: &str) {
     let found = StoreCase {
         store: Arc::new(store.clone()),
@@ -221,8 +221,8 @@ fn no_power_cut_loses_anything() {
         let begin = cut.position();
         case.reband(Some(to)).unwrap();
         for crash in cut.crashes_from(begin, seed, 1) {
-            // Every crash of the first; of the others, the cipher's among them, as many as are done
-            // in a few seconds.
+            // Every crash of the first case; of the others, which include the encrypted ones, a
+            // sample that takes a few seconds.
             if seed > 0 && crash.position % 15 != 0 {
                 continue;
             }
@@ -232,7 +232,7 @@ fn no_power_cut_loses_anything() {
                 cut.position(),
                 crash.keep
             );
-            // And one in the middle of going on.
+            // Also a crash while resuming.
             if matches!(crash.keep, Keep::Some(_)) && crash.position % 5 == 0 {
                 let first = crash.store.position();
                 case.open_in(Arc::new(crash.store.clone()), Access::ReadWrite)
@@ -257,7 +257,7 @@ fn no_power_cut_loses_anything() {
     }
 }
 
-/// Stops after so many questions whether to go on.
+/// Cancels after the given number of progress checks.
 struct StopAfter(AtomicU64);
 
 impl Progress for StopAfter {
@@ -310,7 +310,7 @@ fn it_can_be_stopped_and_gone_on_with() {
                 .kind(),
             Kind::Unsupported
         );
-        // Nobody else finds a bundle here.
+        // Other software does not recognize a bundle here.
         for name in [plist::INFO, plist::BACKUP] {
             let list = String::from_utf8(bytes(&*case.store, name)).unwrap();
             assert!(
@@ -348,7 +348,7 @@ fn it_can_be_stopped_and_gone_on_with() {
     );
 }
 
-/// Small bands, some of them new.
+/// Creates a bundle of small bands, some of them new.
 fn describe(store: &dyn Store, from: u64, to: u64, moved: u64) {
     let state = Rebanding {
         size: 100 * 1024,
@@ -360,7 +360,7 @@ fn describe(store: &dyn Store, from: u64, to: u64, moved: u64) {
     };
     write_lists(store, &plist::rebanding_xml()).unwrap();
     state.write(store).unwrap();
-    // With its locks, which are made once.
+    // With its lock files, which are created only once.
     for name in ["lock", TOKEN] {
         store.open(name, Open::Create).unwrap();
     }
@@ -454,7 +454,7 @@ fn maps_of_blocks_go_with_their_bands() {
     for name in [plist::INFO, plist::BACKUP] {
         case.store.put(name, list.as_bytes(), Put::Replace).unwrap();
     }
-    // Eight blocks of band 0 hide what was there; band 5 has a map and no file.
+    // The map hides eight blocks of band 0; band 5 has a map and no file.
     let mut map = [0xff; 32];
     map[0] = 0;
     case.store.put("mapped/0", &map, Put::Replace).unwrap();

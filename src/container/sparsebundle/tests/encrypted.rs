@@ -1,4 +1,4 @@
-//! What an encrypted bundle is in its files.
+//! Tests of the on-disk form of an encrypted bundle.
 
 use super::*;
 use crate::crypt::{KeyMaterial, KeyWrap, Protection, Secret, Sectors};
@@ -92,15 +92,15 @@ fn a_band_is_data_and_the_rest_is_a_hole() {
     assert_eq!(kinds, expected);
 }
 
-/// Numbers of cipher blocks start at 0 in every band, as in bundles by macOS: equal plain text at
-/// the same place of two bands is the same cipher text, and any band decrypts in the place of any
-/// other.
+/// Asserts that the numbers of cipher blocks start at 0 in every band, as in bundles by macOS:
+/// equal plain text at the same offset of two bands gives the same cipher text, and each band
+/// decrypts in place of any other.
 #[test]
 fn block_numbers_start_again_in_every_band() {
     for block in [512, 4096] {
         let (store, bundle) = create_with(4 * BAND, block);
         bundle.write_at(0, &vec![5; 2 * BAND as usize]).unwrap();
-        // Gaps that are filled, parts of blocks, and a band that grows count in the same way.
+        // Filled gaps, partial blocks, and a growing band use the same numbers.
         bundle.write_at(2 * BAND + 20_000, &[6; 700]).unwrap();
         bundle.write_at(3 * BAND + 20_000, &[6; 700]).unwrap();
         bundle.flush().unwrap();
@@ -123,7 +123,7 @@ fn block_numbers_start_again_in_every_band() {
     }
 }
 
-/// What development versions wrote reads otherwise beyond band 0, and only there.
+/// Data of development versions reads differently beyond band 0, and only there.
 #[test]
 fn the_other_numbering_is_read_where_it_differs() {
     let (store, bundle) = create_with(3 * BAND, 512);
@@ -249,7 +249,7 @@ fn sizes_that_cannot_be_encrypted_are_refused() {
     };
     assert_eq!(refused(BAND, BAND + 512, 4096).kind(), Kind::Invalid);
 
-    // Block numbers start again in every band, and never end.
+    // Block numbers start at 0 in every band, so they never run out.
     let (_, bundle) = create_with(2 << 40, 512);
     bundle.set_len(1 << 60, AfterDiscard::Zeros).unwrap();
     bundle.write_at((1 << 60) - 512, &[1; 512]).unwrap();

@@ -1,5 +1,4 @@
-//! What a bundle is in its files, step by step. The suites that every device goes through are in
-//! `tests/`.
+//! Tests of the on-disk form of a bundle, step by step. The suites for all devices are in `tests/`.
 
 mod encrypted;
 
@@ -56,7 +55,7 @@ fn len_of(store: &dyn Store, name: &str) -> Option<u64> {
     store.stat(name).unwrap().map(|meta| meta.len)
 }
 
-/// The list of a bundle of four bands in version 2.
+/// Returns the list of a version 2 bundle of four bands.
 fn version_2() -> String {
     plist::Info {
         size: 4 * BAND,
@@ -470,7 +469,7 @@ fn a_read_only_open_makes_nothing() {
     assert_eq!(names(&store), ["Info.bckup", "Info.plist", "lock", "token"]);
 }
 
-/// The map of a band of 32 bytes: the second 32 KiB are unmapped, and of the third some blocks.
+/// Returns a band map of 32 bytes: the second 32 KiB are unmapped, and some blocks of the third.
 fn map() -> Vec<u8> {
     let mut map = vec![0xff; 32];
     map[1] = 0;
@@ -624,8 +623,7 @@ fn a_loan_shows_the_file_of_a_band() {
     assert!(bundle.file_range(BAND..BAND).unwrap().is_none());
 }
 
-/// What was written to a bundle whose folder is removed, or has made way for another, is not said
-/// to be durable.
+/// A flush fails if the bundle's folder was removed or replaced while the bundle was open.
 #[test]
 fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
     for replaced in [false, true] {

@@ -1,4 +1,4 @@
-//! One chunk: read, summed, its zeros taken out, the rest compressed.
+//! Encoding of one chunk: reads it, sums it, splits off zeros, and compresses the rest.
 
 use std::ops::Range;
 
@@ -12,24 +12,23 @@ use crate::container::SECTOR;
 use crate::container::udif::layout::RunKind;
 use crate::device::{BlockDevice, is_zero};
 
-/// Zeros that are left out of a compressed chunk: fewer take less space compressed than as a run of
-/// their own.
+/// Minimum number of zero bytes split off a compressed chunk: fewer take less space compressed than
+/// as a run of their own.
 const LEAST_ZEROS: usize = 128 << 10;
-/// The same where nothing is compressed: the block in which volumes are laid out.
+/// Minimum number of zero bytes split off an uncompressed chunk: the usual block size of volumes.
 const LEAST_ZEROS_RAW: usize = 4096;
 
-/// What a chunk has become.
+/// An encoded chunk.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) pieces: Vec<ChunkPart>,
-    /// All that is stored of it.
+    /// All its stored bytes.
     pub(super) bytes: Vec<u8>,
     pub(super) stored_sum: Hasher,
-    /// Of the disk's bytes, but for zeros that belong to nothing.
+    /// Checksum of the plain bytes, without zeros in unused areas.
     pub(super) plain_sum: Hasher,
 }
 
-/// A part of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkPart {
     pub(super) kind: RunKind,
@@ -37,7 +36,7 @@ pub(super) struct ChunkPart {
     pub(super) stored: u64,
 }
 
-/// What a thread keeps from chunk to chunk.
+/// State that a thread reuses for each chunk.
 pub(super) struct Packer {
     codec: Option<(Codec, Encoder)>,
     plain: Vec<u8>,
@@ -57,7 +56,7 @@ impl Packer {
         }
     }
 
-    /// Packs a chunk of `area` into `room`, whatever that held.
+    /// Encodes a chunk of `area` into `room`, whose contents are discarded.
     pub(super) fn pack(
         &mut self,
         disk: &dyn BlockDevice,
@@ -122,8 +121,8 @@ impl Packer {
     }
 }
 
-/// `bytes`, whole sectors, in stretches that hold data and stretches of zeros. These have at least
-/// `least` bytes, unless all is zeros.
+/// Splits `bytes`, whole sectors, into ranges of data and of zeros. The latter have at least
+/// `least` bytes, unless everything is zeros.
 fn stretches(bytes: &[u8], least: usize) -> Vec<(Range<usize>, bool)> {
     const SECTOR: usize = super::SECTOR as usize;
     let (mut found, mut data_from, mut at) = (Vec::new(), 0, 0);

@@ -1,13 +1,13 @@
-//! A new image in one pass, from its first byte to its last, so that it can be written to a pipe as
-//! well as to a file.
+//! Encoder of new images in one pass from first to last byte, so that the output can be a pipe as
+//! well as a file.
 //!
-//! * [`plan`]: which chunks there are. [`chunk`]: what becomes of one. [`tables`]: what is said of
-//!   them. [`sink`]: where the bytes go.
+//! * [`plan`]: splitting into chunks. [`chunk`]: encoding of a chunk. [`tables`]: block tables.
+//!   [`sink`]: output.
 //!
-//! Threads take chunk after chunk; what they make is written in order. There are never more chunks
-//! in memory than a multiple of the threads, and never more threads than a fixed amount of memory
-//! allows. The bytes depend on nothing but the disk, its map and the options: not on time, not on
-//! threads, not on what the disk is stored in.
+//! Threads encode chunk after chunk; the results are written in order. The number of chunks in
+//! memory is limited to a multiple of the threads, and the number of threads by a fixed amount of
+//! memory. The output depends only on the disk, its map and the options: not on time, threads, or
+//! the format that stores the disk.
 
 mod chunk;
 mod plan;
@@ -40,40 +40,42 @@ pub use sink::{Sink, ToDevice, ToStream};
 
 const LAYER: &str = "udif";
 
-/// Sectors of a chunk, as recent versions of hdiutil have it.
+/// Number of sectors in a chunk, as in recent versions of hdiutil.
 const CHUNK_SECTORS: u64 = 2048;
 const CHUNK: usize = (CHUNK_SECTORS * SECTOR) as usize;
-/// What threads and the chunks in their hands may take together.
+/// Memory limit for the threads and their chunks, in bytes.
 const MOST_MEMORY: usize = 80 << 20;
-/// More threads than this only wait for who writes.
+/// Maximum number of threads; more would only wait for the writer.
 const MOST_THREADS: usize = 32;
-/// Chunks begun and not written yet, for each thread.
+/// Maximum number of chunks in progress per thread.
 const AHEAD: usize = 3;
 
-/// How a new image is compressed.
+/// Compression options of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// A kind of UDIF.
+    /// A UDIF format.
     pub format: Format,
-    /// How hard UDZO tries. `None`: as hdiutil by default, level 1. The other kinds have no levels.
+    /// Compression level of UDZO. `None`: level 1, the default of hdiutil. Other formats have no
+    /// levels.
     pub level: Option<Level>,
 }
 
-/// A part of the disk that gets a table of its own: a partition, a structure of the map, or what
-/// lies between.
+/// A part of the disk with a block table of its own: a partition, a structure of the map, or a gap
+/// between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
-    /// Its bytes, never none.
+    /// Its range on the disk in bytes, not empty.
     pub range: Range<u64>,
-    /// Its name: a partition's own, or that of a structure (`GPT Header`). Often empty.
+    /// Its name: that of the partition, or of a structure (`GPT Header`). Often empty.
     pub name: String,
-    /// What it is: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
+    /// Its type: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
     pub kind: String,
-    /// True if it belongs to nothing: its zeros are then not stated but left out, in the sums too.
+    /// True if it is unused space: its zeros are then stored as ignored, not as zeros, and omitted
+    /// from the checksums.
     pub is_free: bool,
 }
 
-/// How tables are numbered, which depends on the map. Source: docs/formats/udif.md §3, §4.
+/// Numbering of the tables, which depends on the map. Source: docs/formats/udif.md §3, §4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// A disk without a map, one area.
@@ -84,17 +86,17 @@ pub enum Numbers {
     FromZero,
 }
 
-/// What became of a disk.
+/// Result of an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Encoded {
-    /// Bytes read: all chunks that are not holes or stated zeros through and through.
+    /// Bytes read: all chunks except those that consist only of holes or known zeros.
     pub read: u64,
-    /// Bytes of the image.
+    /// Length of the image in bytes.
     pub written: u64,
 }
 
 impl EncodeOptions {
-    /// Refuses a level where there is none, and formats that are no UDIF.
+    /// Fails for a level that the format does not have, and for formats other than UDIF.
     pub fn check(&self) -> Result<()> {
         if !self.format.is_udif() {
             return Err(Error::new(
@@ -128,11 +130,10 @@ impl EncodeOptions {
     }
 }
 
-/// Writes an image of `disk` to `sink`, with a table for each of `areas`, which together are all of
-/// it, in order.
+/// Writes an image of `disk` to `sink`, with a block table for each of `areas`, which must cover
+/// the disk in order. The caller flushes.
 ///
-/// [`Kind::Invalid`] for a disk that is no whole number of sectors, or options that make no sense.
-/// The caller flushes.
+/// [`Kind::Invalid`] for a disk that is not a whole number of sectors, or for invalid options.
 pub fn encode(
     disk: &dyn BlockDevice,
     (numbers, areas): (Numbers, &[Area]),
@@ -159,7 +160,7 @@ pub fn encode(
     image.finish(numbers, areas, options, disk.info().len)
 }
 
-/// That the areas are all of the disk, in order.
+/// Checks that the areas cover the disk in order.
 fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
     let len = disk.info().len;
     crate::container::check_len(LAYER, len)?;
@@ -186,23 +187,23 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
     Ok(())
 }
 
-/// A chunk to be packed, and who waits for it.
+/// A chunk to be encoded, with the channel for the result.
 struct Job<'a> {
     step: plan::Read,
     area: &'a Area,
-    /// Room to pack into, used before.
+    /// A reused buffer for the result.
     room: Vec<u8>,
     reply: Sender<Result<Packed>>,
 }
 
-/// What is to be written, in order.
+/// The next part of the output.
 enum Next {
     Chunk(Receiver<Result<Packed>>, u64),
     Zeros(u64),
     End,
 }
 
-/// Has threads pack all chunks, and hands them to `image` in order.
+/// Encodes all chunks in threads and passes them to `image` in order.
 fn run(
     disk: &dyn BlockDevice,
     areas: &[Area],
@@ -216,7 +217,7 @@ fn run(
     let work = || {
         let mut packer = Packer::new(options);
         loop {
-            // The lock is held while waiting for a job, not while doing it.
+            // The lock is held while waiting for a job, but not during the job.
             let job = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(Job {
                 step,
@@ -227,7 +228,7 @@ fn run(
             else {
                 return;
             };
-            // Nobody waits any more after a failure.
+            // Ignored: after a failure nobody receives the result.
             let _ = reply.send(packer.pack(disk, &step, area, room));
         }
     };
@@ -235,7 +236,7 @@ fn run(
         for _ in 0..threads {
             scope.spawn(work);
         }
-        // Dropped on the way out, whichever it is: the threads then end.
+        // Dropped on every return path, which ends the threads.
         let give = give;
         let (mut queue, mut begun, mut spare) = (VecDeque::new(), 0, Vec::new());
         for area in areas {
@@ -246,7 +247,7 @@ fn run(
                         let (reply, wait) = channel();
                         queue.push_back(Next::Chunk(wait, step.len));
                         begun += 1;
-                        // Fails only when all threads have died, which is then told by the chunk.
+                        // Fails only if all threads have panicked; then receiving the result fails.
                         let _ = give.send(Job {
                             step,
                             area,
@@ -255,7 +256,7 @@ fn run(
                         });
                     }
                 }
-                // Before more is begun than memory is meant for, the oldest is waited for.
+                // Bounds memory: waits for the oldest chunk before another is started.
                 while begun >= threads * AHEAD
                     && let Some(next) = queue.pop_front()
                 {
@@ -271,7 +272,7 @@ fn run(
     })
 }
 
-/// As many threads as there are cores and as memory allows.
+/// Returns the number of threads, limited by the cores and by memory.
 fn threads(codec: Option<Codec>) -> usize {
     let each = codec.map_or(0, |codec| Encoder::memory(codec, CHUNK))
         + CHUNK
@@ -282,19 +283,19 @@ fn threads(codec: Option<Codec>) -> usize {
     cores.min(MOST_MEMORY / each).max(1)
 }
 
-/// The image as far as it is written.
+/// An image that is being written.
 struct Image<'a> {
     sink: &'a mut dyn Sink,
     fork_len: u64,
     fork_sum: Hasher,
-    /// One for each area; those before `filling` are full.
+    /// One for each area; those before `filling` are complete.
     tables: Vec<TableBuilder>,
     filling: usize,
     read: u64,
 }
 
 impl Image<'_> {
-    /// Writes what comes next. Room that is free again goes to `spare`.
+    /// Writes the next part. Adds reusable buffers to `spare`.
     fn take(
         &mut self,
         next: Next,
@@ -334,7 +335,7 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Writes what follows the data: the list of resources and the trailer.
+    /// Writes the list of resources and the trailer.
     fn finish(
         self,
         numbers: Numbers,
@@ -376,7 +377,7 @@ impl Image<'_> {
             list_len: list.len() as u64,
             data_sum: self.fork_sum.finalize(),
             master_sum: master.finalize(),
-            // Of what the tables say, among it the sums of all that the disk holds.
+            // Derived from the tables, which include the checksums of the disk.
             id: Uuid::new_v5(&Uuid::NAMESPACE_OID, &list),
             variant: if numbers == Numbers::Whole {
                 PARTITION
@@ -395,12 +396,12 @@ impl Image<'_> {
 }
 
 const ATTRIBUTES: &str = "0x0050";
-/// Variants of images: with a map, and one volume alone.
+/// Image variants: a disk with a map, and a single volume.
 const DEVICE: u32 = 1;
 const PARTITION: u32 = 2;
 
 impl Numbers {
-    /// The resource's number and the table's, for area `number`.
+    /// Returns the resource number and the descriptor of the table of area `number`.
     fn of(self, number: i32) -> (i32, i32) {
         match self {
             Self::Whole => (number, -2 - number),
@@ -410,7 +411,8 @@ impl Numbers {
     }
 }
 
-/// Sectors of memory that a reader is told to have for a chunk. Source: docs/formats/udif.md §4.1.
+/// Returns the buffer size for a chunk that the table states, in sectors. Source:
+/// docs/formats/udif.md §4.1.
 fn buffer_sectors(codec: Option<Codec>) -> u32 {
     match codec {
         None => 0,
@@ -421,8 +423,8 @@ fn buffer_sectors(codec: Option<Codec>) -> u32 {
     }
 }
 
-/// The resource that every image of hdiutil has, whatever it is for. Source: docs/formats/udif.md
-/// §3.
+/// Returns the `plst` resource of every hdiutil image, whose purpose is unknown. Source:
+/// docs/formats/udif.md §3.
 fn plst() -> Resource {
     let mut data = vec![0; 1032];
     (data[517], data[519]) = (1, 1);
@@ -435,7 +437,7 @@ fn plst() -> Resource {
     }
 }
 
-/// Names come from a disk, and a list cannot hold every character.
+/// Replaces characters of a name from the disk that an XML list cannot contain.
 fn printable(name: &str) -> String {
     name.chars()
         .map(|c| {

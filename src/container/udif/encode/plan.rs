@@ -1,27 +1,27 @@
-//! The chunks of an area: which have to be read, and which are known to be zeros.
+//! Split of an area into chunks to be read and ranges of known zeros.
 
 use super::{Area, CHUNK};
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 
-/// What comes next in an area.
+/// The next step of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AreaStep {
-    /// A chunk, or what is left of the area.
+    /// A chunk, or the rest of the area.
     Read(Read),
-    /// So many bytes of whole chunks, or up to the area's end, that the disk says are zeros.
+    /// The length in bytes of known zeros: whole chunks, or up to the end of the area.
     Zeros(u64),
 }
 
-/// Bytes of the disk, at most a chunk.
+/// A range of the disk in bytes, at most a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) start: u64,
     pub(super) len: u64,
 }
 
-/// The steps through `area` in order. Chunks are counted from its beginning, as hdiutil counts
-/// them. Nothing follows an error.
+/// Returns the steps through `area` in order. Chunks are aligned to its start, as in hdiutil.
+/// Nothing follows an error.
 pub(super) fn steps<'a>(
     disk: &'a dyn BlockDevice,
     area: &Area,
@@ -29,7 +29,7 @@ pub(super) fn steps<'a>(
     let (first, end) = (area.range.start, area.range.end);
     let mut extents = disk.extents(first..end);
     let mut at = first;
-    // Where data may be: the extent that the walk has come to.
+    // The current extent that may hold data.
     let mut data = first..first;
     std::iter::from_fn(move || {
         if at >= end {

@@ -1,17 +1,17 @@
-//! Where a new image goes.
+//! Output of a new image.
 
 use std::io::Write;
 
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::{Error, Result};
 
-/// Takes an image from its first byte to its last.
+/// A sequential output of an image.
 pub trait Sink {
-    /// Takes the next bytes, all of them.
+    /// Writes all of `bytes` at the current end.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
-/// A device that grows as it is filled: a file, or an encrypted one.
+/// A growing device: a file, or an encrypted one.
 #[derive(Debug)]
 pub struct ToDevice<'a> {
     device: &'a dyn BlockDevice,
@@ -19,11 +19,11 @@ pub struct ToDevice<'a> {
     len: u64,
 }
 
-/// What the device grows by: rarely, and not by much of what is there.
+/// The device grows in steps of this many bytes, to limit the number of changes of its length.
 const GROWTH: u64 = 64 << 20;
 
 impl<'a> ToDevice<'a> {
-    /// Writes over `device` from its beginning.
+    /// Writes to `device` from offset 0, over its contents.
     pub fn new(device: &'a dyn BlockDevice) -> Self {
         Self {
             device,
@@ -32,7 +32,7 @@ impl<'a> ToDevice<'a> {
         }
     }
 
-    /// Cuts off what was not written. The caller flushes.
+    /// Truncates the device to the bytes written. The caller flushes.
     pub fn finish(self) -> Result<()> {
         self.device.set_len(self.at, AfterDiscard::Any)
     }

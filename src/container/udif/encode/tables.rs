@@ -1,4 +1,4 @@
-//! The block table of an area, built run by run.
+//! Builder of the block table of an area.
 
 use crc32fast::Hasher;
 use zerocopy::IntoBytes;
@@ -10,23 +10,23 @@ use crate::container::udif::verify;
 use crate::container::{Format, SECTOR};
 use crate::{Error, Kind, Result};
 
-/// Zeros of this many sectors and more are one run. Fewer are cut at the chunks' limits, as hdiutil
-/// cuts them; the table of a large sparse disk would be nothing else.
+/// Zeros of at least this many sectors become one run. Shorter ones are split at chunk boundaries
+/// as in hdiutil, which would make the table of a large sparse disk huge.
 const LONG: u64 = 64 * CHUNK_SECTORS;
-/// More runs are not read again, nor written.
+/// Maximum number of runs in a table, which is also the limit of the reader.
 const MOST_RUNS: usize = 1 << 20;
 
-/// A table as far as it is filled.
+/// A block table under construction.
 #[derive(Debug)]
 pub(super) struct TableBuilder {
     first_sector: u64,
     sector_count: u64,
-    /// Zeros are unused space, which sums leave out.
+    /// True if zeros are unused space, which checksums omit.
     is_free: bool,
-    /// Neighbouring runs of plain bytes are one, as in images where nothing is compressed.
+    /// True if adjacent raw runs are merged, as in uncompressed images.
     joins_raw: bool,
     runs: Vec<RunRaw>,
-    /// Sectors filled, of which the last `zeros` are not among the runs yet.
+    /// Number of sectors added; the last `zeros` of them have no run yet.
     at: u64,
     zeros: u64,
     sum: Hasher,
@@ -66,18 +66,18 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds zeros.
+    /// Adds `sectors` sectors of zeros.
     pub(super) fn zeros(&mut self, sectors: u64) {
         self.at += sectors;
         self.zeros += sectors;
     }
 
-    /// Counts `part`, the sum of what comes next.
+    /// Appends `part` to the checksum.
     pub(super) fn sum(&mut self, part: &Hasher) {
         self.sum.combine(part);
     }
 
-    /// Counts `len` zeros, where they count.
+    /// Appends `len` zero bytes to the checksum, unless they are unused space.
     pub(super) fn sum_zeros(&mut self, len: u64) {
         if !self.is_free {
             self.sum.combine(&verify::zeros(len));
@@ -91,7 +91,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Its bytes and its sum.
+    /// Returns the bytes of the table and its checksum.
     pub(super) fn finish(self, buffer_sectors: u32, descriptor: i32) -> (Vec<u8>, u32) {
         let sum = self.sum.finalize();
         let head = MishRaw::new(
@@ -108,7 +108,7 @@ impl TableBuilder {
         (bytes, sum)
     }
 
-    /// Makes runs of the zeros that have come last.
+    /// Adds runs for the pending zeros.
     fn put_zeros(&mut self, offset: u64) -> Result<()> {
         let (mut at, end) = (self.at - self.zeros, self.at);
         let kind = if self.is_free {

@@ -1,4 +1,4 @@
-//! Images made are read again, by our own reader; `tests/peers` has them read by others.
+//! Tests that read new images with our own reader; `tests/peers` covers other readers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const KINDS: [Format; 6] = [
     Format::Ulmo,
 ];
 
-/// A disk with a map, text, noise, zeros short and long, and something in its last sector.
+/// Returns a disk with a map, text, noise, short and long zeros, and data in the last sector.
 fn disk() -> Memory {
     let disk = Memory::zeros(9 * MIB + 512);
     let text: Vec<u8> = (0..90_000u32)
@@ -43,7 +43,7 @@ fn disk() -> Memory {
     disk
 }
 
-/// What there is on a disk, as whoever converts says it.
+/// Returns the areas of a disk, as a conversion would.
 fn areas(disk: &dyn BlockDevice) -> (Numbers, Vec<Area>) {
     let map = partition::probe(disk).unwrap();
     let (scheme, areas) = partition::areas(disk, map.as_ref()).unwrap();
@@ -99,7 +99,7 @@ fn every_kind_holds_the_disk() {
         }
         let Usage { held, stored, .. } = image.usage();
         assert!(held < 5 * MIB as u64, "{format}: zeros are stored: {held}");
-        // Noise stays as it is.
+        // Noise is stored uncompressed.
         assert!(
             stored
                 < 3 * MIB as u64
@@ -145,7 +145,7 @@ fn tables_are_laid_out_as_hdiutil_does() {
         .map(|table| i32::from_be_bytes(table.data[0x24..0x28].try_into().unwrap()))
         .collect();
     assert_eq!(descriptors, (0..tables.len() as i32).collect::<Vec<_>>());
-    // Unused space is one run of its own kind, and counts for nothing.
+    // Unused space is one run of its own kind and is not summed.
     let free = &tables[3].data;
     assert_eq!(
         (&free[0x48..0x4C], &free[0xCC..0xD0], free.len()),
@@ -188,7 +188,7 @@ fn a_disk_without_a_map_is_one_table() {
     );
 }
 
-/// A disk that says where it holds nothing, and counts what is read of it.
+/// A disk that reports its holes and counts the bytes read.
 #[derive(Debug)]
 struct Holes {
     data: Memory,
@@ -278,7 +278,7 @@ fn huge_holes_cost_nothing() {
             .iter()
             .all(|verdict| verdict.agrees() == Some(true))
     );
-    // What a disk is stored in makes no difference.
+    // The format that stores the disk does not matter.
     let small = holes(3 * MIB as u64 + 4608, 70 * MIB as u64, 100_000);
     let same = Memory::from(small.read_vec(0, 70 * MIB).unwrap());
     for format in [Format::Udro, Format::Udzo] {

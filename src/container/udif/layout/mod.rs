@@ -1,4 +1,4 @@
-//! The bytes of a UDIF file's trailer and block tables, and of the sums in both. All integers are
+//! On-disk structures of a UDIF file: trailer, block tables, and their checksums. All integers are
 //! big-endian. Source: docs/formats/udif.md.
 
 mod table;
@@ -12,7 +12,8 @@ pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly};
 
 pub use trailer::Segment;
 
-/// A sum with its kind: 0 none, 2 CRC-32, 4 MD5, stored from the start of the field. Source: §5.
+/// A checksum with its type: 0 none, 2 CRC-32, 4 MD5, stored from the start of the field. Source:
+/// §5.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChecksumRaw {
@@ -21,14 +22,14 @@ pub(crate) struct ChecksumRaw {
     /*08*/ value: [u8; 128],
 }
 
-/// A stored sum.
+/// A stored checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
     /// None is stored.
     None,
     /// CRC-32 as in zlib.
     Crc32(u32),
-    /// A kind that is not checked, by its number (4 is MD5).
+    /// A type that is not verified, by its number (4 is MD5).
     Other(u32),
 }
 
@@ -48,7 +49,7 @@ impl ChecksumRaw {
 }
 
 impl From<Checksum> for ChecksumRaw {
-    /// A sum of a kind that is not checked has no value here.
+    /// Converts a checksum; a type that is not verified has the value 0.
     fn from(sum: Checksum) -> Self {
         let mut value = [0; 128];
         let (kind, bits) = match sum {

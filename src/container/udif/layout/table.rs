@@ -1,4 +1,5 @@
-//! The bytes of a block table, which stands in a resource. Source: docs/formats/udif.md §4.
+//! On-disk structures of a block table, which is stored in a resource. Source: docs/formats/udif.md
+//! §4.
 
 use zerocopy::byteorder::big_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,10 +10,10 @@ use crate::{Error, Result};
 
 const MISH: &str = "udif block table";
 
-/// No disk has more: its bytes would not fit 63 bits.
+/// Maximum number of sectors of a disk: its length in bytes must fit 63 bits.
 pub(crate) const MOST_SECTORS: u64 = (1 << 63) / 512;
 
-/// A block table's head, before its runs. Source: §4.
+/// The header of a block table, followed by its runs. Source: §4.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MishRaw {
@@ -42,22 +43,22 @@ pub(crate) struct RunRaw {
 }
 const _: () = assert!(size_of::<RunRaw>() == 40);
 
-/// What a run holds.
+/// Type of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunKind {
     /// Zeros.
     Zero,
-    /// Not allocated by the file system: reads as zeros, left out of the sums.
+    /// Not allocated by the file system: reads as zeros, omitted from checksums.
     Ignore,
-    /// Bytes as they are.
+    /// Uncompressed data.
     Raw,
-    /// Compressed bytes.
+    /// Compressed data.
     Packed(Codec),
 }
 
-/// Of a run that is none.
+/// Type of a comment, which is not a run of the disk.
 const COMMENT: u32 = 0x7FFF_FFFE;
-/// Of what comes after the last run.
+/// Type of the terminator after the last run.
 const END: u32 = 0xFFFF_FFFF;
 
 impl RunKind {
@@ -76,7 +77,7 @@ impl RunKind {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// As a table states it.
+    /// Returns the code of the type in a table.
     fn code(self) -> u32 {
         match self {
             Self::Zero => 0,
@@ -91,13 +92,13 @@ impl RunKind {
     }
 }
 
-/// A run of sectors of the disk, relative to its table, and where its bytes are in the file.
+/// A run of sectors of the disk, relative to its table, with the location of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SectorRun {
     pub(crate) kind: RunKind,
     pub(crate) first_sector: u64,
     pub(crate) sector_count: u64,
-    /// Within the joined data fork.
+    /// Offset in the joined data fork.
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
@@ -112,7 +113,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// `bytes` is the resource that `name` is known by.
+    /// Parses the resource `bytes`; `name` is used in errors.
     pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Self> {
         let damaged =
             |at: u64, message: String| Err(Error::corrupt(MISH, at, message).in_file(name));
@@ -206,7 +207,7 @@ impl Table {
 }
 
 impl MishRaw {
-    /// The head of a new table.
+    /// Returns the header of a new table.
     pub(crate) fn new(
         first_sector: u64,
         sectors: u64,
@@ -231,8 +232,8 @@ impl MishRaw {
 }
 
 impl RunRaw {
-    /// A run of a new table. What holds no bytes names the place where the next ones are, as
-    /// hdiutil has it.
+    /// Returns a run of a new table. The offset of a run without data is that of the next data, as
+    /// in hdiutil.
     pub(crate) fn new(
         kind: RunKind,
         first_sector: u64,
@@ -250,7 +251,8 @@ impl RunRaw {
         }
     }
 
-    /// The end of a table that fills `sectors`, and of the data up to it.
+    /// Returns the terminator of a table of `sectors` sectors, where the data fork ends at
+    /// `offset`.
     pub(crate) fn end(sectors: u64, offset: u64) -> Self {
         Self {
             kind: END.into(),
@@ -258,8 +260,8 @@ impl RunRaw {
         }
     }
 
-    /// Makes a run of plain bytes longer by what follows it on the disk and in the data fork.
-    /// `false`: it is another kind.
+    /// Extends an uncompressed run by the following sectors and bytes. Returns false if the run is
+    /// of another type.
     pub(crate) fn join_raw(&mut self, sectors: u64, length: u64) -> bool {
         let is_raw = self.kind.get() == RunKind::Raw.code();
         if is_raw {

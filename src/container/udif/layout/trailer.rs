@@ -1,4 +1,4 @@
-//! The bytes of the trailer. Source: docs/formats/udif.md §2.
+//! On-disk structure of the trailer. Source: docs/formats/udif.md §2.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ pub(crate) const KOLY_MAGIC: [u8; 4] = *b"koly";
 const _: () = assert!(size_of::<KolyRaw>() as u64 == KOLY_SIZE);
 
 impl KolyRaw {
-    /// The same trailer behind a list of resources at `list`. What was of the old file alone is
-    /// gone: a resource fork, a code signature.
+    /// Returns a copy with a list of resources at `list`, and without a resource fork and a code
+    /// signature.
     pub(crate) fn relisted(&self, list: Range<u64>) -> Self {
         Self {
             resource_fork_offset: 0.into(),
@@ -58,8 +58,8 @@ impl KolyRaw {
         }
     }
 
-    /// The same trailer for part `segment`, whose file begins with `len` bytes of data that sum to
-    /// `sum`.
+    /// Returns a copy for part `segment`, whose file starts with `len` bytes of data with the
+    /// checksum `sum`.
     pub(crate) fn of_part(&self, segment: Segment, len: u64, sum: u32) -> Self {
         Self {
             running_data_fork_offset: segment.start.into(),
@@ -74,7 +74,7 @@ impl KolyRaw {
     }
 }
 
-/// What is to be said of a new image in one file, which begins with its data.
+/// Fields of the trailer of a new single-file image, which starts with its data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewKoly {
     pub(crate) data_len: u64,
@@ -87,7 +87,7 @@ pub(crate) struct NewKoly {
 }
 
 impl KolyRaw {
-    /// The trailer of a new image, whose list of resources follows its data.
+    /// Returns the trailer of a new image, whose list of resources follows its data.
     pub(crate) fn of_image(new: &NewKoly) -> Self {
         Self {
             magic: KOLY_MAGIC,
@@ -117,7 +117,7 @@ impl KolyRaw {
     }
 }
 
-/// What the trailer says, its places checked against the file.
+/// A parsed trailer, its ranges validated against the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Koly {
     pub(crate) data_fork: Range<u64>,
@@ -130,21 +130,21 @@ pub(crate) struct Koly {
     pub(crate) sector_count: u64,
 }
 
-/// Which part of a set a file is.
+/// Position of a file in a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Counted from 1; 0 and 1 of 0 or 1 are whole images.
+    /// Number of the part, counted from 1; 0 and 1 of 0 or 1 are whole images.
     pub number: u32,
-    /// Files of the set.
+    /// Number of files in the set.
     pub count: u32,
-    /// The same in all files of the set.
+    /// Identifier shared by all files of the set.
     pub id: Uuid,
-    /// Where this file's data fork begins in the joined one.
+    /// Offset of this file's data fork in the joined one, in bytes.
     pub start: u64,
 }
 
 impl Koly {
-    /// `at` is where the trailer stands; everything it names lies before it.
+    /// Parses the trailer at file offset `at`; all its ranges must end before it.
     pub(crate) fn parse(raw: &KolyRaw, at: u64) -> Result<Self> {
         if raw.magic != KOLY_MAGIC {
             return Err(Error::corrupt(KOLY, at, "koly expected"));

@@ -1,4 +1,4 @@
-//! Eight lanes, by AVX2.
+//! Eight lanes, with AVX2.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -12,8 +12,8 @@ compress!(__m256i, "avx2");
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32) -> [[u8; CELL]; LANES] {
-    // Numbered so that the cells come out in order below, where half h of register q is that of
-    // state 2 * q + h.
+    // Numbered so that the cells are in order below, where half h of register q is that of state 2
+    // * q + h.
     let numbers = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     let numbers = add(splat(first), numbers);
     let inner = compress(array::from_fn(|word| splat(inner[word])), [numbers]);
@@ -84,7 +84,7 @@ fn majority(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn left_1(x: __m256i) -> __m256i {
-    // Additions are done by more of the processor's units than shifts.
+    // More of the processor's units can add than shift.
     _mm256_or_si256(add(x, x), _mm256_srli_epi32::<31>(x))
 }
 

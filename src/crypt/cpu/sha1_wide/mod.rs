@@ -1,4 +1,4 @@
-//! HMAC-SHA1 of many numbers at once: each in its own 32-bit lane of wide registers, which hold
+//! HMAC-SHA1 of many numbers in parallel, each in a 32-bit lane of wide registers: a register holds
 //! word `i` of all of them.
 
 use super::CELL;
@@ -19,19 +19,19 @@ enum Lanes {
 }
 
 impl WideSha1 {
-    /// If this processor has the instructions for sixteen lanes.
+    /// Returns a value if this processor has the instructions for sixteen lanes.
     pub(in crate::crypt) fn sixteen() -> Option<Self> {
         (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"))
             .then_some(Self(Lanes::Sixteen))
     }
 
-    /// If this processor has the instructions for eight lanes.
+    /// Returns a value if this processor has the instructions for eight lanes.
     pub(in crate::crypt) fn eight() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(Lanes::Eight))
     }
 
-    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by
-    /// the states of the key's two pads.
+    /// Computes the first 16 bytes of HMAC-SHA1 of each number from `first` on, 32 bits big-endian.
+    /// `inner` and `outer` are the states of the key's two pads.
     pub(in crate::crypt) fn number_macs(
         self,
         inner: &[u32; 5],
@@ -52,7 +52,7 @@ impl WideSha1 {
     }
 }
 
-/// The MACs of the numbers from `first`, got `L` at a time.
+/// Fills in the MACs of the numbers from `first` on, `L` at a time.
 fn fill<const L: usize>(
     first: u32,
     macs: &mut [[u8; CELL]],
@@ -65,10 +65,10 @@ fn fill<const L: usize>(
     }
 }
 
-/// Defines `compress`: one compression in each lane, of `N` words that are all of the message after
-/// a pad of 64 bytes. A function for each `N` and unrolled, so that the compiler folds what is
-/// known of the padded block. The operations on registers are functions that stand where this is
-/// used; `choose`, `parity` and `majority` are those of FIPS 180-4, 4.1.1.
+/// Defines `compress`: one compression in each lane, for a message of `N` words after a pad of 64
+/// bytes. It is a separate, unrolled function for each `N`, so that the compiler folds the constant
+/// parts of the padded block. The operations on registers are functions in scope of the expansion;
+/// `choose`, `parity` and `majority` are those of FIPS 180-4, 4.1.1.
 macro_rules! compress {
     ($register:ty, $features:literal) => {
         #[inline]

@@ -1,4 +1,4 @@
-//! Sixteen lanes, by AVX-512.
+//! Sixteen lanes, with AVX-512.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -12,8 +12,8 @@ compress!(__m512i, "avx512f");
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32) -> [[u8; CELL]; LANES] {
-    // Numbered so that the cells come out in order below, where lane l of register q is that of
-    // state 4 * l + q.
+    // Numbered so that the cells are in order below, where lane l of register q is that of state 4
+    // * l + q.
     let numbers = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let numbers = add(splat(first), numbers);
     let inner = compress(array::from_fn(|word| splat(inner[word])), [numbers]);
@@ -60,7 +60,7 @@ fn xor(x: __m512i, y: __m512i) -> __m512i {
     _mm512_xor_si512(x, y)
 }
 
-// The numbers are truth tables of three inputs.
+// The constants are truth tables of three inputs.
 
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -1,4 +1,4 @@
-//! Walking the leaves of a tree in order.
+//! Iteration over the leaves of a tree in key order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use super::node::Node;
 use super::{Key, Tree};
 use crate::Result;
 
-/// A place among the records of a tree.
+/// A position between the records of a tree.
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct Cursor<'t> {
     tree: &'t Tree,
-    /// From the root to the leaf, each with the entry that leads on; in the leaf that is the next
-    /// record.
+    /// The nodes from the root to the leaf, each with the index of the entry that is followed; in
+    /// the leaf, the index of the next record.
     path: Vec<(Arc<Node>, usize)>,
 }
 
@@ -28,7 +28,8 @@ impl<'t> Cursor<'t> {
         Self { tree, path }
     }
 
-    /// The next record, `None` after the last. Keys are checked to ascend, so no walk is endless.
+    /// Returns the next record, `None` after the last. Keys are checked to ascend, so every
+    /// iteration ends.
     pub(in crate::fs::apfs) fn next(&mut self) -> Result<Option<Record<'_>>> {
         if !self.seek_record()? {
             return Ok(None);
@@ -41,8 +42,8 @@ impl<'t> Cursor<'t> {
         self.tree.record(leaf, index).map(Some)
     }
 
-    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
-    /// tree.
+    /// Positions the cursor on a record, in the next leaf if the current one is exhausted. Returns
+    /// `false` at the end of the tree.
     fn seek_record(&mut self) -> Result<bool> {
         let Some((leaf, index)) = self.path.last() else {
             return Ok(false);

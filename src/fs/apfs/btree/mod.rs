@@ -1,4 +1,4 @@
-//! B-trees: search, and the leaves in order, with every node verified when it is read (§5).
+//! B-trees: search, and iteration over the leaves, with every node verified when it is read (§5).
 
 mod cursor;
 mod node;
@@ -21,22 +21,22 @@ use super::omap::View;
 use super::store::{Expected, Store};
 use crate::{Error, Kind, Result};
 
-/// Which of the trees it is.
+/// The kind of a tree, which determines the format of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeKind {
     Omap,
-    /// A volume's files; whether its folders hold hashes.
+    /// The file-system tree of a volume; `hashed` if directory entries contain name hashes.
     Files {
         hashed: bool,
     },
     Snapshots,
     /// File extents of a sealed volume.
     Fext,
-    /// Who uses which blocks of contents.
+    /// Reference counts of extents of file contents.
     ExtentReferences,
-    /// Blocks that become free later.
+    /// Blocks that are freed once older checkpoints no longer need them.
     FreeQueue,
-    /// Snapshots that an object map serves.
+    /// Snapshots whose objects an object map keeps.
     OmapSnapshots,
 }
 
@@ -65,7 +65,8 @@ impl TreeKind {
         }
     }
 
-    /// The flags that the root of such a tree has whoever wrote it, of [`tree_flags`] (§5.2).
+    /// Returns the flags that the root of such a tree has with every writer, of [`tree_flags`]
+    /// (§5.2).
     pub(super) fn tree_flags(self) -> u32 {
         match self {
             Self::Omap | Self::OmapSnapshots | Self::Fext => tree_flags::PHYSICAL,
@@ -86,7 +87,7 @@ impl TreeKind {
         }
     }
 
-    /// Nodes that are kept in memory.
+    /// Returns the number of nodes that the cache holds.
     fn cached(self) -> usize {
         match self {
             Self::Files { .. } => 2048,
@@ -95,7 +96,7 @@ impl TreeKind {
         }
     }
 
-    /// The key in `bytes`, `None` if it is none.
+    /// Parses a key of this tree; `None` if `bytes` are not one.
     pub(super) fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
         Some(match self {
             Self::Omap => {
@@ -119,38 +120,38 @@ impl TreeKind {
     }
 }
 
-/// A key of any tree. Those of one tree are of one shape, and in the tree's order.
+/// A key of any tree. All keys of one tree have the same variant and compare in the tree's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key<'a> {
     Pair(u64, u64),
     Record(RecordKey<'a>),
 }
 
-/// How a tree's nodes are found.
+/// The method by which the nodes of a tree are located.
 #[derive(Debug, Clone)]
 pub(super) enum Addressing {
-    /// By their blocks.
+    /// By block number.
     Physical,
-    /// By an object map, and decrypted if the map says that they are encrypted.
+    /// By an object map; decrypted if the map flags them as encrypted.
     Virtual(View, Option<Arc<VolumeCipher>>),
 }
 
-/// Nodes from somewhere else than the disk: of a tree that is being changed.
+/// A source of nodes other than the disk: a tree that is being modified in memory.
 pub(super) trait NodeSource: fmt::Debug + Send + Sync {
-    /// The node of a number as it is now.
+    /// Returns the current state of a node.
     fn node(&self, oid: Oid) -> Result<Arc<Node>>;
 }
 
-/// Where an object was found.
+/// The location of an object on disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Located {
     pub(super) paddr: Paddr,
     pub(super) xid: Xid,
-    /// Of [`omap_value`].
+    /// Flags, of [`omap_value`].
     pub(super) flags: u32,
 }
 
-/// An open tree, read by any number of threads.
+/// An open tree, which any number of threads can read.
 #[derive(Debug)]
 pub(super) struct Tree {
     kind: TreeKind,
@@ -159,7 +160,7 @@ pub(super) struct Tree {
     root: Arc<Node>,
 }
 
-/// Where a tree's nodes come from.
+/// The source of the nodes of a tree.
 #[derive(Debug)]
 enum Source {
     Disk(Addressing, NodeCache),
@@ -209,7 +210,7 @@ impl Tree {
         })
     }
 
-    /// The tree with this root among nodes that change.
+    /// Opens the tree with this root over nodes that are being modified.
     pub(super) fn over(
         store: &Store,
         kind: TreeKind,
@@ -225,7 +226,7 @@ impl Tree {
         })
     }
 
-    /// The first record whose key is not before `key`.
+    /// Returns a cursor on the first record whose key is not before `key`.
     pub(super) fn seek(&self, key: &Key<'_>) -> Result<Cursor<'_>> {
         let mut path = self.descend(key)?;
         if let Some((leaf, index)) = path.last_mut() {
@@ -234,7 +235,7 @@ impl Tree {
         Ok(Cursor::new(self, path))
     }
 
-    /// The first record of all.
+    /// Returns a cursor on the first record of the tree.
     pub(super) fn first(&self) -> Result<Cursor<'_>> {
         let mut path = vec![(self.root.clone(), 0)];
         let mut node = self.root.clone();
@@ -245,7 +246,7 @@ impl Tree {
         Ok(Cursor::new(self, path))
     }
 
-    /// The value at exactly this key, given to `found`.
+    /// Looks up exactly this key and passes its value to `found`.
     pub(super) fn get<T>(
         &self,
         key: &Key<'_>,
@@ -258,7 +259,7 @@ impl Tree {
             .map(|record| found(record.value)))
     }
 
-    /// The last record whose key is not after `key`, given to `found`.
+    /// Looks up the last record whose key is not after `key` and passes it to `found`.
     pub(super) fn floor<T>(
         &self,
         key: &Key<'_>,
@@ -275,12 +276,14 @@ impl Tree {
             .transpose()
     }
 
-    /// The nodes from the root to the leaf where `key` belongs, each with the entry that leads on.
+    /// Returns the nodes from the root to the leaf where `key` belongs, each with the index of the
+    /// entry that is followed.
     pub(super) fn descend(&self, key: &Key<'_>) -> Result<Vec<(Arc<Node>, usize)>> {
         let mut path = Vec::with_capacity(usize::from(self.root.level) + 1);
         let mut node = self.root.clone();
         while node.level > 0 {
-            // The last child that begins at or before the key; the first, if none does.
+            // The last child whose first key is not after the key; the first child, if there is
+            // none.
             let index = self
                 .partition(&node, |found| found <= *key)?
                 .saturating_sub(1);
@@ -292,7 +295,7 @@ impl Tree {
         Ok(path)
     }
 
-    /// Returns how many keys at the beginning of a node satisfy `before`.
+    /// Returns the number of keys at the beginning of a node that satisfy `before`.
     pub(super) fn partition(&self, node: &Node, before: impl Fn(Key<'_>) -> bool) -> Result<usize> {
         let (mut low, mut high) = (0, node.count);
         while low < high {
@@ -321,13 +324,12 @@ impl Tree {
         record.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
     }
 
-    /// An error about a node.
     fn corrupt(&self, node: &Node, message: impl Display) -> Error {
         self.store
             .corrupt(self.kind.layer(), node.oid, node.paddr, message)
     }
 
-    /// The child that entry `index` leads to, one level down.
+    /// Reads the child of entry `index`, one level down.
     fn child(&self, parent: &Node, index: usize) -> Result<Arc<Node>> {
         let Some((oid, _)) = parent
             .record(index)
@@ -335,7 +337,7 @@ impl Tree {
         else {
             return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
         };
-        // In a hashed tree children are counted from the root.
+        // In a hashed tree object numbers of children are relative to the root's.
         let base = if parent.flags & node_flags::HASHED != 0 {
             self.root.oid.0
         } else {
@@ -370,7 +372,7 @@ impl Tree {
     }
 }
 
-/// A node as it is on disk.
+/// Reads a node from the disk, without a cache.
 pub(super) fn read_node(
     store: &Store,
     kind: TreeKind,
@@ -385,7 +387,7 @@ pub(super) fn read_node(
     .read(oid)
 }
 
-/// What it takes to read a node.
+/// The parameters for reading a node.
 struct Reader<'a> {
     store: &'a Store,
     kind: TreeKind,

@@ -1,4 +1,4 @@
-//! Nodes, checked when they are read, and the cache of those read last (§5.1).
+//! Nodes, checked when they are read, and the cache of the nodes read last (§5.1).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,35 +9,35 @@ use crate::fs::apfs::layout::{
     EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, Oid, Paddr, TREE_INFO, node_flags,
 };
 
-/// Bytes of keys and values in leaves where they are the same for all.
+/// Lengths of keys and values in the leaves of a tree with fixed-size records, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::apfs) struct Sizes {
     pub(in crate::fs::apfs) key: usize,
     pub(in crate::fs::apfs) value: usize,
 }
 
-/// A node whose keys and values are known to lie within it.
+/// A node whose table, keys and values have been checked to lie within it.
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct Node {
     pub(in crate::fs::apfs) oid: Oid,
     pub(in crate::fs::apfs) paddr: Paddr,
     pub(in crate::fs::apfs) flags: u16,
-    /// 0 for leaves.
+    /// Level in the tree, 0 for leaves.
     pub(in crate::fs::apfs) level: u16,
-    /// Its keys.
+    /// Number of records.
     pub(in crate::fs::apfs) count: usize,
-    /// Where the table begins, and where it ends and the keys begin.
+    /// Byte range of the table of contents; keys begin at its end.
     table: Range<usize>,
-    /// Where the values end.
+    /// Offset of the end of the values.
     end: usize,
-    /// Lengths, where the table does not tell them.
+    /// Lengths of keys and values if the table does not contain them.
     fixed: Option<Sizes>,
     pub(in crate::fs::apfs) bytes: Box<[u8]>,
 }
 
 impl Node {
-    /// The node in `bytes`, or what is wrong with them. `sizes` are those of the tree's leaves,
-    /// where they are fixed.
+    /// Parses a node, or returns a message about what is wrong with `bytes`. `sizes` are those of
+    /// the tree's leaves if they are fixed.
     pub(in crate::fs::apfs) fn parse(
         oid: Oid,
         paddr: Paddr,
@@ -101,8 +101,8 @@ impl Node {
         }
     }
 
-    /// Where the key and the value of an entry lie; `None` past the last, or if one reaches out of
-    /// the node.
+    /// Returns the byte ranges of the key and the value of an entry; `None` past the last, or if
+    /// one exceeds the node.
     pub(in crate::fs::apfs) fn entry(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
         if index >= self.count {
             return None;
@@ -142,27 +142,27 @@ impl Node {
             .then_some((key, value))
     }
 
-    /// Key and value of an entry, `None` past the last.
+    /// Returns key and value of an entry, `None` past the last.
     pub(in crate::fs::apfs) fn record(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let (key, value) = self.entry(index)?;
         Some((self.bytes.get(key)?, self.bytes.get(value)?))
     }
 
-    /// The key of an entry, `None` past the last.
+    /// Returns the key of an entry, `None` past the last.
     pub(in crate::fs::apfs) fn key(&self, index: usize) -> Option<&[u8]> {
         Some(self.record(index)?.0)
     }
 }
 
-/// The nodes read last. Slots are found by the object's number, so looking one up holds a lock for
-/// an instant only, and reading one holds none.
+/// A cache of the nodes read last. A slot is selected by the object number; its lock is held for
+/// the lookup only, never while a node is read.
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct NodeCache {
     slots: Box<[Mutex<Option<Arc<Node>>>]>,
 }
 
 impl NodeCache {
-    /// A cache of at most so many nodes.
+    /// Returns a cache of at most `nodes` nodes.
     pub(in crate::fs::apfs) fn new(nodes: usize) -> Self {
         Self {
             slots: (0..nodes.max(1)).map(|_| Mutex::default()).collect(),

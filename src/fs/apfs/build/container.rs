@@ -19,17 +19,17 @@ use crate::fs::apfs::layout::{
 };
 use crate::fs::build::output::Output;
 
-/// The numbers of the container's own objects.
+/// Object numbers of the container's own objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContainerOids {
     pub(super) spaceman: Oid,
     pub(super) reaper: Oid,
     pub(super) queues: Queues,
-    /// Above all that are used.
+    /// The next free object number.
     pub(super) next: Oid,
 }
 
-/// A container that is being written.
+/// A writer for the checkpoint of a new container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContainerWriter<'a> {
     pub(super) device: &'a dyn BlockDevice,
@@ -37,12 +37,12 @@ pub(super) struct ContainerWriter<'a> {
     pub(super) places: &'a Places,
     pub(super) oids: ContainerOids,
     pub(super) uuid: [u8; 16],
-    /// By slot.
+    /// Superblocks of the volumes, by slot.
     pub(super) volumes: &'a [Oid],
 }
 
 impl ContainerWriter<'_> {
-    /// Writes everything but block 0, and returns what belongs there.
+    /// Writes everything but block 0, and returns the contents of block 0.
     pub(super) fn write(&self) -> Result<Vec<u8>> {
         let space = Space::new(self.geometry, self.places);
         space.write_pool(&mut Output::new(self.device, 0))?;
@@ -100,7 +100,7 @@ impl ContainerWriter<'_> {
         )
     }
 
-    /// The ephemeral objects in the order in which they lie.
+    /// Returns the ephemeral objects in the order of their blocks.
     fn ephemeral(&self, space: &Space<'_>) -> Vec<(ObjectRaw, Vec<u8>)> {
         let ContainerOids {
             spaceman,
@@ -155,7 +155,7 @@ impl ContainerWriter<'_> {
 
     fn superblock(&self, data_len: u32) -> Vec<u8> {
         let geometry = self.geometry;
-        // A map and this superblock.
+        // A checkpoint map and this superblock.
         let desc_len = 2;
         let mut raw = ContainerRaw {
             object: ObjectRaw::new(
@@ -210,7 +210,7 @@ impl ContainerWriter<'_> {
     }
 }
 
-/// A reaper that has nothing to do.
+/// Returns a reaper with nothing to delete.
 fn idle_reaper(block_size: BlockSize, oid: Oid) -> Vec<u8> {
     let raw = ReaperRaw {
         object: ObjectRaw::new(oid, XID, object_type::REAPER | storage::EPHEMERAL, 0),

@@ -1,6 +1,7 @@
-//! All records of a volume's tree of files, in the order of their keys: by object, then by type.
+//! All records of a volume's file-system tree, in the order of their keys: by object, then by type.
 //!
-//! Numbers follow the order of the tree (`objects`), so one walk over the tree does it.
+//! Object numbers follow the order of the tree (`objects`), so a single pass over the tree
+//! suffices.
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -17,10 +18,10 @@ use crate::fs::apfs::names::NameRules;
 use crate::fs::build::tree::{body, resolve};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 
-/// Where records go: key and value of one after another.
+/// A consumer of records, called with key and value of each.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// What the records are made from.
+/// The input from which the records are made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Files<'a> {
     pub(super) tree: &'a Tree,
@@ -31,7 +32,8 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Gives every record of the tree of files to `sink`. Attributes that are not in hand are read.
+    /// Passes every record of the file-system tree to `sink`. Attributes that are not in memory are
+    /// read.
     pub(super) fn emit(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut out = Emitter {
             sink,
@@ -71,7 +73,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// All records under an object's own number.
+    /// Emits all records under an object's own number.
     fn object(&self, out: &mut Emitter<'_, '_>, node: u32) -> Result<()> {
         let (_, source) = resolve(self.tree, node);
         let body = Body::new(
@@ -129,7 +131,7 @@ impl Files<'_> {
         })
     }
 
-    /// The attributes in the order of their names, a symbolic link's target among them.
+    /// Emits the attributes in the order of their names, a symbolic link's target among them.
     fn attributes(&self, out: &mut Emitter<'_, '_>, node: u32, source: &SourceNode) -> Result<()> {
         let id = self.objects.id(node);
         let mut target = match &source.kind {
@@ -174,7 +176,7 @@ impl Files<'_> {
             .try_for_each(|target| out.target(id, &target))
     }
 
-    /// The extents of the attributes that lie in streams of their own.
+    /// Emits the extents of the attributes that are stored in streams of their own.
     fn streams(&self, out: &mut Emitter<'_, '_>, node: u32) -> Result<()> {
         let (_, source) = resolve(self.tree, node);
         (0..in_streams(source).count() as u64).try_for_each(|place| {
@@ -221,11 +223,11 @@ impl Files<'_> {
             })
     }
 
-    /// Gives every record of the tree of extent references to `sink`: one for each stream, whose
-    /// blocks all lie side by side.
+    /// Passes every record of the extent-reference tree to `sink`: one for each stream, whose
+    /// blocks are contiguous.
     ///
-    /// macOS has one record for neighbours of one owner; `apfsck` wants those of a file and of its
-    /// attributes apart.
+    /// macOS writes one record for adjacent streams of one owner; `apfsck` requires separate
+    /// records for a file and for its attributes.
     pub(super) fn emit_references(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut out = Emitter {
             sink,
@@ -245,7 +247,7 @@ impl Files<'_> {
     }
 }
 
-/// The state of the only key: that all of it is elsewhere.
+/// Returns the crypto state of the volume's only key, which is stored elsewhere in full.
 fn one_key() -> CryptoStateRaw {
     CryptoStateRaw {
         references: 1.into(),
@@ -253,7 +255,7 @@ fn one_key() -> CryptoStateRaw {
     }
 }
 
-/// Puts keys and values together without an allocation for each.
+/// A buffer for keys and values, reused to avoid an allocation per record.
 struct Emitter<'a, 'b> {
     sink: &'a mut Sink<'b>,
     key: Vec<u8>,
@@ -269,7 +271,7 @@ impl Emitter<'_, '_> {
         (self.sink)(&self.key, &self.value)
     }
 
-    /// `bytes` are at most a node's.
+    /// Emits an attribute record. `bytes` are at most a node's.
     fn attribute(&mut self, key: RecordKey<'_>, flags: u16, bytes: &[u8]) -> Result<()> {
         self.record(key, |value| {
             value.extend_from_slice(

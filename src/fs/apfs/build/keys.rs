@@ -20,14 +20,15 @@ use crate::fs::apfs::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// Volumes whose keys have room in a container's keybag of one block; nobody has seen a longer one.
+/// Largest number of volumes whose keys fit into a container keybag of one block; longer keybags
+/// have not been observed.
 pub(super) const MOST_VOLUMES: usize = 19;
-/// Bytes of a hint, so that the keybag stays one block.
+/// Maximum length of a hint in bytes, so that the keybag fits into one block.
 const MOST_HINT: usize = 255;
-/// What is hashed before the salt of a blob for the key of its MAC.
+/// Prefix that is hashed before the salt of a blob to derive the key of its MAC.
 const MAC_PREFIX: [u8; 6] = [0x01, 0x16, 0x20, 0x17, 0x15, 0x05];
 
-/// Whose key a blob holds.
+/// The kind of key in a blob.
 #[derive(Debug, Clone, Copy)]
 enum Holds {
     Volume = 1,
@@ -38,17 +39,17 @@ enum Holds {
 #[derive(Debug)]
 pub(super) struct VolumeKeys {
     uuid: Uuid,
-    /// What encrypts it.
+    /// The volume encryption key.
     pub(super) key: Zeroizing<[u8; 32]>,
-    /// The same as the container's keybag has it.
+    /// The volume encryption key, wrapped, as in the container's keybag.
     wrapped: Vec<u8>,
-    /// The other key as the volume's keybag has it, by whom it is for.
+    /// The key-encryption key as in the volume's keybag, by the UUID of its unlock record.
     records: Vec<(Uuid, Vec<u8>)>,
     hint: Option<String>,
 }
 
 impl VolumeKeys {
-    /// Fresh keys for a volume.
+    /// Generates the keys of a volume.
     pub(super) fn new(uuid: Uuid, encryption: &VolumeEncryption) -> Result<Self> {
         let VolumeEncryption {
             passphrase,
@@ -102,7 +103,7 @@ impl VolumeKeys {
         })
     }
 
-    /// The volume's keybag as it lies at `place`.
+    /// Returns the volume's keybag, encrypted for block `place`.
     pub(super) fn keybag(&self, place: Paddr) -> Vec<u8> {
         let record =
             |(uuid, data): &(Uuid, Vec<u8>)| (*uuid, keybag_tag::UNLOCK_RECORDS, data.clone());
@@ -118,8 +119,8 @@ impl VolumeKeys {
     }
 }
 
-/// The container's keybag as it lies at `place`: for each volume its key and where its keybag is.
-/// At most [`MOST_VOLUMES`].
+/// Returns the container's keybag, encrypted for block `place`, with the key of each volume and the
+/// location of its keybag. At most [`MOST_VOLUMES`] volumes.
 pub(super) fn container_keybag(
     uuid: Uuid,
     place: Paddr,
@@ -138,7 +139,7 @@ pub(super) fn container_keybag(
     keybag(object_type::CONTAINER_KEYBAG, uuid, place, &entries)
 }
 
-/// A keybag of one block, encrypted with the identifier of whom it belongs to.
+/// Returns a keybag of one block, encrypted with the UUID of its owner.
 fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)]) -> Vec<u8> {
     let mut bag = vec![0; size_of::<KeybagRaw>()];
     let entries: Vec<_> = entries
@@ -167,8 +168,8 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
     bag
 }
 
-/// A key wrapped with another, as a keybag's entry has it (§11.3). `derivation`: of the other one
-/// from a passphrase, iterations and salt.
+/// Wraps a key with another into the blob of a keybag entry (§11.3). `derivation`: iterations and
+/// salt if the outer key is derived from a passphrase.
 fn blob(
     uuid: Uuid,
     holds: Holds,
@@ -204,7 +205,7 @@ fn blob(
     Ok(whole)
 }
 
-/// What tells that nobody has changed a blob's element.
+/// Returns the MAC of a blob's element.
 fn mac(salt: &[u8; 8], element: &[u8]) -> [u8; 32] {
     let key = Sha256::new()
         .chain_update(MAC_PREFIX)
@@ -224,7 +225,7 @@ mod tests {
             .collect()
     }
 
-    /// From the keybag of a volume that macOS encrypted.
+    /// Taken from the keybag of a volume that macOS encrypted.
     #[test]
     fn macs_are_those_of_macos() {
         let element = hex("a349800100811000df510affe649699607efa24d86439282080000\

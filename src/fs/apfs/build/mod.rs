@@ -1,12 +1,13 @@
-//! New APFS containers, their first volume made from a tree of files in one pass.
+//! New APFS containers, whose first volume is made from a tree of files in one pass.
 //!
-//! Everything is planned before the first byte is written: numbers and order of all files
-//! ([`objects`]), where their contents go ([`streams`]), how large the trees are
-//! ([`volume::measure`]), where everything lies ([`places`], in the sizes of
-//! [`geometry`](super::geometry)). Then contents are written where they belong by several threads,
-//! the trees bottom up from sorted records ([`files`], [`tree`], [`node`]), the space manager
-//! ([`space`]), and when all that is durable the superblock in block 0. It is one transaction and
-//! one checkpoint. The used blocks are the container's first ones, but for a gap.
+//! The layout is planned before the first byte is written: object numbers and order of all files
+//! ([`objects`]), the blocks of their contents ([`streams`]), the sizes of the trees
+//! ([`volume::measure`]), and the location of every structure ([`places`], with the sizes of
+//! [`geometry`](super::geometry)). Then several threads write contents to their final blocks, the
+//! trees are written bottom up from sorted records ([`files`], [`tree`], [`node`]), then the space
+//! manager ([`space`]), and, once all of that is durable, the superblock in block 0. It is one
+//! transaction and one checkpoint. The used blocks are the container's first ones, except for one
+//! gap.
 
 mod container;
 mod files;
@@ -46,41 +47,41 @@ use crate::progress::{Progress, Silent};
 use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "apfs builder";
-/// The only transaction of a new container.
+/// Transaction number of a new container.
 const XID: Xid = Xid(1);
 
-/// What a new container is like.
+/// Properties of a new container.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its volumes. The first one gets the files, the others are empty.
+    /// Volumes. The first one receives the files, the others are empty.
     pub volumes: Vec<NewVolume>,
-    /// When it is made.
+    /// Creation time.
     pub created: Timestamp,
-    /// No date in it is later than this, for containers that are the same whenever they are made.
+    /// Upper limit for all timestamps in the container, for reproducible output.
     pub latest: Option<Timestamp>,
-    /// The container's identifier.
+    /// UUID of the container.
     pub uuid: Uuid,
 }
 
-/// What a new volume is like.
+/// Properties of a new volume.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
-    /// Its name: 1 to 255 bytes.
+    /// Volume name: 1 to 255 bytes.
     pub name: String,
-    /// `A` and `a` are different names.
+    /// True if names are case-sensitive.
     pub case_sensitive: bool,
-    /// Its identifier.
+    /// UUID of the volume.
     pub uuid: Uuid,
 }
 
-/// A container to be made.
+/// The plan of a new container.
 #[derive(Debug)]
 pub struct Plan {
     options: Options,
     volumes: Vec<PlannedVolume>,
 }
 
-/// A volume to be made.
+/// The plan of a volume.
 #[derive(Debug)]
 struct PlannedVolume {
     tree: Tree,
@@ -94,13 +95,17 @@ struct PlannedVolume {
 }
 
 impl Plan {
-    /// Plans a container whose first volume holds `tree`. Refuses, naming the file, what the volume
-    /// cannot hold.
+    /// Plans a container whose first volume holds `tree`.
+    ///
+    /// # Errors
+    ///
+    /// Fails, naming the file, if the volume cannot represent it.
     pub fn new(tree: Tree, options: Options) -> Result<Self> {
         Self::encrypted(tree, options, None)
     }
 
-    /// The same with encrypted volumes, each with keys of its own under the same passphrase.
+    /// Plans a container whose first volume holds `tree`. With `encryption`, all volumes are
+    /// encrypted, each with keys of its own under the same passphrase.
     pub fn encrypted(
         tree: Tree,
         options: Options,
@@ -138,7 +143,7 @@ impl Plan {
         Ok(Self { options, volumes })
     }
 
-    /// Bytes of all contents, holes left out.
+    /// Returns the space that all contents take without holes, in bytes.
     pub fn content_len(&self) -> u64 {
         self.content_blocks()
             .saturating_mul(BLOCK_SIZE.get().into())
@@ -150,10 +155,10 @@ impl Plan {
             .map_or(0, |volume| volume.content_blocks)
     }
 
-    /// What is needed and as much as `room` adds to that. Structures grow with the container, so
-    /// this asks ever larger ones.
+    /// Returns the needed length plus as much as `room` adds to it. Structures grow with the
+    /// container, so the length is computed iteratively.
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
-        // A container has room for one volume more for each started 512 MiB.
+        // A container may have one volume for each started 512 MiB.
         let others = self.volumes.len() as u64 - 1;
         let mut len = MIN_CONTAINER_LEN
             .max((others * (512 << 20) + 1).next_multiple_of(BLOCK_SIZE.get().into()));
@@ -180,8 +185,8 @@ impl Plan {
         self.volumes.iter().map(|volume| volume.nodes).collect()
     }
 
-    /// Everything but block 0, which is returned: contents by all threads but one, all else by this
-    /// one.
+    /// Writes everything but block 0, whose contents are returned. Other threads write contents
+    /// while the calling thread writes the metadata.
     fn write_contents(
         &self,
         device: &dyn BlockDevice,
@@ -263,7 +268,7 @@ impl Plan {
         .write()
     }
 
-    /// What opens the encrypted volumes.
+    /// Writes the keybags of the encrypted volumes.
     fn write_keybags(&self, device: &dyn BlockDevice, places: &Places) -> Result<()> {
         let mut wrapped = Vec::new();
         for (volume, place) in self.volumes.iter().zip(&places.volumes) {
@@ -280,7 +285,8 @@ impl Plan {
         device.write_at(place.0 * u64::from(BLOCK_SIZE.get()), &bag)
     }
 
-    /// The numbers of all virtual and ephemeral objects: with one volume those that macOS gives.
+    /// Assigns the numbers of all virtual and ephemeral objects; with one volume they are those
+    /// that macOS assigns.
     fn number(&self) -> (Vec<VolumeOids>, ContainerOids) {
         let mut next = Oid::FIRST_USER.0;
         let mut take = |count: u64| {
@@ -320,7 +326,7 @@ impl VolumePlan for Plan {
         self.len_with(|_| 0)
     }
 
-    /// A sixteenth more, at least 4 MiB.
+    /// Returns the needed length plus a sixteenth, at least 4 MiB.
     fn comfortable_len(&self) -> Result<u64> {
         self.len_with(|least| (least / 16).max(4 << 20))
     }
@@ -357,11 +363,11 @@ impl VolumePlan for Plan {
     }
 }
 
-/// What new containers have: nobody has seen another one on a disk.
+/// Block size of new containers; other sizes have not been observed on a disk.
 const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
-/// The bytes of a block of a new container.
+/// Block size of a new container in bytes.
 pub const BLOCK_BYTES: u32 = 4096;
-/// A container has at least so many bytes.
+/// Minimum length of a container in bytes.
 pub const LEAST_LEN: u64 = MIN_CONTAINER_LEN;
 
 impl PlannedVolume {
@@ -410,7 +416,8 @@ impl PlannedVolume {
         Ok(plan)
     }
 
-    /// Counts blocks and nodes: records have the same lengths wherever things will lie.
+    /// Counts blocks and nodes, with provisional block numbers: the lengths of records do not
+    /// depend on them.
     fn measure(&mut self) -> Result<()> {
         let blocks = self.allot(Paddr(0))?;
         let files = self.files(&blocks);
@@ -422,7 +429,7 @@ impl PlannedVolume {
         Ok(())
     }
 
-    /// Gives its contents their blocks, from `start` on.
+    /// Assigns blocks to its contents, beginning with `start`.
     fn allot(&self, start: Paddr) -> Result<NodeBlocks<'_>> {
         NodeBlocks::allot(
             &self.tree,

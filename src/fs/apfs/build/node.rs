@@ -1,4 +1,4 @@
-//! Nodes of trees as they are laid out: how many records fit, and where their keys and values lie.
+//! Nodes of new trees: the number of records that fit, and the placement of keys and values.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -7,27 +7,27 @@ use crate::fs::apfs::layout::{
     TREE_INFO, TreeInfoRaw, node_flags, object_type, storage, store_checksum, tree_flags,
 };
 
-/// Bytes of a child's number in an index node.
+/// Length of a child's object number in an index node, in bytes.
 pub(super) const CHILD_LEN: usize = 8;
-/// The table of a node with records of any length grows by so many entries.
+/// Number of entries by which the table of a node with records of variable length grows.
 const TABLE_STEP: usize = 8;
 
-/// What kind of tree it is.
+/// The properties of a kind of tree.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::apfs) struct TreeKind {
     pub(in crate::fs::apfs) block_size: BlockSize,
-    /// Of `object_type`.
+    /// Object subtype, of `object_type`.
     pub(in crate::fs::apfs) subtype: u32,
-    /// How nodes are found, and whether they are encrypted: of `storage`.
+    /// Storage flags of the nodes, of `storage`.
     pub(in crate::fs::apfs) storage: u32,
-    /// Of `tree_flags`.
+    /// Flags of the root, of `tree_flags`.
     pub(in crate::fs::apfs) flags: u32,
-    /// The length of all keys and of all values of leaves, where they are fixed.
+    /// Lengths of all keys and all values in leaves, if they are fixed.
     pub(in crate::fs::apfs) fixed: Option<(usize, usize)>,
 }
 
 impl TreeKind {
-    /// An object map's tree.
+    /// Returns the kind of an object map's tree.
     pub(in crate::fs::apfs) fn omap(block_size: BlockSize) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT;
         Self {
@@ -39,7 +39,7 @@ impl TreeKind {
         }
     }
 
-    /// A free queue.
+    /// Returns the kind of a free queue.
     pub(in crate::fs::apfs) fn free_queue(block_size: BlockSize) -> Self {
         let flags =
             tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
@@ -52,8 +52,8 @@ impl TreeKind {
         }
     }
 
-    /// A tree of physical nodes with records of any length: extent references, metadata of
-    /// snapshots.
+    /// Returns the kind of a tree of physical nodes with records of variable length: extent
+    /// references, snapshot metadata.
     pub(in crate::fs::apfs) fn physical(block_size: BlockSize, subtype: u32) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
         Self {
@@ -65,7 +65,7 @@ impl TreeKind {
         }
     }
 
-    /// A volume's tree of files, its nodes encrypted or not.
+    /// Returns the kind of a volume's file-system tree.
     pub(in crate::fs::apfs) fn files(block_size: BlockSize, encrypted: bool) -> Self {
         let storage = storage::VIRTUAL | if encrypted { storage::ENCRYPTED } else { 0 };
         let flags = tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
@@ -78,12 +78,13 @@ impl TreeKind {
         }
     }
 
-    /// Bytes of the table of a node with `count` records.
+    /// Returns the length of the table of a node with `count` records, in bytes.
     fn table_len(&self, count: usize, leaf: bool) -> usize {
         match self.fixed {
             None => count.max(1).next_multiple_of(TABLE_STEP) * size_of::<EntryRaw>(),
-            // A table of a fixed tree has its size from the beginning; that roots end with their
-            // information is not minded, nor that the values of free queues may be absent.
+            // The table of a tree with fixed-size records has its final size from the beginning.
+            // The size ignores that a root ends with tree information, and that values of free
+            // queues may be absent.
             Some((key, value)) => {
                 let value = if leaf { value } else { CHILD_LEN };
                 let entry = size_of::<FixedEntryRaw>();
@@ -92,22 +93,23 @@ impl TreeKind {
         }
     }
 
-    /// Records that the table of a node has room for, where keys and values are fixed; values may
-    /// be absent.
+    /// Returns the number of records for which the table of a node has space, if keys and values
+    /// are fixed; values may be absent.
     pub(in crate::fs::apfs) fn capacity(&self, leaf: bool) -> usize {
         self.fixed.map_or(usize::MAX, |_| {
             self.table_len(0, leaf) / size_of::<FixedEntryRaw>()
         })
     }
 
-    /// Returns whether `count` records with so many bytes of keys and values fit into a node.
+    /// Returns true if `count` records with `bytes` bytes of keys and values fit into a node.
     pub(in crate::fs::apfs) fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
         count <= self.capacity(leaf)
             && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO
                 <= self.block_size.bytes()
     }
 
-    /// The most bytes of key and value that a record of any length may have.
+    /// Returns the maximum length of key and value together of a record of variable length, in
+    /// bytes.
     pub(super) fn longest_record(block_size: BlockSize) -> usize {
         block_size.bytes() - NODE_HEADER - TREE_INFO - TABLE_STEP * size_of::<EntryRaw>()
     }
@@ -118,14 +120,14 @@ impl TreeKind {
 pub(in crate::fs::apfs) struct Node {
     pub(super) level: u16,
     keys: Vec<u8>,
-    /// In the order of the records; on disk the last one comes first.
+    /// In the order of the records; on disk they are in reverse order.
     values: Vec<u8>,
-    /// Where each record's key and value end.
+    /// End offsets of each record's key and value.
     ends: Vec<(usize, usize)>,
 }
 
 impl Node {
-    /// An empty node of some level, 0 for leaves.
+    /// Returns an empty node of this level, 0 for leaves.
     pub(in crate::fs::apfs) fn of_level(level: u16) -> Self {
         Self {
             level,
@@ -157,7 +159,7 @@ impl Node {
         self.ends.push((self.keys.len(), self.values.len()));
     }
 
-    /// The whole node as it lies on disk. All lengths within a node fit 16 bits.
+    /// Returns the node as on disk. All lengths within a node fit 16 bits.
     pub(in crate::fs::apfs) fn finish(
         &self,
         kind: &TreeKind,
@@ -223,7 +225,7 @@ impl Node {
     }
 }
 
-/// Puts a structure into a block and says how long it is.
+/// Copies a structure into a block at offset `at` and returns its length.
 pub(in crate::fs::apfs) fn put(
     block: &mut [u8],
     at: usize,

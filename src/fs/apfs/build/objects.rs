@@ -1,5 +1,5 @@
-//! Numbers, names and order of everything on a volume to be built: what does not depend on where it
-//! lies.
+//! Object numbers, names and order of all files of a new volume: everything that does not depend on
+//! the layout.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,31 @@ use crate::fs::build::tree::{by_parent, links, path, resolve};
 use crate::fs::source::{SourceKind, Tree};
 use crate::{Error, Kind, Result};
 
-/// The longest name that macOS takes, in bytes.
+/// Maximum length of a name in macOS, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The objects of a tree: numbered in its order, sorted as the volume sorts them.
+/// The objects of a tree, numbered in the tree's order and sorted in the volume's.
 #[derive(Debug)]
 pub(super) struct Objects {
-    /// By node. Of a further name of a file: that of the file.
+    /// Object numbers by node. For an additional name of a file: the number of the file.
     ids: Vec<FileId>,
-    /// By node: of its name.
+    /// Name hashes by node.
     hashes: Vec<u32>,
-    /// The children of node 0, sorted, then those of node 1, ...
+    /// The children of node 0, sorted, then those of node 1, and so on.
     children: Vec<u32>,
-    /// By node: where in `children` its own begin.
+    /// Index into `children` of the first child, by node.
     first_child: Vec<u32>,
-    /// The other names of each file with hard links.
+    /// The additional names of each file with hard links.
     links: BTreeMap<u32, Vec<u32>>,
-    /// The numbers of the names themselves, by node, of files with several.
+    /// Sibling numbers of the names, by node, of files with several names.
     siblings: BTreeMap<u32, FileId>,
     pub(super) next_id: FileId,
     pub(super) counts: Counts,
 }
 
 impl Objects {
-    /// Numbers and sorts `tree`, which was checked and has its attributes in order. Refuses what a
-    /// volume with these rules cannot hold.
+    /// Numbers and sorts `tree`, which has been checked and has its attributes in order. Fails if a
+    /// volume with these rules cannot represent it.
     pub(super) fn new(tree: &Tree, rules: NameRules) -> Result<Self> {
         let links = links(tree, LAYER)?;
         let (children, first_child) = by_parent(tree);
@@ -56,23 +56,23 @@ impl Objects {
         Ok(objects)
     }
 
-    /// The number of the object itself: for every name of a file with several that of the file.
+    /// Returns the number of the object; all names of a file share its number.
     pub(super) fn id(&self, node: u32) -> FileId {
         self.ids[node as usize]
     }
 
-    /// The hash of a node's name.
     pub(super) fn name_hash(&self, node: u32) -> u32 {
         self.hashes[node as usize]
     }
 
-    /// The children of a folder as the volume sorts them.
+    /// Returns the children of a folder in the volume's order.
     pub(super) fn children(&self, folder: u32) -> &[u32] {
         let folder = folder as usize;
         &self.children[self.first_child[folder] as usize..self.first_child[folder + 1] as usize]
     }
 
-    /// All names of a file with several, in the order of their numbers; nothing for any other node.
+    /// Returns all names of a file with several, in the order of their numbers; nothing for any
+    /// other node.
     pub(super) fn names(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
         let others = self.links.get(&node);
         others
@@ -80,13 +80,13 @@ impl Objects {
             .flat_map(move |others| std::iter::once(node).chain(others.iter().copied()))
     }
 
-    /// The number of a name of a file with several.
+    /// Returns the sibling number of a name if the file has several.
     pub(super) fn sibling(&self, node: u32) -> Option<FileId> {
         self.siblings.get(&node).copied()
     }
 
-    /// The number of the stream of the attribute at this place among those of `node` that lie in
-    /// streams. The root's own number is not from the counter.
+    /// Returns the number of the stream of the attribute at index `place` among those of `node`
+    /// that are stored in streams. The root's own number is not taken from the counter.
     pub(super) fn stream(&self, node: u32, place: u64) -> FileId {
         let before = if node == 0 {
             FileId::FIRST_USER.0
@@ -112,8 +112,9 @@ impl Objects {
         Ok(())
     }
 
-    /// A node's number is followed by those of its attributes' streams and of its names, so that
-    /// all records are made in the order of their keys by one walk over the tree.
+    /// Assigns the object numbers. A node's number is followed by those of its attributes' streams
+    /// and of its names, so that one pass over the tree makes all records in the order of their
+    /// keys.
     fn number(&mut self, tree: &Tree) {
         let mut next = FileId::FIRST_USER.0;
         for node in 0..tree.nodes.len() as u32 {
@@ -187,7 +188,7 @@ fn collision(tree: &Tree, a: u32, b: u32, rules: NameRules) -> Error {
     Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }
 
-/// Returns whether a node of the tree is a device, which has a number.
+/// Returns true if a node of this kind is a device, which has a device number.
 pub(super) fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }

@@ -1,8 +1,8 @@
-//! Where everything lies in a new container: one run of blocks from the first on, in larger ones
-//! with one gap.
+//! The layout of a new container: one run of blocks from the first on, in larger containers with
+//! one gap.
 //!
-//! The order is macOS's: superblock, both areas of checkpoints, the ring and the pool of the space
-//! manager, object maps and trees, and then contents.
+//! The order is that of macOS: superblock, both checkpoint areas, the ring and the pool of the
+//! space manager, object maps and trees, then contents.
 
 use std::ops::Range;
 
@@ -11,25 +11,25 @@ use crate::fs::apfs::geometry::Geometry;
 use crate::fs::apfs::layout::Paddr;
 use crate::{Error, Kind, Result};
 
-/// Nodes of a volume's trees.
+/// Numbers of nodes of a volume's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nodes {
     pub(super) omap: u64,
     pub(super) files: u64,
     pub(super) references: u64,
-    /// The volume has a keybag, too.
+    /// True if the volume has a keybag, too.
     pub(super) encrypted: bool,
 }
 
 impl Nodes {
-    /// Blocks of the volume's metadata beside its superblock and keybag: also the object map and
-    /// the metadata of snapshots.
+    /// Returns the number of metadata blocks of the volume without superblock and keybag: the
+    /// trees, the object map and the snapshot metadata.
     pub(super) fn blocks(&self) -> u64 {
         self.omap + self.files + self.references + 2
     }
 }
 
-/// Blocks of keybags: each volume's, and the container's.
+/// Returns the number of blocks of keybags: one of each encrypted volume, and the container's.
 fn keybags(nodes: &[Nodes]) -> u64 {
     match nodes.iter().filter(|nodes| nodes.encrypted).count() as u64 {
         0 => 0,
@@ -37,7 +37,7 @@ fn keybags(nodes: &[Nodes]) -> u64 {
     }
 }
 
-/// Where a volume's structures begin.
+/// The locations of a volume's structures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VolumePlace {
     pub(super) superblock: Paddr,
@@ -49,7 +49,7 @@ pub(super) struct VolumePlace {
     pub(super) keybag: Option<Paddr>,
 }
 
-/// Where everything lies.
+/// The locations of all structures.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) desc: Paddr,
@@ -59,24 +59,24 @@ pub(super) struct Places {
     pub(super) omap: Paddr,
     pub(super) omap_tree: Paddr,
     pub(super) volumes: Vec<VolumePlace>,
-    /// The container's keybag.
+    /// Keybag of the container.
     pub(super) keybag: Option<Paddr>,
     /// Contents of the first volume.
     pub(super) contents: Range<u64>,
-    /// Free blocks between others.
+    /// Free blocks among the used ones.
     pub(super) gap: Range<u64>,
-    /// All used blocks end here.
+    /// End of all used blocks.
     pub(super) end: u64,
 }
 
-/// The first block for physical objects of containers of [`LEAST_WITH_GAP`] blocks and more: the
-/// number of such an object is its block, the numbers below belong to nobody, and some readers
-/// insist. macOS itself does not mind.
+/// First block for physical objects in containers of [`LEAST_WITH_GAP`] blocks or more. The number
+/// of such an object is its block; lower numbers are reserved, and some readers enforce that. macOS
+/// itself does not.
 const FIRST_PHYSICAL: u64 = 1024;
-/// 128 MiB; smaller ones have no blocks to spare, and those readers refuse them anyway.
+/// 128 MiB; smaller containers have no blocks to spare, and those readers reject them anyway.
 const LEAST_WITH_GAP: u64 = 32768;
 
-/// The blocks that are left free behind the areas of checkpoints.
+/// Returns the blocks that are left free behind the checkpoint areas.
 fn gap(geometry: &Geometry) -> Range<u64> {
     let areas = 1 + u64::from(geometry.desc_blocks) + u64::from(geometry.data_blocks);
     areas..if geometry.blocks < LEAST_WITH_GAP {
@@ -87,7 +87,7 @@ fn gap(geometry: &Geometry) -> Range<u64> {
 }
 
 impl Places {
-    /// Lays out volumes with so many nodes and contents of so many blocks.
+    /// Lays out volumes with these numbers of nodes, and `content_blocks` blocks of contents.
     pub(super) fn new(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> Result<Self> {
         let mut next = 1;
         let mut take = |count: u64| {
@@ -112,8 +112,7 @@ impl Places {
         };
         let volumes = nodes.iter().map(volume).collect();
         let keybag = (keybags(nodes) > 0).then(|| take(1));
-        // Counts of nodes and blocks of things that are in memory, and of contents that were
-        // counted before.
+        // The sum covers nodes and blocks of structures in memory, and contents counted before.
         let end = next.saturating_add(content_blocks);
         if end > geometry.blocks {
             let size = u64::from(geometry.block_size.get());
@@ -139,12 +138,12 @@ impl Places {
         })
     }
 
-    /// The used blocks: two runs, in order and apart.
+    /// Returns the used blocks: two runs, ascending and disjoint.
     pub(super) fn used(&self) -> [Range<u64>; 2] {
         [0..self.gap.start, self.gap.end..self.end]
     }
 
-    /// Returns how many of `blocks` are used.
+    /// Returns the number of used blocks among `blocks`.
     pub(super) fn used_of(&self, blocks: Range<u64>) -> u64 {
         self.used()
             .iter()
@@ -156,7 +155,7 @@ impl Places {
             .sum()
     }
 
-    /// The blocks that are needed, whatever the container has.
+    /// Returns the number of blocks that are needed, regardless of the container's length.
     pub(super) fn needed(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> u64 {
         let own =
             gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2 + keybags(nodes);

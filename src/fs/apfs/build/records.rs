@@ -1,4 +1,4 @@
-//! Records of the tree of files made from nodes.
+//! Records of the file-system tree made from nodes of the source tree.
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -13,12 +13,12 @@ use crate::fs::build::tree::{compression, flags as bsd_flags};
 use crate::fs::source::{SourceKind, SourceNode};
 use crate::fs::{FileKind, Timestamp};
 
-/// What all records of a volume have in common.
+/// The properties that all records of a volume share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Style {
-    /// When the volume was made.
+    /// Creation time of the volume.
     pub(super) created: Timestamp,
-    /// No date is later.
+    /// Upper limit for all timestamps.
     pub(super) latest: Option<Timestamp>,
     pub(super) encrypted: bool,
 }
@@ -28,12 +28,12 @@ impl Style {
         nanoseconds(self.latest.map_or(moment, |latest| moment.min(latest)))
     }
 
-    /// The date of the volume itself.
     pub(super) fn volume_date(&self) -> U64 {
         self.date(self.created)
     }
 
-    /// A stream of `size` bytes that takes `allocated`, holes included.
+    /// Returns the record of a stream of `size` bytes for which `allocated` bytes are allocated,
+    /// holes included.
     pub(super) fn stream(&self, size: u64, allocated: u64) -> DataStreamRaw {
         let crypto_id = if self.encrypted { DEFAULT_CRYPTO_ID } else { 0 };
         DataStreamRaw {
@@ -45,8 +45,7 @@ impl Style {
         }
     }
 
-    /// The inode of a body that stands under the number of `node`, `children_or_links` as the
-    /// record has it.
+    /// Appends the inode of a body to `out`.
     pub(super) fn inode(&self, body: &Body<'_>, out: &mut Vec<u8>) {
         let Body { source, id, .. } = *body;
         let compressed = compression(source);
@@ -117,7 +116,8 @@ impl Style {
         XFields::put(&fields, out);
     }
 
-    /// The folder beside the root that holds what is deleted while it is open.
+    /// Appends the inode of the private directory, next to the root, which holds files that are
+    /// deleted while they are open.
     pub(super) fn private_dir(&self, out: &mut Vec<u8>) {
         let date = self.volume_date();
         let inode = InodeRaw {
@@ -149,7 +149,7 @@ impl Style {
         );
     }
 
-    /// The entry of `id` in its folder, `sibling` the number of the name where the object has
+    /// Appends the directory entry of `id`; `sibling` is the number of the name if the object has
     /// several.
     pub(super) fn entry(&self, id: FileId, mode: u16, sibling: Option<FileId>, out: &mut Vec<u8>) {
         let entry = DirectoryEntryRaw {
@@ -172,7 +172,7 @@ impl Style {
     }
 }
 
-/// What an inode is made from.
+/// The input from which an inode is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body<'a> {
     pub(super) source: &'a SourceNode,
@@ -180,13 +180,13 @@ pub(super) struct Body<'a> {
     pub(super) parent: FileId,
     pub(super) name: &'a str,
     pub(super) children_or_links: u32,
-    /// Bytes of the data stream's blocks, holes included.
+    /// Length of the data stream's blocks in bytes, holes included.
     pub(super) allocated: u64,
     pub(super) hole_bytes: u64,
 }
 
 impl<'a> Body<'a> {
-    /// The body of `node`, which may be a further name of something that is copied for it.
+    /// Returns the body of `node`, which may be an additional name whose content is copied.
     pub(super) fn new(
         source: &'a SourceNode,
         node: u32,
@@ -222,7 +222,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The mode of a node, with its type.
+/// Returns the mode of a node, with its type.
 pub(super) fn mode(source: &SourceNode) -> u16 {
     let kind = match source.kind {
         SourceKind::Folder => mode_type::FOLDER,

@@ -1,5 +1,5 @@
-//! What is written to an encrypted volume on its way to the container: every block is its own
-//! number for the cipher.
+//! Encryption of what is written to an encrypted volume: the tweak of every unit is its position in
+//! the container.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, In
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::{Error, Kind, Result};
 
-/// A container as one of its volumes sees it: requests are whole units of the cipher.
+/// A container with writes encrypted for one volume; requests are whole units of the cipher.
 #[derive(Debug)]
 pub(super) struct Sealing<'a> {
     device: &'a dyn BlockDevice,
@@ -17,7 +17,7 @@ pub(super) struct Sealing<'a> {
 }
 
 impl<'a> Sealing<'a> {
-    /// With the key of the volume.
+    /// Returns the device with the key of the volume.
     pub(super) fn new(device: &'a dyn BlockDevice, key: &[u8; 32]) -> Self {
         Self {
             device,
@@ -25,7 +25,7 @@ impl<'a> Sealing<'a> {
         }
     }
 
-    /// The number of the unit that a request begins with.
+    /// Returns the number of the unit at which a request begins.
     fn unit(&self, offset: u64, len: usize) -> Result<u64> {
         if !offset.is_multiple_of(Xts::UNIT as u64) || !len.is_multiple_of(Xts::UNIT) {
             let message = format!("{len} bytes at {offset} are no whole units of the cipher");
@@ -54,7 +54,7 @@ impl BlockDevice for Sealing<'_> {
         self.device.write_at(offset, &sealed)
     }
 
-    /// Does nothing where anything may be left; zeros are written instead.
+    /// Does nothing if any content may remain. Zeros are unsupported: the caller must write them.
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.info().check_range(LAYER, &range)?;
         match leave {

@@ -1,5 +1,5 @@
-//! The space manager of a new container and what it points to: bitmaps, the blocks that describe
-//! chunks, free queues.
+//! The space manager of a new container and its structures: bitmaps, chunk-info blocks, free
+//! queues.
 
 use std::ops::Range;
 
@@ -20,11 +20,11 @@ use crate::fs::apfs::layout::{
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
 
-/// CIBs that are written at a time: of 8 TiB there are 521, and filling memory that was never
-/// touched costs more than a few calls.
+/// Number of CIBs that are written in one call. A container of 8 TiB has 521 of them, and filling
+/// fresh memory costs more than a few additional calls.
 const CIBS_AT_A_TIME: u64 = 16;
 
-/// The space of a container whose used blocks are its first ones.
+/// The allocation state of a container whose used blocks are its first ones.
 #[derive(Debug)]
 pub(super) struct Space<'a> {
     geometry: &'a Geometry,
@@ -35,7 +35,7 @@ pub(super) struct Space<'a> {
     per_cab: u64,
 }
 
-/// The numbers of the trees of the free queues.
+/// Object numbers of the trees of the free queues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Queues {
     pub(super) pool: Oid,
@@ -58,12 +58,12 @@ impl<'a> Space<'a> {
         self.geometry.blocks - self.places.used_of(0..self.geometry.blocks)
     }
 
-    /// Chunks of which something is used: these have bitmaps.
+    /// Returns the number of chunks with used blocks; only these have bitmaps.
     fn bitmaps(&self) -> u64 {
         self.places.end.div_ceil(self.per_chunk)
     }
 
-    /// In the pool bitmaps come first, then the CIBs and the CABs.
+    /// Returns the block of a CIB: in the pool, bitmaps come first, then the CIBs and the CABs.
     fn cib(&self, index: u64) -> Paddr {
         Paddr(self.places.pool.0 + self.bitmaps() + index)
     }
@@ -72,12 +72,12 @@ impl<'a> Space<'a> {
         Paddr(self.cib(self.geometry.cibs).0 + index)
     }
 
-    /// Blocks of the pool that are used.
+    /// Returns the number of used blocks of the pool.
     fn pool_used(&self) -> u64 {
         self.bitmaps() + self.geometry.cibs + self.geometry.cabs
     }
 
-    /// Writes ring and pool, with `out` anywhere.
+    /// Writes ring and pool; the position of `out` is changed.
     pub(super) fn write_pool(&self, out: &mut Output<'_>) -> Result<()> {
         let size = u64::from(self.geometry.block_size.get());
         out.seek(self.places.ring.0 * size)?;
@@ -99,7 +99,7 @@ impl<'a> Space<'a> {
         out.flush()
     }
 
-    /// Appends whole blocks of a bitmap with the bits of these runs set, up to the last one.
+    /// Appends whole bitmap blocks with the bits of these runs set, up to the end of the last run.
     fn append_bits(&self, out: &mut Output<'_>, runs: &[Range<u64>]) -> Result<()> {
         let end = runs.iter().map(|run| run.end).max().unwrap_or(0);
         for start in (0..end).step_by(self.per_chunk as usize) {
@@ -114,7 +114,7 @@ impl<'a> Space<'a> {
         Ok(())
     }
 
-    /// Fills a block.
+    /// Fills a CIB.
     fn chunk_info(&self, index: u64, block: &mut [u8]) {
         let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
         let at = put(
@@ -174,7 +174,7 @@ impl<'a> Space<'a> {
         block
     }
 
-    /// The space manager itself, whole blocks.
+    /// Returns the space manager, in whole blocks.
     pub(super) fn manager(&self, oid: Oid, queues: Queues) -> Vec<u8> {
         let geometry = self.geometry;
         let arrays = geometry.spaceman_arrays();
@@ -259,8 +259,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// A block that describes chunks or lists such blocks, those with the numbers `inside`, without
-/// what it says of them.
+/// Returns a CIB or CAB for the chunks or blocks numbered `inside`, without its entries.
 pub(in crate::fs::apfs) fn info_block(
     size: BlockSize,
     kind: u32,
@@ -280,7 +279,7 @@ fn info_head(
     inside: &Range<u64>,
 ) -> ChunkInfoRaw {
     let object = ObjectRaw::new(Oid(place.0), xid, kind | storage::PHYSICAL, 0);
-    // The numbers of CIBs of the largest container fit.
+    // The number of CIBs of the largest container fits.
     ChunkInfoRaw {
         object,
         index: (index as u32).into(),
@@ -288,8 +287,8 @@ fn info_head(
     }
 }
 
-/// Puts the arrays of a ring into the space manager of which only the first slots are used, by the
-/// pool's bitmaps in order.
+/// Writes the ring arrays into the space manager: the first slots are used, by the pool's bitmaps
+/// in order.
 pub(in crate::fs::apfs) fn put_ring(
     object: &mut [u8],
     geometry: &Geometry,

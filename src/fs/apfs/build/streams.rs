@@ -1,5 +1,5 @@
-//! Which bytes of a tree lie in blocks of their own, and in which: contents and attributes that are
-//! too large for the tree of files, node after node. Only holes of sparse files interrupt a stream.
+//! The streams of a tree and the blocks that they get: contents, and attributes too large for the
+//! file-system tree, node after node. A stream is contiguous except for the holes of sparse files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// The longest name of an attribute that macOS takes, in bytes.
+/// Maximum length of an attribute name in macOS, in bytes.
 const MAX_ATTRIBUTE_NAME: usize = 127;
-/// Smaller files are stored without holes: asking the host costs more than it saves.
+/// Smaller files are stored without holes: querying the host costs more than it saves.
 const LEAST_SPARSE: u64 = 64 << 10;
 
-/// Whose bytes they are.
+/// A part of a body that has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Data,
-    /// The attribute of this place among those in streams.
+    /// The attribute at this index among those stored in streams.
     Attribute(u64),
 }
 
-/// Returns whether an attribute lies in a stream. Resource forks always do.
+/// Returns true if an attribute is stored in a stream. Resource forks always are.
 pub(super) fn in_stream(name: &str, value: &Stream) -> bool {
     // The head of the key, the name's length and its NUL; the head of the value.
     let record = 8 + 2 + name.len() + 1 + 4;
@@ -36,7 +36,7 @@ pub(super) fn in_stream(name: &str, value: &Stream) -> bool {
     name == xattr_name::RESOURCE_FORK || value.len() > room as u64
 }
 
-/// The attributes of a body that lie in streams, in their order.
+/// Returns the attributes of a body that are stored in streams, in their order.
 pub(super) fn in_streams(source: &SourceNode) -> impl Iterator<Item = &Stream> {
     source
         .xattrs
@@ -45,7 +45,7 @@ pub(super) fn in_streams(source: &SourceNode) -> impl Iterator<Item = &Stream> {
         .map(|(_, value)| value)
 }
 
-/// What of a body lies in blocks, in the order in which it lies.
+/// Returns the parts of a body that are stored in blocks, in the order of their blocks.
 fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
     let data = match &source.kind {
         SourceKind::File(stream) if !stream.is_empty() => Some((Part::Data, Content::of(stream))),
@@ -57,13 +57,13 @@ fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
     data.into_iter().chain(attributes)
 }
 
-/// The blocks of sparse files that hold something: numbers within the file, in order and apart, by
+/// The allocated blocks of sparse files: block numbers within the file, ascending and disjoint, by
 /// node.
 #[derive(Debug, Default)]
 pub(super) struct Holes(BTreeMap<u32, Vec<Range<u64>>>);
 
 impl Holes {
-    /// Asks where the large files of `tree` have holes.
+    /// Queries the holes of the large files of `tree`.
     pub(super) fn find(
         tree: &Tree,
         block_size: BlockSize,
@@ -115,36 +115,36 @@ fn data_runs(
         add(data.start / size..data.end.min(len).div_ceil(size));
         at = data.end.max(at + 1);
     }
-    // The last block is always there: only who reads a file's last byte learns whether the file has
+    // The last block is always allocated: only reading a file's last byte reveals that the file has
     // changed.
     add(blocks - 1..blocks);
     Ok(runs)
 }
 
-/// A run of a stream.
+/// A run of blocks of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamRun {
-    /// Its first block within the stream.
+    /// First block of the run within the stream.
     pub(super) from: u64,
     pub(super) count: u64,
-    /// `None`: a hole.
+    /// First block in the container, `None` for a hole.
     pub(super) place: Option<Paddr>,
 }
 
-/// Where each node's blocks begin.
+/// The first block of each node's contents.
 #[derive(Debug)]
 pub(super) struct NodeBlocks<'a> {
     tree: &'a Tree,
     holes: &'a Holes,
     block_size: BlockSize,
-    /// Zeros are no zeros where they lie.
+    /// True if blocks are encrypted, so that zeros are not stored as zeros.
     encrypted: bool,
-    /// By node, and at last the block behind all.
+    /// First blocks by node, followed by the block after the last.
     first: Vec<u64>,
 }
 
 impl<'a> NodeBlocks<'a> {
-    /// Gives every body its blocks, from `start` on.
+    /// Assigns blocks to every body, beginning with `start`.
     pub(super) fn allot(
         tree: &'a Tree,
         holes: &'a Holes,
@@ -181,7 +181,7 @@ impl<'a> NodeBlocks<'a> {
         self.block_size
     }
 
-    /// The blocks that all bodies take.
+    /// Returns the number of blocks of all bodies.
     pub(super) fn count(&self) -> u64 {
         self.first
             .last()
@@ -204,7 +204,7 @@ impl<'a> NodeBlocks<'a> {
         Ok(())
     }
 
-    /// The blocks that a part of a body takes, holes not counted.
+    /// Returns the number of allocated blocks of a part of a body.
     fn stored(&self, node: u32, part: Part, len: u64) -> u64 {
         match self.holes.0.get(&node) {
             Some(runs) if part == Part::Data => runs.iter().map(|run| run.end - run.start).sum(),
@@ -212,7 +212,7 @@ impl<'a> NodeBlocks<'a> {
         }
     }
 
-    /// The blocks of a part that are holes.
+    /// Returns the number of blocks of a part that are holes.
     pub(super) fn holes(&self, node: u32, part: Part, len: u64) -> u64 {
         self.block_size.blocks_for(len) - self.stored(node, part, len)
     }
@@ -267,7 +267,7 @@ impl<'a> NodeBlocks<'a> {
         Ok(())
     }
 
-    /// Where a block begins. `allot` made sure that it fits.
+    /// Returns the offset of a block in bytes. `allot` checked that it fits.
     fn offset(&self, block: u64) -> u64 {
         block * u64::from(self.block_size.get())
     }
@@ -289,8 +289,8 @@ impl Places for NodeBlocks<'_> {
         each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<()> {
         let block = stretch.start / u64::from(self.block_size.get());
-        // Nodes without blocks begin where the next one does: the last one that begins there has
-        // them.
+        // Nodes without blocks have the same first block as the next node; of those with equal
+        // first blocks the last one owns them.
         let first = self
             .first
             .partition_point(|&first| first <= block)
@@ -323,8 +323,8 @@ impl Places for NodeBlocks<'_> {
     }
 }
 
-/// Refuses what a record cannot express; puts attributes in the order of the tree and leaves out
-/// what says nothing.
+/// Checks that records can represent the tree, sorts attributes into the order of the tree, and
+/// removes empty resource forks.
 pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
     tree::prepare(tree, LAYER, prepare_attributes)
 }

@@ -1,4 +1,4 @@
-//! Containers as the builder makes them, and what it refuses.
+//! Containers made by the builder, and the inputs that it rejects.
 
 use super::*;
 use crate::device::{BlockDeviceExt, Memory};

@@ -1,22 +1,22 @@
-//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level
-//! above them, to the root.
+//! B-trees built from sorted records, bottom up: leaves are filled one after another, then each
+//! level above them, up to the root.
 //!
-//! The nodes of a tree lie side by side: leaves, index levels, and the root last. What [`Shape`]
-//! counts before the container is laid out, [`Writer`] writes; both are fed the same records. Every
-//! node leaves the room that the root's information at the end takes, so that a node that stays
-//! alone at its level is the root.
+//! The nodes of a tree are contiguous: leaves, index levels, and the root last. [`Shape`] counts
+//! the nodes before the container is laid out, [`Writer`] writes them; both are fed the same
+//! records. Every node reserves the space of the tree information at the end of a root, so that a
+//! node that is alone on its level can be the root.
 
 use super::node::{CHILD_LEN, Node, TreeKind};
 use crate::Result;
 use crate::fs::apfs::layout::{ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, object_type};
 use crate::fs::build::output::Output;
 
-/// What a tree of certain records looks like.
+/// The shape of a tree with certain records.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     kind: TreeKind,
     leaf: bool,
-    /// Nodes of all closed levels.
+    /// Number of nodes of all finished levels.
     nodes: u64,
     /// Lengths of the first keys of the nodes of the level that is being filled.
     first_keys: Vec<u16>,
@@ -25,7 +25,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// No records yet.
+    /// Returns the shape of a tree without records.
     pub(super) fn new(kind: TreeKind) -> Self {
         Self {
             kind,
@@ -37,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// One more record, after all before.
+    /// Adds a record, whose key is after all before.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         self.place(key.len(), value.len());
     }
@@ -56,7 +56,7 @@ impl Shape {
         self.bytes += taken;
     }
 
-    /// The nodes that the records added so far need, at least a root.
+    /// Returns the number of nodes that the records added so far need, including the root.
     pub(super) fn nodes(mut self) -> u64 {
         while self.first_keys.len() > 1 {
             let keys = std::mem::take(&mut self.first_keys);
@@ -70,32 +70,33 @@ impl Shape {
     }
 }
 
-/// Where a tree lies and what its nodes are called.
+/// The location of a tree and the numbers of its nodes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::apfs) struct TreePlace {
-    /// Its first block; of an ephemeral tree, whose nodes lie elsewhere, without a meaning.
+    /// First block; ignored for an ephemeral tree, whose nodes are elsewhere.
     pub(in crate::fs::apfs) base: Paddr,
-    /// The root's number, and the first of all other nodes, of a tree whose nodes are not physical.
+    /// The root's number, and the first number of the other nodes, of a tree whose nodes are not
+    /// physical.
     pub(in crate::fs::apfs) oids: Option<(Oid, Oid)>,
     pub(in crate::fs::apfs) xid: Xid,
 }
 
-/// Writes a tree, record after record in the order of their keys.
+/// A writer for a tree, to which records are added in the order of their keys.
 #[derive(Debug)]
 pub(in crate::fs::apfs) struct Writer<'a> {
     kind: TreeKind,
     place: TreePlace,
     out: Output<'a>,
     node: Node,
-    /// Nodes written.
+    /// Number of nodes written.
     written: u64,
-    /// The first keys of the nodes of this level, and their ends.
+    /// First keys of the nodes of this level, concatenated; `key_ends` has their ends.
     first_keys: Vec<u8>,
     key_ends: Vec<usize>,
     info: Longest,
 }
 
-/// What the root tells of all records.
+/// Maximum lengths and the count of all records, which the root contains.
 #[derive(Debug, Default)]
 struct Longest {
     key: usize,
@@ -104,7 +105,7 @@ struct Longest {
 }
 
 impl<'a> Writer<'a> {
-    /// A tree whose first node goes where `out` is.
+    /// Returns a writer whose first node goes to the position of `out`.
     pub(in crate::fs::apfs) fn new(kind: TreeKind, place: TreePlace, out: Output<'a>) -> Self {
         let (node, info) = (Node::default(), Longest::default());
         Self {
@@ -119,7 +120,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Appends a record.
     pub(in crate::fs::apfs) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.info.key = self.info.key.max(key.len());
         self.info.value = self.info.value.max(value.len());
@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the node that is being filled, which is not the root, and begins the next one.
+    /// Writes the current node, which is not the root, and begins the next one.
     fn close(&mut self) -> Result<()> {
         let head = self.head(object_type::BTREE_NODE, self.oid(self.written));
         self.out.append(&self.node.finish(&self.kind, head, None))?;
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// What node `number` is called, which is not the root.
+    /// Returns the object number of node `number`, which is not the root.
     fn oid(&self, number: u64) -> Oid {
         Oid(self
             .place
@@ -166,8 +166,8 @@ impl<'a> Writer<'a> {
             + number)
     }
 
-    /// Closes the leaves and writes the levels above them. Returns the root's number and how many
-    /// nodes there are.
+    /// Closes the leaves and writes the levels above them. Returns the root's object number and the
+    /// number of nodes.
     pub(in crate::fs::apfs) fn finish(mut self) -> Result<(Oid, u64)> {
         while self.key_ends.len() > 1 {
             self.close()?;
@@ -179,7 +179,8 @@ impl<'a> Writer<'a> {
             .map_or(Oid(self.place.base.0 + self.written), |(root, _)| root);
         let nodes = self.written + 1;
         let (key_size, value_size) = self.kind.fixed.unwrap_or((0, 0));
-        // Free queues tell what may be, not what is.
+        // The root of a free queue contains the maximum lengths that are possible, not those that
+        // occur.
         let queue =
             Some((key_size, value_size)).filter(|_| self.kind.subtype == object_type::FREE_QUEUE);
         let (longest_key, longest_value) = queue.unwrap_or((self.info.key, self.info.value));
@@ -217,7 +218,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A root without records, as an object of its own.
+/// Returns a root without records, as an object of its own.
 pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
     let (key_size, value_size) = kind.fixed.unwrap_or((0, 0));
     let fixed_len = |len: usize| {

@@ -18,20 +18,20 @@ use crate::fs::apfs::layout::{
 use crate::fs::build::output::Output;
 use zerocopy::IntoBytes;
 
-/// Who made a volume, as the volume says.
+/// The software that made a volume, as recorded in its superblock.
 pub(in crate::fs::apfs) const MADE_BY: &[u8] =
     concat!("bandsaw ", env!("CARGO_PKG_VERSION")).as_bytes();
 
-/// The numbers of a volume and of the nodes of its tree of files.
+/// Object numbers of a volume and of the nodes of its file-system tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VolumeOids {
     pub(super) superblock: Oid,
     pub(super) root: Oid,
-    /// The first of the other nodes.
+    /// First number of the other nodes.
     pub(super) nodes: Oid,
 }
 
-/// What a volume's superblock says that does not follow from its place.
+/// The contents of a volume's superblock that do not follow from its location.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VolumeFacts<'a> {
     pub(super) name: &'a str,
@@ -40,11 +40,11 @@ pub(super) struct VolumeFacts<'a> {
     pub(super) style: Style,
     pub(super) counts: Counts,
     pub(super) next_id: FileId,
-    /// Blocks of all contents.
+    /// Number of blocks of all contents.
     pub(super) content_blocks: u64,
 }
 
-/// A volume that is being written.
+/// A writer for a volume.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VolumeWriter<'a> {
     pub(super) device: &'a dyn BlockDevice,
@@ -55,12 +55,12 @@ pub(super) struct VolumeWriter<'a> {
     pub(super) nodes: Nodes,
 }
 
-/// Gives all records of a tree, in order, to the function it is called with.
+/// A function that passes all records of a tree, in order, to the given sink.
 pub(super) type Emit<'a> = &'a dyn Fn(&mut Sink<'_>) -> Result<()>;
 
 impl VolumeWriter<'_> {
-    /// Writes all of the volume but its contents. `sealed` is where nodes of the tree of files go,
-    /// which encrypts them if the volume is encrypted.
+    /// Writes all of the volume but its contents. Nodes of the file-system tree are written to
+    /// `sealed`, which encrypts them if the volume is encrypted.
     pub(super) fn write(
         &self,
         facts: &VolumeFacts<'_>,
@@ -122,7 +122,7 @@ impl VolumeWriter<'_> {
         Ok(writer.finish()?.0)
     }
 
-    /// Where the nodes of the tree of files are.
+    /// Emits the object-map records of the nodes of the file-system tree.
     fn emit_omap(&self, encrypted: bool, sink: &mut Sink<'_>) -> Result<()> {
         let flags = if encrypted { omap_value::ENCRYPTED } else { 0 };
         let others = self.nodes.files - 1;
@@ -217,13 +217,12 @@ impl VolumeWriter<'_> {
         self.device.write_at(self.offset(place), block)
     }
 
-    /// Where a block begins: all of them lie within the device.
+    /// Returns the offset of a block in bytes; all blocks are within the device.
     fn offset(&self, place: Paddr) -> u64 {
         place.0 * u64::from(self.block_size.get())
     }
 }
 
-/// An object map.
 pub(super) fn omap(block_size: BlockSize, place: Paddr, tree: Oid, flags: u32) -> Vec<u8> {
     let tree_type = object_type::BTREE_ROOT | storage::PHYSICAL;
     let raw = OmapRaw {
@@ -240,7 +239,7 @@ pub(super) fn omap(block_size: BlockSize, place: Paddr, tree: Oid, flags: u32) -
     block
 }
 
-/// The record that an object is at a block.
+/// Returns the record that maps an object to a block.
 pub(super) fn omap_record(
     block_size: BlockSize,
     oid: Oid,
@@ -261,7 +260,7 @@ pub(super) fn omap_record(
     )
 }
 
-/// Nodes of the trees of a volume with these records.
+/// Counts the nodes of the trees of a volume with these records.
 pub(super) fn measure(
     block_size: BlockSize,
     encrypted: bool,

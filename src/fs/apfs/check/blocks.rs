@@ -1,4 +1,4 @@
-//! Who uses which block: overlaps, and the runs that the bitmaps must show as used.
+//! Block ownership: overlaps, and the runs that the bitmaps must mark as used.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,13 +7,13 @@ use super::report::{Report, wrong};
 
 const LAYER: &str = "apfs blocks";
 
-/// What blocks are used for.
+/// The structure or file that uses blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct User {
-    /// The volume's number, 0 for the container itself.
+    /// Number of the volume, 0 for the container itself.
     pub(super) volume: u32,
     pub(super) what: &'static str,
-    /// The number of the object or the transaction, 0 for none.
+    /// Number of the object or the transaction, 0 for none.
     pub(super) id: u64,
 }
 
@@ -48,21 +48,21 @@ impl fmt::Display for User {
     }
 }
 
-/// All blocks that something uses.
+/// All blocks in use.
 #[derive(Debug, Default)]
 pub(super) struct BlockUsers {
     claims: Vec<(Range<u64>, User)>,
-    /// Something could not be looked at, so that blocks may be used without a claim.
+    /// True if a structure could not be read, so that blocks may be used without a claim.
     pub(super) incomplete: bool,
 }
 
 impl BlockUsers {
-    /// Takes note that blocks are used.
+    /// Records that a run of blocks is used.
     pub(super) fn claim(&mut self, run: Range<u64>, user: User) {
         if run.is_empty() {
             return;
         }
-        // Of metadata many blocks follow each other.
+        // Metadata blocks are often adjacent, so they are merged.
         if let Some((last, before)) = self.claims.last_mut()
             && last.end == run.start
             && *before == user
@@ -73,13 +73,13 @@ impl BlockUsers {
         self.claims.push((run, user));
     }
 
-    /// Takes over the claims of another.
+    /// Adds the claims of another.
     pub(super) fn append(&mut self, mut other: Self) {
         self.claims.append(&mut other.claims);
         self.incomplete |= other.incomplete;
     }
 
-    /// Reports blocks with two users; returns the used runs, ascending and apart, each with its
+    /// Reports blocks with two users. Returns the used runs, ascending and disjoint, each with its
     /// first user.
     pub(super) fn finish(mut self, report: &mut Report<'_>) -> Vec<(Range<u64>, User)> {
         self.claims

@@ -18,10 +18,10 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs checkpoint";
 
-/// A checkpoint's ephemeral objects by their numbers: where each begins, and its bytes.
+/// The ephemeral objects of a checkpoint, by number: first block and contents.
 pub(super) type Ephemerals = HashMap<Oid, (Paddr, Vec<u8>)>;
 
-/// Checks what finds everything else; returns the checkpoint's ephemeral objects.
+/// Checks superblocks, checkpoint areas and checkpoint maps; returns the ephemeral objects.
 pub(super) fn check(
     container: &Container,
     blocks: &mut BlockUsers,
@@ -45,10 +45,10 @@ fn wrong(store: &Store, paddr: Paddr, message: impl std::fmt::Display) -> Error 
     store.corrupt(LAYER, Oid::CONTAINER, paddr, message)
 }
 
-/// Block 0 is a copy of the newest superblock, or of one before it after a crash.
+/// Checks that block 0 is a copy of the newest superblock, or of an earlier one after a crash.
 fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<()> {
     let block = store.read(LAYER, Paddr(0), 1)?;
-    // What is wrong with it by itself was told when the container was opened.
+    // Errors in the copy itself were reported when the container was opened.
     let Ok((copy, _)) = ContainerRaw::read_from_prefix(&block) else {
         return Ok(());
     };
@@ -57,7 +57,7 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
     }
     let (copied, newest) = (copy.object.xid.get(), raw.object.xid.get());
     if copied > newest {
-        // Told when the container was opened.
+        // Reported when the container was opened.
         return Ok(());
     }
     if copied != newest {
@@ -67,7 +67,7 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
         report.note(wrong(store, Paddr(0), message));
         return Ok(());
     }
-    // These are counted, or set while it is mounted.
+    // These fields are counters, or are set while the container is mounted.
     let alike = |raw: &ContainerRaw| {
         let mut raw = *raw;
         (raw.object.checksum, raw.counters, raw.flags) = (0.into(), [0.into(); 32], 0.into());
@@ -83,7 +83,7 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
-/// What the superblock says of itself.
+/// Checks the fields of the superblock.
 fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>) {
     let (store, raw) = (&container.store, &container.superblock);
     let place = u64::from(raw.desc_index.get()) + u64::from(raw.desc_len.get()).saturating_sub(1);
@@ -156,8 +156,8 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     }
 }
 
-/// Every block of the descriptor area is an object of its place, or was never written. What is not
-/// within the checkpoint counts for little: an interrupted commit leaves such.
+/// Checks that every block of the descriptor area is an object of that block, or was never written.
+/// Errors outside the checkpoint are minor: an interrupted commit leaves such blocks.
 fn ring(
     store: &Store,
     raw: &ContainerRaw,
@@ -198,7 +198,7 @@ fn ring(
     Ok(())
 }
 
-/// The entries of the maps: each object verified, all of them side by side.
+/// Checks the entries of the checkpoint maps: each object is verified, and they must be contiguous.
 fn objects(
     container: &Container,
     data: &Range<u64>,

@@ -1,10 +1,10 @@
-//! Damage of every kind, one structure at a time, with the checksum that belongs to it. For tests.
+//! Corruptions of every kind for tests, one structure at a time, with a valid checksum.
 
 use super::sample::Sample;
 use crate::fs::apfs::layout::*;
 use crate::problem::Severity;
 
-/// What to do to a container, how bad that is, and words of the finding.
+/// A corruption: the change to the container, its severity, and a part of the expected message.
 pub(in crate::fs::apfs) type Corruption = (fn(&mut Sample), Severity, &'static str);
 
 pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
@@ -120,7 +120,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     ),
     (
         |p| {
-            // Not one of this container's any more.
+            // The UUID is not this container's any more.
             let place = p.superblock_at();
             p.object(place, |bytes| bytes[0x48] ^= 1);
         },
@@ -476,7 +476,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     ),
     (
         |p| {
-            // Two entries of the table change places.
+            // Swap two entries of the table.
             let leaf = p.first_leaf();
             p.object(leaf, |bytes| {
                 let (first, second) = bytes[NODE_HEADER..NODE_HEADER + 16].split_at_mut(8);
@@ -488,7 +488,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     ),
     (
         |p| {
-            // Two entries of the table have one key.
+            // Give two entries of the table the same key.
             let leaf = p.first_leaf();
             p.object(leaf, |bytes| {
                 bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8)
@@ -499,7 +499,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     ),
     (
         |p| {
-            // The first key of the root's second child.
+            // Change the first key of the root's second child.
             let root = p.files_root();
             p.object(root, |bytes| {
                 let table =
@@ -674,7 +674,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     ),
     (
         |p| {
-            // The numbers of links come after those of objects.
+            // Sibling numbers come after object numbers.
             let id = p.id("first name");
             let mut link = 0;
             p.record(
@@ -827,8 +827,8 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     ),
 ];
 
-/// The bytes of a container of `len` bytes for each kind of damage, with the words that a check has
-/// for it.
+/// Returns a container of `len` bytes for each kind of corruption, with its severity and a part of
+/// the expected message.
 pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severity, Vec<u8>)> {
     [CONTAINER, SPACE, TREES, FILES, VOLUME]
         .into_iter()
@@ -840,8 +840,8 @@ pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severit
         })
 }
 
-/// A container of `len` bytes with one bit changed in an object, which has its checksum: block and
-/// byte. `below` gives a number below the one that it gets.
+/// Returns a container of `len` bytes with one bit of an object flipped and the checksum updated,
+/// and the block and offset of that bit. `below` returns a number below its argument.
 pub(crate) fn corrupted_at_random(
     len: usize,
     below: &mut dyn FnMut(u64) -> u64,
@@ -852,7 +852,7 @@ pub(crate) fn corrupted_at_random(
         .filter(|block| verify(sample.block(*block)))
         .collect();
     let block = objects[below(objects.len() as u64) as usize];
-    // Most of a block is zero; what is not is worth more.
+    // Most of a block is zero; nonzero bytes are the more useful targets.
     let bytes = sample.block(block);
     let told: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
     let at = told[below(told.len() as u64) as usize];

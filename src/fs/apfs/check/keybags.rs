@@ -1,4 +1,4 @@
-//! Keybags and what else the container keeps outside of its trees.
+//! Keybags and other data that the container keeps outside its trees.
 
 use std::ops::Range;
 
@@ -87,7 +87,7 @@ fn claim(
     run
 }
 
-/// Claims what a Mac starts from.
+/// Claims the EFI jumpstart and the driver from which a Mac starts.
 pub(super) fn jumpstart(
     container: &Container,
     blocks: &mut BlockUsers,
@@ -106,8 +106,8 @@ pub(super) fn jumpstart(
     let Some(block) = report.keep(store.object(LAYER, paddr, object_type::EFI_JUMPSTART))? else {
         return Ok(());
     };
-    // After the header: magic, version, length, and how many runs the driver has; those are behind
-    // 16 reserved words.
+    // After the header: magic, version, length, and the number of extents of the driver; the
+    // extents follow 16 reserved words.
     let at = size_of::<ObjectRaw>() + 12;
     let count = block
         .get(at..)

@@ -1,10 +1,10 @@
-//! Checking a container: every rule of §15, findings with severity and place.
+//! Checking a container against every rule of §15; findings have a severity and a place.
 //!
-//! [`check`] reads the superblocks, every node of every tree, and the bitmaps, and the contents of
-//! no file. Memory grows with the number of objects and extents (about 100 bytes each), not with
-//! the container. From the outside in: what finds everything (checkpoints), the space manager, each
-//! volume with its snapshots; all of them claim the blocks that they use, and those are held
-//! against the bitmaps last.
+//! [`check`] reads the superblocks, every node of every tree, and the bitmaps, but no contents of
+//! files. Memory use grows with the number of objects and extents (about 100 bytes each), not with
+//! the container. Checkpoints are checked first, then the space manager, then each volume with its
+//! snapshots. Each of them claims the blocks that it uses, and the claims are compared with the
+//! bitmaps last.
 
 mod blocks;
 mod checkpoint;
@@ -44,10 +44,10 @@ use crate::{Error, Result};
 
 const LAYER: &str = "apfs container";
 
-/// Whoever knows the keys of encrypted volumes.
+/// A function that returns the keys of encrypted volumes.
 pub(super) type KeyLookup<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
 
-/// What a check takes along.
+/// The parameters of a check.
 struct Checker<'a> {
     container: &'a Arc<Container>,
     key: KeyLookup<'a>,
@@ -55,13 +55,15 @@ struct Checker<'a> {
 }
 
 impl Container {
-    /// Checks the checkpoint that is open, and adds every finding; `place` says in words where the
-    /// container is. Nothing is changed. Returns why volumes could not be looked at: those whose
-    /// key `key` does not know, and those that are of later versions. What of those can be told
-    /// without their files has been checked.
+    /// Checks the checkpoint that is open, and adds every finding; `place` describes the location
+    /// of the container in words. Nothing is modified. Returns an error for each volume whose files
+    /// could not be checked: those whose key `key` does not return, and those of unsupported
+    /// versions.
     ///
-    /// An error is one of reading or [`Kind::Cancelled`](crate::Kind::Cancelled), or
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a container of a kind that is not known.
+    /// # Errors
+    ///
+    /// Fails on I/O errors, with [`Kind::Cancelled`](crate::Kind::Cancelled), or with
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a container of an unsupported kind.
     pub fn check(
         self: &Arc<Self>,
         place: &str,
@@ -80,7 +82,7 @@ impl Container {
         self.check_state(place, key, problems, progress)
     }
 
-    /// The same, without what was noticed when the container was opened.
+    /// Checks the container without the findings from opening it.
     pub(super) fn check_state(
         self: &Arc<Self>,
         place: &str,
@@ -169,7 +171,7 @@ impl Checker<'_> {
     }
 }
 
-/// Returns whether something large is being taken apart over several transactions (§6).
+/// Returns true if a large object is being deleted over several transactions (§6).
 fn is_reaping(objects: &Ephemerals) -> bool {
     objects.values().any(|(_, bytes)| {
         let kind = super::layout::ObjectRaw::ref_from_prefix(bytes)
@@ -185,7 +187,8 @@ fn is_reaping(objects: &Ephemerals) -> bool {
     })
 }
 
-/// Ephemeral objects that nothing leads to: free queues and the space manager have been taken out.
+/// Reports ephemeral objects without a reference; free queues and the space manager have been
+/// removed from `objects`.
 fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
     for (oid, (paddr, bytes)) in objects {
         let kind = super::layout::ObjectRaw::ref_from_prefix(bytes)
@@ -219,7 +222,7 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
     }
 }
 
-/// What makes no sense about a reaper, all of whose block these are.
+/// Returns a message if a reaper is inconsistent; `bytes` are all of its block.
 fn what_is_odd(bytes: &[u8]) -> Option<String> {
     let (reaper, buffer) = ReaperRaw::ref_from_prefix(bytes).ok()?;
     let size = reaper.buffer_size.get();
@@ -229,7 +232,7 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
             buffer.len()
         ));
     }
-    // One that has lists keeps what it did last.
+    // A reaper with lists keeps the state of its last run.
     if reaper.head.get() != 0 {
         let lists = reaper
             .tail

@@ -1,4 +1,4 @@
-//! Object maps: their trees, and every object in them used by something (§4).
+//! Object maps: their trees, and whether each of their objects is used (§4).
 
 use zerocopy::FromBytes;
 
@@ -22,29 +22,29 @@ pub(super) struct OmapEntry {
     oid: Oid,
     pub(super) xid: Xid,
     pub(super) paddr: Paddr,
-    /// Of [`omap_value`].
+    /// Flags, of [`omap_value`].
     pub(super) flags: u32,
     pub(super) used: bool,
 }
 
-/// What an object map says.
+/// The contents of an object map.
 #[derive(Debug)]
 pub(super) struct CheckedObjects {
-    /// As it lies on disk.
+    /// The map as on disk.
     pub(super) raw: OmapRaw,
-    /// In the order of the tree: number, transaction.
+    /// In the order of the tree: object, transaction.
     entries: Vec<OmapEntry>,
-    /// Blocks of the map itself, its trees included.
+    /// Number of blocks of the map itself, its trees included.
     pub(super) own_blocks: u64,
-    /// Transactions of the snapshots that it serves.
+    /// Transactions of the snapshots whose objects it keeps.
     pub(super) snapshots: Vec<u64>,
 }
 
-/// Whose map it is, and what bounds its numbers.
+/// The owner of a map, and the limits of its numbers.
 pub(super) struct Scope<'a> {
     pub(super) store: &'a Store,
     pub(super) progress: &'a dyn Progress,
-    /// The volume's number, 0 for the container's own map.
+    /// Number of the volume, 0 for the container's own map.
     pub(super) volume: u32,
     pub(super) newest: Xid,
     pub(super) next_oid: u64,
@@ -52,8 +52,8 @@ pub(super) struct Scope<'a> {
 }
 
 impl CheckedObjects {
-    /// Reads the map in a block, with every object's block claimed. `None`: it cannot be read,
-    /// which has been told.
+    /// Reads the map in a block and claims the blocks of all its objects. Returns `None` if it
+    /// cannot be read, which has been reported.
     pub(super) fn read(
         paddr: Paddr,
         scope: &Scope<'_>,
@@ -134,7 +134,7 @@ impl CheckedObjects {
         Ok(Some(objects))
     }
 
-    /// The tree of the snapshots that the map serves.
+    /// Reads the snapshot tree of the map.
     fn read_snapshots(
         &mut self,
         paddr: Paddr,
@@ -196,8 +196,8 @@ impl CheckedObjects {
         Ok(())
     }
 
-    /// Where an object is as of transaction `limit`, which is used by that; and whether it was
-    /// before.
+    /// Returns the entry of an object as of transaction `limit`, and marks it as used; `used` of
+    /// the returned entry is the state before.
     pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<OmapEntry> {
         let (revert_min, revert_max) = (
             self.raw.pending_revert_min.get(),
@@ -227,7 +227,7 @@ impl CheckedObjects {
         }
     }
 
-    /// Objects that are there, used or not: each has a block.
+    /// Returns the number of objects that exist, used or not: each has a block.
     pub(super) fn blocks(&self) -> u64 {
         self.entries
             .iter()
@@ -235,7 +235,8 @@ impl CheckedObjects {
             .count() as u64
     }
 
-    /// Reports what nothing uses. `known`: everything that could use an object has been looked at.
+    /// Reports unused objects. `known` is true if everything that could use an object has been
+    /// read.
     pub(super) fn report_unused(&self, volume: u32, known: bool, report: &mut Report<'_>) {
         let mut unused = self
             .entries
@@ -299,7 +300,7 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
     }
 }
 
-/// What makes no sense about a record.
+/// Returns a message if a record is invalid.
 fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<String> {
     let (oid, xid, flags) = (entry.oid, entry.xid.0, entry.flags);
     if oid < Oid::FIRST_USER || oid.0 >= scope.next_oid {

@@ -1,5 +1,5 @@
-//! References to extents against the extents of files: every block that files use is counted, as
-//! often as it is used (§9).
+//! Extent references against the extents of files: the reference count of every block must equal
+//! the number of its uses (§9).
 
 use std::ops::Range;
 
@@ -17,26 +17,26 @@ use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 
 const LAYER: &str = "apfs extent references";
-/// Runs of blocks that are told one by one.
+/// Maximum number of runs that are reported individually.
 const TOLD: usize = 100;
 
-/// The references of a volume, those of its snapshots' trees included, oldest first.
+/// The extent references of a volume, those in its snapshots' trees included, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// A run, and by how much its count of uses changes there.
+    /// Runs, and the change of the reference count in each.
     runs: Vec<(Range<u64>, i64)>,
-    /// Where each tree's runs end.
+    /// End of each tree's runs in `runs`.
     states: Vec<usize>,
-    /// Blocks that belong to the volume.
+    /// Number of blocks that belong to the volume.
     pub(super) owned: u64,
-    /// Nodes of all trees.
+    /// Number of nodes of all trees.
     pub(super) nodes: u64,
-    /// The highest number of an owner.
+    /// Highest number of an owner.
     pub(super) highest: u64,
 }
 
 impl References {
-    /// Adds a tree: of the next snapshot, or last the volume's own.
+    /// Adds a tree: of the next snapshot, or, last, the volume's own.
     pub(super) fn add_tree(
         &mut self,
         root: Oid,
@@ -88,7 +88,7 @@ impl References {
         Ok(())
     }
 
-    /// Trees that were added.
+    /// Returns the number of trees that were added.
     pub(super) fn trees(&self) -> usize {
         self.states.len()
     }
@@ -120,7 +120,7 @@ impl References {
                 self.highest = self.highest.max(owner);
             }
         }
-        // Of an update the count is signed.
+        // The count of an update is signed.
         let change = if is_new {
             i64::from(count)
         } else {
@@ -129,7 +129,8 @@ impl References {
         self.runs.push((run.clone(), change));
     }
 
-    /// Compares the count with the extents of the files of a state, by the number of its tree.
+    /// Compares the reference counts with the extents of the files of a state, which is given by
+    /// the number of its tree.
     pub(super) fn compare(
         &self,
         state: usize,
@@ -138,7 +139,7 @@ impl References {
         report: &mut Report<'_>,
     ) {
         let end = self.states.get(state).copied().unwrap_or(0);
-        // Each end of a run: where, how the count changes there, and how the uses do.
+        // The ends of runs: block, change of the reference count, change of the number of uses.
         let mut steps: Vec<(u64, i64, i64)> = Vec::new();
         for (run, change) in self.runs.get(..end).unwrap_or_default() {
             steps.extend([(run.start, *change, 0), (run.end, -*change, 0)]);
@@ -166,7 +167,7 @@ impl References {
                 "blocks {at} to {} are counted as used {counted} times, {whose} use them {used} times",
                 next - 1
             );
-            // What is used more often than is counted would be given away while it is in use.
+            // Blocks with more uses than references would be freed while they are in use.
             if used > counted {
                 report.damage(wrong(LAYER, message))
             } else {
@@ -185,7 +186,7 @@ impl References {
     }
 }
 
-/// A record and the blocks that it counts, if they are in the container.
+/// Returns a record and its blocks, if they are within the container.
 fn reference(
     leaf: &Leaf<'_>,
     blocks: u64,

@@ -1,13 +1,13 @@
-//! What a check found, each finding with the volume's place in the image.
+//! The findings of a check, each with the volume's place in the image.
 
 use crate::problem::{Problems, Severity};
 use crate::{Error, Kind, Result};
 
-/// The findings, as they go to whoever asked for the check.
+/// A collector of findings.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     problems: &'a mut Problems,
-    /// Where the container is, in words.
+    /// Location of the container, in words.
     place: &'a str,
 }
 
@@ -16,17 +16,17 @@ impl<'a> Report<'a> {
         Self { problems, place }
     }
 
-    /// Contents are lost or in doubt.
+    /// Adds a finding of damage: contents are lost or in doubt.
     pub(super) fn damage(&mut self, error: Error) {
         self.add(Severity::Damage, error);
     }
 
-    /// Wrong, though every reader gets along with it.
+    /// Adds a warning: a deviation that readers tolerate.
     pub(super) fn warning(&mut self, error: Error) {
         self.add(Severity::Warning, error);
     }
 
-    /// Unusual.
+    /// Adds a note about something unusual.
     pub(super) fn note(&mut self, error: Error) {
         self.add(Severity::Note, error);
     }
@@ -35,8 +35,8 @@ impl<'a> Report<'a> {
         self.problems.add(severity, error.in_file(self.place));
     }
 
-    /// The value, or `None` once the error has been noted as damage. What is no damage ends the
-    /// check.
+    /// Returns the value, or `None` after reporting the error as damage. Errors of other kinds,
+    /// such as I/O errors, are returned and end the check.
     pub(super) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
@@ -54,7 +54,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A finding about what lies at no single byte.
+/// Returns an error about something without a single offset.
 pub(super) fn wrong(layer: &'static str, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, layer, message.into())
 }

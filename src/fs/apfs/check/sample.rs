@@ -1,5 +1,4 @@
-//! A sound container with a bit of everything, and the way to each structure that can be damaged.
-//! For tests.
+//! An intact sample container for tests, and access to each structure that a test corrupts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +22,7 @@ use crate::progress::Silent;
 
 const BLOCK: usize = 4096;
 
-/// A container with everything in it that can be damaged.
+/// A container with an instance of every structure that tests corrupt.
 #[derive(Clone)]
 pub(in crate::fs::apfs) struct Sample {
     pub(in crate::fs::apfs) bytes: Vec<u8>,
@@ -47,7 +46,7 @@ fn build(len: usize) -> Vec<u8> {
         .unwrap()
         .build(&*device, &Silent)
         .unwrap();
-    // A second checkpoint, so that something waits in the queues.
+    // A second checkpoint, so that the free queues are not empty.
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     let options = WriteOptions {
         now: Some(Timestamp::from_seconds(1_750_000_000)),
@@ -60,7 +59,7 @@ fn build(len: usize) -> Vec<u8> {
 }
 
 impl Sample {
-    /// A container of so many bytes, built once.
+    /// Returns a container of `len` bytes, built once per length.
     pub(in crate::fs::apfs) fn new(len: usize) -> Self {
         static BUILT: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
         Self {
@@ -92,7 +91,7 @@ impl Sample {
         &mut self.bytes[at..at + BLOCK]
     }
 
-    /// Changes an object that lies in some blocks, and gives it its checksum.
+    /// Modifies an object in place and updates its checksum.
     pub(super) fn object(&mut self, block: u64, change: impl FnOnce(&mut [u8])) {
         change(self.block(block));
         store_checksum(self.block(block));
@@ -106,7 +105,7 @@ impl Sample {
         self.object(block, |bytes| change(T::mut_from_prefix(bytes).unwrap().0));
     }
 
-    /// The newest superblock's block.
+    /// Returns the block of the newest superblock.
     pub(super) fn superblock_at(&self) -> u64 {
         let raw = self.container().superblock;
         let area = descriptor_area(&raw, u64::MAX).unwrap();
@@ -115,7 +114,7 @@ impl Sample {
         area.start + slot
     }
 
-    /// The newest superblock, and its copy in block 0.
+    /// Modifies the newest superblock and its copy in block 0.
     pub(super) fn superblock(&mut self, change: impl Fn(&mut ContainerRaw)) {
         let place = self.superblock_at();
         for block in [place, 0] {
@@ -127,13 +126,13 @@ impl Sample {
         self.as_raw(0, change);
     }
 
-    /// The checkpoint's map.
+    /// Modifies the checkpoint map.
     pub(super) fn map(&mut self, change: impl FnOnce(&mut [u8])) {
         let place = self.superblock_at() - 1;
         self.object(place, change);
     }
 
-    /// An ephemeral object of one block.
+    /// Returns the block of an ephemeral object.
     fn ephemeral(&self, wanted: impl Fn(&CheckpointEntryRaw) -> bool) -> u64 {
         let container = self.container();
         container
@@ -150,7 +149,7 @@ impl Sample {
         self.as_raw(place, change);
     }
 
-    /// A zone of the allocator.
+    /// Modifies an allocation zone.
     pub(super) fn zone(&mut self, index: usize, change: impl FnOnce(&mut [u8])) {
         let oid = self.container().superblock.spaceman_oid;
         let place = self.ephemeral(|entry| entry.oid == oid);
@@ -171,7 +170,7 @@ impl Sample {
         self.as_raw(place, change);
     }
 
-    /// The root of the queue of the device.
+    /// Modifies the root of the main device's free queue.
     pub(super) fn queue(&mut self, change: impl FnOnce(&mut [u8])) {
         let oid = self.space_head().queues[space_device::QUEUE_MAIN].tree_oid;
         let place = self.ephemeral(|entry| entry.oid == oid);
@@ -189,7 +188,7 @@ impl Sample {
         self.as_raw(place, change);
     }
 
-    /// The first chunk's record.
+    /// Modifies the record of the first chunk.
     pub(super) fn chunk(&mut self, change: impl FnOnce(&mut ChunkRaw)) {
         let place = self.cib_at();
         self.object(place, |bytes| {
@@ -208,7 +207,7 @@ impl Sample {
         self.block(place)[block as usize / 8] ^= 1 << (block % 8);
     }
 
-    /// The pool's bitmap.
+    /// Returns the pool's bitmap.
     pub(super) fn pool_bitmap(&mut self) -> &mut [u8] {
         let (head, manager) = (self.space_head(), self.container().spaceman().unwrap());
         let at = head.pool_slots.get() as usize;
@@ -252,24 +251,24 @@ impl Sample {
         self.volume_raw().extent_ref_tree_oid.get()
     }
 
-    /// The information at the end of a root.
+    /// Modifies the tree information at the end of a root.
     pub(super) fn info(&mut self, root: u64, change: impl FnOnce(&mut TreeInfoRaw)) {
         self.object(root, |bytes| {
             change(TreeInfoRaw::mut_from_suffix(bytes).unwrap().1)
         });
     }
 
-    /// The head of a node.
+    /// Modifies the head of a node.
     pub(super) fn node(&mut self, place: u64, change: impl FnOnce(&mut NodeRaw)) {
         self.as_raw(place, change);
     }
 
-    /// The block of the root of the files.
+    /// Returns the block of the root of the file-system tree.
     pub(super) fn files_root(&self) -> u64 {
         self.path_to(&Key::Record(RecordKey::single(FileId::ROOT_PARENT, 0)))[0]
     }
 
-    /// The block of the first leaf of the files.
+    /// Returns the block of the first leaf of the file-system tree.
     pub(super) fn first_leaf(&self) -> u64 {
         *self
             .path_to(&Key::Record(RecordKey::single(FileId::ROOT_PARENT, 0)))
@@ -287,12 +286,12 @@ impl Sample {
             .collect()
     }
 
-    /// The number of the object at a path.
+    /// Returns the number of the object at a path.
     pub(super) fn id(&self, path: &str) -> FileId {
         FileId(self.fs().resolve(path).unwrap().id.0)
     }
 
-    /// Changes the first record of files that is not before `key`: its key and its value.
+    /// Modifies key and value of the first file-system record that is not before `key`.
     pub(super) fn record(
         &mut self,
         key: &RecordKey<'_>,
@@ -328,11 +327,11 @@ impl Sample {
         });
     }
 
-    /// The stream of an inode.
+    /// Modifies the data stream of an inode.
     pub(super) fn stream(&mut self, path: &str, change: impl FnOnce(&mut DataStreamRaw)) {
         let id = self.id(path);
         self.record(&RecordKey::single(id, record_type::INODE), |_, value| {
-            // Of our inodes it is the last field.
+            // It is the last field of inodes that this library writes.
             change(DataStreamRaw::mut_from_suffix(value).unwrap().1);
         });
     }
@@ -361,7 +360,7 @@ impl Sample {
         );
     }
 
-    /// The record of the first references.
+    /// Modifies the first extent reference.
     pub(super) fn reference(&mut self, change: impl FnOnce(&mut ExtentRefRaw)) {
         let container = self.container();
         let root = Oid(self.references_root());
@@ -378,7 +377,7 @@ impl Sample {
         });
     }
 
-    /// The record of the first object of the volume's map.
+    /// Modifies the first record of the volume's object map.
     pub(super) fn object_record(&mut self, change: impl FnOnce(&mut OmapValueRaw)) {
         let container = self.container();
         let tree = Tree::open(

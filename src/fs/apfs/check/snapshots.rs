@@ -1,4 +1,4 @@
-//! Snapshots as a volume records them, and their superblocks (§8.9).
+//! The snapshot records of a volume, and the superblocks of snapshots (§8.9).
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,19 @@ use zerocopy::FromBytes;
 
 const LAYER: &str = "apfs snapshots";
 
-/// A snapshot as it is recorded.
+/// A snapshot as recorded in the snapshot metadata tree.
 #[derive(Debug, Clone)]
 pub(super) struct Recorded {
     pub(super) xid: u64,
     pub(super) name: String,
     pub(super) references: Oid,
     superblock: Oid,
-    /// Contents of files were kept.
+    /// True if the snapshot keeps the contents of files.
     pub(super) has_contents: bool,
 }
 
-/// The snapshots of a volume, oldest first, and how many nodes their tree has.
+/// Reads the snapshots of a volume, oldest first; returns them and the number of nodes of their
+/// tree.
 pub(super) fn read(
     raw: &VolumeRaw,
     objects: &CheckedObjects,
@@ -136,8 +137,8 @@ pub(super) fn read(
     Ok((found, totals.map_or(0, |totals| totals.nodes)))
 }
 
-/// The superblock of a volume as it was in a snapshot; `None` if it cannot be read, which has been
-/// told.
+/// Reads the superblock of a volume as of a snapshot; `None` if it cannot be read, which has been
+/// reported.
 pub(super) fn superblock(
     snapshot: &Recorded,
     store: &Store,

@@ -1,4 +1,4 @@
-//! Every kind of damage is found, and told as what it is.
+//! Tests that every kind of corruption is found and reported.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One volume: its superblock, its trees, its snapshots, and what it counts.
+//! A volume: its superblock, its trees, its snapshots, and its counts.
 
 use std::sync::Arc;
 
@@ -34,16 +34,16 @@ pub(super) struct VolumeCheck<'a, 'b> {
     pub(super) paddr: Paddr,
 }
 
-/// A state of a volume: as it is now, or was in a snapshot.
+/// A state of a volume: the current one, or a snapshot.
 struct SnapshotState<'s> {
     raw: &'s VolumeRaw,
     xid: Xid,
-    /// The number of its tree of references; `None` if contents were not kept.
+    /// Number of its extent-reference tree; `None` if contents were not kept.
     references: Option<usize>,
     whose: String,
 }
 
-/// The superblock of a volume; `None` if it cannot be read, which has been told.
+/// Reads the superblock of a volume; `None` if it cannot be read, which has been reported.
 pub(super) fn superblock(
     checker: &Checker<'_>,
     oid: Oid,
@@ -89,7 +89,7 @@ pub(super) fn superblock(
 }
 
 impl VolumeCheck<'_, '_> {
-    /// Checks all of it. What cannot be looked at is returned as the reason why.
+    /// Checks the volume. Returns the reason if its files cannot be checked.
     pub(super) fn run(
         &self,
         blocks: &mut BlockUsers,
@@ -222,7 +222,7 @@ impl VolumeCheck<'_, '_> {
         Error::unsupported(LAYER, message).named(self.raw.label())
     }
 
-    /// Returns whether everything in it is known well enough to be judged.
+    /// Fails if the volume has unsupported features, or is in a transition that cannot be checked.
     fn is_known(&self) -> Result<()> {
         check_features(&self.raw)?;
         if self.raw.encryption_rolling_oid.get() != 0 {
@@ -234,7 +234,8 @@ impl VolumeCheck<'_, '_> {
         Ok(())
     }
 
-    /// Trees of later versions of macOS, whose objects stand in the object map.
+    /// Returns true if the volume has trees of later versions of macOS, whose objects are in its
+    /// object map.
     fn has_unknown_trees(&self) -> bool {
         let raw = &self.raw;
         [
@@ -248,7 +249,7 @@ impl VolumeCheck<'_, '_> {
         .any(|oid| oid.get() != 0)
     }
 
-    /// What the superblock says of itself.
+    /// Checks the fields of the superblock.
     fn superblock(&self, report: &mut Report<'_>) {
         let raw = &self.raw;
         let slot = self
@@ -278,7 +279,7 @@ impl VolumeCheck<'_, '_> {
                 raw.total_blocks_freed, raw.total_blocks_allocated
             ));
         }
-        // Some volumes have none at all.
+        // Some volumes have an all-zero crypto state.
         let crypto = &raw.meta_crypto;
         let known = (
             crypto.major_version.get(),
@@ -333,7 +334,7 @@ impl VolumeCheck<'_, '_> {
         }
     }
 
-    /// Objects that stand beside the trees.
+    /// Checks the objects beside the trees.
     fn others(&self, objects: &mut CheckedObjects, report: &mut Report<'_>) -> Result<()> {
         let (raw, xid) = (&self.raw, self.checker.newest());
         let container = &self.checker.container;
@@ -376,7 +377,8 @@ impl VolumeCheck<'_, '_> {
         Ok(())
     }
 
-    /// The files of a state; returns blocks of the volume that only they tell of.
+    /// Checks the files of a state. Returns the number of blocks of the volume that only this walk
+    /// finds.
     fn state(
         &self,
         state: &SnapshotState<'_>,
@@ -453,7 +455,8 @@ impl VolumeCheck<'_, '_> {
         Ok(own)
     }
 
-    /// Extents of a sealed volume, which stand in a tree of their own; returns its nodes.
+    /// Adds the extents of a sealed volume, which has them in a separate tree. Returns the number
+    /// of its nodes.
     fn sealed_extents(
         &self,
         state: &SnapshotState<'_>,
@@ -539,7 +542,7 @@ impl VolumeCheck<'_, '_> {
         }
     }
 
-    /// A snapshot: its superblock, and its files where they can be read.
+    /// Checks a snapshot: its superblock, and its files if they can be read.
     #[expect(clippy::too_many_arguments, reason = "what is gathered of a volume")]
     fn snapshot(
         &self,
@@ -556,7 +559,8 @@ impl VolumeCheck<'_, '_> {
         let Some(raw) = snapshots::superblock(snapshot, store, self.number, blocks, report)? else {
             return Ok(0);
         };
-        // The volume knows where each has more about it; the superblock was copied before.
+        // Located through the live superblock: the snapshot's superblock was copied before the
+        // number was recorded in it.
         if self.raw.snap_meta_ext_oid.get() != 0 {
             objects
                 .use_object(self.raw.snap_meta_ext_oid.into(), Xid(snapshot.xid))
@@ -583,7 +587,7 @@ impl VolumeCheck<'_, '_> {
 }
 
 impl Checker<'_> {
-    /// The cipher of a volume, `None` for one that is not encrypted.
+    /// Returns the cipher of a volume, `None` if it is not encrypted.
     fn cipher(&self, raw: &VolumeRaw) -> Result<Option<Arc<VolumeCipher>>> {
         self.container.cipher(raw, self.key)
     }

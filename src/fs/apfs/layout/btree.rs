@@ -5,11 +5,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::ObjectRaw;
 
-/// More levels than any real tree has: with two children to a node this is more nodes than there
-/// are block numbers in use.
+/// Maximum number of levels, more than any real tree has: with two children per node there would be
+/// more nodes than block numbers in use.
 pub(crate) const MAX_LEVELS: u16 = 16;
 
-/// A place within a node: what it counts from depends on the field.
+/// A span within a node. The base of the offset depends on the field.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -21,13 +21,13 @@ pub(crate) struct SpanRaw {
 const _: () = assert!(size_of::<SpanRaw>() == 4);
 
 impl SpanRaw {
-    /// An empty list of free pieces.
+    /// The empty free list.
     pub(crate) const NO_LIST: Self = Self {
         offset: U16::new(NO_OFFSET),
         len: U16::ZERO,
     };
 
-    /// `len` bytes at `offset`.
+    /// Returns a span of `len` bytes at `offset`.
     pub(crate) fn new(offset: u16, len: u16) -> Self {
         Self {
             offset: offset.into(),
@@ -36,11 +36,11 @@ impl SpanRaw {
     }
 }
 
-/// No place: the end of a list of free pieces; as a value's offset, no value.
+/// End of a free list; as a value's offset, no value.
 pub(crate) const NO_OFFSET: u16 = 0xFFFF;
 
-/// The head of a node: then the table of contents, keys growing up, free space, values growing
-/// down, and in a root [`TreeInfoRaw`].
+/// The head of a node. The table of contents follows, then keys growing up, free space, values
+/// growing down, and in a root [`TreeInfoRaw`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -59,17 +59,17 @@ pub(crate) struct NodeRaw {
 }
 const _: () = assert!(size_of::<NodeRaw>() == NODE_HEADER);
 
-/// Bytes of a node's head.
+/// Length of a node's head in bytes.
 pub(crate) const NODE_HEADER: usize = 0x38;
 
 /// Bits of [`NodeRaw::flags`].
 pub(crate) mod node_flags {
     pub(crate) const ROOT: u16 = 0x01;
     pub(crate) const LEAF: u16 = 0x02;
-    /// Keys and values have the lengths that the tree says: entries of the table are
+    /// Keys and values have the lengths in the tree information: entries of the table are
     /// [`super::FixedEntryRaw`].
     pub(crate) const FIXED: u16 = 0x04;
-    /// Children are named with their hashes.
+    /// Values of index nodes include hashes of the children.
     pub(crate) const HASHED: u16 = 0x08;
     /// The object's header is zero.
     pub(crate) const NO_HEADER: u16 = 0x10;
@@ -99,7 +99,7 @@ pub(crate) struct EntryRaw {
 }
 const _: () = assert!(size_of::<EntryRaw>() == 8);
 
-/// The end of a root.
+/// The tree information at the end of a root.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -116,19 +116,19 @@ pub(crate) struct TreeInfoRaw {
 }
 const _: () = assert!(size_of::<TreeInfoRaw>() == TREE_INFO);
 
-/// Bytes of the information at the end of a root.
+/// Length of the tree information in bytes.
 pub(crate) const TREE_INFO: usize = 0x28;
 
 /// Bits of [`TreeInfoRaw::flags`].
 pub(crate) mod tree_flags {
     pub(crate) const UINT64_KEYS: u32 = 0x01;
-    /// Keys come in order: a hint.
+    /// Keys are inserted in order: a hint.
     pub(crate) const SEQUENTIAL_INSERT: u32 = 0x02;
     /// A key may have no value.
     pub(crate) const ALLOW_GHOSTS: u32 = 0x04;
     /// Children are ephemeral objects.
     pub(crate) const EPHEMERAL: u32 = 0x08;
-    /// Children are physical objects; with neither of both they are virtual.
+    /// Children are physical objects; with neither flag they are virtual.
     pub(crate) const PHYSICAL: u32 = 0x10;
     pub(crate) const NON_PERSISTENT: u32 = 0x20;
     /// Keys and values are not aligned to eight bytes.
@@ -137,7 +137,7 @@ pub(crate) mod tree_flags {
     pub(crate) const NO_HEADER: u32 = 0x100;
 }
 
-/// The value of a node that is no leaf in a hashed tree.
+/// The value in index nodes of a hashed tree.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

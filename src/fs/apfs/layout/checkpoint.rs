@@ -1,4 +1,4 @@
-//! Checkpoint maps: where a checkpoint's ephemeral objects are (§3).
+//! Checkpoint maps: the locations of a checkpoint's ephemeral objects (§3).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,13 +36,13 @@ pub(crate) struct CheckpointEntryRaw {
 }
 const _: () = assert!(size_of::<CheckpointEntryRaw>() == 0x28);
 
-/// Entries that fit in one map.
+/// Returns the number of entries that fit into one map.
 pub(crate) fn checkpoint_map_capacity(block_size: BlockSize) -> usize {
     (block_size.bytes() - size_of::<CheckpointMapRaw>()) / size_of::<CheckpointEntryRaw>()
 }
 
 impl CheckpointMapRaw {
-    /// The head and the entries of a map; `None` if it counts more than it can hold.
+    /// Returns the head and the entries of a map; `None` if its count exceeds the block.
     pub(crate) fn parse(block: &[u8]) -> Option<(&Self, &[CheckpointEntryRaw])> {
         let (head, rest) = Self::ref_from_prefix(block).ok()?;
         let count = usize::try_from(head.count.get()).ok()?;

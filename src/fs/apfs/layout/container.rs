@@ -6,17 +6,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ObjectRaw, PrangeRaw};
 
-/// In [`ContainerRaw::magic`].
+/// Magic number, in [`ContainerRaw::magic`].
 pub(crate) const CONTAINER_MAGIC: [u8; 4] = *b"NXSB";
-/// Slots for volumes in a container superblock.
+/// Number of volume slots in a container superblock.
 pub(crate) const MAX_VOLUMES: usize = 100;
-/// In [`ContainerRaw::desc_blocks`] and [`ContainerRaw::data_blocks`]: the area is scattered, and
-/// its base is the number of a tree.
+/// In [`ContainerRaw::desc_blocks`] and [`ContainerRaw::data_blocks`]: the area is not contiguous,
+/// and its base is the number of a tree.
 pub(crate) const AREA_SCATTERED: u32 = 1 << 31;
 
 /// Bits of [`ContainerRaw::incompatible_features`].
 pub(crate) mod container_incompatible {
-    /// As the first beta had it; never read.
+    /// Format of the first beta; unsupported.
     pub(crate) const VERSION_1: u64 = 0x1;
     /// Always set.
     pub(crate) const VERSION_2: u64 = 0x2;
@@ -81,13 +81,13 @@ pub(crate) struct ContainerRaw {
 const _: () = assert!(size_of::<ContainerRaw>() == 0x588);
 
 impl ContainerRaw {
-    /// The container's UUID, also the key of its keybag.
+    /// Returns the container's UUID, which is also the key of its keybag.
     pub(crate) fn uuid(&self) -> Uuid {
         Uuid::from_bytes(self.uuid)
     }
 }
 
-/// The five numbers of a version of the APFS driver, A.B.C.D.E, packed in decimal.
+/// Returns the five numbers of a version of the APFS driver, A.B.C.D.E, which is packed in decimal.
 pub(crate) fn version_words(packed: u64) -> [u64; 5] {
     let part = |unit: u64| packed / unit % 1000;
     [

@@ -1,4 +1,4 @@
-//! Directory entries and the hash by which they stand (§8.3).
+//! Directory entries and the hash by which they are sorted (§8.3).
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,11 +17,11 @@ pub(crate) struct DirectoryEntryRaw {
 }
 const _: () = assert!(size_of::<DirectoryEntryRaw>() == 0x12);
 
-/// The type in [`DirectoryEntryRaw::flags`].
+/// Bits of the type in [`DirectoryEntryRaw::flags`].
 pub(crate) const ENTRY_TYPE_MASK: u16 = 0xF;
 
 impl DirectoryEntryRaw {
-    /// The entry and its extended fields; `None` if they are cut short.
+    /// Returns the entry and its extended fields; `None` if they are truncated.
     pub(crate) fn parse(value: &[u8]) -> Option<(&Self, XFields<'_>)> {
         let (entry, rest) = Self::ref_from_prefix(value).ok()?;
         Some((entry, XFields::parse(rest)?))
@@ -29,8 +29,8 @@ impl DirectoryEntryRaw {
 }
 
 impl<'a> RecordKey<'a> {
-    /// The key of entry `name` in folder `parent`, with `hash` where the volume's folders have
-    /// hashes.
+    /// Returns the key of entry `name` in folder `parent`, with `hash` if the volume's directories
+    /// are hashed.
     pub(crate) fn entry(parent: FileId, name: &'a [u8], hash: Option<u32>) -> Self {
         let rest = hash.map_or(KeyRest::Name(name), |hash| KeyRest::Hashed(hash, name));
         Self {

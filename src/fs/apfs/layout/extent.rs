@@ -1,11 +1,11 @@
-//! File extents and references to extents (§8.5, §9).
+//! File extents and extent references (§8.5, §9).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Paddr;
 
-/// A run of a stream: the value of [`super::record_type::FILE_EXTENT`].
+/// An extent of a stream: the value of [`super::record_type::FILE_EXTENT`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -21,14 +21,14 @@ const _: () = assert!(size_of::<FileExtentRaw>() == 24);
 /// Bits above the length in [`FileExtentRaw`].
 pub(crate) mod extent_flags {
     pub(crate) const CRYPTO_ID_IS_TWEAK: u8 = 1;
-    /// It has blocks, and reads as zeros.
+    /// The extent has allocated blocks, but reads as zeros.
     pub(crate) const UNWRITTEN: u8 = 2;
 }
 
 const LEN_MASK: u64 = (1 << 56) - 1;
 
 impl FileExtentRaw {
-    /// A run of `len` bytes.
+    /// Returns an extent of `len` bytes.
     pub(crate) fn new(len: u64, paddr: Paddr, crypto_id: u64, flags: u8) -> Self {
         let len_and_flags = (u64::from(flags) << 56 | len & LEN_MASK).into();
         Self {
@@ -38,20 +38,20 @@ impl FileExtentRaw {
         }
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len_and_flags.get() & LEN_MASK
     }
 
-    /// Of [`extent_flags`].
+    /// Returns the flags, of [`extent_flags`].
     pub(crate) fn flags(&self) -> u8 {
-        // Eight bits are left.
+        // No truncation: eight bits are left.
         (self.len_and_flags.get() >> 56) as u8
     }
 }
 
-/// Who uses a run of blocks, and how often: the value of [`super::record_type::EXTENT_REF`], whose
-/// key's object is the first block.
+/// The owner and the reference count of a run of blocks: the value of
+/// [`super::record_type::EXTENT_REF`], whose key's object is the first block.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -63,19 +63,19 @@ pub(crate) struct ExtentRefRaw {
 }
 const _: () = assert!(size_of::<ExtentRefRaw>() == 20);
 
-/// The kind in [`ExtentRefRaw`].
+/// Kinds of extent references, in [`ExtentRefRaw`].
 pub(crate) mod extent_ref_kind {
     /// Blocks allocated since the last snapshot.
     pub(crate) const NEW: u8 = 1;
-    /// A change for blocks of a snapshot.
+    /// A change of the reference count of a snapshot's blocks.
     pub(crate) const UPDATE: u8 = 2;
 }
 
-/// In [`ExtentRefRaw::owner`]: a record of a snapshot's tree has the owner.
+/// In [`ExtentRefRaw::owner`]: the owner is in a record of a snapshot's tree.
 pub(crate) const UPDATE_OWNER: u64 = u64::MAX;
 
 impl ExtentRefRaw {
-    /// A reference to `blocks` blocks.
+    /// Returns a reference to `blocks` blocks.
     pub(crate) fn new(kind: u8, blocks: u64, owner: u64, references: u32) -> Self {
         let len_and_kind = (u64::from(kind) << 60 | blocks & super::FILE_ID_MASK).into();
         Self {
@@ -85,14 +85,14 @@ impl ExtentRefRaw {
         }
     }
 
-    /// In blocks.
+    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.len_and_kind.get() & super::FILE_ID_MASK
     }
 
-    /// Of [`extent_ref_kind`].
+    /// Returns the kind, of [`extent_ref_kind`].
     pub(crate) fn kind(&self) -> u8 {
-        // Four bits are left.
+        // No truncation: four bits are left.
         (self.len_and_kind.get() >> 60) as u8
     }
 }

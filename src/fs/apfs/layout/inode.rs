@@ -1,5 +1,4 @@
-//! Inodes, data streams and what else is recorded of an object besides names and extents (§8.1,
-//! §8.6).
+//! Inodes, data streams and other records of an object besides names and extents (§8.1, §8.6).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -49,13 +48,13 @@ pub(crate) mod inode_flags {
 }
 
 impl InodeRaw {
-    /// The inode and its extended fields; `None` if they are cut short or make no sense.
+    /// Returns the inode and its extended fields; `None` if they are truncated or invalid.
     pub(crate) fn parse(value: &[u8]) -> Option<(&Self, XFields<'_>)> {
         let (inode, rest) = Self::ref_from_prefix(value).ok()?;
         Some((inode, XFields::parse(rest)?))
     }
 
-    /// Returns whether a bit of [`inode_flags`] is set.
+    /// Returns true if a bit of [`inode_flags`] is set.
     pub(crate) fn has(&self, flag: u64) -> bool {
         self.internal_flags.get() & flag != 0
     }
@@ -73,7 +72,8 @@ pub(crate) mod mode_type {
     pub(crate) const SOCKET: u16 = 0xC000;
 }
 
-/// A stream of bytes: of an inode in an extended field, of an attribute behind its number (§8.2).
+/// A data stream: in an extended field of an inode, or after the stream's number in an attribute
+/// (§8.2).
 #[derive(
     Debug,
     Clone,
@@ -97,7 +97,7 @@ pub(crate) struct DataStreamRaw {
 }
 const _: () = assert!(size_of::<DataStreamRaw>() == 40);
 
-/// How often a stream is used: the value of [`super::record_type::DATA_STREAM`].
+/// The reference count of a stream: the value of [`super::record_type::DATA_STREAM`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -118,14 +118,14 @@ pub(crate) struct SiblingLinkRaw {
 const _: () = assert!(size_of::<SiblingLinkRaw>() == 8);
 
 impl SiblingLinkRaw {
-    /// The link and its name without NUL.
+    /// Returns the link and its name without NUL.
     pub(crate) fn parse(value: &[u8]) -> Option<(&Self, &[u8])> {
         let (link, rest) = Self::ref_from_prefix(value).ok()?;
         Some((link, split_name(rest)?))
     }
 }
 
-/// [`super::record_type::SIBLING_MAP`].
+/// The value of [`super::record_type::SIBLING_MAP`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -135,7 +135,7 @@ pub(crate) struct SiblingMapRaw {
 }
 const _: () = assert!(size_of::<SiblingMapRaw>() == 8);
 
-/// [`super::record_type::DIRECTORY_STATS`].
+/// The value of [`super::record_type::DIRECTORY_STATS`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -148,7 +148,8 @@ pub(crate) struct DirectoryStatsRaw {
 }
 const _: () = assert!(size_of::<DirectoryStatsRaw>() == 32);
 
-/// [`super::record_type::CRYPTO_STATE`] of a volume with one key; the wrapped key follows.
+/// The value of [`super::record_type::CRYPTO_STATE`] on a volume with one key; the wrapped key
+/// follows.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -165,5 +166,5 @@ pub(crate) struct CryptoStateRaw {
 }
 const _: () = assert!(size_of::<CryptoStateRaw>() == 0x18);
 
-/// The crypto state that every stream of an encrypted volume with one key names by default.
+/// Default crypto state of every stream on an encrypted volume with one key.
 pub(crate) const DEFAULT_CRYPTO_ID: u64 = 4;

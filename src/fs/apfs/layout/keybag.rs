@@ -20,9 +20,9 @@ pub(crate) struct KeybagRaw {
 }
 const _: () = assert!(size_of::<KeybagRaw>() == 0x30);
 
-/// In [`KeybagRaw::version`].
+/// Supported value of [`KeybagRaw::version`].
 pub(crate) const KEYBAG_VERSION: u16 = 2;
-/// Entries begin at multiples of this.
+/// Alignment of entries in bytes.
 pub(crate) const KEYBAG_ALIGNMENT: usize = 16;
 
 /// The head of an entry; [`KeybagEntryRaw::len`] bytes follow.
@@ -38,34 +38,35 @@ pub(crate) struct KeybagEntryRaw {
 }
 const _: () = assert!(size_of::<KeybagEntryRaw>() == 0x18);
 
-/// What an entry holds, in [`KeybagEntryRaw::tag`].
+/// Types of entries, in [`KeybagEntryRaw::tag`].
 pub(crate) mod keybag_tag {
-    /// In the container's: a volume's wrapped key (VEK).
+    /// In the container's keybag: a volume's wrapped key (VEK).
     pub(crate) const VOLUME_KEY: u16 = 2;
-    /// In the container's: where a volume's keybag is. In a volume's: a key that wraps the volume's
-    /// (KEK), wrapped itself.
+    /// In the container's keybag: the location of a volume's keybag. In a volume's keybag: a key
+    /// that wraps the volume's (KEK), wrapped itself.
     pub(crate) const UNLOCK_RECORDS: u16 = 3;
-    /// In a volume's: what to remember the passphrase by.
+    /// In a volume's keybag: the passphrase hint.
     pub(crate) const PASSPHRASE_HINT: u16 = 4;
     pub(crate) const WRAPPED_MEDIA_KEY: u16 = 5;
 }
 
-/// The unlock record that a personal recovery key opens.
+/// The unlock record of the personal recovery key.
 pub(crate) const PERSONAL_RECOVERY_KEY: Uuid =
     Uuid::from_u128(0xEBC6_C064_0000_11AA_AA11_0030_6543_ECAC);
 
 /// An entry of a keybag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeybagEntry<'a> {
-    /// Of the volume, or of whom the entry is for.
+    /// UUID of the volume, or of the owner of the record.
     pub(crate) uuid: Uuid,
-    /// Of [`keybag_tag`].
+    /// Type, of [`keybag_tag`].
     pub(crate) tag: u16,
-    /// What it holds.
+    /// Contents.
     pub(crate) data: &'a [u8],
 }
 
-/// The entries of a plain keybag, all of its blocks; `None` if one reaches past its end.
+/// Parses the entries of a decrypted keybag, given all of its blocks; `None` if one exceeds its
+/// end.
 pub(crate) fn keybag_entries(keybag: &[u8]) -> Option<Vec<KeybagEntry<'_>>> {
     let (head, _) = KeybagRaw::ref_from_prefix(keybag).ok()?;
     let end = usize::try_from(head.bytes.get())
@@ -87,10 +88,10 @@ pub(crate) fn keybag_entries(keybag: &[u8]) -> Option<Vec<KeybagEntry<'_>>> {
     Some(entries)
 }
 
-/// Appends entries, each filled up to [`KEYBAG_ALIGNMENT`]. Data is less than 64 KiB.
+/// Appends entries, each padded to [`KEYBAG_ALIGNMENT`]. Data must be shorter than 64 KiB.
 pub(crate) fn put_keybag_entries(entries: &[KeybagEntry<'_>], out: &mut Vec<u8>) {
     for entry in entries {
-        // Bounded, as the contract says.
+        // No truncation, as documented above.
         let len = U16::new(entry.data.len() as u16);
         let head = KeybagEntryRaw {
             uuid: entry.uuid.into_bytes(),

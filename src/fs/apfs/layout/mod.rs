@@ -1,7 +1,7 @@
-//! The on-disk structures of APFS: bytes to types and back, no I/O.
+//! The on-disk structures of APFS: conversion between bytes and types, without I/O.
 //!
-//! Everything is little-endian. Structures named `…Raw` are the bytes as they lie; what is parsed
-//! from them makes sense. Offsets in the margins are hexadecimal. Source of the facts:
+//! All integers are little-endian. Structures named `…Raw` are the on-disk bytes; types parsed from
+//! them are validated. Offsets in the margins are hexadecimal. Source of the facts:
 //! `docs/formats/apfs.md`, whose sections are cited as §n.
 #![allow(
     dead_code,
@@ -53,8 +53,8 @@ pub(crate) use xfields::*;
 
 use crate::fs::Timestamp;
 
-/// An object's number: of a virtual or an ephemeral object its name, of a physical one its block
-/// (§1).
+/// An object number: the identifier of a virtual or an ephemeral object, the block of a physical
+/// one (§1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Oid(pub(crate) u64);
 
@@ -63,42 +63,42 @@ impl Oid {
     pub(crate) const NONE: Self = Self(0);
     /// The container superblock.
     pub(crate) const CONTAINER: Self = Self(1);
-    /// The first number that a virtual or ephemeral object may have.
+    /// First number available to virtual and ephemeral objects.
     pub(crate) const FIRST_USER: Self = Self(0x400);
 
-    /// Returns whether it names an object.
+    /// Returns true unless it is [`NONE`](Self::NONE).
     pub(crate) fn is_some(self) -> bool {
         self != Self::NONE
     }
 
-    /// The block of a physical object.
+    /// Returns the block of a physical object.
     pub(crate) fn into_paddr(self) -> Paddr {
         Paddr(self.0)
     }
 }
 
-/// The number of a transaction.
+/// A transaction number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Xid(pub(crate) u64);
 
-/// A block's number within the container.
+/// A block number in the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Paddr(pub(crate) u64);
 
-/// The number of an inode, a stream or whatever else records of a volume are about; 60 bits (§8).
+/// The number of an inode, a stream or another subject of a volume's records; 60 bits (§8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(crate) u64);
 
 impl FileId {
-    /// The parent of the root folder; no such folder exists.
+    /// Parent of the root folder; no such folder exists.
     pub(crate) const ROOT_PARENT: Self = Self(1);
     /// The root folder.
     pub(crate) const ROOT: Self = Self(2);
-    /// The folder `private-dir`, beside the root folder.
+    /// The folder `private-dir`, next to the root folder.
     pub(crate) const PRIVATE_DIR: Self = Self(3);
     /// The folder of snapshots.
     pub(crate) const SNAPSHOTS: Self = Self(6);
-    /// The first number of ordinary files and folders.
+    /// First number of ordinary files and folders.
     pub(crate) const FIRST_USER: Self = Self(0x10);
 }
 
@@ -132,7 +132,7 @@ macro_rules! number {
 
 number! { Oid Xid Paddr FileId }
 
-/// A run of blocks as it lies on disk.
+/// A run of blocks as on disk.
 #[derive(
     Debug,
     Clone,
@@ -154,7 +154,7 @@ pub(crate) struct PrangeRaw {
 const _: () = assert!(size_of::<PrangeRaw>() == 16);
 
 impl PrangeRaw {
-    /// `count` blocks from `start` on.
+    /// Returns the run of `count` blocks at `start`.
     pub(crate) fn new(start: Paddr, count: u64) -> Self {
         Self {
             start: start.into(),
@@ -162,7 +162,7 @@ impl PrangeRaw {
         }
     }
 
-    /// The blocks, if they lie within a container of `blocks`.
+    /// Returns the blocks if they are within a container of `blocks` blocks.
     pub(crate) fn within(&self, blocks: u64) -> Option<Range<u64>> {
         let start = self.start.get();
         let end = start.checked_add(self.count.get())?;
@@ -170,51 +170,51 @@ impl PrangeRaw {
     }
 }
 
-/// A container's block size: a power of two, 4096 to 65536 (§2). Multiplications by it live here.
+/// A container's block size in bytes: a power of two, 4096 to 65536 (§2). Conversions between
+/// blocks and bytes are its methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockSize(u32);
 
 impl BlockSize {
-    /// What every container known so far has.
+    /// Block size of every container observed so far.
     pub(crate) const DEFAULT: Self = Self(4096);
 
-    /// The size `bytes`, if a container may have it.
+    /// Returns the block size, `None` if a container cannot have it.
     pub(crate) fn new(bytes: u32) -> Option<Self> {
         ((4096..=65536).contains(&bytes) && bytes.is_power_of_two()).then_some(Self(bytes))
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub(crate) fn get(self) -> u32 {
         self.0
     }
 
-    /// In bytes, for slices.
+    /// Returns the size in bytes as `usize`.
     pub(crate) fn bytes(self) -> usize {
         self.0 as usize
     }
 
-    /// Where block `block` begins, in bytes from the start of the container; `None` past any
-    /// container.
+    /// Returns the offset of block `block` in the container, in bytes; `None` on overflow.
     pub(crate) fn offset(self, block: Paddr) -> Option<u64> {
         block.0.checked_mul(self.0.into())
     }
 
-    /// Bytes of `blocks` blocks, `None` if there are too many to count.
+    /// Returns the length of `blocks` blocks in bytes, `None` on overflow.
     pub(crate) fn of(self, blocks: u64) -> Option<u64> {
         blocks.checked_mul(self.0.into())
     }
 
-    /// Blocks that hold `bytes`.
+    /// Returns the number of blocks that hold `bytes` bytes.
     pub(crate) fn blocks_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.0.into())
     }
 }
 
-/// A date: nanoseconds since 1970, 0 for none. Dates before 1970 are negative.
+/// Converts a date in nanoseconds since 1970, 0 for none. Dates before 1970 are negative.
 pub(crate) fn timestamp(nanos: U64) -> Option<Timestamp> {
     const SECOND: i64 = 1_000_000_000;
     let nanos = nanos.get().cast_signed();
-    // The remainder is below 10^9 and not negative.
+    // No truncation: the remainder is below 10^9 and not negative.
     let date = || Timestamp {
         seconds: nanos.div_euclid(SECOND),
         nanos: nanos.rem_euclid(SECOND) as u32,
@@ -222,15 +222,15 @@ pub(crate) fn timestamp(nanos: U64) -> Option<Timestamp> {
     (nanos != 0).then(date)
 }
 
-/// The date for a moment, the nearest possible one (1677 to 2262) for moments beyond.
+/// Converts a timestamp to nanoseconds; timestamps out of range (1677 to 2262) are clamped.
 pub(crate) fn nanoseconds(moment: Timestamp) -> U64 {
     let nanos = i128::from(moment.seconds) * 1_000_000_000 + i128::from(moment.nanos);
-    // Clamped to 64 bits just before.
+    // No truncation after clamping.
     let nanos = nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     U64::new(nanos.cast_unsigned())
 }
 
-/// The bytes before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Objects: the header that nearly every block of metadata begins with, and its checksum (§1).
+//! Objects: the header of nearly every metadata block, and its checksum (§1).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Oid, Xid};
 
-/// The head of an object.
+/// The header of an object.
 #[derive(
     Debug,
     Clone,
@@ -29,11 +29,11 @@ pub(crate) struct ObjectRaw {
 }
 const _: () = assert!(size_of::<ObjectRaw>() == OBJECT_HEADER);
 
-/// Bytes of an object's header.
+/// Length of an object's header in bytes.
 pub(crate) const OBJECT_HEADER: usize = 0x20;
 
 impl ObjectRaw {
-    /// A header whose checksum is still to come, see [`store_checksum`].
+    /// Returns a header without checksum, see [`store_checksum`].
     pub(crate) fn new(oid: Oid, xid: Xid, kind: u32, subtype: u32) -> Self {
         Self {
             checksum: 0.into(),
@@ -44,21 +44,21 @@ impl ObjectRaw {
         }
     }
 
-    /// Returns whether it has flags besides how it is stored, of those that an object of a block of
-    /// its own cannot have; `encrypted` allows that one.
+    /// Returns true if the header has flags that an object in a block of its own cannot have;
+    /// `encrypted` permits the encryption flag. Flags of the storage class are ignored.
     pub(crate) fn has_odd_flags(&self, encrypted: bool) -> bool {
         let allowed =
             object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
         self.kind.get() & !allowed != 0
     }
 
-    /// Its type without flags.
+    /// Returns the type without flags.
     pub(crate) fn object_type(&self) -> u32 {
         self.kind.get() & object_type::MASK
     }
 }
 
-/// What an object is, in the low half of [`ObjectRaw::kind`] and in [`ObjectRaw::subtype`].
+/// Object types, in the low half of [`ObjectRaw::kind`] and in [`ObjectRaw::subtype`].
 pub(crate) mod object_type {
     pub(crate) const MASK: u32 = 0xFFFF;
     pub(crate) const CONTAINER: u32 = 0x01;
@@ -84,7 +84,7 @@ pub(crate) mod object_type {
     pub(crate) const SNAP_META_EXT: u32 = 0x1D;
     pub(crate) const INTEGRITY: u32 = 0x1E;
     pub(crate) const FEXT_TREE: u32 = 0x1F;
-    /// A container's keybag; keybags have letters for a type.
+    /// A container's keybag; types of keybags are ASCII letters.
     pub(crate) const CONTAINER_KEYBAG: u32 = u32::from_be_bytes(*b"keys");
     /// A volume's keybag.
     pub(crate) const VOLUME_KEYBAG: u32 = u32::from_be_bytes(*b"recs");
@@ -92,29 +92,29 @@ pub(crate) mod object_type {
     pub(crate) const MEDIA_KEYBAG: u32 = u32::from_be_bytes(*b"mkey");
 }
 
-/// How an object is found, and more, in the high half of [`ObjectRaw::kind`].
+/// Storage class and flags, in the high half of [`ObjectRaw::kind`].
 pub(crate) mod storage {
     pub(crate) const MASK: u32 = 0xC000_0000;
-    /// By an object map.
+    /// Located by an object map.
     pub(crate) const VIRTUAL: u32 = 0;
-    /// By the checkpoint's maps.
+    /// Located by the checkpoint maps.
     pub(crate) const EPHEMERAL: u32 = 0x8000_0000;
-    /// By its block.
+    /// Located by block number.
     pub(crate) const PHYSICAL: u32 = 0x4000_0000;
-    /// It has no header.
+    /// The object has no header.
     pub(crate) const NO_HEADER: u32 = 0x2000_0000;
-    /// It is encrypted.
+    /// The object is encrypted.
     pub(crate) const ENCRYPTED: u32 = 0x1000_0000;
 }
 
-/// Fletcher-64 as objects carry it (§1.2), over all bytes of an object but the first eight. A tail
-/// of fewer than four bytes does not count.
+/// Returns the Fletcher-64 checksum of an object (§1.2), over all of its bytes but the first eight.
+/// A tail of fewer than four bytes is ignored.
 pub(crate) fn checksum(rest: &[u8]) -> u64 {
-    /// Words that are summed side by side, which processors can do at once.
+    /// Number of words that are summed in parallel, for vector instructions.
     const LANES: usize = 8;
     const M: u64 = 0xFFFF_FFFF;
-    // After so many words the sums are reduced: 2^14 words of 32 bits, each added up to 2^14 times,
-    // stay below 2^61.
+    // The sums are reduced after this many words: 2^14 words of 32 bits, each added up to 2^14
+    // times, stay below 2^61.
     const WORDS: usize = 1 << 14;
     let (mut s1, mut s2) = (0_u64, 0_u64);
     for words in rest.as_chunks::<4>().0.chunks(WORDS) {
@@ -143,15 +143,15 @@ pub(crate) fn checksum(rest: &[u8]) -> u64 {
     c2 << 32 | c1
 }
 
-/// Returns whether the checksum of an object, all of its bytes, is right. A block of zeros has
-/// none.
+/// Returns true if the checksum of an object is correct; `object` are all of its bytes. A block of
+/// zeros has no checksum.
 pub(crate) fn verify(object: &[u8]) -> bool {
     object
         .split_first_chunk()
         .is_some_and(|(stored, rest)| u64::from_le_bytes(*stored) == checksum(rest))
 }
 
-/// Writes the checksum of an object, all of its bytes, into its header.
+/// Updates the checksum of an object; `object` are all of its bytes.
 pub(crate) fn store_checksum(object: &mut [u8]) {
     if let Some((stored, rest)) = object.split_first_chunk_mut() {
         *stored = checksum(rest).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Object maps: where virtual objects are (§4).
+//! Object maps: the locations of virtual objects (§4).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<OmapRaw>() == 0x60);
 
 /// Bits of [`OmapRaw::flags`].
 pub(crate) mod omap_flags {
-    /// Set on the container's, and nowhere else.
+    /// Set on the container's map only.
     pub(crate) const MANUALLY_MANAGED: u32 = 0x01;
     /// Objects are being encrypted.
     pub(crate) const ENCRYPTING: u32 = 0x02;
@@ -35,7 +35,7 @@ pub(crate) mod omap_flags {
     pub(crate) const DECRYPTING: u32 = 0x04;
     /// The key is being changed.
     pub(crate) const KEY_ROLLING: u32 = 0x08;
-    /// Some objects are of another generation of the key.
+    /// Some objects use another generation of the key.
     pub(crate) const CRYPTO_GENERATION: u32 = 0x10;
 }
 

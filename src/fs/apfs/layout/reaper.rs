@@ -1,4 +1,4 @@
-//! The reaper, which takes large objects apart over several transactions (§6).
+//! The reaper, which deletes large objects over several transactions (§6).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -32,16 +32,16 @@ const _: () = assert!(size_of::<ReaperRaw>() == 0x70);
 pub(crate) mod reaper_flags {
     /// Always set.
     pub(crate) const ALWAYS: u32 = 0x1;
-    /// Something is being taken apart.
+    /// An object is being deleted.
     pub(crate) const CONTINUE: u32 = 0x2;
 }
 
-/// Bytes of the reaper's buffer.
+/// Returns the length of the reaper's buffer in bytes.
 pub(crate) fn reaper_buffer(block_size: BlockSize) -> u32 {
     block_size.get() - size_of::<ReaperRaw>() as u32 // a fixed 0x70
 }
 
-/// The head of a list of what is to be taken apart; entries follow.
+/// The head of a list of objects to be deleted; entries follow.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,4 +1,4 @@
-//! Keys of a volume's records, in the file-system tree and in the trees beside it (§8).
+//! Keys of a volume's records, in the file-system tree and in the separate trees (§8).
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::FileId;
 
-/// What a record is, in the top four bits of [`RecordKeyRaw`].
+/// Record types, in the top four bits of [`RecordKeyRaw`].
 pub(crate) mod record_type {
     pub(crate) const SNAPSHOT: u8 = 1; // snapshot metadata tree
     pub(crate) const EXTENT_REF: u8 = 2; // extent-reference tree
@@ -24,12 +24,12 @@ pub(crate) mod record_type {
     pub(crate) const FILE_INFO: u8 = 13; // sealed volumes
 }
 
-/// The bits of an object's number in a key.
+/// Bits of the object number in a key.
 pub(crate) const FILE_ID_MASK: u64 = (1 << 60) - 1;
-/// The object's number in the keys of snapshot names.
+/// Object number in the keys of snapshot names.
 pub(crate) const SNAPSHOT_NAMES_ID: FileId = FileId(FILE_ID_MASK);
 
-/// The head of every key: type and object in one number.
+/// The head of every key: type and object number in one integer.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -40,57 +40,58 @@ pub(crate) struct RecordKeyRaw {
 const _: () = assert!(size_of::<RecordKeyRaw>() == 8);
 
 impl RecordKeyRaw {
-    /// The head of a key. Bits of `id` above the 60th do not fit and are left out.
+    /// Returns the head of a key. Bits of `id` above the 60th are dropped.
     pub(crate) fn new(id: FileId, kind: u8) -> Self {
         Self {
             id_and_type: (u64::from(kind) << 60 | id.0 & FILE_ID_MASK).into(),
         }
     }
 
-    /// The object the record is about.
+    /// Returns the number of the record's object.
     pub(crate) fn id(self) -> FileId {
         FileId(self.id_and_type.get() & FILE_ID_MASK)
     }
 
-    /// Of [`record_type`].
+    /// Returns the type, of [`record_type`].
     pub(crate) fn kind(self) -> u8 {
-        // Four bits are left.
+        // No truncation: four bits are left.
         (self.id_and_type.get() >> 60) as u8
     }
 }
 
-/// The bits of a name's length in the key of a hashed directory entry; above them is the hash.
+/// Number of bits of a name's length in the key of a hashed directory entry; the hash is above
+/// them.
 pub(crate) const NAME_LEN_BITS: u32 = 10;
-/// The longest name, in bytes, with its NUL.
+/// Maximum length of a name with its NUL, in bytes.
 pub(crate) const MAX_NAME_LEN: usize = (1 << NAME_LEN_BITS) - 1;
 
-/// A whole key. Names are without their NUL.
+/// A key. Names are without their NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordKey<'a> {
-    /// The object the record is about.
+    /// Number of the record's object.
     pub(crate) id: FileId,
-    /// Of [`record_type`].
+    /// Type, of [`record_type`].
     pub(crate) kind: u8,
-    /// What tells records of the same object and type apart.
+    /// The part that distinguishes records of the same object and type.
     pub(crate) rest: KeyRest<'a>,
 }
 
 /// The part of a key after its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyRest<'a> {
-    /// Nothing: there is one such record.
+    /// Nothing: the object has only one such record.
     Single,
-    /// A file extent's place in the stream, a sibling's number, a file info's address with its
-    /// type.
+    /// Offset of a file extent in the stream, number of a sibling, or address of a file info with
+    /// its type.
     Number(u64),
-    /// An attribute's or a snapshot's name, or an entry's in a folder without hashes.
+    /// Name of an attribute, of a snapshot, or of an entry in a directory without hashes.
     Name(&'a [u8]),
-    /// An entry's in a folder with hashes.
+    /// Hash and name of an entry in a hashed directory.
     Hashed(u32, &'a [u8]),
 }
 
 impl<'a> RecordKey<'a> {
-    /// A key of which there is one for the object.
+    /// Returns the key of a record that is unique for the object.
     pub(crate) fn single(id: FileId, kind: u8) -> Self {
         Self {
             id,
@@ -99,7 +100,7 @@ impl<'a> RecordKey<'a> {
         }
     }
 
-    /// A key with a number.
+    /// Returns a key with a number.
     pub(crate) fn numbered(id: FileId, kind: u8, number: u64) -> Self {
         Self {
             id,
@@ -108,7 +109,7 @@ impl<'a> RecordKey<'a> {
         }
     }
 
-    /// A key with a name.
+    /// Returns a key with a name.
     pub(crate) fn named(id: FileId, kind: u8, name: &'a [u8]) -> Self {
         Self {
             id,
@@ -117,7 +118,8 @@ impl<'a> RecordKey<'a> {
         }
     }
 
-    /// The key in `bytes`; `None` if it is none. `hashed` says how the volume's folders hold names.
+    /// Parses a key; `None` if `bytes` are not one. `hashed` is true if the volume's directories
+    /// are hashed.
     pub(crate) fn parse(bytes: &'a [u8], hashed: bool) -> Option<Self> {
         let (head, rest) = RecordKeyRaw::ref_from_prefix(bytes).ok()?;
         let kind = head.kind();
@@ -144,7 +146,8 @@ impl<'a> RecordKey<'a> {
         })
     }
 
-    /// Appends the key as it lies on disk. A name is at most [`MAX_NAME_LEN`] bytes with its NUL.
+    /// Appends the on-disk form of the key. A name must have at most [`MAX_NAME_LEN`] bytes with
+    /// its NUL.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(RecordKeyRaw::new(self.id, self.kind).as_bytes());
         match self.rest {
@@ -173,7 +176,7 @@ impl Ord for RecordKey<'_> {
                 (KeyRest::Hashed(a, name_a), KeyRest::Hashed(b, name_b)) => {
                     (a, name_a).cmp(&(b, name_b))
                 }
-                // Keys of one type in one tree are of one shape.
+                // Keys of one type in one tree have the same variant.
                 (a, b) => a.rank().cmp(&b.rank()),
             })
     }
@@ -196,8 +199,8 @@ impl KeyRest<'_> {
     }
 }
 
-/// A name behind a 16-bit length that counts its NUL; `None` if it is cut short, empty of even
-/// that, or longer than any.
+/// Returns the name behind a 16-bit length that counts its NUL; `None` if it is truncated, without
+/// a NUL, or too long.
 pub(crate) fn split_name(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = U16::ref_from_prefix(bytes).ok()?;
     let len = usize::from(len.get());
@@ -210,18 +213,18 @@ fn without_nul(name: &[u8]) -> Option<&[u8]> {
         .map(|(_, name)| name)
 }
 
-/// Appends a name with its NUL behind a 16-bit length. It is at most [`MAX_NAME_LEN`] bytes with
-/// its NUL.
+/// Appends a name with its NUL behind a 16-bit length. It must have at most [`MAX_NAME_LEN`] bytes
+/// with its NUL.
 pub(crate) fn put_name(name: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&name_len(name).to_le_bytes());
     out.extend_from_slice(name);
     out.push(0);
 }
 
-/// A name's length with its NUL.
+/// Returns the length of a name with its NUL.
 fn name_len(name: &[u8]) -> u16 {
     debug_assert!(name.len() < MAX_NAME_LEN, "checked by whoever makes names");
-    // Names are bounded, as the contract says.
+    // No truncation, as documented above.
     (name.len() + 1) as u16
 }
 
@@ -297,7 +300,8 @@ mod tests {
         assert_eq!(RecordKey::parse(&longer, true), None);
     }
 
-    /// By object first though its number stands below the type, and names as bytes (§5.4).
+    /// The object is compared before the type, although it has the lower bits, and names as bytes
+    /// (§5.4).
     #[test]
     fn order_is_that_of_the_tree() {
         let (a, b) = (FileId(1), FileId(2));

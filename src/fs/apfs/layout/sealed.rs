@@ -1,4 +1,4 @@
-//! What sealed volumes have besides: hashes, and extents in a tree of their own (§8.10).
+//! Additional structures of sealed volumes: hashes, and extents in a tree of their own (§8.10).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<IntegrityRaw>() == 0x38);
 /// In [`IntegrityRaw::flags`]: the store_checksum is broken.
 pub(crate) const INTEGRITY_BROKEN: u32 = 1;
 
-/// A key of the tree of file extents. Order: stream, place.
+/// A key of the tree of file extents. Order: stream, offset.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -57,5 +57,5 @@ pub(crate) struct FileInfoRaw {
 }
 const _: () = assert!(size_of::<FileInfoRaw>() == 3);
 
-/// In the key of a file info: above the address, what the hash is of.
+/// In the key of a file info, above the address: the hash is of file data.
 pub(crate) const FILE_INFO_DATA_HASH: u64 = 1 << 56;

@@ -29,14 +29,14 @@ pub(crate) mod snapshot_flags {
 }
 
 impl SnapshotRaw {
-    /// The snapshot and its name without NUL.
+    /// Returns the snapshot and its name without NUL.
     pub(crate) fn parse(value: &[u8]) -> Option<(&Self, &[u8])> {
         let (head, rest) = Self::ref_from_prefix(value).ok()?;
         Some((head, split_name(rest)?))
     }
 }
 
-/// [`super::record_type::SNAPSHOT_NAME`].
+/// The value of [`super::record_type::SNAPSHOT_NAME`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -46,7 +46,7 @@ pub(crate) struct SnapshotNameRaw {
 }
 const _: () = assert!(size_of::<SnapshotNameRaw>() == 8);
 
-/// More about a snapshot: a virtual object. The rest of its block is zero.
+/// The extended metadata of a snapshot: a virtual object. The rest of its block is zero.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,4 +1,4 @@
-//! The space manager: which blocks of a container are free (§14).
+//! The space manager, which tracks the free blocks of a container (§14).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,13 +11,14 @@ pub(crate) mod spaceman_flags {
     pub(crate) const VERSIONED: u32 = 0x1;
 }
 
-/// In [`SpacemanRaw::pool_blocks`]: the pool is scattered.
+/// In [`SpacemanRaw::pool_blocks`]: the pool is not contiguous.
 pub(crate) const POOL_SCATTERED: u64 = 1 << 63;
-/// In [`SpacemanRaw::ring_blocks`]: the ring of pool bitmaps is scattered.
+/// In [`SpacemanRaw::ring_blocks`]: the ring of pool bitmaps is not contiguous.
 pub(crate) const RING_SCATTERED: u32 = 1 << 31;
-/// In [`SpacemanRaw::ring_multiplier`]: versions of each pool bitmap that the ring has room for.
+/// In [`SpacemanRaw::ring_multiplier`]: number of versions of each pool bitmap for which the ring
+/// has space.
 pub(crate) const RING_VERSIONS: u32 = 16;
-/// In the list of free slots of the ring: no next one, or the slot is used.
+/// In the list of free slots of the ring: end of the list, or a used slot.
 pub(crate) const NO_SLOT: u16 = 0xFFFF;
 
 /// One of a container's devices.
@@ -48,7 +49,7 @@ pub(crate) struct SpacemanDeviceRaw {
 }
 const _: () = assert!(size_of::<SpacemanDeviceRaw>() == 0x30);
 
-/// A queue of blocks that become free in a later transaction.
+/// A queue of blocks that are freed in a later transaction.
 #[derive(
     Debug,
     Clone,
@@ -74,7 +75,7 @@ pub(crate) struct FreeQueueRaw {
 }
 const _: () = assert!(size_of::<FreeQueueRaw>() == 0x28);
 
-/// Places in [`SpacemanRaw::devices`] and [`SpacemanRaw::queues`].
+/// Indices into [`SpacemanRaw::devices`] and [`SpacemanRaw::queues`].
 pub(crate) mod space_device {
     pub(crate) const MAIN: usize = 0;
     pub(crate) const TIER_2: usize = 1;
@@ -84,9 +85,9 @@ pub(crate) mod space_device {
     pub(crate) const QUEUE_MAIN: usize = 1;
 }
 
-/// The space manager. Arrays follow where its offsets say, counted from its start: xids of the
-/// pool's bitmaps, their slots in the ring, the list of free slots, and the addresses of each
-/// device.
+/// The space manager. Arrays follow at the offsets in its fields, which are relative to its start:
+/// xids of the pool's bitmaps, their slots in the ring, the list of free slots, and the addresses
+/// of each device.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -116,7 +117,7 @@ pub(crate) struct SpacemanRaw {
 }
 const _: () = assert!(size_of::<SpacemanRaw>() == 0x150);
 
-/// What a versioned space manager has besides.
+/// The additional fields of a versioned space manager.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -129,20 +130,20 @@ pub(crate) struct SpacemanVersionRaw {
 const _: () =
     assert!(size_of::<SpacemanRaw>() + size_of::<SpacemanVersionRaw>() == SPACEMAN_ARRAYS as usize);
 
-/// Where the arrays of a versioned space manager may begin.
+/// First possible offset of the arrays of a versioned space manager.
 pub(crate) const SPACEMAN_ARRAYS: u32 = 0x9D8;
 
-/// Blocks whose bits fill one block of a bitmap: a chunk.
+/// Returns the number of blocks of a chunk, whose bits fill one bitmap block.
 pub(crate) fn blocks_per_chunk(block_size: BlockSize) -> u32 {
     block_size.get() * 8
 }
 
-/// Chunks that a CIB describes at most.
+/// Returns the maximum number of chunks that a CIB describes.
 pub(crate) fn chunks_per_cib(block_size: BlockSize) -> u32 {
     ((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<ChunkRaw>()) as u32 // smaller than a block
 }
 
-/// CIBs that a CAB lists at most.
+/// Returns the maximum number of CIBs that a CAB lists.
 pub(crate) fn cibs_per_cab(block_size: BlockSize) -> u32 {
     ((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<U64>()) as u32 // smaller than a block
 }
@@ -160,7 +161,7 @@ pub(crate) struct ChunkInfoRaw {
 }
 const _: () = assert!(size_of::<ChunkInfoRaw>() == 0x28);
 
-/// A chunk.
+/// The record of a chunk.
 #[derive(
     Debug,
     Clone,
@@ -184,11 +185,11 @@ pub(crate) struct ChunkRaw {
 }
 const _: () = assert!(size_of::<ChunkRaw>() == 0x20);
 
-/// The bits of [`ChunkRaw::blocks`] and [`ChunkRaw::free`] that count; the others are hints for the
-/// allocator.
+/// Bits of [`ChunkRaw::blocks`] and [`ChunkRaw::free`] that hold the count; the others are hints
+/// for the allocator.
 pub(crate) const CHUNK_COUNT_MASK: u32 = 0x000F_FFFF;
 
-/// A key of a free queue: a run of blocks and the transaction that gave it up. Order: xid, block.
+/// A key of a free queue: a run of blocks and the transaction that freed it. Order: xid, block.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ObjectRaw, until_nul};
 
-/// In [`VolumeRaw::magic`].
+/// Magic number, in [`VolumeRaw::magic`].
 pub(crate) const VOLUME_MAGIC: [u8; 4] = *b"APSB";
 
 /// Bits of [`VolumeRaw::features`].
@@ -22,13 +22,13 @@ pub(crate) mod volume_features {
 
 /// Bits of [`VolumeRaw::incompatible_features`].
 pub(crate) mod volume_incompatible {
-    /// Names that differ in case only are the same.
+    /// Names that differ in case only are equal.
     pub(crate) const CASE_INSENSITIVE: u64 = 0x1;
-    /// A snapshot may be without the contents of its files.
+    /// Some snapshots may lack the contents of files.
     pub(crate) const DATALESS_SNAPSHOTS: u64 = 0x2;
-    /// Encryption was changed after the volume was made.
+    /// Encryption was changed after the volume was created.
     pub(crate) const ENCRYPTION_ROLLED: u64 = 0x4;
-    /// Names that differ in composition only are the same.
+    /// Names that differ in normalization only are equal.
     pub(crate) const NORMALIZATION_INSENSITIVE: u64 = 0x8;
     pub(crate) const INCOMPLETE_RESTORE: u64 = 0x10;
     pub(crate) const SEALED: u64 = 0x20;
@@ -49,7 +49,7 @@ pub(crate) mod volume_flags {
     pub(crate) const PREVIOUSLY_SEALED: u64 = 0x80;
 }
 
-/// The bits of [`VolumeRaw::role`], each with its name.
+/// Bits of [`VolumeRaw::role`], with their names.
 pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
     (0x1, "System"),
     (0x2, "User"),
@@ -67,7 +67,7 @@ pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
     (0x2C0, "Prelogin"),
 ];
 
-/// Who changed a volume, and when.
+/// The software that changed a volume, and the time.
 #[derive(
     Debug,
     Clone,
@@ -89,7 +89,7 @@ pub(crate) struct ModifiedByRaw {
 }
 const _: () = assert!(size_of::<ModifiedByRaw>() == 0x30);
 
-/// How metadata is encrypted.
+/// The encryption state of metadata.
 #[derive(
     Debug,
     Clone,
@@ -115,9 +115,9 @@ pub(crate) struct MetaCryptoRaw {
 }
 const _: () = assert!(size_of::<MetaCryptoRaw>() == 0x14);
 
-/// Entries of [`VolumeRaw::modified_by`].
+/// Number of entries of [`VolumeRaw::modified_by`].
 pub(crate) const MODIFIED_BY_ENTRIES: usize = 8;
-/// Bytes of [`VolumeRaw::name`].
+/// Length of [`VolumeRaw::name`] in bytes.
 pub(crate) const VOLUME_NAME_LEN: usize = 256;
 
 /// The volume superblock. The rest of its block is zero.
@@ -191,8 +191,8 @@ pub(crate) struct VolumeRaw {
 }
 const _: () = assert!(size_of::<VolumeRaw>() == 0x478);
 
-/// What a volume counts: objects by what they are, without the root, `private-dir`, and files that
-/// are deleted while they are open.
+/// Numbers of objects of a volume, by kind, without the root, `private-dir`, and files that are
+/// deleted while they are open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) files: u64,
@@ -202,27 +202,27 @@ pub(crate) struct Counts {
 }
 
 impl VolumeRaw {
-    /// The volume's UUID, also the key of its keybag.
+    /// Returns the volume's UUID, which is also the key of its keybag.
     pub(crate) fn uuid(&self) -> Uuid {
         Uuid::from_bytes(self.uuid)
     }
 
-    /// Its name; what is not UTF-8 shows as U+FFFD.
+    /// Returns the name; invalid UTF-8 is replaced by U+FFFD.
     pub(crate) fn label(&self) -> String {
         String::from_utf8_lossy(until_nul(&self.name)).into_owned()
     }
 
-    /// Returns whether a bit of [`volume_incompatible`] is set.
+    /// Returns true if a bit of [`volume_incompatible`] is set.
     pub(crate) fn has(&self, feature: u64) -> bool {
         self.incompatible_features.get() & feature != 0
     }
 
-    /// Returns whether files and names are encrypted.
+    /// Returns true if files and names are encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.flags.get() & volume_flags::UNENCRYPTED == 0
     }
 
-    /// Returns whether names stand in its folders by their hashes (§8.3).
+    /// Returns true if directory entries are sorted by hashes of their names (§8.3).
     pub(crate) fn hashes_names(&self) -> bool {
         self.has(
             volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE,

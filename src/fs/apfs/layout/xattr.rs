@@ -27,10 +27,10 @@ pub(crate) mod xattr_flags {
     pub(crate) const PRIVATE_STREAM: u16 = 0x10;
 }
 
-/// The longest embedded value.
+/// Maximum length of an embedded value in bytes.
 pub(crate) const MAX_EMBEDDED_XATTR: usize = 3804;
 
-/// Where an attribute's value is, if in a stream.
+/// The location of an attribute's value in a stream.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -44,14 +44,14 @@ const _: () = assert!(size_of::<XattrStreamRaw>() == 48);
 /// An attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum XattrValue<'a> {
-    /// As it is.
+    /// Embedded in the record.
     Embedded(&'a [u8]),
     /// In a stream.
     Stream(&'a XattrStreamRaw),
 }
 
 impl<'a> XattrValue<'a> {
-    /// The value in a record; `None` if it is cut short or says neither where it is.
+    /// Parses the value in a record; `None` if it is truncated or its location is not specified.
     pub(crate) fn parse(record: &'a [u8]) -> Option<Self> {
         let (head, rest) = XattrRaw::ref_from_prefix(record).ok()?;
         let value = rest.get(..usize::from(head.len.get()))?;

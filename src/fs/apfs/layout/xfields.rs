@@ -1,4 +1,4 @@
-//! Extended fields: small values of inodes and directory entries that not every one has (§8.2).
+//! Extended fields: optional small values of inodes and directory entries (§8.2).
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,7 +36,7 @@ pub(crate) mod field_flags {
     pub(crate) const SYSTEM: u8 = 0x20;
 }
 
-/// The head of a record's fields: their heads follow, then their values, each filled up to eight
+/// The head of a record's fields. Their heads follow, then their values, each padded to eight
 /// bytes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -68,8 +68,8 @@ pub(crate) struct XFields<'a> {
 }
 
 impl<'a> XFields<'a> {
-    /// The fields after the fixed part of a record, which may be none; `None` if a value is cut
-    /// short.
+    /// Parses the fields after the fixed part of a record, if there are any; `None` if a value is
+    /// truncated.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(Self {
@@ -80,7 +80,7 @@ impl<'a> XFields<'a> {
         let (head, rest) = XFieldsRaw::ref_from_prefix(bytes).ok()?;
         let (heads, values) =
             <[XFieldRaw]>::ref_from_prefix_with_elems(rest, head.count.get().into()).ok()?;
-        // The last value's filling may be left out by other writers.
+        // Other writers may omit the padding of the last value.
         let end = |heads: &[XFieldRaw]| {
             heads
                 .iter()
@@ -93,7 +93,7 @@ impl<'a> XFields<'a> {
         (needed <= values.len()).then_some(Self { heads, values })
     }
 
-    /// Each field's type, flags and value.
+    /// Iterates over type, flags and value of the fields.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, u8, &'a [u8])> {
         let values = self.values;
         let mut at = 0;
@@ -105,14 +105,14 @@ impl<'a> XFields<'a> {
         })
     }
 
-    /// The value of the field of a type, the first if there are several.
+    /// Returns the value of the first field of a type.
     pub(crate) fn get(&self, kind: u8) -> Option<&'a [u8]> {
         self.iter()
             .find(|&(found, ..)| found == kind)
             .map(|(.., value)| value)
     }
 
-    /// The value of a field as a structure; `None` also if it is too short.
+    /// Returns the value of a field as a structure; `None` also if it is too short.
     pub(crate) fn read<T: FromBytes + KnownLayout + Immutable + Unaligned + Copy>(
         &self,
         kind: u8,
@@ -122,15 +122,15 @@ impl<'a> XFields<'a> {
             .map(|(value, _)| *value)
     }
 
-    /// Appends fields (type, flags, value) as they lie on disk; without any nothing is appended. A
-    /// value has less than 64 KiB, as have all together.
+    /// Appends the on-disk form of fields (type, flags, value); nothing if there are none. Values
+    /// must be shorter than 64 KiB, each and all together.
     pub(crate) fn put(fields: &[(u8, u8, &[u8])], out: &mut Vec<u8>) {
         if fields.is_empty() {
             return;
         }
         let used: usize = fields.iter().map(|(.., value)| padded(value.len())).sum();
         debug_assert!(used <= usize::from(u16::MAX), "fields are small");
-        // Bounded, as the contract says.
+        // No truncation, as documented above.
         let head = XFieldsRaw {
             count: (fields.len() as u16).into(),
             used: (used as u16).into(),

@@ -1,5 +1,4 @@
-//! Which volumes are changed: those of which everything is known that a change has to keep in
-//! order.
+//! Conditions for modifying a volume: everything that a change must keep consistent is supported.
 
 use super::LAYER;
 use super::ephemeral::Ephemeral;
@@ -13,7 +12,7 @@ use crate::fs::apfs::omap::Omap;
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
 
-/// Features of volumes that a change minds.
+/// Volume features that are supported for writing.
 const FEATURES: u64 = volume_features::DEFRAG_PRERELEASE
     | volume_features::HARD_LINK_RECORDS
     | volume_features::DEFRAG
@@ -26,7 +25,7 @@ const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
     | volume_incompatible::INCOMPLETE_RESTORE
     | volume_incompatible::EXTENT_PREALLOCATION;
 
-/// Refuses an older state of a sound container.
+/// Fails if the open checkpoint of an intact container is not the newest.
 pub(super) fn check_newest(container: &Container) -> Result<()> {
     let now = container.checkpoint();
     match container.problems().is_empty() && container.checkpoints().first() != Some(&now) {
@@ -39,7 +38,7 @@ pub(super) fn check_newest(container: &Container) -> Result<()> {
     }
 }
 
-/// Refuses a container that is only read, and says why.
+/// Fails, with the reason, if a container cannot be modified.
 pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> Result<()> {
     ephemeral.check_idle()?;
     check_features(&[(
@@ -72,7 +71,8 @@ fn refused(message: impl std::fmt::Display) -> Result<()> {
     ))
 }
 
-/// Refuses features of which some are not known: those found, those known, and whose they are.
+/// Fails if some features are unknown. Each element has the features found, those known, and their
+/// owner.
 fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
     match features
         .iter()
@@ -86,7 +86,7 @@ fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
     }
 }
 
-/// Refuses a volume that is only read, and says why.
+/// Fails, with the reason, if a volume cannot be modified.
 pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemeral) -> Result<()> {
     check_container(container, ephemeral)?;
     let known = [
@@ -139,7 +139,7 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemera
     check_omap(&omap.raw)
 }
 
-/// What follows the known part of a superblock would be lost.
+/// Fails if a superblock has data after its known part, which would be lost.
 fn check_rest(store: &Store, place: Paddr, known: usize, whose: &str) -> Result<()> {
     match store
         .read(LAYER, place, 1)?

@@ -1,4 +1,4 @@
-//! What is recorded of objects, changed.
+//! Changes of the attributes of objects.
 
 use super::volume::Volume;
 use crate::Result;
@@ -14,7 +14,7 @@ impl Volume {
                 raw.mode = (raw.mode.get() & mode_type::MASK | mode & !mode_type::MASK).into();
             }
             if let Some(flags) = change.flags {
-                // Whether contents are compressed is not a matter of taste.
+                // The compression flag describes how contents are stored, so it cannot be changed.
                 raw.bsd_flags =
                     (raw.bsd_flags.get() & UF_COMPRESSED | flags & !UF_COMPRESSED).into();
             }

@@ -1,4 +1,5 @@
-//! The rings of checkpoints: maps and superblocks in one, ephemeral objects in the other (§3).
+//! The checkpoint areas: maps and superblocks in one, ephemeral objects in the other (§3). Both are
+//! rings.
 
 use zerocopy::FromZeros;
 
@@ -12,7 +13,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
 
-/// An ephemeral object as a checkpoint has it: the entry's place is still to come.
+/// An ephemeral object of a checkpoint; the address in its entry is set when it is written.
 #[derive(Debug)]
 pub(super) struct EphemeralObject {
     pub(super) entry: CheckpointEntryRaw,
@@ -20,7 +21,7 @@ pub(super) struct EphemeralObject {
 }
 
 impl EphemeralObject {
-    /// A node of a free queue.
+    /// Returns the ephemeral object for a node of a free queue.
     pub(super) fn queue_node(oid: Oid, bytes: Vec<u8>) -> Self {
         let mut entry = CheckpointEntryRaw::new_zeroed();
         if let Ok((head, _)) = <ObjectRaw as zerocopy::FromBytes>::ref_from_prefix(&bytes) {
@@ -32,14 +33,14 @@ impl EphemeralObject {
     }
 }
 
-/// Blocks of ephemeral objects that a checkpoint may have for the one after it to find a place
-/// beside it. A container that has grown has the rings of a smaller one.
+/// Returns the number of blocks of ephemeral objects that a checkpoint may have so that the next
+/// one fits beside it. A container that has grown keeps the rings of a smaller one.
 pub(super) fn room(raw: &ContainerRaw, size: BlockSize) -> u64 {
     let maps = u64::from(raw.desc_blocks.get() / 2).saturating_sub(1);
     u64::from(raw.data_blocks.get() / 2).min(maps * checkpoint_map_capacity(size) as u64)
 }
 
-/// The rings of a container, `raw` being its last checkpoint's superblock.
+/// The checkpoint areas of a container; `raw` is the superblock of its last checkpoint.
 #[derive(Debug)]
 pub(super) struct Rings<'a> {
     pub(super) store: &'a Store,
@@ -47,8 +48,8 @@ pub(super) struct Rings<'a> {
 }
 
 impl Rings<'_> {
-    /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails,
-    /// the one before it counts.
+    /// Writes the checkpoint of transaction `xid`. It is durable when this returns; if this fails,
+    /// the previous checkpoint remains current.
     pub(super) fn write(mut self, xid: Xid, objects: &[EphemeralObject]) -> Result<()> {
         let size = u64::from(self.store.block_size.get());
         let (desc, data) = (
@@ -85,7 +86,7 @@ impl Rings<'_> {
                 paddr: (data.start + at).into(),
                 ..object.entry
             });
-            // An object goes on at the beginning of the ring.
+            // An object may wrap around the end of the ring.
             for block in object.bytes.chunks(size as usize) {
                 self.put(Paddr(data.start + at), block)?;
                 at = (at + 1) % data_blocks;
@@ -96,7 +97,7 @@ impl Rings<'_> {
             self.put(place, &self.map(place, xid, entries, map + 1 == maps))?;
         }
         self.store.device.flush()?;
-        // All of these are below the sizes of the rings.
+        // No truncation: all of these are below the sizes of the rings.
         raw.object.xid = xid.into();
         raw.next_xid = (xid.0 + 1).into();
         (raw.desc_index, raw.desc_len) = (
@@ -116,7 +117,7 @@ impl Rings<'_> {
         self.store.device.flush()
     }
 
-    /// The container's superblock.
+    /// Returns the block of the container superblock, with its checksum.
     pub(super) fn superblock(&mut self) -> Vec<u8> {
         let mut block = vec![0; self.store.block_size.bytes()];
         put(&mut block, 0, self.raw);

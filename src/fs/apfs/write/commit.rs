@@ -1,6 +1,6 @@
-//! A transaction becomes a checkpoint: every changed node goes to a new block, then the maps that
-//! find them, the superblocks, and last the container's superblock in the ring of checkpoints,
-//! which is the moment from which on the change counts (§5.3).
+//! Commit of a transaction: every changed node is written to a new block, then the object maps, the
+//! volume superblock, and last the container superblock in the checkpoint descriptor area, which
+//! makes the change effective (§5.3).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::omap::{Omap, View};
 
 impl Volume {
-    /// Makes everything durable that was changed.
+    /// Makes all changes durable.
     pub(super) fn commit(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         if !self.is_changed() {
@@ -31,13 +31,13 @@ impl Volume {
         self.commit_always()
     }
 
-    /// The same where nothing may have changed.
+    /// Writes a checkpoint even if nothing has changed.
     pub(super) fn commit_always(&mut self) -> Result<()> {
         let done = self.write_checkpoint();
         self.failed.note(done)
     }
 
-    /// Brings the superblock in block 0 up to date, for those who look only there first.
+    /// Updates the superblock in block 0, for readers that look only there.
     pub(super) fn write_anchor(&mut self) -> Result<()> {
         if !self.anchor_is_old {
             return Ok(());
@@ -96,7 +96,7 @@ impl Volume {
         self.mark_committed(xid)
     }
 
-    /// A block of the size of blocks that begins with an object.
+    /// Pads an object to a block and updates its checksum.
     pub(super) fn filled(&self, (place, mut bytes): Block) -> Block {
         bytes.resize(self.store.block_size.bytes(), 0);
         store_checksum(&mut bytes);
@@ -108,8 +108,8 @@ impl Volume {
         self.read.raw.allocated_blocks = counted.saturating_add_signed(change).into();
     }
 
-    /// A node of the tree of files as it is written: of an encrypted volume its block is the number
-    /// for the cipher.
+    /// Returns the block of a node of the file-system tree, encrypted if the volume is; the block
+    /// number is the tweak.
     fn sealed(&self, node: Written) -> Block {
         let mut bytes = node.bytes.into_vec();
         if let Some(cipher) = &self.read.cipher {
@@ -118,7 +118,7 @@ impl Volume {
         (node.place, bytes)
     }
 
-    /// Tells the object map where nodes of the tree of files are now.
+    /// Records the new blocks of nodes of the file-system tree in the object map.
     fn place_nodes(&mut self, xid: Xid, nodes: &[Written]) -> Result<()> {
         let flags = if self.read.cipher.is_some() {
             omap_value::ENCRYPTED
@@ -144,8 +144,8 @@ impl Volume {
             if self.forget_node(oid)? {
                 self.count_blocks(-1);
             }
-            // A snapshot still has it, so that only what is said from now on can tell that it is
-            // gone.
+            // A snapshot still has the node, so a record of this transaction must mark it as
+            // deleted.
             let omap = Omap {
                 raw: self.omap.0,
                 tree: self.omap.1.reader()?,
@@ -167,8 +167,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes a node as it was out of the object map and gives its block back, unless a snapshot has
-    /// it; whether that was done.
+    /// Removes the current record of a node from the object map and frees its block, unless a
+    /// snapshot has it. Returns true if that was done.
     fn forget_node(&mut self, oid: Oid) -> Result<bool> {
         let omap = Omap {
             raw: self.omap.0,
@@ -189,7 +189,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Says in the volume's superblock who changed it, and when.
+    /// Records the time and the software of this change in the volume's superblock.
     fn sign(&mut self, xid: Xid) {
         let date = self.date();
         let raw = &mut self.read.raw;
@@ -200,7 +200,7 @@ impl Volume {
             ..ModifiedByRaw::default()
         };
         entry.id[..MADE_BY.len()].copy_from_slice(MADE_BY);
-        // One entry tells of all changes of a run.
+        // One entry covers all changes since the volume was opened.
         if !self.signed {
             raw.modified_by.copy_within(0..MODIFIED_BY_ENTRIES - 1, 1);
         }
@@ -208,7 +208,7 @@ impl Volume {
         self.signed = true;
     }
 
-    /// Volume superblock, and the container's object map that finds it.
+    /// Writes the volume superblock to a new block and updates the container's object map.
     fn move_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<()> {
         let map = &mut self.container_omap;
         let omap = Omap {
@@ -250,7 +250,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Everything on disk is what is in memory.
+    /// Switches to reading the committed state from the disk.
     fn mark_committed(&mut self, xid: Xid) -> Result<()> {
         let view = View {
             omap: Arc::new(Omap {
@@ -275,7 +275,8 @@ fn relocate(
     tree.relocate(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
 }
 
-/// Moves the changed nodes of a physical tree; returns by how many blocks it has grown.
+/// Writes the changed nodes of a physical tree to new blocks. Returns the number of blocks by which
+/// it has grown.
 pub(super) fn relocate_physical(
     tree: &mut ChangingTree,
     space: &mut super::space::Space,
@@ -300,7 +301,7 @@ pub(super) fn relocate_physical(
     Ok(grown)
 }
 
-/// An object map moves with its tree.
+/// Writes an object map to a new block, because its tree has moved.
 fn move_omap(
     map: &mut (OmapRaw, ChangingTree),
     was: Oid,

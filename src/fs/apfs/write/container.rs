@@ -1,5 +1,6 @@
-//! A container changed as a whole, whatever its volumes are: its length, and what waits to become
-//! free. None of them is opened, so nobody needs their keys, and what they hold stays where it is.
+//! Operations on a whole container, independent of its volumes: its length, and the release of its
+//! free queues. Volumes are not opened, so their keys are not needed, and their blocks stay in
+//! place.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +22,16 @@ use crate::fs::{ResizeVolume, SizeLimits};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
+/// Minimum number of queued blocks that are worth releasing: more than a few checkpoints take
+/// themselves.
 pub(super) const WORTH_RELEASING: u64 = 256;
-/// Free blocks that a container keeps when it is made as short as can be: its volumes are still to
-/// be changed.
+/// Number of blocks that remain free in a container of minimum length, so that its volumes can
+/// still be changed.
 const ROOM: u64 = 256;
-/// Checkpoints that getting shorter takes at most: the space manager's pool may have to make way
-/// twice.
+/// Maximum number of checkpoints for a shrink: the space manager's pool may have to be moved twice.
 const MOST_STEPS: usize = 4;
 
-/// A container that is changed as a whole, and of which no volume is open for changes.
+/// A container opened for operations on the whole of it; none of its volumes is open for changes.
 #[derive(Debug)]
 pub struct ContainerMut {
     state: Mutex<ContainerState>,
@@ -47,8 +48,8 @@ struct ContainerState {
     failed: Failed,
 }
 
-/// The runs of blocks that [`ContainerMut::release_queued`] would make free; none of a container
-/// that is not changed.
+/// Returns the runs of blocks that [`ContainerMut::release_queued`] would free; none if the
+/// container cannot be modified.
 pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64>>> {
     let ephemeral = Ephemeral::read(container)?;
     match allowed::check_container(container, &ephemeral) {
@@ -72,16 +73,18 @@ pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64
 }
 
 impl ContainerMut {
-    /// Opens it. Nothing is written before it is asked for.
+    /// Opens the container. Nothing is written until an operation is called.
     ///
-    /// [`Kind::Unsupported`] for a container with anything that is not known, in words;
-    /// [`Kind::Corrupt`] or [`Kind::Conflict`] for one that was not left in order, or of which a
-    /// volume is open for changes.
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`], with the reason, for a container with unknown features;
+    /// [`Kind::Corrupt`] or [`Kind::Conflict`] for one that was not cleanly unmounted, or of which
+    /// a volume is open for changes.
     pub fn open(container: &Arc<Container>) -> Result<Self> {
         let alone = container.writer.take()?;
         container.store.device.info().check_writable(LAYER)?;
         allowed::check_newest(container)?;
-        // What of the space is free must be beyond doubt.
+        // Allocation is only safe with a correct free map.
         container.trusted_free_map()?;
         let ephemeral = Ephemeral::read(container)?;
         allowed::check_container(container, &ephemeral)?;
@@ -103,8 +106,8 @@ impl ContainerMut {
         })
     }
 
-    /// Makes free what only older checkpoints wait for, by newer ones in which nothing changes, if
-    /// that is worth it: what a trim does first.
+    /// Frees the blocks that only older checkpoints need, by writing newer checkpoints without
+    /// changes, if there are enough of them. A trim calls this first.
     pub fn release_queued(&self) -> Result<()> {
         let mut state = self.state();
         if state.space.main_queue.blocks() < WORTH_RELEASING {
@@ -139,7 +142,7 @@ impl ContainerState {
         )
     }
 
-    /// Blocks that pool and ring take in a container of so many.
+    /// Returns the number of blocks of pool and ring in a container of `blocks` blocks.
     fn own_blocks(&self, blocks: u64) -> Result<u64> {
         let geometry = self.geometry(blocks)?;
         Ok(geometry.pool_blocks + geometry.ring_blocks())
@@ -155,8 +158,8 @@ impl ContainerState {
         })
     }
 
-    /// Blocks that it may be cut to: where things are says so, with places for all pools on the way
-    /// there.
+    /// Returns the number of blocks to which the container can be shrunk: the end of its blocks,
+    /// plus space for all pools that the shrink creates.
     fn least(&self, kept: Kept) -> Result<u64> {
         let size = self.store.block_size;
         let slots = self
@@ -170,9 +173,10 @@ impl ContainerState {
             .max(size.blocks_for((slots.max(1) - 1) * BYTES_PER_VOLUME + 1));
         let end = kept.end.max(kept.blocks).max(least);
         let way = end.max(self.space.own_end()).min(self.store.blocks);
-        // A pool is longer in a longer container, which is what makes way for it.
+        // The pool is longer in a longer container, and an intermediate pool may be needed for the
+        // move.
         let own = 2 * self.own_blocks(end)? + self.own_blocks(way + 2 * self.own_blocks(way)?)?;
-        // Not among the first blocks if it has got more.
+        // The first blocks are not used for the pool, except in a small container.
         let end = if self.store.blocks < SMALL {
             end
         } else {
@@ -194,8 +198,9 @@ impl ContainerState {
         self.write_anchor()
     }
 
-    /// Cuts what nothing lies in. The pool of the space manager may be there, and is moved first;
-    /// the blocks that it leaves are free once the checkpoint after that.
+    /// Shrinks the container to a length behind the last used block. If the pool of the space
+    /// manager is past the new end, it is moved first; its old blocks are free one checkpoint
+    /// later.
     fn shrink(&mut self, to: &Geometry, progress: &dyn Progress) -> Result<()> {
         let kept = self.space.kept()?;
         let least = self.least(kept)?;
@@ -219,7 +224,7 @@ impl ContainerState {
         ))
     }
 
-    /// Moves the pool before block `end`, or as near to it as there is room.
+    /// Moves the pool before block `end`, or as near to it as there is free space.
     fn make_way(&mut self, end: u64, progress: &dyn Progress) -> Result<()> {
         let own_end = self.space.own_end();
         let near = self.geometry(own_end)?;
@@ -232,7 +237,7 @@ impl ContainerState {
         self.set_size(&beside, beside.blocks, progress)
     }
 
-    /// Gives the container the sizes of `to`, with the next checkpoint.
+    /// Changes the container to the sizes of `to`, effective with the next checkpoint.
     fn set_size(&mut self, to: &Geometry, ceiling: u64, progress: &dyn Progress) -> Result<()> {
         self.space.resize(to, ceiling, progress)?;
         self.store.blocks = to.blocks;
@@ -242,8 +247,8 @@ impl ContainerState {
         Ok(())
     }
 
-    /// A checkpoint with this change. What only checkpoints before the last `kept` use becomes
-    /// free.
+    /// Writes a checkpoint with this change. Blocks that only checkpoints before the last `kept`
+    /// need are freed.
     fn transact(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.failed.check(LAYER)?;
         let done = self.write_checkpoint(kept, change);
@@ -270,7 +275,7 @@ impl ContainerState {
         write_whole(store, raw, ephemeral, space, next_oid)
     }
 
-    /// Brings the superblock in block 0 up to date.
+    /// Updates the superblock in block 0.
     fn write_anchor(&mut self) -> Result<()> {
         let block = Rings {
             store: &self.store,
@@ -286,8 +291,7 @@ impl ContainerState {
     }
 }
 
-/// Writes the checkpoint of a transaction that was begun in `space`, and in which no volume has
-/// changed.
+/// Writes the checkpoint of a transaction that was begun in `space`, without changes of any volume.
 pub(super) fn write_whole(
     store: &Store,
     raw: &mut ContainerRaw,

@@ -1,5 +1,5 @@
-//! Contents of streams: written, made longer and shorter. What a checkpoint knows is never written
-//! in place.
+//! Contents of streams: write, extend, truncate. Blocks of a checkpoint are never overwritten in
+//! place.
 
 use std::ops::Range;
 
@@ -10,31 +10,31 @@ use crate::crypt::Xts;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::apfs::layout::{DEFAULT_CRYPTO_ID, DataStreamRaw};
 
-/// Bytes of zeros written in one go.
+/// Number of zeros per write, in bytes.
 const ZEROS: usize = 64 << 10;
-/// Bytes of contents copied in one go.
+/// Number of bytes copied per step.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// What is said of a stream where its owner's record is.
+/// The properties of a stream in its owner's record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     pub(super) ids: StreamIds,
     pub(super) raw: DataStreamRaw,
-    /// Bytes of holes.
+    /// Length of its holes in bytes.
     pub(super) holes: u64,
     /// True if it may have holes.
     pub(super) sparse: bool,
 }
 
 impl Extent {
-    /// So many bytes are holes no longer.
+    /// Subtracts bytes that are no longer holes.
     fn fill(&mut self, holes: u64) {
         self.holes = self.holes.saturating_sub(holes);
     }
 }
 
 impl Volume {
-    /// A stream without bytes.
+    /// Returns an empty stream.
     pub(super) fn new_stream(&self) -> DataStreamRaw {
         let crypto_id = if self.read.cipher.is_some() {
             DEFAULT_CRYPTO_ID
@@ -47,8 +47,8 @@ impl Volume {
         }
     }
 
-    /// Returns whether `range`, whole blocks of a stream, can be written in place: all of it was
-    /// taken since the last commit.
+    /// Returns the runs of `range`, whole blocks of a stream, if all of it was allocated since the
+    /// last commit, so that it can be written in place.
     pub(super) fn in_place(
         &mut self,
         ids: StreamIds,
@@ -73,7 +73,7 @@ impl Volume {
         Ok((at >= range.end).then_some(runs))
     }
 
-    /// Writes `bytes` at `offset` of a stream that is that long, `old` being its contents so far.
+    /// Writes `bytes` at `offset`, within the length of a stream; `old` are its current contents.
     pub(super) fn write_stream(
         &mut self,
         stream: &mut Extent,
@@ -87,7 +87,7 @@ impl Volume {
         if let Some(runs) = self.in_place(stream.ids, &range)? {
             return self.write_over(&runs, old, offset, bytes);
         }
-        // The blocks at the ends keep what they have besides.
+        // The blocks at both ends keep their other bytes.
         let len = old.info().len;
         let (before, after) = (
             (offset - range.start) as usize,
@@ -102,7 +102,7 @@ impl Volume {
         self.write_runs(&runs, range.start, &whole)
     }
 
-    /// Writes over a part of blocks of a stream, `old` being what it has there.
+    /// Overwrites a part of the blocks of a stream in place; `old` are its current contents.
     fn write_over(
         &self,
         runs: &[StreamRun],
@@ -115,8 +115,8 @@ impl Volume {
         if self.read.cipher.is_none() || offset.is_multiple_of(UNIT) && end.is_multiple_of(UNIT) {
             return self.write_runs(runs, offset, bytes);
         }
-        // The units of the cipher at the ends keep what they have besides; behind the end of the
-        // stream there are zeros.
+        // The cipher units at both ends keep their other bytes; past the end of the stream they are
+        // padded with zeros.
         let (start, until) = (offset - offset % UNIT, end.next_multiple_of(UNIT));
         let mut whole = old.read_vec(start, (offset - start) as usize)?;
         whole.extend_from_slice(bytes);
@@ -125,7 +125,7 @@ impl Volume {
         self.write_runs(runs, start, &whole)
     }
 
-    /// Writes to blocks of a stream, of an encrypted volume in whole units of its cipher.
+    /// Writes to blocks of a stream; on an encrypted volume, whole units of the cipher.
     fn write_runs(&self, runs: &[StreamRun], offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         for run in runs {
@@ -148,8 +148,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a stream `len` bytes long. What is new reads as zeros if `zeros`; otherwise it may be
-    /// anything.
+    /// Sets the length of a stream to `len` bytes. Added bytes read as zeros if `zeros`; otherwise
+    /// they are unspecified.
     pub(super) fn resize_stream(
         &mut self,
         stream: &mut Extent,
@@ -198,7 +198,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes `range` of a stream zero; whole blocks of it become holes.
+    /// Zeros `range` of a stream; whole blocks of it become holes.
     pub(super) fn zero_stream(
         &mut self,
         stream: &mut Extent,
@@ -207,7 +207,7 @@ impl Volume {
     ) -> Result<()> {
         let block = self.block();
         let whole = range.start.next_multiple_of(block)..range.end - range.end % block;
-        // The last block is whole if nothing but the end of the stream follows in it.
+        // The last block of the stream is treated as whole.
         let whole = if range.end == stream.raw.size.get() {
             whole.start..range.end.next_multiple_of(block)
         } else {
@@ -230,7 +230,7 @@ impl Volume {
         old: &dyn BlockDevice,
         range: &Range<u64>,
     ) -> Result<()> {
-        // Pieces end where blocks do, so that no block is moved twice.
+        // Pieces end at block boundaries, so that no block is moved twice.
         let mut at = range.start;
         while at < range.end {
             let end = (at + PIECE - at % PIECE).min(range.end);

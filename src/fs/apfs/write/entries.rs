@@ -1,4 +1,5 @@
-//! Entries of folders: made, found and removed, with the objects behind them (§8.3, §8.6).
+//! Directory entries: create, look up, remove, together with the objects that they refer to (§8.3,
+//! §8.6).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -16,21 +17,21 @@ use crate::fs::apfs::layout::{
 use crate::fs::{Existing, FileKind, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
-/// The longest target of a symbolic link that macOS follows.
+/// Maximum length of the target of a symbolic link in macOS, in bytes.
 const MAX_LINK_TARGET: usize = 1023;
 
-/// Tells whether a file is open.
+/// A function that returns true if a file is open.
 pub(super) type IsOpen<'a> = &'a dyn Fn(FileId) -> bool;
 
-/// An entry of a folder.
+/// A directory entry.
 #[derive(Debug, Clone)]
 pub(super) struct FolderEntry {
-    /// As it stands on disk.
+    /// Name as on disk.
     pub(super) name: String,
     pub(super) raw: DirectoryEntryRaw,
-    /// The number of this name, where the object has several or had them.
+    /// Sibling number of this name, if the object has or had several names.
     pub(super) sibling: Option<FileId>,
 }
 
@@ -102,7 +103,7 @@ impl Volume {
 
     fn put_target(&mut self, id: FileId, target: &str) -> Result<()> {
         let flags = xattr_flags::EMBEDDED | xattr_flags::FILE_SYSTEM_OWNED;
-        // At most MAX_LINK_TARGET.
+        // No truncation: at most MAX_LINK_TARGET.
         let mut value = XattrRaw {
             flags: flags.into(),
             len: (target.len() as u16 + 1).into(),
@@ -117,7 +118,7 @@ impl Volume {
         )
     }
 
-    /// Counts what comes and goes by what it is.
+    /// Adds `change` to the volume's count of objects of this kind.
     pub(super) fn count(&mut self, inode: &Inode, change: i64) {
         let raw = &mut self.read.raw;
         let counter = match inode.raw.mode.get() & mode_type::MASK {
@@ -129,7 +130,7 @@ impl Volume {
         *counter = counter.get().saturating_add_signed(change).into();
     }
 
-    /// A folder that may be changed.
+    /// Returns a folder that can be modified.
     pub(super) fn folder(&self, dir: NodeId) -> Result<Inode> {
         let inode = self.object(dir)?;
         if !inode.is_folder() {
@@ -144,7 +145,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// An object that users see.
+    /// Returns an object that is visible to users.
     pub(super) fn object(&self, node: NodeId) -> Result<Inode> {
         let id = FileId(node.0);
         if id < FileId::FIRST_USER && id != FileId::ROOT {
@@ -153,7 +154,7 @@ impl Volume {
         self.inode(id)
     }
 
-    /// Refuses a name that cannot be, or is taken.
+    /// Fails if a name is invalid or exists.
     pub(super) fn check_new(&self, dir: FileId, name: &str) -> Result<()> {
         check_name(name)?;
         match self.entry(dir, name)? {
@@ -162,7 +163,7 @@ impl Volume {
         }
     }
 
-    /// The entry of a name, by the volume's rules.
+    /// Returns the entry of a name, compared by the volume's rules.
     pub(super) fn entry(&self, dir: FileId, name: &str) -> Result<Option<FolderEntry>> {
         let Some(hash) = self.read.names.hash(name) else {
             return Ok(None);
@@ -201,7 +202,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// An entry that must be there, and what it leads to.
+    /// Returns an entry, which must exist, and its object.
     pub(super) fn found(&self, dir: FileId, name: &str) -> Result<(FolderEntry, Inode)> {
         let entry = self
             .entry(dir, name)?
@@ -210,7 +211,7 @@ impl Volume {
         Ok((entry, inode))
     }
 
-    /// Puts an entry into a folder, whose record is then to be written.
+    /// Adds an entry to a folder, whose record the caller must write.
     pub(super) fn enter(
         &mut self,
         dir: &mut Inode,
@@ -258,7 +259,7 @@ impl Volume {
         )
     }
 
-    /// Takes an entry out of a folder, whose record is then to be written.
+    /// Removes an entry from a folder, whose record the caller must write.
     pub(super) fn leave(&mut self, dir: &mut Inode, entry: &FolderEntry) -> Result<()> {
         dir.raw.children_or_links = dir.count().saturating_sub(1).into();
         self.touch(dir);
@@ -269,7 +270,7 @@ impl Volume {
         ))
     }
 
-    /// What an object holds has changed.
+    /// Updates the modification time and the write generation of an object.
     pub(super) fn touch(&self, inode: &mut Inode) {
         let now = self.date();
         (inode.raw.modified, inode.raw.changed) = (now, now);
@@ -289,8 +290,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an entry, and the object if that was its last name; if it is open, it is without a
-    /// name afterwards, and returned. The folder's record is then to be written.
+    /// Removes an entry, and the object if that was its last name. If the object is open, it
+    /// becomes an unlinked file instead, and its number is returned. The caller must write the
+    /// folder's record.
     pub(super) fn unname(
         &mut self,
         dir: &mut Inode,
@@ -334,7 +336,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// Removes an object that has no name any more, with all its records.
+    /// Deletes an object without names, with all its records.
     pub(super) fn discard(&mut self, inode: &Inode) -> Result<()> {
         let id = inode.id;
         for (key, value) in self.records(id, record_type::XATTR)? {
@@ -348,10 +350,10 @@ impl Volume {
         self.remove_record(RecordKey::single(id, record_type::INODE))
     }
 
-    /// Gives up an object's share of its contents.
+    /// Drops an object's reference to its contents.
     pub(super) fn drop_contents(&mut self, inode: &Inode) -> Result<()> {
-        // Without contents it has none, though its number may be that of a stream that clones still
-        // have.
+        // An inode without a stream has no contents, although its number may be that of a stream
+        // that clones still use.
         if inode.stream().is_none() {
             return Ok(());
         }
@@ -374,7 +376,7 @@ impl Volume {
         self.remove_record(key)
     }
 
-    // Several names.
+    // Hard links.
 
     pub(super) fn link(
         &mut self,
@@ -425,7 +427,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The only name of a file gets a number.
+    /// Assigns a sibling number to the only name of a file.
     fn number_first_name(&mut self, inode: &Inode) -> Result<()> {
         let dir = FileId::from(inode.raw.parent_id);
         let name = inode
@@ -466,7 +468,7 @@ impl Volume {
         )
     }
 
-    /// An inode's own name and folder are those of its lowest numbered name.
+    /// Sets an inode's own name and folder to those of its sibling link with the lowest number.
     pub(super) fn name_by_first_link(&mut self, inode: &mut Inode) -> Result<()> {
         let links = self.records(inode.id, record_type::SIBLING_LINK)?;
         let Some((_, value)) = links.first() else {
@@ -482,7 +484,7 @@ impl Volume {
     }
 }
 
-/// Refuses a link to nowhere, or to further than macOS goes.
+/// Fails if the target of a symbolic link is empty or too long.
 pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     match kind {
         NewKind::Symlink(target)

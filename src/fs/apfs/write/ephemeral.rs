@@ -1,5 +1,5 @@
-//! The ephemeral objects of a checkpoint: free queues, which are written anew, and others that
-//! every checkpoint carries on.
+//! The ephemeral objects of a checkpoint: free queues, which are rewritten, and others, which are
+//! copied to every checkpoint.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,19 +16,19 @@ use crate::fs::apfs::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// What a checkpoint has besides the space manager.
+/// The ephemeral objects of a checkpoint besides the space manager.
 #[derive(Debug)]
 pub(super) struct Ephemeral {
-    /// The space manager's own entry.
+    /// Checkpoint-map entry of the space manager.
     pub(super) manager: CheckpointEntryRaw,
-    /// Reaper and lists, which stay as they are.
+    /// Reaper and reap lists, which are copied unchanged.
     pub(super) objects: Vec<(CheckpointEntryRaw, Vec<u8>)>,
     /// Nodes of the free queues.
     pub(super) queue_nodes: Vec<(Oid, Vec<u8>)>,
 }
 
 impl Ephemeral {
-    /// Reads all of them.
+    /// Reads the ephemeral objects of a checkpoint.
     pub(super) fn read(container: &Container) -> Result<Self> {
         let (store, raw) = (&container.store, &container.superblock);
         let data = data_area(raw, store.blocks)?;
@@ -59,8 +59,8 @@ impl Ephemeral {
         })
     }
 
-    /// All ephemeral objects of the checkpoint of transaction `xid`. `next_oid` is the container's
-    /// next number.
+    /// Returns all ephemeral objects for the checkpoint of transaction `xid`. Object numbers are
+    /// taken from `next_oid`.
     pub(super) fn of_next(
         &self,
         space: &mut Space,
@@ -79,13 +79,13 @@ impl Ephemeral {
             .into_iter()
             .zip(roots)
         {
-            // Numbers for all nodes but the root.
+            // Object numbers for all nodes but the root.
             let first =
                 new_oid(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
             queues.extend(queue.nodes(space.block_size(), root, first, xid)?);
         }
         let manager = space.manager(roots);
-        // Some blocks: less than a hundred in the largest container.
+        // No truncation: less than a hundred blocks in the largest container.
         let entry = CheckpointEntryRaw {
             size: (manager.len() as u32).into(),
             ..self.manager
@@ -113,8 +113,7 @@ impl Ephemeral {
         Ok(objects)
     }
 
-    /// Refuses a container in which something is being taken apart, or that has objects nobody here
-    /// knows.
+    /// Fails if an object is being deleted, or if there are ephemeral objects of unknown types.
     pub(super) fn check_idle(&self) -> Result<()> {
         for (entry, bytes) in &self.objects {
             let busy = match entry.kind.get() & object_type::MASK {

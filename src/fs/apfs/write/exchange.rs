@@ -1,8 +1,8 @@
-//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain
+//! Replacement of a file's stored contents in one step: plain by compressed, or compressed by plain
 //! (`docs/formats/decmpfs.md` §7).
 //!
-//! What is to come is the stream of a file without a name. The step makes it the file's own, or its
-//! resource fork, and gives back what was there.
+//! The new contents are the stream of an unlinked file. The operation makes it the file's data
+//! stream or its resource fork, and frees the previous contents.
 
 use zerocopy::IntoBytes;
 
@@ -22,7 +22,7 @@ use crate::fs::{NodeId, Stored, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
 impl Volume {
-    /// Stores the contents of `node` another way, unless `is_open`.
+    /// Replaces the stored contents of `node`; fails if it is open according to `is_open`.
     pub(super) fn store_contents(
         &mut self,
         node: NodeId,
@@ -76,7 +76,7 @@ impl Volume {
         })
     }
 
-    /// The stream of `nameless` becomes the resource fork of `inode`, which gives up its own.
+    /// Makes the stream of `nameless` the resource fork of `inode`, whose data stream is dropped.
     fn pack(&mut self, inode: &mut Inode, attribute: &[u8], nameless: &mut Inode) -> Result<()> {
         let Some(compression) = Compression::parse(attribute) else {
             return Err(Error::new(
@@ -123,7 +123,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The stream of `nameless` becomes that of `inode`, which gives up its resource fork.
+    /// Makes the stream of `nameless` the data stream of `inode`, whose resource fork is dropped.
     fn unpack(&mut self, inode: &mut Inode, nameless: &mut Inode) -> Result<()> {
         for name in [xattr_name::DECMPFS, xattr_name::RESOURCE_FORK] {
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
@@ -135,7 +135,8 @@ impl Volume {
         }
         self.drop_contents(inode)?;
         let (come, own) = (FileId::from(nameless.raw.private_id), inode.id);
-        // A file's stream has the file's number, unless a clone still has the one it had before.
+        // The stream of a file has the file's number, unless a clone still uses a stream with that
+        // number.
         if self
             .record(RecordKey::single(own, record_type::DATA_STREAM))?
             .is_some()
@@ -153,7 +154,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What an inode says of packed contents: their length unpacked.
+    /// Sets the compression flag and the uncompressed length of an inode, or clears them.
     fn set_packed(&mut self, inode: &mut Inode, len: Option<u64>) {
         let flags = inode.raw.bsd_flags.get();
         inode.raw.bsd_flags = if len.is_some() {

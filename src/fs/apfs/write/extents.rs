@@ -1,5 +1,5 @@
-//! Where streams have their bytes: extents among the volume's records, and beside them who uses
-//! which blocks (§8.5, §9).
+//! The extents of streams among the volume's records, and the extent references that count the
+//! users of blocks (§8.5, §9).
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::stream::{self, StoredRun};
 use crate::{Error, Kind, Result};
 
-/// A run of a stream: whole blocks.
+/// A run of a stream, in whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamRun {
-    /// In bytes of the stream.
+    /// Offset in the stream in bytes.
     pub(super) start: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub(super) len: u64,
-    /// `None` for a hole.
+    /// First block, `None` for a hole.
     pub(super) place: Option<Paddr>,
-    /// Has blocks and reads as zeros.
+    /// True if the blocks are allocated, but read as zeros.
     pub(super) unwritten: bool,
-    /// Of an encrypted volume's blocks: the first one's number for the cipher.
+    /// Tweak number of the first block on an encrypted volume.
     pub(super) crypto_id: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl StreamRun {
         self.start + self.len
     }
 
-    /// A hole.
+    /// Returns a hole.
     pub(super) fn hole(start: u64, len: u64) -> Self {
         Self {
             start,
@@ -47,7 +47,7 @@ impl StreamRun {
         }
     }
 
-    /// The part of it within `range`, which overlaps it.
+    /// Returns the part within `range`, which must overlap it.
     fn within(&self, range: &Range<u64>, block: u64) -> Self {
         let (start, end) = (self.start.max(range.start), self.end().min(range.end));
         let before = (start - self.start) / block;
@@ -62,13 +62,13 @@ impl StreamRun {
         }
     }
 
-    /// Its blocks.
+    /// Returns its blocks.
     pub(super) fn blocks(&self, block: u64) -> Option<Range<u64>> {
         self.place.map(|place| place.0..place.0 + self.len / block)
     }
 }
 
-/// A stream, and whom its blocks belong to.
+/// A stream, and the owner of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamIds {
     pub(super) stream: FileId,
@@ -80,7 +80,7 @@ impl Volume {
         self.store.block_size.get().into()
     }
 
-    /// The runs of a stream that overlap `range`.
+    /// Returns the runs of a stream that overlap `range`.
     pub(super) fn runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<StreamRun>> {
         let tree = self.files.reader()?;
         let wanted = RecordKey::numbered(stream, record_type::FILE_EXTENT, range.start);
@@ -119,7 +119,8 @@ impl Volume {
         Ok(runs)
     }
 
-    /// The same for those who read the stream, who need not know of holes.
+    /// Returns the runs of a stream that overlap `range` in the form that readers use, without
+    /// holes.
     pub(super) fn stored_runs(
         &self,
         stream: FileId,
@@ -202,8 +203,8 @@ impl Volume {
         )
     }
 
-    /// Takes `range`, whole blocks, out of a stream and gives its blocks back. Returns how many
-    /// bytes of it were holes.
+    /// Removes `range`, whole blocks, from a stream and frees its blocks. Returns the number of
+    /// bytes that were holes.
     pub(super) fn cut(&mut self, stream: FileId, range: &Range<u64>) -> Result<u64> {
         let block = self.block();
         let mut holes = 0;
@@ -228,8 +229,8 @@ impl Volume {
         Ok(holes)
     }
 
-    /// Puts a run where a stream has none. It is joined with the run before it where that goes on
-    /// in the same blocks.
+    /// Adds a run to a stream where it has none, merging it with the run before if their blocks are
+    /// contiguous.
     pub(super) fn place(&mut self, ids: StreamIds, run: StreamRun) -> Result<()> {
         let block = self.block();
         if let Some(blocks) = run.blocks(block) {
@@ -277,8 +278,8 @@ impl Volume {
         self.put_run(ids.stream, &run)
     }
 
-    /// Takes blocks for `len` bytes, as few runs as there are, best after `after`, and puts them
-    /// where a stream has none.
+    /// Allocates blocks for `len` bytes of a stream that has none there, in as few runs as
+    /// possible, preferably following the blocks before `start`.
     pub(super) fn allocate(
         &mut self,
         ids: StreamIds,
@@ -321,7 +322,7 @@ impl Volume {
         Ok(runs)
     }
 
-    // References.
+    // Extent references.
 
     fn reference(&self, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
         reference_in(&self.references.reader()?, block)
@@ -340,7 +341,7 @@ impl Volume {
         self.references.remove(&key).map(drop)
     }
 
-    /// Makes the reference to exactly these blocks longer, if it is one.
+    /// Extends the reference to `end` if there is one to exactly these blocks. Returns true if so.
     fn extend_reference(&mut self, blocks: &Range<u64>, end: u64, owner: FileId) -> Result<bool> {
         match self.reference(blocks.start)? {
             Some((first, raw))
@@ -359,7 +360,7 @@ impl Volume {
         }
     }
 
-    /// Notes another owner for the blocks of a stream that nobody else uses.
+    /// Changes the owner of the blocks of a stream that has no other users.
     pub(super) fn own(&mut self, stream: FileId, owner: FileId) -> Result<()> {
         let block = self.block();
         for blocks in self
@@ -389,7 +390,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a stream that one file uses the number of another, which is not in use.
+    /// Gives a stream with a single user the number of another stream, which must be unused.
     pub(super) fn renumber(&mut self, from: FileId, to: FileId) -> Result<()> {
         self.own(from, to)?;
         for run in self.runs(from, &(0..u64::MAX))? {
@@ -409,7 +410,7 @@ impl Volume {
         Ok(())
     }
 
-    /// One user less of these blocks; those that nobody uses any more are given back.
+    /// Decrements the reference counts of these blocks; those that reach zero are freed.
     fn release(&mut self, blocks: Range<u64>) -> Result<()> {
         let mut at = blocks.start;
         while at < blocks.end {
@@ -418,7 +419,8 @@ impl Volume {
                 continue;
             };
             let (end, last) = (first + raw.blocks(), (first + raw.blocks()).min(blocks.end));
-            // Of a snapshot's blocks the change is told, which may be less than nothing.
+            // For a snapshot's blocks the record has the change of the count, which may be
+            // negative.
             let users = raw.references.get();
             let is_new = raw.kind() == extent_ref_kind::NEW;
             if !is_new && raw.kind() != extent_ref_kind::UPDATE || is_new && users == 0 {
@@ -454,8 +456,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes that blocks whose reference is a snapshot's have one user less, up to where that
-    /// reference ends or something is noted already. They stay until the snapshot goes.
+    /// Records one user less for blocks whose reference is in a snapshot's tree, up to the end of
+    /// that reference or to the next record. The blocks stay until the snapshot is deleted.
     fn release_from_snapshot(&mut self, blocks: Range<u64>) -> Result<u64> {
         let mut end = None;
         for root in &self.kept {
@@ -504,7 +506,7 @@ impl Volume {
     }
 }
 
-/// The reference in a tree that covers `block`, and its first block.
+/// Returns the reference in a tree that covers `block`, and its first block.
 fn reference_in(tree: &Tree, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
     let key = Key::Record(RecordKey::single(FileId(block), record_type::EXTENT_REF));
     let found = tree.floor(&key, |record| {

@@ -1,8 +1,9 @@
-//! An older checkpoint becomes the newest again.
+//! Rollback of a container to an older checkpoint.
 //!
-//! Its objects are written into the rings once more, as a transaction after all others. What it
-//! consists of stays where it is, and so does the newest checkpoint until the new superblock
-//! counts: a crash leaves the container as it was, or with the older state.
+//! The objects of the older checkpoint are written into the rings again, as a transaction after all
+//! others. The blocks that it refers to stay in place, and so does the newest checkpoint until the
+//! new superblock is written: after a crash the container is in its previous state or in the older
+//! one.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// A checkpoint that is in order, and is not the newest.
+/// A valid checkpoint that is not the newest.
 #[derive(Debug)]
 pub struct FallBack {
     container: Container,
@@ -29,11 +30,13 @@ pub struct FallBack {
 
 impl FallBack {
     /// Plans to make the checkpoint of transaction `xid` the newest of the container on `device`.
-    /// `None`: it is already.
+    /// Returns `None` if it already is.
     ///
-    /// [`Kind::NotFound`] if it is not there any more, [`Kind::Corrupt`] if it is not in order
-    /// itself; `key` is asked for the keys of encrypted volumes, without which nobody can tell
-    /// ([`Kind::WrongKey`]).
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if the checkpoint has been overwritten, [`Kind::Corrupt`] if it is not
+    /// valid, [`Kind::WrongKey`] if `key` does not return the keys of encrypted volumes, which
+    /// cannot be checked without them.
     pub fn plan(
         device: &Arc<dyn BlockDevice>,
         xid: u64,
@@ -83,7 +86,7 @@ impl FallBack {
         }))
     }
 
-    /// What is done, in a sentence.
+    /// Returns a description of the rollback for the user, in one sentence.
     pub fn step(&self) -> String {
         let (from, to) = (self.newest.object.xid, self.container.checkpoint());
         format!(
@@ -91,7 +94,7 @@ impl FallBack {
         )
     }
 
-    /// Does it, durably.
+    /// Performs the rollback; it is durable when this returns.
     pub fn apply(&self) -> Result<()> {
         let (store, old, newest) = (
             &self.container.store,
@@ -115,7 +118,7 @@ impl FallBack {
             data_area(old, store.blocks)?,
         );
         let mut raw = *old;
-        // As many maps as there were, as there are as many objects.
+        // The number of maps is the same, as the number of objects is.
         let windows = [
             (old.desc_index, old.desc_len),
             (newest.desc_index, newest.desc_len),
@@ -152,7 +155,7 @@ impl FallBack {
         store.device.flush()
     }
 
-    /// The checkpoint's objects, of another transaction.
+    /// Returns the checkpoint's objects, renumbered to transaction `xid`.
     fn objects(&self, xid: Xid) -> Result<Vec<EphemeralObject>> {
         let ephemeral = Ephemeral::read(&self.container)?;
         let mut objects = vec![EphemeralObject {
@@ -183,22 +186,22 @@ impl FallBack {
 
 type Window = (zerocopy::little_endian::U32, zerocopy::little_endian::U32);
 
-/// Where in a ring of `all` blocks so many follow each other that are in none of the windows, from
-/// `first` on if they can.
+/// Returns the first slot of `wanted` consecutive ones in a ring of `all` blocks that are in none
+/// of the windows, searching from `first`.
 fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> {
     let taken = |slot: u64| {
         windows.iter().any(|(start, len)| {
             (slot + all - u64::from(start.get()) % all) % all < u64::from(len.get())
         })
     };
-    // How many free slots end with the one that is looked at, going once around and as far again as
-    // a run is long.
+    // Number of consecutive free slots that end with the current one. The search goes once around
+    // the ring plus the length of a run.
     let mut free = 0;
     for step in 0..all.saturating_add(wanted) {
         let slot = (u64::from(first) + step) % all;
         free = if taken(slot) { 0 } else { free + 1 };
         if free == wanted && wanted <= all {
-            // Below the size of the ring.
+            // No truncation: below the size of the ring.
             return Ok(((slot + all + 1 - wanted) % all) as u32);
         }
     }

@@ -1,4 +1,4 @@
-//! Contents of a file as a device: read and written, longer and shorter.
+//! Contents of a file as a device: read, write, extend, truncate.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,24 +17,24 @@ use crate::fs::apfs::stream::Stream;
 use crate::fs::{Fork, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
-/// A fork that is open, shared by all that have it open.
+/// An open fork, shared by all users that have it open.
 #[derive(Debug)]
 pub(super) struct OpenFork {
     shared: Arc<Shared>,
     id: FileId,
     fork: Fork,
-    /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
+    /// Current extents. Readers hold the lock shared, so that no block is freed while it is read.
     bytes: RwLock<Stream>,
-    /// Its file bears the date of a write through this.
+    /// True if the modification time was updated by a write through this fork.
     dated: AtomicBool,
 }
 
-/// The same, read-only.
+/// A read-only view of an open fork.
 #[derive(Debug)]
 pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
 
 impl OpenFork {
-    /// The open fork of a file; opened if it is not yet.
+    /// Returns the open fork of a file, opening it if necessary.
     pub(super) fn open(shared: &Arc<Shared>, node: NodeId, fork: Fork) -> Result<Arc<Self>> {
         let volume = shared.read();
         let inode = volume.object(node)?;
@@ -61,7 +61,7 @@ impl OpenFork {
         Ok(open)
     }
 
-    /// Refuses contents that cannot be written.
+    /// Fails if the contents cannot be written.
     pub(super) fn check_writable(&self) -> Result<()> {
         let volume = self.shared.read();
         let inode = volume.inode(self.id)?;
@@ -90,8 +90,8 @@ impl OpenFork {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the stream in one operation, whose cost is that of what it touches, however long the
-    /// stream is: nowhere but in `range` do its bytes come to lie elsewhere.
+    /// Changes the stream in one operation. Only extents within `range` may change, so the cost
+    /// does not depend on the length of the stream.
     fn change(
         &self,
         volume: &mut Volume,
@@ -99,7 +99,7 @@ impl OpenFork {
         range: &Range<u64>,
         change: &dyn Fn(&mut Volume, &mut Extent, &dyn BlockDevice) -> Result<()>,
     ) -> Result<()> {
-        // Nobody reads what is going to move.
+        // Blocks readers while their extents change.
         let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
         let range = whole_blocks(range, volume.block());
         let (runs, len) = volume.change(grows, |volume| {
@@ -119,7 +119,8 @@ impl OpenFork {
         Ok(())
     }
 
-    /// Returns whether a write may go to where the bytes are, which nothing else knows of yet.
+    /// Writes in place if all blocks were allocated since the last commit, so that no checkpoint
+    /// has them. Returns false if they were not.
     fn write_in_place(&self, volume: &mut Volume, offset: u64, buf: &[u8]) -> Result<bool> {
         if !self.dated.load(Ordering::Relaxed) {
             return Ok(false);
@@ -135,12 +136,12 @@ impl OpenFork {
     }
 }
 
-/// The blocks that `range` lies in, as bytes.
+/// Extends `range` to whole blocks, in bytes.
 fn whole_blocks(range: &Range<u64>, block: u64) -> Range<u64> {
     range.start - range.start % block..range.end.next_multiple_of(block)
 }
 
-/// The bytes of a fork as they are now.
+/// Returns the current extents of a fork.
 fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Stream> {
     let found = match fork {
         Fork::Data => inode
@@ -178,7 +179,7 @@ fn stream_of(volume: &mut Volume, inode: &Inode, fork: Fork) -> Result<Extent> {
     }
 }
 
-/// Writes down what has become of a stream. One without bytes is none.
+/// Writes the properties of a stream to its records. An empty stream is removed.
 fn store(volume: &mut Volume, inode: &mut Inode, fork: Fork, stream: &Extent) -> Result<()> {
     let empty = stream.raw.size.get() == 0;
     if fork == Fork::Resource {
@@ -223,8 +224,8 @@ impl BlockDevice for OpenFork {
         self.bytes().read_at(offset, buf)
     }
 
-    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be
-    /// longer.
+    /// Writes within the file's length; [`set_len`](BlockDevice::set_len) must be called first to
+    /// extend it.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         let mut volume = self.shared.write();
@@ -273,14 +274,14 @@ impl BlockDevice for OpenFork {
         })
     }
 
-    /// A file's blocks may become another's.
+    /// Returns `None`: the blocks of a file may be freed and reused.
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
 }
 
-/// Cuts what is written where pieces of a stream end.
+/// Splits a buffer at the piece boundaries of a stream.
 fn pieces(mut offset: u64, mut buf: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let now = (PIECE - offset % PIECE).min(buf.len() as u64) as usize;

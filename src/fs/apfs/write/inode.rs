@@ -1,4 +1,4 @@
-//! An inode in memory: its fixed part, and its fields one by one.
+//! An inode in memory: its fixed part and its extended fields.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
@@ -9,17 +9,16 @@ use crate::fs::apfs::layout::{
     until_nul,
 };
 
-/// An inode.
 #[derive(Debug, Clone)]
 pub(super) struct Inode {
     pub(super) id: FileId,
     pub(super) raw: InodeRaw,
-    /// Type, flags, value.
+    /// Type, flags and value of each extended field.
     fields: Vec<(u8, u8, Vec<u8>)>,
 }
 
 impl Inode {
-    /// An inode that has a name only.
+    /// Returns an inode whose only extended field is its name.
     pub(super) fn new(id: FileId, raw: InodeRaw, name: &str) -> Self {
         let mut inode = Self {
             id,
@@ -30,7 +29,7 @@ impl Inode {
         inode
     }
 
-    /// The inode in a record; `None` if that makes no sense.
+    /// Parses the record of an inode; `None` if it is invalid.
     pub(super) fn parse(id: FileId, record: &[u8]) -> Option<Self> {
         let (raw, fields) = InodeRaw::parse(record)?;
         let fields = fields
@@ -44,7 +43,7 @@ impl Inode {
         })
     }
 
-    /// Its record.
+    /// Returns the on-disk record.
     pub(super) fn record(&self) -> Vec<u8> {
         let mut out = self.raw.as_bytes().to_vec();
         let fields: Vec<_> = self
@@ -63,7 +62,7 @@ impl Inode {
             .map(|(.., value)| value.as_slice())
     }
 
-    /// Sets a field, or with `None` removes it.
+    /// Sets a field, or removes it if `value` is `None`.
     pub(super) fn set_field(&mut self, kind: u8, flags: u8, value: Option<Vec<u8>>) {
         let at = self.fields.iter().position(|(found, ..)| *found == kind);
         match (at, value) {
@@ -74,7 +73,7 @@ impl Inode {
         }
     }
 
-    /// The name of the first of its links.
+    /// Returns the name of its first link.
     pub(super) fn name(&self) -> Option<&str> {
         str::from_utf8(until_nul(self.field(inode_field::NAME)?)).ok()
     }
@@ -87,7 +86,7 @@ impl Inode {
         );
     }
 
-    /// Its contents; `None` where nothing was ever written.
+    /// Returns its data stream; `None` if nothing was ever written.
     pub(super) fn stream(&self) -> Option<DataStreamRaw> {
         DataStreamRaw::read_from_prefix(self.field(inode_field::DATA_STREAM)?)
             .ok()
@@ -102,7 +101,7 @@ impl Inode {
         );
     }
 
-    /// Bytes of holes in its contents.
+    /// Returns the length of the holes in its contents, in bytes.
     pub(super) fn holes(&self) -> u64 {
         self.field(inode_field::SPARSE_BYTES)
             .and_then(|value| U64::read_from_prefix(value).ok())
@@ -132,13 +131,13 @@ impl Inode {
         self.raw.mode.get() & mode_type::MASK == mode_type::FILE
     }
 
-    /// Entries of a folder, names of anything else.
+    /// Returns the number of entries of a folder, or the link count of another object.
     pub(super) fn count(&self) -> u32 {
         self.raw.children_or_links.get()
     }
 }
 
-/// The type of what is going to be made, as a mode has it.
+/// Returns the type bits of the mode for a kind of object.
 pub(super) fn mode_of(kind: FileKind) -> u16 {
     match kind {
         FileKind::Folder => mode_type::FOLDER,

@@ -1,10 +1,10 @@
-//! APFS volumes that change.
+//! Writable APFS volumes.
 //!
-//! Every operation changes nodes of the volume's trees in memory ([`tree`]), and either all of that
-//! is kept or none ([`volume`]). What is kept waits, together with the operations after it, for the
-//! next commit, which writes every changed node to a block that was free, and then a checkpoint
-//! that finds them ([`commit`], [`checkpoint`]). Nothing that a checkpoint knows is written over,
-//! neither nodes nor contents, so a crash leaves the checkpoint before or the one after.
+//! Every operation changes nodes of the volume's trees in memory ([`tree`]), and is atomic: all of
+//! its changes are kept or none ([`volume`]). Kept changes are gathered until the next commit,
+//! which writes every changed node to a free block, and then a checkpoint that refers to them
+//! ([`commit`], [`checkpoint`]). Nothing that a checkpoint refers to is overwritten, neither nodes
+//! nor contents, so that a crash leaves the previous checkpoint or the new one.
 //!
 //! Sections cited as §n are those of `docs/formats/apfs.md`.
 
@@ -58,40 +58,42 @@ use crate::{Error, Result};
 
 const LAYER: &str = "apfs volume";
 
-/// How a volume is opened for changes.
+/// Options for opening a volume for changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriteOptions {
-    /// The time that changes bear; `None` asks the system's clock each time.
+    /// Time for all timestamps of changes; `None` uses the system's clock.
     pub now: Option<Timestamp>,
 }
 
-/// A volume in an APFS container, read and changed by any number of threads.
+/// A volume in an APFS container that is open for changes, shared by any number of threads.
 ///
-/// Only one volume of a container is open for changes at a time. Dropping it unmounts it as
-/// [`FileSystemMut::unmount`] does, but nobody hears of failures.
+/// Only one volume of a container can be open for changes at a time. Dropping it unmounts it as
+/// [`FileSystemMut::unmount`] does, but ignores errors.
 #[derive(Debug)]
 pub struct ApfsMut {
     shared: Arc<Shared>,
 }
 
-/// What the volume's open files have in common with it.
+/// The state that the volume shares with its open files.
 #[derive(Debug)]
 struct Shared {
     volume: RwLock<Volume>,
-    /// By file, and whether it is the data fork.
+    /// Open forks by file; the flag is true for the data fork.
     open: Mutex<HashMap<(FileId, bool), Weak<OpenFork>>>,
-    /// Goes after the last commit.
+    /// Write lock of the container, released after the last commit.
     _alone: Arc<Taken>,
 }
 
 impl ApfsMut {
-    /// Opens volume `number`, from 1, of a container for changes. Of an encrypted one `key` is
-    /// asked for the key. Nothing is written before the first change.
+    /// Opens volume `number`, from 1, of a container for changes. `key` is called for the key of an
+    /// encrypted volume. Nothing is written before the first change.
     ///
-    /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to
-    /// keep in order and that is not known, or not kept yet, in words;
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`](crate::Kind), with the reason, for a volume with a feature that
+    /// changes would have to keep consistent and that is not supported;
     /// [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container that was
-    /// not left in order, or of which a volume is open for changes.
+    /// not cleanly unmounted, or of which a volume is open for changes.
     pub fn open(
         container: &Arc<Container>,
         number: u32,
@@ -112,19 +114,19 @@ impl ApfsMut {
 
 impl Drop for ApfsMut {
     fn drop(&mut self) {
-        // Nobody is left to tell; what was not committed is lost, as in a crash.
+        // Errors cannot be returned here; uncommitted changes are lost, as in a crash.
         let _ = self.unmount();
     }
 }
 
 impl Drop for Shared {
-    /// What was closed last may have changed the volume after it was unmounted.
+    /// Commits changes that open files made after the volume was unmounted.
     fn drop(&mut self) {
         let volume = self
             .volume
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // Nobody is left to tell.
+        // Errors cannot be returned here.
         let _ = volume
             .reap(&|_| false)
             .and_then(|()| volume.commit())
@@ -141,7 +143,7 @@ impl Shared {
         self.volume.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable, without what nobody has open any more.
+    /// Deletes unlinked files that are not open any more, and makes all changes durable.
     fn commit_reaped(&self, volume: &mut Volume) -> Result<()> {
         volume.reap(&|id| self.is_open(id))?;
         volume.commit()
@@ -151,7 +153,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether some fork of `id` is open, so that its blocks must stay.
+    /// Returns true if some fork of `id` is open, so that its blocks must not be freed.
     fn is_open(&self, id: FileId) -> bool {
         let forks = self.open_forks();
         forks
@@ -177,7 +179,7 @@ impl FileSystem for ApfsMut {
         self.shared.read().read.attributes(node)
     }
 
-    /// The entries as they were when this was called; `each` may change the volume.
+    /// Lists the entries as of the call; `each` may modify the volume.
     fn list(
         &self,
         dir: NodeId,
@@ -222,7 +224,7 @@ impl FileSystem for ApfsMut {
         self.shared.read().read.xattrs(node)
     }
 
-    /// The value as it is now, in memory; a resource fork as it changes.
+    /// Returns a copy of the current value; for a resource fork, a device that follows changes.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let volume = self.shared.read();
         let Some(value) = volume.read.xattr(node, name)? else {
@@ -315,7 +317,7 @@ impl FileSystemMut for ApfsMut {
         self.shared.write().set_attributes(node, change)
     }
 
-    /// A resource fork that is open is written through its device instead.
+    /// Sets an attribute. An open resource fork must be written through its device instead.
     fn set_xattr(
         &self,
         node: NodeId,
@@ -352,7 +354,8 @@ impl FileSystemMut for ApfsMut {
 }
 
 impl ApfsMut {
-    /// Refuses to take a resource fork's blocks from under who has it open.
+    /// Fails if the attribute is a resource fork that is open, because its blocks must not be
+    /// freed.
     fn check_closed(&self, node: NodeId, name: &str) -> Result<()> {
         let open = self
             .shared

@@ -1,4 +1,4 @@
-//! Renaming and moving: over what is in the way if that was asked for, or into its place.
+//! Rename, move and swap of entries; a rename may replace an existing entry.
 
 use super::LAYER;
 use super::entries::{FolderEntry, IsOpen};
@@ -33,7 +33,7 @@ impl Volume {
                 None => None,
             };
             let same_folder = old_dir.id == new_dir.id;
-            // The same name in another spelling.
+            // Only the spelling of the name changes.
             let respelled = same_folder
                 && there
                     .as_ref()
@@ -46,7 +46,7 @@ impl Volume {
                 }
                 orphan = volume.unname(&mut new_dir, &there, object, is_open)?;
                 volume.put_inode(&new_dir)?;
-                // What was replaced may have been in the old folder.
+                // The replaced entry may have been in the old folder.
                 old_dir = volume.inode(old_dir.id)?;
             }
             volume.leave(&mut old_dir, &entry)?;
@@ -87,7 +87,7 @@ impl Volume {
         })
     }
 
-    /// Enters what was taken out under `entry` into a folder, under a name that is free there.
+    /// Adds an object that was removed from `entry` to a folder, under a name that must be free.
     fn arrive(
         &mut self,
         inode: &mut Inode,
@@ -103,7 +103,7 @@ impl Volume {
         self.put_inode(&dir)
     }
 
-    /// What an object itself says of its names.
+    /// Updates the names in an object's own records.
     fn rename_links(
         &mut self,
         inode: &mut Inode,
@@ -120,9 +120,10 @@ impl Volume {
         self.name_by_first_link(inode)
     }
 
-    /// Returns whether a folder is another one or lies in it.
+    /// Returns true if folder `id` is `folder` or one of its descendants.
     fn is_within(&self, mut id: FileId, folder: FileId) -> Result<bool> {
-        // No path is longer than there are folders.
+        // A path cannot be longer than the number of folders, so this ends even if there is a
+        // cycle.
         for _ in 0..=self.read.raw.folders.get().saturating_add(1) {
             if id == folder {
                 return Ok(true);

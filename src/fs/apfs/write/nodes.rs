@@ -1,5 +1,5 @@
-//! The nodes of a tree that changes: what is on disk, and over it what was changed since the last
-//! commit.
+//! The nodes of a tree that is being modified: nodes changed since the last commit, over those on
+//! disk.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,24 +9,24 @@ use crate::fs::apfs::btree::{Addressing, Node, NodeCache, NodeSource, TreeKind, 
 use crate::fs::apfs::layout::Oid;
 use crate::fs::apfs::store::Store;
 
-/// Nodes on disk that are kept in memory.
+/// Number of nodes in the cache of nodes on disk.
 const CACHED: usize = 1024;
 
-/// The nodes of one tree, for everybody who reads it.
+/// The nodes of one tree, shared by all of its readers.
 #[derive(Debug)]
 pub(super) struct Nodes {
     store: Store,
     kind: TreeKind,
     state: RwLock<NodeTable>,
     cache: NodeCache,
-    /// How often a node was asked for.
+    /// Number of node requests.
     #[cfg(test)]
     asked: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Debug)]
 struct NodeTable {
-    /// How what is on disk is found.
+    /// Method of locating nodes on disk.
     stored: Addressing,
     changed: HashMap<Oid, Arc<Node>>,
 }
@@ -55,23 +55,22 @@ impl Nodes {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a node was asked for.
+    /// Returns the number of node requests so far.
     #[cfg(test)]
     pub(super) fn asked(&self) -> u64 {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// A node that was changed.
     pub(super) fn changed(&self, oid: Oid) -> Option<Arc<Node>> {
         self.read().changed.get(&oid).cloned()
     }
 
-    /// Returns how many were changed.
     pub(super) fn changed_count(&self) -> usize {
         self.read().changed.len()
     }
 
-    /// Puts a changed node in its place, or with `None` what is on disk; returns what was there.
+    /// Sets a changed node, or with `None` reverts to the one on disk; returns the previous changed
+    /// node.
     pub(super) fn set(&self, oid: Oid, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
         let mut state = self.write();
         match node {
@@ -80,21 +79,21 @@ impl Nodes {
         }
     }
 
-    /// All changed nodes, leaves first. What `written` they have become is on disk from now on.
+    /// Returns all changed nodes, leaves first.
     pub(super) fn all_changed(&self) -> Vec<Arc<Node>> {
         let mut nodes: Vec<_> = self.read().changed.values().cloned().collect();
         nodes.sort_by_key(|node| (node.level, node.oid));
         nodes
     }
 
-    /// What was changed is on disk now, as these nodes.
+    /// Replaces the changed nodes by `written`, which are on disk now.
     pub(super) fn mark_written(&self, written: &[Arc<Node>]) {
         let mut state = self.write();
         state.changed.clear();
         written.iter().for_each(|node| self.cache.put(node));
     }
 
-    /// Where nodes on disk are found from now on.
+    /// Sets the method of locating nodes on disk.
     pub(super) fn find_by(&self, stored: Addressing) {
         self.write().stored = stored;
     }

@@ -1,5 +1,5 @@
-//! Files without a name: they are kept in the folder beside the root as long as they are open (§8);
-//! so are those that have no name yet.
+//! Unlinked files: they are kept in the private directory, next to the root, while they are open
+//! (§8), as are files that have no name yet.
 
 use super::LAYER;
 use super::entries::{IsOpen, check_target};
@@ -10,27 +10,27 @@ use crate::fs::apfs::layout::FileId;
 use crate::fs::{Existing, FileSystem, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
-/// The end of the name that such a file has in that folder.
+/// Suffix of the name of such a file in that directory.
 const ENDING: &str = "-dead";
 
 impl Volume {
-    /// Keeps a file that has lost its last name.
+    /// Moves a file that has lost its last name to the private directory.
     pub(super) fn orphan(&mut self, inode: &mut Inode) -> Result<()> {
         let mut private = self.inode(FileId::PRIVATE_DIR)?;
         let name = name_of(inode.id);
         inode.raw.parent_id = private.id.into();
         inode.set_name(&name);
         self.enter(&mut private, &name, inode, None)?;
-        // Of names it has none, and of entries neither.
+        // Without names the link count is 0, and so is the number of entries of a folder.
         inode.raw.children_or_links = 0.into();
         self.put_inode(&private)?;
         self.put_inode(inode)?;
-        // It counts as gone already.
+        // The volume's counts exclude it.
         self.count(inode, -1);
         Ok(())
     }
 
-    /// Removes files without a name for good unless they are open.
+    /// Deletes the unlinked files that are not open.
     pub(super) fn reap(&mut self, is_open: IsOpen<'_>) -> Result<()> {
         for id in self.orphans.clone() {
             if is_open(id) {
@@ -72,7 +72,7 @@ impl Volume {
             volume.put_new(&inode, new)?;
             volume.enter(&mut private, &name, &inode, None)?;
             volume.put_inode(&private)?;
-            // It does not count yet.
+            // The volume's counts exclude it until it has a name.
             Ok(inode.id)
         })?;
         self.nameless.push(id);
@@ -127,7 +127,7 @@ impl Volume {
         self.reap(is_open)
     }
 
-    /// The number of an object that has no name yet.
+    /// Returns the number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<FileId> {
         let found = self.nameless.iter().find(|id| id.0 == node.0);
         found
@@ -135,7 +135,7 @@ impl Volume {
             .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
-    /// Those that a crash has left.
+    /// Finds the unlinked files that a crash has left.
     pub(super) fn find_orphans(&mut self) -> Result<()> {
         let mut found = Vec::new();
         self.read

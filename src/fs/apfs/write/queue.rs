@@ -1,5 +1,5 @@
-//! Free queues: blocks that the current state does not use any more, and that older checkpoints
-//! still do (§14).
+//! Free queues: blocks that the current state no longer uses, but older checkpoints still need
+//! (§14).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ const SIZES: Sizes = Sizes {
     value: size_of::<U64>(),
 };
 
-/// A queue: runs of blocks by the transaction that gave them up.
+/// A free queue: runs of blocks by the transaction that freed them.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     runs: BTreeMap<(u64, u64), u64>,
@@ -31,8 +31,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The queue whose tree has this root among `objects`, a checkpoint's nodes of such trees. All
-    /// runs lie within `blocks`.
+    /// Reads the queue whose tree has this root; `objects` are the nodes of such trees in a
+    /// checkpoint. All runs must be within `blocks`.
     pub(super) fn read(root: Oid, objects: &[(Oid, Vec<u8>)], blocks: u64) -> Result<Self> {
         let mut queue = Self::default();
         if root.is_some() {
@@ -88,7 +88,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds blocks that `xid` has given up.
+    /// Adds blocks that `xid` has freed.
     pub(super) fn add(&mut self, xid: Xid, blocks: Range<u64>) {
         let (mut start, mut count) = (blocks.start, blocks.end - blocks.start);
         self.blocks += count;
@@ -110,7 +110,7 @@ impl Queue {
         self.runs.insert((xid.0, start), count);
     }
 
-    /// Takes back what was added last by `xid`.
+    /// Reverts the last `add` of `xid`.
     pub(super) fn take_back(&mut self, xid: Xid, blocks: Range<u64>) {
         let found = self
             .runs
@@ -133,7 +133,8 @@ impl Queue {
         }
     }
 
-    /// Takes out what transactions before `xid` gave up: nothing needs it any more.
+    /// Removes and returns the blocks that transactions before `xid` freed, which nothing needs any
+    /// more.
     pub(super) fn drain_before(&mut self, xid: u64) -> Vec<Range<u64>> {
         let later = self.runs.split_off(&(xid, 0));
         let drained = std::mem::replace(&mut self.runs, later);
@@ -145,29 +146,27 @@ impl Queue {
         runs
     }
 
-    /// Its runs, by the transactions that gave them up.
+    /// Iterates over the runs, ordered by transaction.
     pub(super) fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.runs
             .iter()
             .map(|((_, start), count)| *start..start + count)
     }
 
-    /// Blocks in it.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Runs in it.
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// The oldest transaction that something waits for, 0 if nothing does.
+    /// Returns the oldest transaction with blocks in the queue, 0 if it is empty.
     pub(super) fn oldest(&self) -> u64 {
         self.runs.keys().next().map_or(0, |(xid, _)| *xid)
     }
 
-    /// The nodes of its tree, the root last. A run of one block has no value.
+    /// Returns the nodes of its tree, the root last. A run of one block has no value.
     pub(super) fn nodes(
         &self,
         size: BlockSize,
@@ -219,7 +218,7 @@ impl Queue {
     }
 }
 
-/// Returns whether a checkpoint's object is a node of a free queue.
+/// Returns true if an ephemeral object is a node of a free queue.
 pub(super) fn is_node(kind: u32, subtype: u32) -> bool {
     matches!(
         kind & object_type::MASK,

@@ -1,4 +1,4 @@
-//! Snapshots, as others take them: for tests of volumes that have some.
+//! Creation of snapshots, for tests of volumes that have some.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
@@ -20,7 +20,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::build::output::Output;
 
 impl ApfsMut {
-    /// Takes a snapshot of the volume as it is.
+    /// Takes a snapshot of the current state of the volume.
     pub fn take_snapshot(&self, name: &str) -> Result<()> {
         self.shared.write().take_snapshot(name)
     }
@@ -139,7 +139,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The object map's own list, rebuilt: it has one node.
+    /// Rewrites the snapshot tree of the object map, which has one node.
     fn list_snapshot(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<()> {
         let size = self.store.block_size;
         let shape = Shape {

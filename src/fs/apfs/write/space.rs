@@ -1,9 +1,8 @@
-//! Blocks taken and given back: the bitmaps of the space manager, changed in memory until a commit
-//! (§14).
+//! Allocation of blocks: the bitmaps of the space manager, changed in memory until a commit (§14).
 //!
-//! What was taken since the last commit is fresh: no checkpoint knows it, so it may be written in
-//! place and given back at once. Everything else that is given back waits in a free queue until no
-//! checkpoint that matters uses it.
+//! Blocks allocated since the last commit are fresh: no checkpoint refers to them, so they may be
+//! written in place and freed immediately. All other freed blocks stay in a free queue until no
+//! checkpoint that is kept uses them.
 
 mod chunks;
 mod resize;
@@ -26,29 +25,29 @@ use crate::fs::apfs::store::Store;
 use crate::fs::bitmap::{clear_bits, run_at};
 use crate::{Error, Kind, Result};
 
-/// A container of fewer blocks is a small one: 128 MiB.
+/// Containers with fewer blocks (128 MiB) are small.
 pub(super) const SMALL: u64 = 1 << 15;
 
-/// The space of a container.
+/// The allocation state of a container.
 #[derive(Debug)]
 pub(super) struct Space {
     store: Store,
-    /// All bytes of the space manager.
+    /// The space manager in full.
     manager: Vec<u8>,
     head: SpacemanRaw,
-    /// Addresses of CIBs, and of CABs with their contents where there are any.
+    /// Addresses of CIBs, and of CABs with their contents if there are any.
     cibs: Vec<u64>,
     cabs: Vec<u64>,
-    /// CIBs that were read.
+    /// CIBs that have been read.
     infos: BTreeMap<u64, Info>,
     bits: BTreeMap<u64, Bits>,
     free: u64,
-    /// What the pool has used, all its bits.
+    /// Bitmap of the pool.
     pool: Vec<u8>,
     pool_changed: bool,
     pub(super) pool_queue: Queue,
     pub(super) main_queue: Queue,
-    /// Where the search for blocks goes on: for contents, for metadata.
+    /// Blocks at which the next search begins: for contents, for metadata.
     next: [u64; 2],
     rollback: Vec<Step>,
     xid: Xid,
@@ -61,19 +60,19 @@ enum Step {
     Queued(Range<u64>),
 }
 
-/// What blocks are for.
+/// The purpose of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Contents = 0,
     Metadata = 1,
 }
 
-/// A block and what is to be written there.
+/// A block and its new contents.
 pub(super) type Block = (Paddr, Vec<u8>);
 
 impl Space {
-    /// The space that a space manager describes, whose counts were checked by the free map.
-    /// `objects`: the checkpoint's nodes of free queues.
+    /// Opens the allocation state of a space manager, whose counts were checked by the free map.
+    /// `objects` are the nodes of free queues in the checkpoint.
     pub(super) fn open(
         store: &Store,
         manager: Vec<u8>,
@@ -176,23 +175,21 @@ impl Space {
         Ok(())
     }
 
-    /// The size of blocks.
     pub(super) fn block_size(&self) -> BlockSize {
         self.store.block_size
     }
 
-    /// Free blocks.
+    /// Returns the number of free blocks.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Begins transaction `xid`: what was given up by those before `pool` and `main` may be used
-    /// again.
+    /// Begins transaction `xid`: blocks of the pool freed by transactions before `pool`, and others
+    /// freed by transactions before `main`, become available.
     pub(super) fn begin(&mut self, xid: Xid, pool: u64, main: u64) -> Result<()> {
         self.xid = xid;
-        // Metadata stays together at the front; what was given up there is used again. The numbers
-        // of the first blocks are reserved, and as numbers of objects used only where there are few
-        // others.
+        // Metadata is kept together at the front by reusing freed blocks there. The first block
+        // numbers are reserved as object numbers, and are used only in small containers.
         self.next[Use::Metadata as usize] = if self.store.blocks < SMALL {
             0
         } else {
@@ -221,12 +218,12 @@ impl Space {
         Ok(())
     }
 
-    /// What follows can be undone.
+    /// Sets the point to which changes can be reverted.
     pub(super) fn mark(&mut self) {
         self.rollback.clear();
     }
 
-    /// As it was at the last mark.
+    /// Reverts all changes since the last mark.
     pub(super) fn rollback(&mut self) -> Result<()> {
         for step in std::mem::take(&mut self.rollback).into_iter().rev() {
             match step {
@@ -238,7 +235,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes up to `most` blocks side by side, at least one. [`Kind::Limit`] if none is free.
+    /// Allocates up to `most` contiguous blocks, at least one; [`Kind::Limit`] if none is free.
     pub(super) fn take(&mut self, most: u64, purpose: Use) -> Result<Range<u64>> {
         let start = self.next[purpose as usize];
         let found = match self.find(start..self.store.blocks, most)? {
@@ -251,8 +248,8 @@ impl Space {
         Ok(found)
     }
 
-    /// Takes these blocks if they are free, as many as follow each other from the first on, at most
-    /// `most`.
+    /// Allocates the run of free blocks that begins at `first`, at most `most` blocks; `None` if
+    /// `first` is not free.
     pub(super) fn take_at(&mut self, first: u64, most: u64) -> Result<Option<Range<u64>>> {
         if first >= self.store.blocks {
             return Ok(None);
@@ -268,7 +265,7 @@ impl Space {
         }
     }
 
-    /// Returns whether all of these blocks were taken since the last commit.
+    /// Returns true if all of these blocks were allocated since the last commit.
     pub(super) fn is_fresh(&mut self, run: Range<u64>) -> Result<bool> {
         let mut all = true;
         self.each_chunk_quietly(run, |bits, range| {
@@ -277,7 +274,7 @@ impl Space {
         Ok(all)
     }
 
-    /// Gives blocks back.
+    /// Frees blocks.
     pub(super) fn give(&mut self, run: Range<u64>) -> Result<()> {
         let mut at = run.start;
         while at < run.end {
@@ -306,21 +303,21 @@ impl Space {
         Ok(())
     }
 
-    /// The roots of its queues.
+    /// Returns the roots of its free queues.
     pub(super) fn queue_roots(&self) -> [Oid; 2] {
         [space_device::QUEUE_POOL, space_device::QUEUE_MAIN]
             .map(|queue| self.head.queues[queue].tree_oid.into())
     }
 
-    /// Runs that the queue of the device can hold in the nodes that it may have, where all of this,
-    /// and the queue of the pool, take at most `blocks` of a checkpoint.
+    /// Returns the number of runs that the main queue can hold: its nodes are limited by its own
+    /// limit, and by `blocks`, the most that space manager and queues may take in a checkpoint.
     pub(super) fn queue_room(&self, blocks: u64) -> usize {
         let limit = |queue: usize| u64::from(self.head.queues[queue].node_limit.get());
         let manager = self.store.block_size.blocks_for(self.manager.len() as u64);
         let nodes = blocks.saturating_sub(manager + limit(space_device::QUEUE_POOL));
         let nodes = nodes.min(limit(space_device::QUEUE_MAIN)).max(1) as usize;
-        // All but the root and the nodes above the leaves, each about two thirds full of runs with
-        // lengths.
+        // Without the root and the other index nodes; each leaf is about two thirds full of runs
+        // with lengths.
         (nodes.saturating_sub(nodes / 64 + 1)).max(1) * 100
     }
 }

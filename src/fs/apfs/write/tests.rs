@@ -1,4 +1,4 @@
-//! Volumes changed beside what they should hold, read back by the reader.
+//! Tests that modify volumes, compare them with a model, and read them back with the reader.
 
 mod contents;
 mod exchange;
@@ -28,7 +28,7 @@ const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
 const PASSPHRASE: &[u8] = b"correct horse";
 
-/// An empty container of so many bytes.
+/// Returns an empty container of `len` bytes.
 fn container(len: usize, case_sensitive: bool) -> Arc<Memory> {
     made(len, case_sensitive, None)
 }
@@ -54,7 +54,7 @@ fn made(len: usize, case_sensitive: bool, encryption: Option<&VolumeEncryption>)
     Arc::new(device)
 }
 
-/// The same with an encrypted volume.
+/// Returns an empty container with an encrypted volume.
 fn encrypted(len: usize) -> Arc<Memory> {
     let passphrase = Secret::new(PASSPHRASE.to_vec());
     made(
@@ -82,7 +82,7 @@ fn open(device: &Arc<Memory>) -> ApfsMut {
     try_open(device).unwrap()
 }
 
-/// What is on disk, for everybody.
+/// Opens the state on disk.
 fn read(device: &Arc<Memory>) -> Apfs {
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     assert!(
@@ -227,7 +227,7 @@ fn names_move_and_multiply() {
     fs.link(id, dir, "b").unwrap();
     fs.link(id, root, "c").unwrap();
     assert_eq!(fs.attributes(id).unwrap().links, 3);
-    // The first name goes: the next one is the object's own.
+    // Removing the first name makes the next one the object's own.
     fs.remove(root, "a").unwrap();
     fs.rename((dir, "b"), (root, "B"), Existing::Error).unwrap();
     fs.rename((root, "B"), (root, "b"), Existing::Error)
@@ -308,7 +308,7 @@ fn attributes_of_all_sizes() {
     assert!(found.xattr(id, "user.3805").unwrap().is_none());
 }
 
-/// A full volume refuses, stays as it is, and can be emptied.
+/// A full volume returns an error, stays unchanged, and can be emptied.
 #[test]
 fn a_full_volume_stays_usable() {
     let device = container(2 << 20, false);
@@ -353,7 +353,8 @@ fn a_full_volume_stays_usable() {
     assert_eq!(read(&device).entries(NodeId(2)).unwrap().len(), 20);
 }
 
-/// Both rings of checkpoints and that of the pool's bitmaps turn, and the free map stays the truth.
+/// Both checkpoint rings and that of the pool's bitmaps wrap around, and the free map stays
+/// correct.
 #[test]
 fn rings_turn() {
     let device = container(4 << 20, false);
@@ -383,7 +384,7 @@ fn rings_turn() {
     }
 }
 
-/// What a snapshot has stays as it was, whatever becomes of the volume.
+/// The state in a snapshot is unaffected by changes of the volume.
 #[test]
 fn snapshots_keep_what_they_have() {
     let device = container(8 << 20, false);
@@ -446,7 +447,7 @@ fn snapshots_keep_what_they_have() {
     assert!(now.lookup(root, "file").unwrap().is_none());
 }
 
-/// A file that is open stays when its name goes, also over a crash, and leaves nothing behind.
+/// An open file survives its unlinking, also across a crash, and leaves no blocks allocated.
 #[test]
 fn open_files_outlive_their_names() {
     let device = container(4 << 20, false);
@@ -482,7 +483,7 @@ fn open_files_outlive_their_names() {
     for device in [device, crashed] {
         let found = read(&device);
         assert!(found.entries(NodeId(3)).unwrap().is_empty());
-        // Beside the volume's own, the blocks of one file.
+        // The volume's own blocks plus those of one file.
         assert_eq!(
             (found.raw.allocated_blocks.get(), found.volume().files),
             (5 + 3, 1)

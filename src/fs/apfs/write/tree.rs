@@ -1,9 +1,9 @@
-//! A tree that changes in memory: records are put and removed, full nodes divided, small ones
-//! joined, empty ones dropped (§5).
+//! A B-tree modified in memory: records are inserted and removed, full nodes split, small ones
+//! merged, empty ones removed (§5).
 //!
-//! Changed nodes wait in [`Nodes`] until a commit gives them blocks ([`ChangingTree::relocate`]). A
-//! node of a physical tree moves then, and with it all above it; until then it goes by the number
-//! it had, new ones by numbers that no block has.
+//! Changed nodes are kept in [`Nodes`] until a commit assigns blocks to them
+//! ([`ChangingTree::relocate`]). The commit moves nodes of a physical tree, with all nodes above
+//! them. Until then they keep their old numbers, and new ones have numbers that no block has.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,29 +20,29 @@ use crate::fs::apfs::layout::{ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, object_ty
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
 
-/// Numbers from here on are those of new nodes of physical trees: no container has so many blocks.
+/// First number of new nodes of physical trees: no container has so many blocks.
 pub(super) const FIRST_NEW: u64 = 1 << 62;
 
 /// A key and its value.
 type TreeRecord<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
-/// A changed node, and what it is in the step before.
+/// A changed node, and its previous state.
 type Replaced = (Oid, Option<Arc<Node>>);
 
-/// Entries of a parent, and the one that comes in their place.
+/// A range of entries of a parent, and the entry that replaces them.
 type Joined = (Range<usize>, TreeRecord<'static>);
 
-/// What has become of a node's records.
+/// The change of a node's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeChange {
-    /// There is one more at the end.
+    /// A record was appended at the end.
     Appended,
-    /// There are others, or more.
+    /// A record was inserted or replaced.
     Put,
-    /// There are fewer.
+    /// A record was removed.
     Removed,
 }
 
-/// A tree, read and changed.
+/// A tree that can be read and modified.
 #[derive(Debug)]
 pub(super) struct ChangingTree {
     store: Store,
@@ -51,18 +51,18 @@ pub(super) struct ChangingTree {
     nodes: Arc<Nodes>,
     root: Oid,
     info: TreeInfoRaw,
-    /// Where numbers of new nodes come from.
+    /// Source of the numbers of new nodes.
     numbers: Arc<AtomicU64>,
-    /// Nodes that are not in the tree any more.
+    /// Nodes removed from the tree since the last commit.
     dropped: Vec<Oid>,
     rollback: Vec<Replaced>,
     saved: (TreeInfoRaw, usize),
 }
 
-/// What a commit makes of a changed node.
+/// The result of committing a changed node.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// What it went by, and goes by now.
+    /// Number before and after the commit.
     pub(super) was: Oid,
     pub(super) oid: Oid,
     pub(super) place: Paddr,
@@ -101,48 +101,47 @@ impl ChangingTree {
         })
     }
 
-    /// The root's number.
     pub(super) fn root(&self) -> Oid {
         self.root
     }
 
-    /// The tree as it is now, for reading.
+    /// Returns a reader of the current state of the tree.
     pub(super) fn reader(&self) -> Result<Tree> {
         Tree::over(&self.store, self.kind, self.nodes.clone(), self.root)
     }
 
-    /// Where nodes on disk are found from now on.
+    /// Sets the method of locating nodes on disk.
     pub(super) fn find_by(&self, stored: Addressing) {
         self.nodes.find_by(stored);
     }
 
-    /// How often a node of it was asked for.
+    /// Returns the number of node requests so far.
     #[cfg(test)]
     pub(super) fn asked(&self) -> u64 {
         self.nodes.asked()
     }
 
-    /// Nodes that wait for a commit.
+    /// Returns the number of changed nodes.
     pub(super) fn changed(&self) -> u64 {
         self.nodes.changed_count() as u64
     }
 
-    /// Returns whether a commit has anything to do.
+    /// Returns true if there is anything to commit.
     pub(super) fn is_changed(&self) -> bool {
         self.changed() > 0 || !self.dropped.is_empty()
     }
 
-    /// Puts a record, in the place of one with the same key.
+    /// Inserts a record, replacing one with the same key.
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.edit(key, Some(value)).map(drop)
     }
 
-    /// Removes a record; whether there was one.
+    /// Removes a record. Returns true if it existed.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         self.edit(key, None)
     }
 
-    /// Returns whether there was a record of this key.
+    /// Inserts, replaces or, with `None`, removes a record. Returns true if the key existed.
     fn edit(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let tree = self.reader()?;
         let Some(wanted) = self.kind.key(key) else {
@@ -186,13 +185,13 @@ impl ChangingTree {
         Ok(there)
     }
 
-    /// Returns whether nodes are found by their blocks.
+    /// Returns true if nodes are located by block number.
     fn is_physical(&self) -> bool {
         self.shape.storage & storage::MASK == storage::PHYSICAL
     }
 
-    /// What is going to be written besides the leaf: the root, which counts records, and all nodes
-    /// on the way where they move.
+    /// Marks the nodes as changed that must be rewritten besides the leaf: the root, which counts
+    /// records, and in a physical tree all nodes on the path.
     fn pull_up(&mut self, path: &[(Arc<Node>, usize)]) {
         let moves = self.is_physical();
         let many = if moves { path.len() } else { 1 };
@@ -208,8 +207,8 @@ impl ChangingTree {
         self.rollback.push((oid, before));
     }
 
-    /// Gives the last node of `path` these records, dividing it if need be, and sees to the nodes
-    /// above it.
+    /// Replaces the records of the last node of `path`, splitting it if necessary, and updates the
+    /// nodes above it.
     fn replace(
         &mut self,
         mut path: Vec<(Arc<Node>, usize)>,
@@ -261,8 +260,8 @@ impl ChangingTree {
         self.replace(path, above, change)
     }
 
-    /// Joins a node that has become small with one beside it, if they fit one. Returns the entries
-    /// of the parent that led to both, and the one that comes in their place.
+    /// Merges a node that has become small with a neighbor, if both fit into one. Returns the
+    /// entries of the parent for both, and the entry that replaces them.
     fn join(
         &mut self,
         parent: &Node,
@@ -319,7 +318,8 @@ impl ChangingTree {
         Ok(None)
     }
 
-    /// The root keeps its number: what does not fit moves into nodes below it.
+    /// Replaces the records of the root, which keeps its number: records that do not fit are moved
+    /// to new nodes below it.
     fn replace_root(
         &mut self,
         level: u16,
@@ -338,7 +338,8 @@ impl ChangingTree {
         if records.is_empty() {
             return self.store_node(self.root, 0, &[]);
         }
-        // A root with one child takes that one's place: its records fit, as do those of any node.
+        // A root with one child is replaced by the records of that child, which fit because those
+        // of any node do.
         let (mut level, mut kept) = (level, records.to_vec());
         while let ([(_, child)], true) = (kept.as_slice(), level > 0)
             && let Some(child) = child.first_chunk().map(|oid| Oid(u64::from_le_bytes(*oid)))
@@ -361,7 +362,7 @@ impl ChangingTree {
         self.store_node(self.root, level, &kept)
     }
 
-    /// The records of each node that these fill: one if they fit, none if there are none.
+    /// Returns the ranges of records for each node: one if they fit, none if there are none.
     fn divide(
         &self,
         records: &[TreeRecord<'_>],
@@ -376,7 +377,7 @@ impl ChangingTree {
                 .into_iter()
                 .collect());
         }
-        // Records that come in order fill their nodes; others find nodes half full.
+        // Records appended in order fill their nodes; otherwise nodes are split in half.
         let wanted = if appended {
             bytes - size(&records[records.len() - 1])
         } else {
@@ -445,13 +446,13 @@ impl ChangingTree {
         parsed.map_err(|message| Error::new(Kind::Corrupt, self.kind.layer(), message))
     }
 
-    /// What follows can be undone.
+    /// Sets the point to which changes can be reverted.
     pub(super) fn mark(&mut self) {
         self.rollback.clear();
         self.saved = (self.info, self.dropped.len());
     }
 
-    /// As it was at the last mark.
+    /// Reverts all changes since the last mark.
     pub(super) fn rollback(&mut self) {
         for (oid, node) in std::mem::take(&mut self.rollback).into_iter().rev() {
             self.nodes.set(oid, node);
@@ -460,13 +461,13 @@ impl ChangingTree {
         self.dropped.truncate(self.saved.1);
     }
 
-    /// The nodes that are gone since the last commit.
+    /// Returns the nodes removed since the last commit.
     pub(super) fn take_dropped(&mut self) -> Vec<Oid> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Gives every changed node a block of transaction `xid`, by `place`; of a physical tree that
-    /// is its number, too.
+    /// Assigns to every changed node a block from `place`, with transaction `xid`; in a physical
+    /// tree the block is also the new number.
     pub(super) fn relocate(
         &mut self,
         xid: Xid,
@@ -506,7 +507,6 @@ impl ChangingTree {
     }
 }
 
-/// The records of a node.
 fn records(node: &Node) -> Vec<TreeRecord<'_>> {
     let all = (0..node.count).filter_map(|index| node.record(index));
     all.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))

@@ -1,4 +1,4 @@
-//! The volume as one thread at a time changes it: operations that are done whole or not at all.
+//! The state of a writable volume, modified by one thread at a time; operations are atomic.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -27,48 +27,48 @@ use crate::fs::apfs::volume::Apfs;
 use crate::fs::{FileSystem, LockedVolume, Timestamp, VolumeInfo, VolumeKey};
 use crate::{Error, Kind, Result};
 
-/// Changed nodes that are committed without being asked.
+/// Number of changed nodes above which a commit is made implicitly.
 const MOST_CHANGED: u64 = 2048;
-/// Checkpoints before the last one whose blocks are kept while there is room.
+/// Number of checkpoints before the last one whose blocks are kept while there is free space.
 pub(super) const KEPT_CHECKPOINTS: u64 = 4;
 
-/// Who is asked for the key of an encrypted volume.
+/// A function that returns the key of an encrypted volume.
 pub(super) type AskKey<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
 
-/// A volume, and what it takes to change it.
+/// A volume and the state for modifying it.
 #[derive(Debug)]
 pub(super) struct Volume {
-    /// The volume as it is with all changes.
+    /// The volume with all changes.
     pub(super) read: Apfs,
     pub(super) store: Store,
-    /// The container's superblock, as of the last commit.
+    /// Container superblock as of the last commit.
     pub(super) container: ContainerRaw,
     pub(super) ephemeral: Ephemeral,
     pub(super) space: Space,
     pub(super) files: ChangingTree,
-    /// Which blocks hold contents.
+    /// Extent-reference tree.
     pub(super) references: ChangingTree,
-    /// The roots of the same of its snapshots, newest first: these trees stay as they are.
+    /// Roots of the extent-reference trees of its snapshots, newest first, which are never changed.
     pub(super) kept: Vec<Oid>,
     pub(super) omap: (OmapRaw, ChangingTree),
     pub(super) container_omap: (OmapRaw, ChangingTree),
-    /// The volume's own number.
+    /// Object number of the volume.
     pub(super) oid: Oid,
-    /// The next number of a virtual object.
+    /// Next number of a virtual object.
     pub(super) next_oid: Arc<AtomicU64>,
     pub(super) options: WriteOptions,
-    /// A transaction is under way.
+    /// True if a transaction is in progress.
     begun: bool,
-    /// What the volume's superblock had at the last commit.
+    /// Volume superblock as of the last commit.
     committed: VolumeRaw,
     pub(super) failed: Failed,
-    /// Files without a name.
+    /// Unlinked files.
     pub(super) orphans: Vec<FileId>,
     /// Objects that have no name yet.
     pub(super) nameless: Vec<FileId>,
-    /// The volume's superblock tells of the changes of this run.
+    /// True if the volume's superblock records this program as the last modifier.
     pub(super) signed: bool,
-    /// The superblock in block 0 is older than the last commit.
+    /// True if the superblock in block 0 is older than the last commit.
     pub(super) anchor_is_old: bool,
 }
 
@@ -82,7 +82,7 @@ impl Volume {
     ) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
         allowed::check_newest(container)?;
-        // What of the space is free must be beyond doubt.
+        // Allocation is only safe with a correct free map.
         container.trusted_free_map()?;
         let index = number
             .checked_sub(1)
@@ -175,7 +175,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// What the volume is, as its users see it.
+    /// Returns the properties of the volume for its users.
     pub(super) fn info(&self) -> VolumeInfo {
         let bytes = |blocks: u64| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
         let free = bytes(self.space.free().saturating_sub(self.needed()));
@@ -197,7 +197,7 @@ impl Volume {
         }
     }
 
-    /// The moment that changes bear.
+    /// Returns the time for timestamps of changes.
     pub(super) fn now(&self) -> Timestamp {
         self.options.now.unwrap_or_else(|| {
             let since = SystemTime::now()
@@ -210,40 +210,41 @@ impl Volume {
         })
     }
 
-    /// The same as the volume writes it.
+    /// Returns the time for timestamps of changes in on-disk form.
     pub(super) fn date(&self) -> zerocopy::little_endian::U64 {
         nanoseconds(self.now())
     }
 
-    /// A new number for an inode, a stream or a name.
+    /// Returns a new number for an inode, a stream or a name.
     pub(super) fn next_id(&mut self) -> FileId {
         let id = self.read.raw.next_file_id.get();
         self.read.raw.next_file_id = (id + 1).into(); // counted in 60 bits, one by one
         FileId(id)
     }
 
-    /// The number of the transaction under way, or the next.
+    /// Returns the number of the current transaction, or of the next if there is none.
     pub(super) fn xid(&self) -> Xid {
         Xid(self.container.next_xid.get())
     }
 
-    /// Blocks that a commit takes at most.
+    /// Returns the maximum number of blocks that a commit needs.
     fn needed(&self) -> u64 {
-        // A changed node may change a node of the object map, or two, and have that divided.
+        // A changed node may change one or two nodes of the object map, and split one.
         3 * self.files.changed() + 2 * self.references.changed() + 24
     }
 
-    /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a
-    /// place for.
+    /// Returns the number of runs that the free queue can hold, limited by its own nodes and by the
+    /// space in a checkpoint.
     fn queue_room(&self) -> usize {
         let others = self.ephemeral.objects.len() as u64;
         self.space
             .queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
     }
 
-    /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that
-    /// a commit gives back, that is done in between. `grows`: it may take more than it gives, and
-    /// leaves room for those that do not.
+    /// Performs an operation atomically. `change` may be called twice: if there are too few free
+    /// blocks, a commit that frees some is made before the second call. `grows` is true if the
+    /// operation may allocate more than it frees; it must then leave free space for operations that
+    /// do not.
     pub(super) fn change<T>(
         &mut self,
         grows: bool,
@@ -256,7 +257,7 @@ impl Volume {
                 if error.kind() == Kind::Limit
                     && (self.is_changed() || self.space.main_queue.blocks() > 0) =>
             {
-                // What older checkpoints have is needed more.
+                // Frees the blocks of older checkpoints.
                 self.commit()?;
                 self.begun = false;
                 self.begin(0)?;
@@ -307,8 +308,8 @@ impl Volume {
         done
     }
 
-    /// Begins a transaction if none is under way. Blocks that only the checkpoints before the last
-    /// `kept` use become free.
+    /// Begins a transaction if there is none. Blocks that only checkpoints before the last `kept`
+    /// need are freed.
     fn begin(&mut self, kept: u64) -> Result<()> {
         if self.begun {
             return Ok(());
@@ -326,8 +327,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes free what only older checkpoints wait for, if that is worth it: newer ones follow in
-    /// which nothing changes. Everything was committed before.
+    /// Frees the blocks that only older checkpoints need, if there are enough of them, by writing
+    /// newer checkpoints without changes. Everything must have been committed before.
     pub(super) fn release_queued(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         if self.space.main_queue.blocks() < WORTH_RELEASING {
@@ -350,27 +351,26 @@ impl Volume {
         self.write_anchor()
     }
 
-    /// Begins a transaction for something that is no operation.
+    /// Begins a transaction outside an operation.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn begin_empty(&mut self) -> Result<()> {
         self.begin(KEPT_CHECKPOINTS)
     }
 
-    /// Returns whether there is anything to commit.
+    /// Returns true if there is anything to commit.
     pub(super) fn is_changed(&self) -> bool {
         self.files.is_changed() || self.references.is_changed() || self.read.raw != self.committed
     }
 
-    /// The transaction has become a checkpoint.
+    /// Records that the transaction has been committed.
     pub(super) fn committed(&mut self) {
         self.begun = false;
         self.committed = self.read.raw;
         self.anchor_is_old = true;
     }
 
-    // Records of the tree of files.
+    // Records of the file-system tree.
 
-    /// The inode of a number.
     pub(super) fn inode(&self, id: FileId) -> Result<Inode> {
         let key = Key::Record(RecordKey::single(id, record_type::INODE));
         let found = self
@@ -404,7 +404,7 @@ impl Volume {
         self.put(key, value.as_bytes())
     }
 
-    /// Removes a record that must be there.
+    /// Removes a record, which must exist.
     pub(super) fn remove_record(&mut self, key: RecordKey<'_>) -> Result<()> {
         let mut bytes = Vec::new();
         key.put(&mut bytes);
@@ -414,12 +414,11 @@ impl Volume {
         }
     }
 
-    /// The value of a record.
     pub(super) fn record(&self, key: RecordKey<'_>) -> Result<Option<Vec<u8>>> {
         self.files.reader()?.get(&Key::Record(key), <[u8]>::to_vec)
     }
 
-    /// Key and value of all records of an object that are of one type.
+    /// Returns key and value of all records of one type of an object.
     pub(super) fn records(&self, id: FileId, kind: u8) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let tree = self.files.reader()?;
         let mut cursor = tree.seek(&Key::Record(RecordKey::single(id, kind)))?;
@@ -437,7 +436,6 @@ impl Volume {
     }
 }
 
-/// An error about an object.
 pub(super) fn corrupt(id: FileId, message: &'static str) -> Error {
     Error::new(Kind::Corrupt, LAYER, message).named(format!("object {id:#x}"))
 }

@@ -16,9 +16,9 @@ use crate::fs::apfs::layout::{
 use crate::fs::{Existing, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
-/// The longest name of an attribute, in bytes.
+/// Maximum length of an attribute name in bytes.
 const MAX_NAME: usize = 127;
-/// Bytes of Finder info.
+/// Length of Finder info in bytes.
 const FINDER_INFO: u64 = 32;
 
 impl Volume {
@@ -82,7 +82,7 @@ impl Volume {
         })
     }
 
-    /// A value in a stream of its own.
+    /// Writes a value to a new stream.
     fn put_stream(&mut self, inode: &Inode, name: &str, value: &dyn BlockDevice) -> Result<()> {
         let mut stream = self.new_xattr_stream(inode.id);
         let len = value.info().len;
@@ -97,7 +97,7 @@ impl Volume {
         self.put_xattr_stream(inode.id, name, &stream)
     }
 
-    /// A stream for an attribute, empty.
+    /// Returns a new empty stream for an attribute.
     pub(super) fn new_xattr_stream(&mut self, owner: FileId) -> Extent {
         let ids = StreamIds {
             stream: self.next_id(),
@@ -111,7 +111,7 @@ impl Volume {
         }
     }
 
-    /// The record of an attribute in a stream.
+    /// Writes the record of an attribute that is stored in a stream.
     pub(super) fn put_xattr_stream(
         &mut self,
         id: FileId,
@@ -130,7 +130,7 @@ impl Volume {
         self.put(key, &[head.as_bytes(), value.as_bytes()].concat())
     }
 
-    /// Gives back the blocks of a value that is in a stream.
+    /// Frees the blocks of a value that is stored in a stream.
     pub(super) fn drop_xattr_stream(&mut self, record: &[u8]) -> Result<()> {
         match XattrValue::parse(record) {
             Some(XattrValue::Stream(at)) => self.cut(at.stream_id.into(), &(0..u64::MAX)).map(drop),
@@ -143,7 +143,7 @@ impl Volume {
         }
     }
 
-    /// The stream of an attribute, `None` if there is none of that name.
+    /// Returns the stream of an attribute, `None` if there is no such attribute.
     pub(super) fn xattr_stream(&self, id: FileId, name: &str) -> Result<Option<Extent>> {
         let Some(record) =
             self.record(RecordKey::named(id, record_type::XATTR, name.as_bytes()))?
@@ -179,7 +179,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses attributes by which the file system itself goes.
+/// Fails for attributes that the file system itself interprets.
 fn check_changeable(inode: &Inode, name: &str) -> Result<()> {
     let compressed = inode.raw.bsd_flags.get() & UF_COMPRESSED != 0;
     let message = match name {
@@ -193,7 +193,7 @@ fn check_changeable(inode: &Inode, name: &str) -> Result<()> {
     Err(Error::unsupported(LAYER, message).named(name))
 }
 
-/// What an inode says of its attributes.
+/// Sets the inode flags that tell whether an attribute exists.
 pub(super) fn mark(inode: &mut Inode, name: &str, there: bool) {
     match name {
         xattr_name::RESOURCE_FORK => {

@@ -1,8 +1,8 @@
-//! ext2, ext3 and ext4: a bitmap of blocks for each block group.
+//! ext2, ext3 and ext4: the block bitmap of each block group.
 //!
-//! A group that was never initialised has no bitmap: used in it are its own structures, and
-//! whatever structures of other groups lie there. Where that does not come to what its descriptor
-//! counts, all of it is taken for used.
+//! A group that was never initialized has no bitmap: only its own structures, and structures of
+//! other groups in it, are used. If that does not match the count in its descriptor, the whole
+//! group is treated as used.
 
 pub(super) mod superblock;
 
@@ -20,7 +20,7 @@ use superblock::{Group, Superblock};
 
 const LAYER: &str = "ext block bitmap";
 
-/// The map of the volume on all of `device`.
+/// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = SuperblockRaw::new_zeroed();
     device
@@ -49,16 +49,16 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
 struct Ext {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
-    /// Where the volume's own structures are, in order and apart, in blocks of the map: the first
-    /// data block is 0.
+    /// Blocks of the volume's own structures, ascending and disjoint; block 0 of the map is the
+    /// first data block.
     structures: Vec<Range<u64>>,
-    /// Free blocks of all groups together, as their descriptors count them.
+    /// Number of free blocks of all groups, as their descriptors count them.
     free: u64,
 }
 
 impl Ext {
-    /// Reads all descriptors, and keeps what they say of the volume's structures: of groups side by
-    /// side these mostly lie side by side, so that it is little.
+    /// Reads all descriptors and gathers the locations of the volume's structures. Structures of
+    /// adjacent groups are mostly contiguous, so this takes little memory.
     fn look_at_groups(&mut self) -> Result<()> {
         let superblock = &self.superblock;
         let mut all = Vec::new();
@@ -73,7 +73,7 @@ impl Ext {
                 (group.inode_bitmap, 1),
                 (group.inode_table, superblock.inode_table),
             ] {
-                // The descriptor was checked: none is before the first data block, or ends past the
+                // No underflow: the descriptor was checked to be within the data blocks of the
                 // volume.
                 let at = at - superblock.first;
                 match all.last_mut() {
@@ -104,7 +104,7 @@ impl Ext {
         self.superblock.group(index, &bytes)
     }
 
-    /// The structures that lie in group `index`, in blocks of the group.
+    /// Returns the structures in group `index`, in blocks relative to the group.
     fn structures_in(&self, index: u64) -> impl Iterator<Item = Range<usize>> + '_ {
         let first = index * self.superblock.per_group;
         let end = first + self.superblock.blocks_in(index);
@@ -112,7 +112,7 @@ impl Ext {
         let within = self.structures[from..]
             .iter()
             .take_while(move |run| run.start < end);
-        // As many as a block has bits at most.
+        // No truncation: at most as many as a block has bits.
         within.map(move |run| {
             (run.start.max(first) - first) as usize..(run.end.min(end) - first) as usize
         })
@@ -173,7 +173,7 @@ impl MapReader for Ext {
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
-        // Every bitmap is looked at on the way.
+        // This verifies every bitmap.
         map.free().map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! What the superblock and the descriptors say of the block groups, checked against each other and
-//! against the device.
+//! The block groups as described by the superblock and the group descriptors, checked against each
+//! other and against the device.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
@@ -13,31 +13,31 @@ use super::super::sums::{crc16, crc32c};
 use crate::{Error, Result};
 
 const LAYER: &str = "ext superblock";
-/// Groups that are gone through at most: 128 TiB with blocks of 4096 bytes.
+/// Maximum number of groups: 128 TiB with blocks of 4096 bytes.
 const MOST_GROUPS: u64 = 1 << 20;
-/// The fewest blocks of a group that anybody makes.
+/// Minimum number of blocks per group; no known program uses fewer.
 const LEAST_PER_GROUP: u64 = 256;
 
-/// What the superblock says of the groups, checked.
+/// The checked fields of the superblock that describe the groups.
 #[derive(Debug, Clone)]
 pub(in crate::fs::foreign) struct Superblock {
     pub(super) block_size: u64,
-    /// The first block of group 0.
+    /// First block of group 0.
     pub(super) first: u64,
-    /// Blocks of the volume, those before `first` too.
+    /// Number of blocks of the volume, including those before `first`.
     pub(super) blocks: u64,
     pub(super) free: u64,
     pub(super) per_group: u64,
     pub(super) groups: u64,
-    /// Blocks of a group's table of inodes.
+    /// Number of blocks of a group's inode table.
     pub(super) inode_table: u64,
     pub(super) descriptor_size: usize,
-    /// The seed of CRC-32C sums, where there are any.
+    /// Seed of CRC-32C checksums, if the volume has them.
     seed: Option<u32>,
     raw: SuperblockRaw,
 }
 
-/// What the descriptor of a group says, checked.
+/// The checked fields of a group descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     pub(super) block_bitmap: u64,
@@ -49,7 +49,7 @@ pub(super) struct Group {
 }
 
 impl Superblock {
-    /// The superblock of a volume of `len` bytes.
+    /// Parses the superblock of a volume of `len` bytes.
     pub(in crate::fs::foreign) fn parse(raw: SuperblockRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, SUPERBLOCK, message);
         if raw.magic != MAGIC {
@@ -179,7 +179,7 @@ impl Superblock {
         })
     }
 
-    /// Why the volume is not in order, if it is not.
+    /// Returns the reason if the volume is not clean.
     pub(super) fn disorder(&self) -> Option<&'static str> {
         let state = self.raw.state.get();
         if self.raw.incompatible.get() & incompatible::RECOVER != 0 {
@@ -198,7 +198,7 @@ impl Superblock {
         }
     }
 
-    /// Blocks of group `index`.
+    /// Returns the number of blocks of group `index`.
     pub(super) fn blocks_in(&self, index: u64) -> u64 {
         (self.blocks - self.first - index * self.per_group).min(self.per_group)
     }
@@ -207,13 +207,12 @@ impl Superblock {
         self.block_size / self.descriptor_size as u64
     }
 
-    /// Where the descriptor of group `index` is, in bytes of the volume.
+    /// Returns the offset of the descriptor of group `index` on the volume, in bytes.
     pub(super) fn descriptor_at(&self, index: u64) -> u64 {
         let per = self.descriptors_per_block();
         let number = index / per;
         let block = if self.is_meta(number) {
-            // In the first group of those whose descriptors fit a block, behind the copy of the
-            // superblock.
+            // In the first group of the meta block group, behind the copy of the superblock.
             let group = number * per;
             self.first + group * self.per_group + u64::from(self.has_superblock(group))
         } else {
@@ -222,13 +221,13 @@ impl Superblock {
         block.saturating_mul(self.block_size) + index % per * self.descriptor_size as u64
     }
 
-    /// Returns whether block `number` of descriptors lies in a group of groups.
+    /// Returns true if descriptor block `number` is in a meta block group.
     fn is_meta(&self, number: u64) -> bool {
         self.raw.incompatible.get() & incompatible::META_BG != 0
             && number >= self.raw.first_meta_group.get().into()
     }
 
-    /// Returns whether group `index` begins with a copy of the superblock.
+    /// Returns true if group `index` begins with a copy of the superblock.
     pub(super) fn has_superblock(&self, index: u64) -> bool {
         if index == 0 {
             return true;
@@ -252,8 +251,8 @@ impl Superblock {
         })
     }
 
-    /// Blocks at the beginning of group `index` that copies of the superblock and of descriptors
-    /// take, and room for more of these.
+    /// Returns the number of blocks at the beginning of group `index` for copies of the superblock
+    /// and of descriptors, including reserved ones.
     pub(super) fn head_of(&self, index: u64) -> u64 {
         let (per, copy) = (
             self.descriptors_per_block(),
@@ -272,7 +271,7 @@ impl Superblock {
         copy * (1 + stored + u64::from(self.raw.reserved_descriptor_blocks.get()))
     }
 
-    /// The descriptor of group `index`, of as many bytes as the superblock says.
+    /// Parses the descriptor of group `index`; its length is given by the superblock.
     pub(super) fn group(&self, index: u64, bytes: &[u8]) -> Result<Group> {
         let mut raw = GroupRaw::new_zeroed();
         let shared = bytes.len().min(size_of::<GroupRaw>());
@@ -323,7 +322,7 @@ impl Superblock {
         Ok(group)
     }
 
-    /// The sum that a descriptor should have, where descriptors have any.
+    /// Returns the expected checksum of a descriptor, `None` if the volume has none.
     pub(in crate::fs::foreign) fn descriptor_sum(&self, index: u64, bytes: &[u8]) -> Option<u16> {
         let (head, tail) = (bytes.get(..DESCRIPTOR_SUM)?, bytes.get(SHORT_DESCRIPTOR..)?);
         let number = (index as u32).to_le_bytes(); // below MOST_GROUPS
@@ -335,8 +334,8 @@ impl Superblock {
         has.then(|| crc16(crc16(crc16(crc16(!0, &self.raw.uuid), &number), head), tail))
     }
 
-    /// Returns whether the bitmap of a group is what its descriptor has the sum of; true without
-    /// sums.
+    /// Returns true if the bitmap of a group matches the checksum in its descriptor, or if there
+    /// are no checksums.
     pub(super) fn is_bitmap_of(&self, group: &Group, bits: &[u8]) -> bool {
         let Some(seed) = self.seed else { return true };
         let sum = crc32c(seed, bits);

@@ -8,14 +8,14 @@ use super::power;
 use crate::{Error, Result};
 
 const LAYER: &str = "exfat boot sector";
-/// Sectors that the checksum covers; it fills the next one.
+/// Number of sectors that the checksum covers; it fills the next sector.
 pub(crate) const SUMMED_SECTORS: usize = 11;
 
 /// Bits of [`BootRaw::flags`].
 pub(crate) mod flags {
-    /// In use, or not cleanly unmounted.
+    /// The volume is in use or was not cleanly unmounted.
     pub(crate) const DIRTY: u16 = 2;
-    /// Sectors could not be read or written.
+    /// Some sectors could not be read or written.
     pub(crate) const FAILED: u16 = 4;
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct BootRaw {
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x78);
 
-/// An entry of the root directory that names a structure of the volume.
+/// An entry of the root directory for a structure of the volume.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct EntryRaw {
@@ -57,34 +57,34 @@ pub(crate) struct EntryRaw {
 }
 const _: () = assert!(size_of::<EntryRaw>() == 32);
 
-/// [`EntryRaw::kind`].
+/// Values of [`EntryRaw::kind`].
 pub(crate) mod entry {
     /// No entry follows.
     pub(crate) const END: u8 = 0x00;
     /// The allocation bitmap.
     pub(crate) const BITMAP: u8 = 0x81;
-    /// The table for upper case.
+    /// The up-case table.
     pub(crate) const UPCASE: u8 = 0x82;
 }
 
-/// Where things are, checked.
+/// The checked fields of the boot sector.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     pub(crate) sector: u64,
     pub(crate) cluster_size: u64,
-    /// Clusters, of which the first has number 2.
+    /// Number of clusters; the first one has number 2.
     pub(crate) clusters: u64,
-    /// Where the table is, in bytes of the volume.
+    /// Offset of the table on the volume, in bytes.
     pub(crate) table_at: u64,
-    /// Where cluster 2 is, in bytes of the volume.
+    /// Offset of cluster 2 on the volume, in bytes.
     pub(crate) heap_at: u64,
     pub(crate) root: u64,
-    /// flags.
+    /// Bits of `flags`.
     pub(crate) flags: u16,
 }
 
 impl Boot {
-    /// The boot sector of a volume of `len` bytes.
+    /// Parses the boot sector of a volume of `len` bytes.
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         if raw.name != *b"EXFAT   " || raw.revision.get() >> 8 != 1 {
@@ -146,7 +146,8 @@ impl Boot {
     }
 }
 
-/// The sum of the first sectors, the two fields left out that change while the volume is in use.
+/// Returns the checksum of the first sectors, without the fields that change while the volume is in
+/// use.
 pub(crate) fn boot_sum(bytes: &[u8]) -> u32 {
     let counted = bytes
         .iter()

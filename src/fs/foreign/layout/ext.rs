@@ -5,7 +5,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the superblock is, in bytes of the volume.
+/// Offset of the superblock on the volume, in bytes.
 pub(crate) const SUPERBLOCK: u64 = 1024;
 pub(crate) const MAGIC: U16 = U16::new(0xEF53);
 
@@ -13,31 +13,31 @@ pub(crate) const MAGIC: U16 = U16::new(0xEF53);
 pub(crate) mod state {
     /// Cleanly unmounted.
     pub(crate) const CLEAN: u16 = 1;
-    /// Errors were met.
+    /// Errors were detected.
     pub(crate) const ERRORS: u16 = 2;
-    /// Files without a name are being removed.
+    /// Orphan files are being removed.
     pub(crate) const ORPHANS: u16 = 4;
 }
 
 /// Bits of [`SuperblockRaw::compatible`].
 pub(crate) mod compatible {
-    /// Copies of the superblock are in the two groups that it names.
+    /// Copies of the superblock are only in the two groups that it lists.
     pub(crate) const SPARSE_SUPER2: u32 = 0x200;
 }
 
 /// Bits of [`SuperblockRaw::incompatible`].
 pub(crate) mod incompatible {
-    /// Changes wait in the journal.
+    /// The journal must be replayed.
     pub(crate) const RECOVER: u32 = 0x4;
-    /// Descriptors lie in groups of groups.
+    /// Descriptors are stored in meta block groups.
     pub(crate) const META_BG: u32 = 0x10;
-    /// Numbers of blocks have 64 bits.
+    /// Block numbers have 64 bits.
     pub(crate) const BITS_64: u32 = 0x80;
     /// The seed of checksums is in the superblock.
     pub(crate) const CHECKSUM_SEED: u32 = 0x2000;
-    /// All that leave the maps as they are: directory entries with types, extents, multiple mount
-    /// protection, flexible groups, values of attributes in inodes, large directories, data in
-    /// inodes, encryption, names without case.
+    /// All features that do not affect the bitmaps: directory entries with types, extents, multiple
+    /// mount protection, flexible groups, attribute values in inodes, large directories, data in
+    /// inodes, encryption, case folding.
     pub(crate) const KNOWN: u32 = 0x2
         | RECOVER
         | META_BG
@@ -55,18 +55,18 @@ pub(crate) mod incompatible {
 
 /// Bits of [`SuperblockRaw::read_only`].
 pub(crate) mod read_only {
-    /// Few groups have copies of the superblock.
+    /// Only some groups have copies of the superblock.
     pub(crate) const SPARSE_SUPER: u32 = 0x1;
-    /// Descriptors have CRC-16 sums, and groups may never have been initialised.
+    /// Descriptors have CRC-16 checksums, and groups may be uninitialized.
     pub(crate) const DESCRIPTOR_SUMS: u32 = 0x10;
-    /// Bits stand for clusters of blocks.
+    /// Bits represent clusters of blocks.
     pub(crate) const BIGALLOC: u32 = 0x200;
-    /// All metadata has CRC-32C sums, and groups may never have been initialised.
+    /// All metadata has CRC-32C checksums, and groups may be uninitialized.
     pub(crate) const METADATA_SUMS: u32 = 0x400;
-    /// Files without a name wait to be removed.
+    /// Orphan files remain to be removed.
     pub(crate) const ORPHANS: u32 = 0x1_0000;
-    /// All that leave the maps as they are: large files, trees of directories, huge files,
-    /// directories of many, large inodes, quotas, read-only, projects, verity.
+    /// All features that do not affect the bitmaps: large files, directory trees, huge files,
+    /// directories with many links, large inodes, quotas, read-only, projects, verity.
     pub(crate) const KNOWN: u32 = SPARSE_SUPER
         | 0x2
         | 0x4
@@ -84,11 +84,10 @@ pub(crate) mod read_only {
 
 /// Bits of [`GroupRaw::flags`].
 pub(crate) mod group_flags {
-    /// The bitmap of blocks was never written: only the group's own structures are used.
+    /// The block bitmap is uninitialized: only the group's own structures are used.
     pub(crate) const BLOCKS_UNINITIALISED: u16 = 2;
 }
 
-/// The superblock.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SuperblockRaw {
@@ -139,7 +138,7 @@ pub(crate) struct SuperblockRaw {
 }
 const _: () = assert!(size_of::<SuperblockRaw>() == 0x400);
 
-/// The descriptor of a block group; without BITS_64 its first 32 bytes.
+/// The descriptor of a block group; without BITS_64 only its first 32 bytes exist.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct GroupRaw {
@@ -168,7 +167,7 @@ pub(crate) struct GroupRaw {
     /*3C*/ pub(crate) reserved: U32,
 }
 const _: () = assert!(size_of::<GroupRaw>() == 0x40);
-/// Bytes of a descriptor without BITS_64.
+/// Length of a descriptor without BITS_64, in bytes.
 pub(crate) const SHORT_DESCRIPTOR: usize = 32;
-/// Where its checksum is.
+/// Offset of its checksum.
 pub(crate) const DESCRIPTOR_SUM: usize = 0x1E;

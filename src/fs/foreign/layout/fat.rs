@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 const LAYER: &str = "fat boot sector";
 
-/// The first bytes of the boot sector, of all three kinds.
+/// The first bytes of the boot sector, common to all three variants.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BootRaw {
@@ -29,8 +29,8 @@ pub(crate) struct BootRaw {
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x5A);
 
-/// What follows on FAT32. FAT12 and FAT16 have a shorter tail in its place: of that only the flags
-/// are read.
+/// The bytes that follow on FAT32. FAT12 and FAT16 have a shorter tail, of which only the flags are
+/// read.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct TailRaw {
@@ -50,13 +50,13 @@ pub(crate) struct TailRaw {
 
 /// Bits of the boot sector's flags.
 pub(crate) mod boot_flags {
-    /// In use, or not cleanly unmounted.
+    /// The volume is in use or was not cleanly unmounted.
     pub(crate) const DIRTY: u8 = 1;
-    /// Sectors could not be read.
+    /// Some sectors could not be read.
     pub(crate) const FAILED: u8 = 2;
 }
 
-/// How many bits of an entry count.
+/// The width of a table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
     Fat12,
@@ -64,29 +64,29 @@ pub(crate) enum Width {
     Fat32,
 }
 
-/// Where things are, checked.
+/// The checked fields of the boot sector.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     pub(crate) width: Width,
     pub(crate) cluster_size: u64,
-    /// Clusters, of which the first has number 2.
+    /// Number of clusters; the first one has number 2.
     pub(crate) clusters: u64,
-    /// Where the first table is, in bytes of the volume; the others follow.
+    /// Offset of the first table on the volume, in bytes; the others follow.
     pub(crate) tables_at: u64,
     pub(crate) table_len: u64,
-    /// The tables that are kept, of those that are there.
+    /// Indices of the tables that are maintained.
     pub(crate) tables: std::ops::Range<u64>,
-    /// Where cluster 2 is, in bytes of the volume.
+    /// Offset of cluster 2 on the volume, in bytes.
     pub(crate) clusters_at: u64,
-    /// The first cluster of the root directory, of FAT32.
+    /// First cluster of the root directory on FAT32.
     pub(crate) root: Option<u64>,
     pub(crate) media: u8,
-    /// boot_flags.
+    /// Bits of `boot_flags`.
     pub(crate) flags: u8,
 }
 
 impl Boot {
-    /// The boot sector of a volume of `len` bytes.
+    /// Parses the boot sector of a volume of `len` bytes.
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         let (sector, per_cluster) = (

@@ -9,9 +9,9 @@ use super::power;
 use crate::{Error, Result};
 
 const LAYER: &str = "ntfs boot sector";
-/// Clusters of the largest volumes that there are.
+/// Maximum number of clusters of a volume.
 const MOST_CLUSTERS: u64 = u32::MAX as u64;
-/// Every so many bytes of a record or page of the log end with two that stand elsewhere.
+/// Length of the units in a record or log page whose last two bytes are replaced by fixups.
 pub(crate) const STRIDE: usize = 512;
 
 /// The beginning of the first sector.
@@ -32,17 +32,17 @@ pub(crate) struct BootRaw {
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x50);
 
-/// Records of the table that are looked at.
+/// Numbers of the records that are read.
 pub(crate) mod record {
     /// The table itself, $MFT.
     pub(crate) const TABLE: u64 = 0;
     /// A copy of its first records, $MFTMirr.
     pub(crate) const TABLE_COPY: u64 = 1;
-    /// $LogFile.
+    /// The log, $LogFile.
     pub(crate) const LOG: u64 = 2;
-    /// $Volume.
+    /// The volume's properties, $Volume.
     pub(crate) const VOLUME: u64 = 3;
-    /// $Bitmap.
+    /// The cluster bitmap, $Bitmap.
     pub(crate) const BITMAP: u64 = 6;
 }
 
@@ -82,19 +82,19 @@ pub(crate) struct AttributeRaw {
 }
 const _: () = assert!(size_of::<AttributeRaw>() == 0x10);
 
-/// [`AttributeRaw::kind`].
+/// Values of [`AttributeRaw::kind`].
 pub(crate) mod attribute {
-    /// Attributes stand in other records, too.
+    /// A list of attributes that are in other records.
     pub(crate) const LIST: u32 = 0x20;
-    /// What is known of the volume.
+    /// Version and flags of the volume.
     pub(crate) const VOLUME_INFORMATION: u32 = 0x70;
-    /// Contents.
+    /// Contents of a file.
     pub(crate) const DATA: u32 = 0x80;
     /// No attribute follows.
     pub(crate) const END: u32 = 0xFFFF_FFFF;
 }
 
-/// What follows the head of an attribute whose value is in the record.
+/// The part that follows the head of a resident attribute, whose value is in the record.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ResidentRaw {
@@ -104,7 +104,7 @@ pub(crate) struct ResidentRaw {
 }
 const _: () = assert!(size_of::<ResidentRaw>() == 8);
 
-/// What follows the head of an attribute whose value is in clusters.
+/// The part that follows the head of a non-resident attribute, whose value is in clusters.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct NonResidentRaw {
@@ -132,13 +132,13 @@ const _: () = assert!(size_of::<VolumeInformationRaw>() == 12);
 
 /// Bits of [`VolumeInformationRaw::flags`].
 pub(crate) mod volume_flags {
-    /// To be checked.
+    /// The volume must be checked.
     pub(crate) const DIRTY: u16 = 0x1;
     /// A check has begun.
     pub(crate) const CHECKING: u16 = 0x4000;
 }
 
-/// The first two pages of the log, each in a page of the system's.
+/// The restart pages of the log: its first two pages, in system pages.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RestartPageRaw {
@@ -155,7 +155,7 @@ pub(crate) struct RestartPageRaw {
 }
 const _: () = assert!(size_of::<RestartPageRaw>() == 0x1E);
 
-/// The state of the log.
+/// The state of the log, in a restart page.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RestartAreaRaw {
@@ -166,25 +166,25 @@ pub(crate) struct RestartAreaRaw {
     /*0E*/ pub(crate) flags: U16, // 2: the volume is clean
 }
 const _: () = assert!(size_of::<RestartAreaRaw>() == 0x10);
-/// In [`RestartAreaRaw::client_in_use`].
+/// In [`RestartAreaRaw::client_in_use`]: no client.
 pub(crate) const NO_CLIENT: u16 = 0xFFFF;
-/// In [`RestartAreaRaw::flags`].
+/// In [`RestartAreaRaw::flags`]: the volume is clean.
 pub(crate) const VOLUME_IS_CLEAN: u16 = 2;
 
-/// Where things are, checked.
+/// The checked fields of the boot sector.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     pub(crate) cluster_size: u64,
     pub(crate) clusters: u64,
-    /// The cluster of the table, and that of the copy of its first records.
+    /// First cluster of the table, and that of the copy of its first records.
     pub(crate) table: u64,
     pub(crate) table_copy: u64,
-    /// Bytes of a record.
+    /// Length of a record in bytes.
     pub(crate) record_size: usize,
 }
 
 impl Boot {
-    /// The boot sector of a volume of `len` bytes.
+    /// Parses the boot sector of a volume of `len` bytes.
     pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         let (sector, code) = (u64::from(raw.sector_size.get()), raw.sectors_per_cluster);

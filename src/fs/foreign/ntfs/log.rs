@@ -1,4 +1,4 @@
-//! The log of changes, `$LogFile`: whether anything in it waits to be done again or undone.
+//! The journal, `$LogFile`: whether it must be replayed.
 
 use zerocopy::FromBytes;
 
@@ -7,11 +7,11 @@ use super::record::restore;
 use super::{File, NtfsVolume};
 use crate::Result;
 
-/// Where the second page may be: a page of the system's after the first.
+/// Offset of the second page: one system page after the first.
 const PAGE: usize = 4096;
 
-/// Why the volume is not in order, if it is not. Both first pages have to say that the log was
-/// closed; or it is empty, as Linux programs leave it.
+/// Returns the reason if the volume is not clean. Both restart pages must say that the log was
+/// closed, or the log must be empty, as Linux programs leave it.
 pub(super) fn disorder(volume: &NtfsVolume, log: &File) -> Result<Option<&'static str>> {
     let mut pages = vec![0; 2 * PAGE];
     volume.read(log, 0, &mut pages)?;
@@ -26,7 +26,7 @@ pub(super) fn disorder(volume: &NtfsVolume, log: &File) -> Result<Option<&'stati
     ))
 }
 
-/// Returns whether a page says that the log was closed in order. `None`: it makes no sense.
+/// Returns true if a page says that the log was closed cleanly, `None` if it is invalid.
 fn is_clean(page: &[u8]) -> Option<bool> {
     let (head, _) = RestartPageRaw::read_from_prefix(page).ok()?;
     if head.magic != *b"RSTR" || head.major.get() != 1 || head.system_page.get() as usize != PAGE {

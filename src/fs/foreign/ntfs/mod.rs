@@ -1,8 +1,8 @@
-//! NTFS: one bitmap of clusters, a file of its own, found by the master file table.
+//! NTFS: the cluster bitmap, a file that the master file table refers to.
 //!
-//! What tells that a volume was left in order is a flag in `$NtfsVolume` and the state of the log.
-//! Linux programs leave the log empty, which says nothing, so the map is gone by only if all
-//! clusters of every file are used in it: the whole master file table is read.
+//! A volume is clean according to a flag in `$NtfsVolume` and the state of the log. Linux programs
+//! leave the log empty, which proves nothing, so the map is only trusted if it has all clusters of
+//! every file as used: the whole master file table is read.
 
 mod log;
 mod record;
@@ -21,20 +21,20 @@ use crate::{Error, Kind, Result};
 use record::{AttributeValue, ClusterRun, MftRecord};
 
 const LAYER: &str = "ntfs bitmap";
-/// Clusters whose bits are read at once.
+/// Number of clusters whose bits are read at a time.
 const PER_PIECE: u64 = 1 << 16;
-/// Records that are gone through at most: 64 GiB of them.
+/// Maximum number of records that are read: 64 GiB.
 const MOST_RECORDS: u64 = 1 << 26;
-/// Bytes of records read at once.
+/// Number of bytes of records per read.
 const RECORDS: usize = 256 << 10;
 
-/// The map of the volume on all of `device`.
+/// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let mut raw = BootRaw::new_zeroed();
     device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
     device.read_at(0, raw.as_mut_bytes())?;
     let boot = Boot::parse(&raw, device.info().len)?;
-    // The table's own record stands at its front, and tells where the others are.
+    // The table's own record is its first one, and locates the others.
     let mut bytes = vec![0; boot.record_size];
     device
         .info()
@@ -85,7 +85,7 @@ fn wrong(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::Corrupt, LAYER, message)
 }
 
-/// Where records are.
+/// The volume and its master file table.
 #[derive(Debug)]
 struct NtfsVolume {
     device: Arc<dyn BlockDevice>,
@@ -97,12 +97,12 @@ struct NtfsVolume {
 #[derive(Debug)]
 struct File {
     runs: Vec<ClusterRun>,
-    /// Bytes that were written; what follows is zeros, and of no interest.
+    /// Initialized length in bytes; the rest reads as zeros and is not needed.
     initialised: u64,
 }
 
 impl File {
-    /// The contents that `record` describes all of.
+    /// Returns the contents of a file, which `record` must describe in full.
     fn of(record: &MftRecord, boot: &Boot) -> Result<Self> {
         let (mut found, mut has_list) = (None, false);
         record.attributes(boot.clusters, &mut |attribute| {
@@ -171,7 +171,7 @@ impl NtfsVolume {
         File::of(&record, &self.boot)
     }
 
-    /// The flags of `$NtfsVolume`.
+    /// Returns the flags of `$NtfsVolume`.
     fn flags(&self) -> Result<u16> {
         let record = self
             .record(number::VOLUME)?
@@ -190,7 +190,7 @@ impl NtfsVolume {
         flags.ok_or_else(|| wrong("nothing tells whether the volume is in order"))
     }
 
-    /// Fills `buf` from byte `at` of a file.
+    /// Fills `buf` from offset `at` of a file.
     fn read(&self, file: &File, at: u64, buf: &mut [u8]) -> Result<()> {
         let end = at
             .checked_add(buf.len() as u64)
@@ -203,7 +203,7 @@ impl NtfsVolume {
         })?;
         let size = self.boot.cluster_size;
         let (mut skip, mut rest) = (at, buf);
-        // Runs are within the volume, so that bytes of them can be counted.
+        // No overflow: runs are within the volume.
         for ClusterRun { start, count } in &file.runs {
             let bytes = count * size;
             if skip >= bytes {
@@ -237,7 +237,7 @@ struct Ntfs {
 }
 
 impl Ntfs {
-    /// Refuses the map if a cluster of any file is free in it.
+    /// Fails if the map has a cluster of any file as free.
     fn check_files(&self, map: &ForeignFree) -> Result<()> {
         let (volume, size) = (&self.volume, self.volume.boot.record_size);
         let records = volume.table.initialised / size as u64;

@@ -1,5 +1,4 @@
-//! Records of the master file table: the bytes at the ends of sectors put back, attributes, and the
-//! runs of clusters of their values.
+//! Records of the master file table: fixups, attributes, and the cluster runs of their values.
 
 use zerocopy::FromBytes;
 
@@ -10,17 +9,17 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "ntfs record";
 
-/// A record, with the bytes put back that the ends of its sectors had.
+/// A record after its fixups were applied.
 #[derive(Debug)]
 pub(super) struct MftRecord {
     bytes: Vec<u8>,
     number: u64,
 }
 
-/// Clusters that follow each other, of a value.
+/// A run of clusters of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClusterRun {
-    /// On the volume; `None` where nothing is stored.
+    /// First cluster on the volume; `None` for a sparse run.
     pub(super) start: Option<u64>,
     pub(super) count: u64,
 }
@@ -29,8 +28,8 @@ pub(super) struct ClusterRun {
 #[derive(Debug)]
 pub(super) enum AttributeValue<'a> {
     Resident(&'a [u8]),
-    /// The place of the first run among the value's clusters, runs, bytes of all of it, and how
-    /// many of these were written.
+    /// Position of the first run among the value's clusters, the runs, the length of the value in
+    /// bytes, and its initialized length.
     Clusters {
         first: u64,
         runs: Vec<ClusterRun>,
@@ -44,7 +43,7 @@ pub(super) enum AttributeValue<'a> {
 pub(super) struct Attribute<'a> {
     pub(super) kind: u32,
     pub(super) is_named: bool,
-    /// Compressed, encrypted, sparse.
+    /// Flags: compressed, encrypted, sparse.
     pub(super) flags: u16,
     pub(super) value: AttributeValue<'a>,
 }
@@ -57,7 +56,7 @@ fn wrong(number: u64, message: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Puts the bytes back that stand at the ends of sectors. `None`: it was written in part.
+/// Applies the fixups at the ends of sectors; `None` if the record was partially written.
 pub(super) fn restore(bytes: &mut [u8], at: usize, count: usize) -> Option<()> {
     if count == 0 || count - 1 != bytes.len() / STRIDE {
         return None;
@@ -78,7 +77,7 @@ pub(super) fn restore(bytes: &mut [u8], at: usize, count: usize) -> Option<()> {
 }
 
 impl MftRecord {
-    /// Record `number` of these bytes. `None`: it is not in use.
+    /// Parses record `number`; `None` if it is not in use.
     pub(super) fn parse(number: u64, mut bytes: Vec<u8>) -> Result<Option<Self>> {
         let (head, _) =
             RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is cut short"))?;
@@ -109,7 +108,7 @@ impl MftRecord {
         Ok(Some(Self { bytes, number }))
     }
 
-    /// Calls `each` for every attribute. Runs are of a volume of so many clusters.
+    /// Calls `each` for every attribute. Runs must be within a volume of `clusters` clusters.
     pub(super) fn attributes<'a>(
         &'a self,
         clusters: u64,
@@ -170,8 +169,9 @@ impl MftRecord {
     }
 }
 
-/// The runs of a list: each a byte with the lengths of what follows, how many clusters, and how
-/// much further than the last run they begin. `None`: it has no end, or leads out of the volume.
+/// Parses a list of runs. Each one begins with a byte that has the lengths of two numbers: the
+/// number of clusters, and the distance from the start of the previous run. Returns `None` if the
+/// list has no end or exceeds the volume.
 fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<ClusterRun>> {
     let (mut found, mut place) = (Vec::new(), 0_i64);
     loop {
@@ -197,7 +197,7 @@ fn runs(mut bytes: &[u8], clusters: u64) -> Option<Vec<ClusterRun>> {
     }
 }
 
-/// A little-endian number with a sign, of up to 8 bytes.
+/// Parses a signed little-endian number of up to 8 bytes.
 fn signed(bytes: &[u8]) -> Option<i64> {
     let negative = bytes.last()? & 0x80 != 0;
     let mut all = if negative { [0xFF; 8] } else { [0; 8] };
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn runs_are_those_of_the_list() {
         let run = |start, count| ClusterRun { start, count };
-        // 0x18 clusters at 0x5634, 0x10 that are not stored, 0x30 before the first.
+        // 0x18 clusters at 0x5634, 0x10 sparse ones, 0x30 before the start of the first.
         let list = [
             0x21, 0x18, 0x34, 0x56, 0x01, 0x10, 0x11, 0x30, 0xE0, 0x00, 0xFF,
         ];

@@ -1,8 +1,9 @@
-//! Changing a tree: records put, replaced and removed, from the leaf up as far as it matters (§6.6,
-//! §6.8).
+//! Modification of a tree: insertion, replacement and removal of records, propagated from the leaf
+//! towards the root as far as needed (§6.6, §6.8).
 //!
-//! Nodes are written to the tree's file at once. What lies below that file holds the writes back
-//! until the whole operation has succeeded, and [`Tree::rollback`] goes back with it.
+//! Nodes are written to the tree's file immediately. The layer below that file buffers the writes
+//! until the whole operation has succeeded; [`Tree::rollback`] is called when that buffer is rolled
+//! back.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -18,16 +19,16 @@ use super::{Rank, Tree};
 use crate::fs::hfsplus::layout::{FIRST_RECORD, TreeHeaderRaw, node_kind};
 use crate::{Error, Kind, Result};
 
-/// A node on the way from the root to a leaf.
+/// A node on the path from the root to a leaf.
 #[derive(Debug)]
 pub(super) struct PathNode {
     pub(super) node: Arc<Node>,
-    /// In an index node the record that was followed; in a leaf the first record that is not before
-    /// the key.
+    /// Record index: in an index node, the record that was followed; in a leaf, the first record
+    /// that is not before the key.
     pub(super) index: usize,
 }
 
-/// What a tree was like before a change.
+/// The state of a tree before a change.
 #[derive(Debug, Clone)]
 pub(in crate::fs::hfsplus) struct Saved {
     head: TreeHeaderRaw,
@@ -35,22 +36,22 @@ pub(in crate::fs::hfsplus) struct Saved {
 }
 
 impl Tree {
-    /// Makes ready for changes: with a cache of `bytes`, however large the tree is going to be.
+    /// Prepares for changes with a cache of `bytes`, regardless of the present size of the tree.
     pub(in crate::fs::hfsplus) fn set_cache(&mut self, bytes: usize) {
         self.cache = NodeCache::of_bytes(bytes, self.node_size, usize::MAX);
     }
 
-    /// Bytes of a node.
+    /// Returns the size of a node in bytes.
     pub(in crate::fs::hfsplus) fn node_size(&self) -> u16 {
         self.node_size
     }
 
-    /// Returns how many nodes are free, and how many one more record may need.
+    /// Returns the number of free nodes, and the number that one more record may need.
     pub(in crate::fs::hfsplus) fn free_nodes(&self) -> (u32, u32) {
         (self.head.free_nodes.get(), u32::from(self.depth) + 1)
     }
 
-    /// What [`rollback`](Self::rollback) needs.
+    /// Returns the state that [`rollback`](Self::rollback) restores.
     pub(in crate::fs::hfsplus) fn save(&self) -> Saved {
         Saved {
             head: self.head,
@@ -58,7 +59,7 @@ impl Tree {
         }
     }
 
-    /// Writes the header if it has changed since `saved`; the changes stay.
+    /// Writes the header if it differs from the one in `saved`, and keeps the changes.
     pub(in crate::fs::hfsplus) fn commit_header(&mut self, saved: &Saved) -> Result<()> {
         if self.head != saved.head {
             self.file
@@ -67,13 +68,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Forgets which nodes were changed: they stay so.
+    /// Clears the list of changed nodes, after which they can no longer be undone.
     pub(in crate::fs::hfsplus) fn forget_changed(&mut self) {
         self.touched.clear();
     }
 
-    /// Where the nodes written since the last call lie on the volume, and how they rank among each
-    /// other.
+    /// Returns the volume offset and the rank of each node written since the last call.
     pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, Rank)> {
         let ranks = std::mem::take(&mut self.ranks);
         ranks
@@ -82,13 +82,13 @@ impl Tree {
             .collect()
     }
 
-    /// A node gets records that another one has: it is best in its place before the other loses
-    /// them.
+    /// Ranks a node that receives records of another one as new: it should be written before the
+    /// other loses them.
     pub(super) fn gains(&mut self, number: u32) {
         self.ranks.insert(number, Rank::New);
     }
 
-    /// Goes back to what was saved; the file has already.
+    /// Restores the state in `saved`. The caller has already rolled back the file.
     pub(in crate::fs::hfsplus) fn rollback(&mut self, saved: Saved) {
         for number in self.touched.drain(..) {
             self.cache.forget(number);
@@ -97,7 +97,7 @@ impl Tree {
         (self.head, self.map) = (saved.head, saved.map);
     }
 
-    /// Adds a record. [`Kind::Conflict`] if its key exists.
+    /// Inserts a record. Fails with [`Kind::Conflict`] if its key exists.
     pub(in crate::fs::hfsplus) fn insert(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
         let (path, found) = self.path(key)?;
         if found {
@@ -118,7 +118,7 @@ impl Tree {
         }
     }
 
-    /// Puts new data behind a key that exists.
+    /// Replaces the data of a key that exists.
     pub(in crate::fs::hfsplus) fn replace(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
         let (path, found) = self.path(key)?;
         let Some(leaf) = path.last().filter(|_| found) else {
@@ -129,7 +129,7 @@ impl Tree {
             ));
         };
         let place = leaf.index..leaf.index + 1;
-        // The key as it was: another spelling of it may be the same to the tree.
+        // Keep the key that is stored: the tree may treat another spelling of it as equal.
         let old = leaf.node.record(leaf.index as u16).unwrap_or_default();
         let length = old
             .first_chunk()
@@ -138,7 +138,7 @@ impl Tree {
         self.splice(path, place, vec![record])
     }
 
-    /// Removes a record; `false` if there is none of that key.
+    /// Removes a record; returns `false` if no record has that key.
     pub(in crate::fs::hfsplus) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         let (path, found) = self.path(key)?;
         let Some(leaf) = path.last().filter(|_| found) else {
@@ -150,7 +150,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// The way from the root to where `key` is, or would be; and whether it is there.
+    /// Returns the path from the root to the position of `key`, and true if the key exists.
     fn path(&self, key: &[u8]) -> Result<(Vec<PathNode>, bool)> {
         let wanted = self.wanted(key)?;
         let mut number = self.head.root_node.get();
@@ -180,7 +180,7 @@ impl Tree {
         Ok((path, found))
     }
 
-    /// The first record of all.
+    /// Inserts the first record into an empty tree.
     fn plant(&mut self, record: Vec<u8>) -> Result<()> {
         let number = self.take_node()?;
         let mut leaf = Draft::new(number, node_kind::LEAF, 1);
@@ -192,8 +192,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts `records` in the place of those in `range` of the last node of `path`, and does above
-    /// what follows from that.
+    /// Replaces the records in `range` of the last node of `path` by `records`, and updates the
+    /// levels above.
     fn splice(
         &mut self,
         mut path: Vec<PathNode>,
@@ -224,9 +224,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The last node of a path with `records` in the place of those in `range`, if nothing else
-    /// follows from that: it has room, stays as full as nodes should be, and begins with the same
-    /// key.
+    /// Returns the last node of a path with the records in `range` replaced by `records`, or `None`
+    /// if other nodes would have to change too: if it overflows, becomes less than a quarter full,
+    /// or begins with a different key.
     fn edited(
         &self,
         step: &PathNode,
@@ -254,7 +254,7 @@ impl Tree {
         (is_root || used >= usize::from(self.node_size) / 4).then_some(bytes)
     }
 
-    /// Writes what is to be the root, or the nodes that it has become and a root above them.
+    /// Writes the root; divides it first and writes a new root above the halves if it is too full.
     fn put_root(&mut self, draft: Draft, appended: bool) -> Result<()> {
         if draft.is_empty() {
             self.free_node(draft.number)?;
@@ -278,7 +278,7 @@ impl Tree {
         self.lower_root()
     }
 
-    /// As long as the root has one child only, that becomes the root.
+    /// Replaces the root by its child as long as it has only one.
     fn lower_root(&mut self) -> Result<()> {
         while self.depth > 1 {
             let root = self.node(self.head.root_node.get(), node_kind::INDEX, self.depth)?;
@@ -297,7 +297,6 @@ impl Tree {
             (number.into(), u16::from(depth).into(), depth);
     }
 
-    /// Writes a node.
     pub(super) fn put(&mut self, draft: &Draft) -> Result<()> {
         self.put_bytes(draft.number, draft.kind, draft.finish(self.node_size))
     }
@@ -318,7 +317,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The record that leads to a node, for the level above.
+    /// Returns the index record that points to a node, for the level above.
     fn index_record(&self, node: &Draft) -> Vec<u8> {
         let first = node.record(0);
         let length = first
@@ -329,7 +328,7 @@ impl Tree {
             .unwrap_or(first)
             .to_vec();
         if let Some(room) = self.index_key {
-            // A key of the natural length, in room that is the same for all.
+            // The key keeps its own length, in a field of the fixed size.
             record.resize(2 + usize::from(room.max(length)), 0);
         }
         debug_assert_eq!(U16::new(length).as_bytes(), &record[..2]);

@@ -1,4 +1,4 @@
-//! Walking the leaves of a tree in order.
+//! Iteration over the leaves of a tree in order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::Result;
 use crate::fs::hfsplus::layout::node_kind;
 
-/// A place among the leaves of a tree.
+/// A position among the leaf records of a tree.
 #[derive(Debug)]
 pub(in crate::fs::hfsplus) struct Cursor<'t> {
     tree: &'t Tree,
@@ -17,13 +17,13 @@ pub(in crate::fs::hfsplus) struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    /// At record `index` of a leaf, or at the end of an empty tree.
+    /// Creates a cursor at record `index` of a leaf, or at the end of an empty tree.
     pub(super) fn new(tree: &'t Tree, node: Option<Arc<Node>>, index: u16) -> Self {
         Self { tree, node, index }
     }
 
-    /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves
-    /// cannot be endless.
+    /// Returns the next record, `None` after the last. Keys are checked to ascend, so a cycle in
+    /// the chain of leaves is detected.
     pub(in crate::fs::hfsplus) fn next(&mut self) -> Result<Option<&[u8]>> {
         if !self.seek_record()? {
             return Ok(None);
@@ -33,12 +33,12 @@ impl<'t> Cursor<'t> {
         Ok(self.node.as_ref().and_then(|node| node.record(index)))
     }
 
-    /// The number of the leaf that the last record came from.
+    /// Returns the number of the leaf that contains the last record returned.
     pub(in crate::fs::hfsplus) fn node_number(&self) -> u32 {
         self.node.as_ref().map_or(0, |node| node.number)
     }
 
-    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the
+    /// Moves to the next leaf if this one has no more records; returns `false` at the end of the
     /// tree.
     fn seek_record(&mut self) -> Result<bool> {
         let Some(node) = &self.node else {

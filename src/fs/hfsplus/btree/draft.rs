@@ -1,4 +1,4 @@
-//! A node that is being changed.
+//! A node that is being modified.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use zerocopy::big_endian::U16;
 use super::node::Node;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 
-/// Bytes that a record takes beside itself: its place in the table of offsets.
+/// Bytes of a record's entry in the table of offsets.
 const OFFSET_LEN: usize = 2;
 
-/// A node taken apart. It may hold more than fits while it is being changed.
+/// A node unpacked for modification. It may temporarily hold more than fits in a node.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub(super) number: u32,
@@ -19,14 +19,14 @@ pub(super) struct Draft {
     pub(super) previous: u32,
     pub(super) kind: i8,
     pub(super) height: u8,
-    /// The records one after another, each of an even length.
+    /// The records, concatenated, each padded to an even length.
     bytes: Vec<u8>,
-    /// Where each record ends.
+    /// End of each record in `bytes`.
     ends: Vec<usize>,
 }
 
 impl Draft {
-    /// An empty node without neighbours.
+    /// Creates an empty node without neighbors.
     pub(super) fn new(number: u32, kind: i8, height: u8) -> Self {
         Self {
             number,
@@ -39,7 +39,7 @@ impl Draft {
         }
     }
 
-    /// A node as it is.
+    /// Unpacks `node`.
     pub(super) fn of(node: &Node) -> Self {
         let (bytes, ends) = node.body();
         Self {
@@ -53,7 +53,7 @@ impl Draft {
         }
     }
 
-    /// Returns how many records there are.
+    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -62,7 +62,7 @@ impl Draft {
         self.ends.is_empty()
     }
 
-    /// A record, empty past the last.
+    /// Returns a record; empty past the last.
     pub(super) fn record(&self, index: usize) -> &[u8] {
         let end = self.ends.get(index).copied().unwrap_or_default();
         self.bytes.get(self.start(index)..end).unwrap_or_default()
@@ -76,22 +76,22 @@ impl Draft {
             .unwrap_or_default()
     }
 
-    /// Bytes of a node that these records take.
+    /// Returns the number of bytes of a node that the records take.
     pub(super) fn used(&self) -> usize {
         room_for(self.bytes.len(), self.len())
     }
 
-    /// Bytes of a node that the first `count` records take.
+    /// Returns the number of bytes of a node that the first `count` records take.
     pub(super) fn used_before(&self, count: usize) -> usize {
         room_for(self.start(count), count)
     }
 
-    /// Bytes of a node that the records from the one at `first` on take.
+    /// Returns the number of bytes of a node that the records from `first` on take.
     pub(super) fn used_from(&self, first: usize) -> usize {
         room_for(self.bytes.len() - self.start(first), self.len() - first)
     }
 
-    /// Puts `records` in the place of those in `range`, which must be there.
+    /// Replaces the records in `range`, which must exist, by `records`.
     pub(super) fn splice(&mut self, range: Range<usize>, records: &[Vec<u8>]) {
         let place = self.start(range.start)..self.start(range.end);
         let mut bytes = Vec::with_capacity(records.iter().map(|record| record.len() + 1).sum());
@@ -109,7 +109,7 @@ impl Draft {
         self.ends.splice(range, ends);
     }
 
-    /// Moves the records from the one at `first` on to the front of `to`.
+    /// Moves the records from `first` on to the front of `to`.
     pub(super) fn move_tail(&mut self, first: usize, to: &mut Self) {
         let start = self.start(first);
         let moved = self.bytes.len() - start;
@@ -133,7 +133,7 @@ impl Draft {
         self.ends.iter_mut().for_each(|end| *end -= moved);
     }
 
-    /// The node as it lies on disk, its free space zero. Its records must fit in `size` bytes.
+    /// Encodes the node with its free space zeroed. Its records must fit in `size` bytes.
     pub(super) fn finish(&self, size: u16) -> Box<[u8]> {
         let size = usize::from(size);
         debug_assert!(
@@ -160,7 +160,7 @@ impl Draft {
     }
 }
 
-/// Bytes of a node with `count` records of `bytes` together.
+/// Returns the number of bytes of a node with `count` records of `bytes` in total.
 fn room_for(bytes: usize, count: usize) -> usize {
     usize::from(FIRST_RECORD) + bytes + OFFSET_LEN * (count + 1)
 }
@@ -207,7 +207,7 @@ mod tests {
         assert!(draft.is_empty());
     }
 
-    /// The short way to a changed node and the long one lead to the same bytes.
+    /// Editing a node in place and editing it as a draft produce the same bytes.
     #[test]
     fn a_node_is_edited_as_a_draft_is() {
         let mut random = Random::new(3);

@@ -1,4 +1,4 @@
-//! Which nodes of a tree are free (§6.3).
+//! The map of free nodes of a tree (§6.3).
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
@@ -12,20 +12,20 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// Bytes of the map that are looked through in one go.
+/// Bytes of the map read at a time.
 const PIECE: usize = 512;
 
-/// The nodes that hold the map, and where to look for a free one.
+/// The nodes that hold the map, and a hint for the search for a free node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeMap {
-    /// Node 0 and the map nodes behind it.
+    /// Node 0 and the map nodes, in the order of their chain.
     nodes: Vec<u32>,
-    /// No node before this one is free.
+    /// Lower bound of the first free node.
     first_free: u32,
 }
 
 impl Tree {
-    /// Takes a free node, the first one.
+    /// Allocates the first free node.
     pub(super) fn take_node(&mut self) -> Result<u32> {
         let total = self.head.total_nodes.get();
         let Some(free) = self.head.free_nodes.get().checked_sub(1) else {
@@ -47,7 +47,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// Gives node `number` back, all zero.
+    /// Frees node `number` and fills it with zeros.
     pub(super) fn free_node(&mut self, number: u32) -> Result<()> {
         self.file
             .overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
@@ -61,7 +61,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Goes over to `file`, the same file with nodes added to its end, all zero.
+    /// Switches to `file`, the same file with zeroed nodes appended.
     pub(in crate::fs::hfsplus) fn grow(&mut self, file: ForkDevice) -> Result<()> {
         let before = self.head.total_nodes.get();
         let total = file.len() / u64::from(self.node_size);
@@ -80,17 +80,17 @@ impl Tree {
         Ok(())
     }
 
-    /// The file that the tree lies in.
+    /// Returns the file that holds the tree.
     pub(in crate::fs::hfsplus) fn file(&self) -> &ForkDevice {
         &self.file
     }
 
-    /// Goes over to `file`, the same file in another place.
+    /// Switches to `file`, the same file at other offsets of the volume.
     pub(in crate::fs::hfsplus) fn move_to(&mut self, file: ForkDevice) {
         self.file = file;
     }
 
-    /// Makes the new node `number` the last of the map.
+    /// Appends the new node `number` to the chain of map nodes.
     fn add_map_node(&mut self, number: u32) -> Result<()> {
         let size = usize::from(self.node_size);
         let mut draft = Draft::new(number, node_kind::MAP, 0);
@@ -127,7 +127,7 @@ impl Tree {
         };
         let mut next = u32::from_be_bytes(self.file.read_array(0)?);
         while next != 0 {
-            // Each map node adds bits, so a chain that goes in circles is soon too long.
+            // Each map node adds bits, so a cycle in the chain is soon longer than the tree.
             if next >= total
                 || map.bits(self.node_size)
                     > u64::from(total) + u64::from(map_node_bits(self.node_size))
@@ -173,7 +173,7 @@ impl Tree {
         self.file.overwrite(offset, &[bits ^ bit])
     }
 
-    /// The first free node from `from` on.
+    /// Returns the first free node at or after `from`.
     fn find_free(&mut self, from: u32) -> Result<Option<u32>> {
         let (node_size, total) = (self.node_size, self.head.total_nodes.get());
         let mut at = from - from % 8;
@@ -196,20 +196,20 @@ impl Tree {
         Ok(None)
     }
 
-    /// Where node `number` begins in the file.
+    /// Returns the offset of node `number` in the file, in bytes.
     pub(super) fn offset(&self, number: u32) -> u64 {
         u64::from(number) * u64::from(self.node_size)
     }
 }
 
 impl NodeMap {
-    /// Returns how many nodes the map speaks of.
+    /// Returns the number of nodes that the map covers.
     fn bits(&self, node_size: u16) -> u64 {
         let more = self.nodes.len() as u64 - 1;
         u64::from(header_map_bits(node_size)) + more * u64::from(map_node_bits(node_size))
     }
 
-    /// The node, and the byte of it, that holds the bit of node `number`.
+    /// Returns the map node, and the byte offset in it, that holds the bit of node `number`.
     fn place(&self, number: u32, node_size: u16) -> Option<(u32, u64)> {
         let in_header = header_map_bits(node_size);
         if number < in_header {
@@ -224,7 +224,7 @@ impl NodeMap {
         ))
     }
 
-    /// Where the map record of a node ends.
+    /// Returns the end of the map record of a node, as a byte offset in the node.
     fn end(node: u32, node_size: u16) -> u64 {
         u64::from(node_size) - if node == 0 { 8 } else { 6 }
     }

@@ -1,4 +1,4 @@
-//! B-trees: search, and the leaves in order, with every node checked when it is read (§6).
+//! B-trees: search and iteration over the leaves, with every node checked when it is read (§6).
 
 mod change;
 mod cursor;
@@ -35,7 +35,7 @@ use super::unicode::{NameOrder, compare_binary};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
-/// Which of the volume's trees it is.
+/// One of the three trees of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeKind {
     Extents,
@@ -52,7 +52,7 @@ impl TreeKind {
         }
     }
 
-    /// The stage of a check that walks it.
+    /// Returns the name of the check stage that walks the tree.
     pub(super) fn stage(self) -> &'static str {
         match self {
             Self::Extents => "check the extents tree",
@@ -61,7 +61,7 @@ impl TreeKind {
         }
     }
 
-    /// The order of a tree with this header.
+    /// Returns the key order of a tree with this header.
     pub(super) fn order(self, header: &TreeHeaderRaw) -> Result<KeyOrder> {
         match (self, header.key_compare_type) {
             (Self::Extents, _) => Ok(KeyOrder::Extents),
@@ -81,7 +81,7 @@ impl TreeKind {
     }
 }
 
-/// How a tree orders its keys.
+/// The key order of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyOrder {
     Extents,
@@ -90,12 +90,13 @@ pub(super) enum KeyOrder {
 }
 
 impl KeyOrder {
-    /// Compares the keys at the beginning of two records; `None` if one is no key.
+    /// Compares the keys at the beginning of two records; `None` if either is not a key.
     pub(super) fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
         self.wanted(b)?.compare(a)
     }
 
-    /// The key at the beginning of `record`, to compare others with; `None` if there is none.
+    /// Parses the key at the beginning of `record` for comparison with others; `None` if there is
+    /// none.
     fn wanted(self, record: &[u8]) -> Option<Wanted<'_>> {
         Some(match self {
             Self::Extents => {
@@ -108,7 +109,7 @@ impl KeyOrder {
     }
 }
 
-/// A key that is looked for, taken apart once.
+/// A search key, parsed once.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted<'a> {
     Extents(u32, u8, u32),
@@ -117,7 +118,7 @@ pub(super) enum Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// How the key at the beginning of `record` compares with it; `None` if that is no key.
+    /// Compares the key at the beginning of `record` with this key; `None` if that is not a key.
     #[inline]
     pub(super) fn compare(&self, record: &[u8]) -> Option<Ordering> {
         match self {
@@ -157,24 +158,26 @@ pub(super) struct Tree {
     order: KeyOrder,
     file: ForkDevice,
     node_size: u16,
-    /// The header as it will be written; while a change is under way, ahead of the one in the file.
+    /// The header as it will be written; newer than the one in the file while a change is in
+    /// progress.
     head: TreeHeaderRaw,
-    /// Levels, from the header.
+    /// Number of levels, from the header.
     depth: u8,
-    /// The room of a key in index nodes where it is the same for all.
+    /// Size of the key field in index nodes, if all have the same.
     index_key: Option<u16>,
     cache: NodeCache,
-    /// Which nodes are free; read when the first is asked for.
+    /// The map of free nodes; read when it is first needed.
     map: Option<NodeMap>,
-    /// Nodes written since the changes were last kept.
+    /// Nodes written since the last commit or rollback of the changes.
     touched: Vec<u32>,
-    /// In which order nodes written since the last commit are best put in their places.
+    /// Ranks of the nodes written since the last commit, which give the preferred order of writes.
     ranks: HashMap<u32, Rank>,
 }
 
-/// In which order changed nodes are best put in their places, so that whoever reads the tree
-/// meanwhile, without a look at the journal, finds what was there before: what nothing leads to
-/// yet; then what leads there; then what has become less; then what nothing leads to any more.
+/// The preferred order in which changed nodes are written in place, so that a reader that ignores
+/// the journal finds the former records in the meantime: first nodes that nothing points to yet;
+/// then those that point to them; then those that lost records; then those that nothing points to
+/// any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     New,
@@ -247,19 +250,18 @@ impl Tree {
         })
     }
 
-    /// Keeps at most so many bytes of nodes in memory, and no fewer than a handful of nodes.
+    /// Limits the node cache to `bytes`, but never to fewer than `LEAST_CACHED` nodes.
     pub(super) fn bound_cache(&mut self, bytes: usize) {
         let nodes = usize::try_from(self.head.total_nodes.get()).unwrap_or(usize::MAX);
         self.cache = NodeCache::of_bytes(bytes, self.node_size, nodes);
     }
 
-    /// Bytes of nodes that are in memory.
+    /// Returns the size of the cached nodes in bytes.
     pub(super) fn cached(&self) -> usize {
         self.cache.len() * usize::from(self.node_size)
     }
 
-    /// Reads up to `most` nodes, evenly spread. What they hold, and what cannot be read, is of no
-    /// interest.
+    /// Reads up to `most` nodes, evenly spaced. Their contents and read errors are ignored.
     pub(super) fn touch(&self, most: u32) {
         let total = self.head.total_nodes.get();
         let mut node = vec![0; usize::from(self.node_size)];
@@ -270,12 +272,12 @@ impl Tree {
         }
     }
 
-    /// How the tree orders its keys.
+    /// Returns the key order of the tree.
     pub(super) fn order(&self) -> KeyOrder {
         self.order
     }
 
-    /// An error about node `number`.
+    /// Returns an error about node `number`.
     pub(super) fn corrupt(&self, number: u32, message: impl std::fmt::Display) -> Error {
         let offset = self
             .file
@@ -287,13 +289,13 @@ impl Tree {
         )
     }
 
-    /// The first record whose key is not before `key`.
+    /// Returns a cursor at the first record whose key is not before `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Result<Cursor<'_>> {
         let wanted = self.wanted(key)?;
         let mut number = self.head.root_node.get();
         for height in (2..=self.depth).rev() {
             let node = self.node(number, node_kind::INDEX, height)?;
-            // The last child that begins at or before the key; the first, if none does.
+            // The last child that begins at or before the key; the first if there is none.
             let after = self.partition(&node, |record| Some(wanted.compare(record)?.is_le()))?;
             number = self.child(&node, after.saturating_sub(1))?;
         }
@@ -305,7 +307,7 @@ impl Tree {
         Ok(Cursor::new(self, Some(leaf), index))
     }
 
-    /// The record with exactly this key, given to `found`.
+    /// Passes the record with exactly this key to `found` and returns the result.
     pub(super) fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let mut cursor = self.seek(key)?;
         let order = self.order;
@@ -315,7 +317,7 @@ impl Tree {
             .map(found))
     }
 
-    /// The first record of all.
+    /// Returns a cursor at the first record.
     pub(super) fn first(&self) -> Result<Cursor<'_>> {
         let node = match self.depth {
             0 => None,
@@ -324,7 +326,7 @@ impl Tree {
         Ok(Cursor::new(self, node, 0))
     }
 
-    /// A key of ours, to compare others with.
+    /// Parses a key built by this crate, for comparison with others.
     fn wanted<'k>(&self, key: &'k [u8]) -> Result<Wanted<'k>> {
         let message = "the key that is looked for is none";
         self.order
@@ -332,7 +334,7 @@ impl Tree {
             .ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
     }
 
-    /// Returns how many records at the beginning of a node satisfy `before`.
+    /// Returns the number of records at the beginning of a node that satisfy `before`.
     fn partition(&self, node: &Node, before: impl Fn(&[u8]) -> Option<bool>) -> Result<u16> {
         let (mut low, mut high) = (0, node.records);
         while low < high {
@@ -350,7 +352,7 @@ impl Tree {
         Ok(low)
     }
 
-    /// The child that index record `index` leads to.
+    /// Returns the child that index record `index` points to.
     fn child(&self, node: &Node, index: u16) -> Result<u32> {
         let child = node
             .record(index)
@@ -358,7 +360,7 @@ impl Tree {
         child.ok_or_else(|| self.corrupt(node.number, format!("record {index} leads to no node")))
     }
 
-    /// A node that must be of this kind and height.
+    /// Returns a node, which must be of this kind and height.
     fn node(&self, number: u32, kind: i8, height: u8) -> Result<Arc<Node>> {
         let node = match self.cache.get(number) {
             Some(node) => node,
@@ -397,8 +399,8 @@ impl Tree {
     }
 }
 
-/// The child that an index record leads to. `room` is that of its key, where it is the same for
-/// all.
+/// Returns the child that an index record points to. `room` is the size of the key field, if all
+/// index records have the same.
 pub(super) fn child_of(record: &[u8], room: Option<u16>) -> Option<u32> {
     let (length, _) = U16::read_from_prefix(record).ok()?;
     let room = room.unwrap_or(length.get());
@@ -432,8 +434,8 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
     Ok(header.tree)
 }
 
-/// Returns how many records of a node are keys with data of some tree; 0 if the bytes are no node.
-/// What [`Tree`] does with a node, without a tree around it.
+/// Returns the number of records of a node that are keys with data of any tree; 0 if the bytes are
+/// not a node. Applies the parsers of [`Tree`] to a node outside of a tree.
 #[cfg(feature = "testing")]
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let Ok(node) = Node::parse(1, bytes.into()) else {

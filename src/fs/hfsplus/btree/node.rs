@@ -1,4 +1,4 @@
-//! Nodes, checked when they are read, and the cache of those read last (§6.1).
+//! Nodes, checked when they are read, and the cache of recently read nodes (§6.1).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,28 +7,28 @@ use zerocopy::FromBytes;
 
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 
-/// Nodes of a tree that are kept at least, however little memory there is to be for them.
+/// Minimum number of cached nodes of a tree, regardless of the memory limit.
 pub(in crate::fs::hfsplus) const LEAST_CACHED: usize = 16;
-/// Nodes of a tree that is only looked into before it is told how much memory it has.
+/// Number of cached nodes of a tree before its memory limit is set.
 const FIRST_CACHED: usize = 64;
 
-/// A node whose record offsets are known to lie within it, ascending.
+/// A node whose record offsets are known to be ascending and within the node.
 #[derive(Debug)]
 pub(in crate::fs::hfsplus) struct Node {
     pub(in crate::fs::hfsplus) number: u32,
-    /// The next node of its level, 0 for none.
+    /// Next node of the same level, 0 for none.
     pub(in crate::fs::hfsplus) next: u32,
-    /// The one before, 0 for none.
+    /// Previous node of the same level, 0 for none.
     pub(in crate::fs::hfsplus) previous: u32,
     pub(in crate::fs::hfsplus) kind: i8,
     pub(in crate::fs::hfsplus) height: u8,
-    /// How many records it holds.
+    /// Number of records.
     pub(in crate::fs::hfsplus) records: u16,
     bytes: Box<[u8]>,
 }
 
 impl Node {
-    /// The node in `bytes`, or what is wrong with them.
+    /// Parses a node; the error describes the defect.
     pub(in crate::fs::hfsplus) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
         let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
         let records = head.record_count.get();
@@ -68,15 +68,16 @@ impl Node {
         Ok(node)
     }
 
-    /// The first of the offsets that is odd. Records have even lengths, and macOS refuses nodes
-    /// where one has not.
+    /// Returns the first odd offset. Records have even lengths, and macOS refuses nodes in which
+    /// one has not.
     pub(in crate::fs::hfsplus) fn odd_offset(&self) -> Option<usize> {
         (0..=self.records)
             .filter_map(|index| self.offset(index))
             .find(|offset| !offset.is_multiple_of(2))
     }
 
-    /// Where record `index` begins; the one after the last is the beginning of the free space.
+    /// Returns the offset of record `index`; that of the record after the last is the start of the
+    /// free space.
     #[inline]
     fn offset(&self, index: u16) -> Option<usize> {
         let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
@@ -85,8 +86,8 @@ impl Node {
         )))
     }
 
-    /// The node's bytes with `record` in the place of those in `range`, and how many of them are
-    /// used; `None` if it has no room.
+    /// Returns the node's bytes with the records in `range` replaced by `record`, and the number of
+    /// bytes used; `None` if they do not fit.
     pub(super) fn with(&self, range: &Range<usize>, record: &[u8]) -> Option<(Box<[u8]>, usize)> {
         let (size, count) = (self.bytes.len(), usize::from(self.records));
         let offset = |index: usize| self.offset(u16::try_from(index).ok()?);
@@ -113,7 +114,7 @@ impl Node {
         Some((bytes.into_boxed_slice(), used))
     }
 
-    /// All records one after another, and where each of them ends there.
+    /// Returns all records, concatenated, and the end of each of them.
     pub(super) fn body(&self) -> (&[u8], impl Iterator<Item = usize> + '_) {
         let first = usize::from(FIRST_RECORD);
         let end = self.offset(self.records).unwrap_or(first);
@@ -121,7 +122,7 @@ impl Node {
         (self.bytes.get(first..end).unwrap_or_default(), ends)
     }
 
-    /// A record, `None` past the last.
+    /// Returns a record, `None` past the last.
     #[inline]
     pub(in crate::fs::hfsplus) fn record(&self, index: u16) -> Option<&[u8]> {
         if index >= self.records {
@@ -131,20 +132,20 @@ impl Node {
     }
 }
 
-/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an
-/// instant only, and reading one holds none.
+/// Cache of recently read nodes. The slot is a function of the node number, so a lookup holds a
+/// lock only briefly, and no lock is held while a node is read.
 #[derive(Debug)]
 pub(super) struct NodeCache {
     slots: Box<[Mutex<Option<Arc<Node>>>]>,
 }
 
 impl NodeCache {
-    /// A cache for as long as nobody has said how large it is to be.
+    /// Creates a cache for a tree whose memory limit is not set yet.
     pub(super) fn new() -> Self {
         Self::of_slots(FIRST_CACHED)
     }
 
-    /// A cache of at most so many bytes, for a tree of at most so many nodes.
+    /// Creates a cache of at most `bytes`, for a tree of at most `nodes` nodes.
     pub(super) fn of_bytes(bytes: usize, node_size: u16, nodes: usize) -> Self {
         Self::of_slots(
             (bytes / usize::from(node_size))
@@ -153,7 +154,7 @@ impl NodeCache {
         )
     }
 
-    /// Returns how many nodes are in it.
+    /// Returns the number of cached nodes.
     pub(super) fn len(&self) -> usize {
         let taken = |slot: &&Mutex<Option<Arc<Node>>>| {
             slot.lock()

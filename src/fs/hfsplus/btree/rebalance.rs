@@ -1,5 +1,5 @@
-//! Keeping nodes neither too full nor too empty: dividing, sharing with a neighbour, merging with
-//! one.
+//! Rebalancing of nodes that are too full or too empty: division, sharing with a neighbor, merging
+//! with one.
 
 use std::ops::Range;
 
@@ -10,9 +10,8 @@ use crate::Result;
 use crate::fs::hfsplus::layout::node_kind;
 
 impl Tree {
-    /// What becomes of `draft`, a changed node below `parent`: the records of the parent that speak
-    /// of the nodes concerned, and these nodes as they are to be written, in order. Freed nodes are
-    /// not among them.
+    /// Rebalances `draft`, a changed node below `parent`. Returns the range of the parent's records
+    /// to replace, and the nodes to write in their place, in order; freed nodes are not included.
     pub(super) fn arrange(
         &mut self,
         draft: Draft,
@@ -26,7 +25,8 @@ impl Tree {
             return Ok((slot..slot + 1, Vec::new()));
         }
         if draft.used() > size {
-            // What comes in order goes on in order: the full node stays full.
+            // Records appended in order are likely to continue in order, so the full node stays
+            // full.
             let ascending = appended && draft.used_before(draft.len() - 1) <= size;
             if !ascending && let Some(left) = self.neighbour(parent, slot.checked_sub(1))? {
                 self.check_adjacent(&left, &draft)?;
@@ -46,7 +46,7 @@ impl Tree {
         Ok((slot..slot + 1, vec![draft]))
     }
 
-    /// Divides a node that is too full: it keeps the first records, a new one behind it takes the
+    /// Divides a node that is too full: it keeps the first records, a new node after it gets the
     /// rest.
     pub(super) fn divide(&mut self, mut draft: Draft, appended: bool) -> Result<Vec<Draft>> {
         let size = usize::from(self.node_size);
@@ -56,7 +56,7 @@ impl Tree {
             .find(|&at| draft.used_before(at) >= draft.used_from(at))
             .unwrap_or(last);
         let at = if appended && fits(last) { last } else { middle };
-        // Records of very different lengths: anywhere will do.
+        // Records differ too much in length: any position that fits will do.
         let at = if fits(at) {
             at
         } else {
@@ -72,7 +72,7 @@ impl Tree {
         Ok(vec![draft, right])
     }
 
-    /// Puts a node that is nearly empty together with a neighbour, if both fit in one.
+    /// Merges a node that is nearly empty with a neighbor, if both fit in one node.
     fn merge(&mut self, draft: Draft, parent: &PathNode) -> Result<(Range<usize>, Vec<Draft>)> {
         let (slot, size) = (parent.index, usize::from(self.node_size));
         if let Some(left) = self.neighbour(parent, slot.checked_sub(1))?
@@ -88,7 +88,7 @@ impl Tree {
         Ok((slot..slot + 1, vec![draft]))
     }
 
-    /// Moves all records of `right` to the end of `left` and frees it.
+    /// Moves all records of `right` to the end of `left` and frees `right`.
     fn join(&mut self, mut left: Draft, mut right: Draft) -> Result<Draft> {
         self.check_adjacent(&left, &right)?;
         right.move_head(right.len(), &mut left);
@@ -99,8 +99,8 @@ impl Tree {
         Ok(left)
     }
 
-    /// What the level above has side by side must be so in the chain of the level, or else records
-    /// get lost.
+    /// Checks that two children that are adjacent in the parent are adjacent in the chain of their
+    /// level. Otherwise records would be lost.
     fn check_adjacent(&self, left: &Draft, right: &Draft) -> Result<()> {
         if left.next == right.number && right.previous == left.number {
             return Ok(());
@@ -112,7 +112,7 @@ impl Tree {
         Err(self.corrupt(left.number, message))
     }
 
-    /// The child of `parent` in `slot`, if there is one.
+    /// Returns the child of `parent` in `slot`, if there is one.
     fn neighbour(&self, parent: &PathNode, slot: Option<usize>) -> Result<Option<Draft>> {
         let Some(slot) = slot
             .and_then(|slot| u16::try_from(slot).ok())
@@ -129,7 +129,7 @@ impl Tree {
         Ok(Some(Draft::of(&node)))
     }
 
-    /// Takes a node out of the chain of its level.
+    /// Removes a node from the chain of its level.
     fn unlink(&mut self, draft: &Draft) -> Result<()> {
         if draft.previous != 0 {
             let node = self.node(draft.previous, draft.kind, draft.height)?;
@@ -142,8 +142,8 @@ impl Tree {
         self.link_back(draft.next, draft, draft.previous)
     }
 
-    /// Lets `next`, the node behind one like `like`, point back to `previous`. Behind the last leaf
-    /// is nothing but the header.
+    /// Sets the backward link of `next`, which follows a node like `like`, to `previous`. If `next`
+    /// is 0 and the level is the leaves, updates the last leaf in the header.
     fn link_back(&mut self, next: u32, like: &Draft, previous: u32) -> Result<()> {
         if next != 0 {
             let node = self.node(next, like.kind, like.height)?;
@@ -158,8 +158,8 @@ impl Tree {
     }
 }
 
-/// Moves records from the front of `right`, which is too full, to the end of its neighbour, until
-/// both are about equally full. Gives `right` back if that leaves either with hardly any room.
+/// Moves records from the front of `right`, which is too full, to the end of `left`, until both are
+/// about equally full. Returns `right` as the error if both together have too little free space.
 fn share(mut left: Draft, mut right: Draft, size: usize) -> Result<(Draft, Draft), Box<Draft>> {
     if left.used() + right.used() > 2 * size - size / 8 {
         return Err(Box::new(right));

@@ -1,5 +1,5 @@
-//! Random changes of small-noded trees beside a `BTreeMap`, the whole tree checked by rules written
-//! down a second time.
+//! Random changes of trees with small nodes, compared with a `BTreeMap`, with the whole tree
+//! checked by an independent implementation of the rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::testing::Random;
 
-/// The tree is all there is on the device.
+/// A device that contains nothing but the tree.
 struct Alone {
     device: Arc<Memory>,
     kind: TreeKind,
@@ -55,7 +55,7 @@ impl Alone {
         self.tree.grow(file(&self.device)).unwrap();
     }
 
-    /// One change, kept or undone as a whole.
+    /// Applies one change, which is committed or undone as a whole.
     fn change<T>(&mut self, keep: bool, change: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
         let (before, saved) = (self.device.to_vec(), self.tree.save());
         let done = change(&mut self.tree);
@@ -136,7 +136,7 @@ fn extent_key(file: u32, start_block: u32) -> Vec<u8> {
     .to_vec()
 }
 
-/// A catalog key whose name is `len` units long and ends with `number`.
+/// Returns a catalog key whose name is `len` units long and ends with `number`.
 fn name_key(parent: u32, number: u64, len: usize) -> Vec<u8> {
     let name: Vec<U16> = format!("{number:0>len$}")
         .encode_utf16()
@@ -151,7 +151,7 @@ fn name_key(parent: u32, number: u64, len: usize) -> Vec<u8> {
     key
 }
 
-/// Up and down in size, one record at a time, with undone changes in between.
+/// Grows and shrinks the tree one record at a time, with undone changes in between.
 fn model(
     mut alone: Alone,
     seed: u64,
@@ -170,7 +170,7 @@ fn model(
                 alone.grow(u64::from(needed));
             }
             let removes = random.within(0..10) < if phase % 2 == 0 { 2 } else { 8 };
-            // In phases of removal, mostly what is there.
+            // In phases of removal, mostly keys that exist.
             let near = model
                 .range(key.clone()..)
                 .next()
@@ -254,7 +254,7 @@ fn what_comes_in_order_fills_its_nodes() {
         model.insert(key, data);
     }
     alone.check(&model);
-    // Six records to a node of 512 bytes, and some twenty entries to one above.
+    // Six records per node of 512 bytes, and about twenty entries per index node.
     let used = 400 - alone.tree.free_nodes().0;
     assert!((250..300).contains(&used), "{used} nodes");
 }
@@ -263,7 +263,7 @@ fn what_comes_in_order_fills_its_nodes() {
 fn a_map_of_many_nodes_grows_with_its_tree() {
     let mut alone = Alone::new(TreeKind::Extents, 512, 8);
     let mut model = BTreeMap::new();
-    // The header of a tree of such nodes maps 2048 nodes, each map node 3936 more.
+    // The header of a tree with such nodes maps 2048 nodes, each map node 3936 more.
     alone.grow(2030);
     for number in 0..13_000 {
         let (free, needed) = alone.tree.free_nodes();

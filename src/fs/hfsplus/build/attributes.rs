@@ -1,4 +1,4 @@
-//! All records of the attributes tree, in the order of their keys: by object, then by name.
+//! The records of the attributes tree, in key order: by object, then by name.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -14,7 +14,7 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::source::{Stream, Tree};
 
-/// Gives every record to `sink`. Values that are not in hand are read.
+/// Passes every record to `sink`. Values that are not in memory are read.
 pub(super) fn emit(
     tree: &Tree,
     objects: &Objects,

@@ -1,4 +1,5 @@
-//! The allocation file: one bit for each block, the first block in the top bit of the first byte.
+//! The allocation file: one bit per block, the first block in the most significant bit of the first
+//! byte.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use crate::Result;
 use crate::fs::build::output::Output;
 use crate::fs::hfsplus::layout::Extent;
 
-/// Sets the bits of `range`, counted from the top bit of the first byte.
+/// Sets the bits of `range`, counted from the most significant bit of the first byte.
 pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     let (first, last) = (range.start / 8, range.end / 8);
     if range.is_empty() {
@@ -25,10 +26,10 @@ pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
 }
 
-/// Writes the allocation file from where `out` is: the blocks of `used`, which are in order and
-/// apart, have their bits set. The volume's other blocks need no write.
+/// Writes the allocation file at the position of `out`, with the bits of `used` set; these extents
+/// are in order and not adjacent. Parts that contain no used block are not written.
 pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
-    /// Bits made at a time, and the least that is written: a page of the host.
+    /// Bits built at a time, and the minimum that is written: a page of the host.
     const STEP: u64 = 8 << 12;
     let base = out.position();
     let mut step = 0;

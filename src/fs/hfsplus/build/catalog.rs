@@ -1,8 +1,8 @@
-//! All records of the catalog, in the order of their keys.
+//! The records of the catalog, in key order.
 //!
-//! That is: the root's own record; then for each object in the order of the numbers its thread and,
-//! of a folder, the records of what is in it. Numbers follow the order of the tree, so one walk
-//! over the tree does it.
+//! These are the root's own record; then, for each object in the order of the numbers, its thread
+//! and, for a folder, the records of its entries. Numbers follow the order of the tree, so a single
+//! walk over the tree is sufficient.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +20,22 @@ use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
 use crate::fs::hfsplus::links::inode_name;
 use crate::fs::source::{SourceKind, Tree};
 
-/// What the records are made from.
+/// The input of the catalog records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Catalog<'a> {
     pub(super) tree: &'a Tree,
     pub(super) objects: &'a Objects,
     pub(super) blocks: &'a NodeBlocks,
     pub(super) style: Style,
-    /// Where the journal lies, if there is one.
+    /// Place of the journal, if there is one.
     pub(super) journal: JournalPlace,
 }
 
-/// Where records go: key and data of one after another.
+/// Receiver of records: key and data of one after another.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 impl Catalog<'_> {
-    /// Gives every record to `sink`.
+    /// Passes every record to `sink`.
     pub(super) fn emit(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut out = Emitter {
             sink,
@@ -72,7 +72,7 @@ impl Catalog<'_> {
         Ok(())
     }
 
-    /// The record of what is the volume's own.
+    /// Emits the record of an entry that belongs to the volume itself.
     fn own(&self, out: &mut Emitter<'_, '_>, own: &Own) -> Result<()> {
         let fork = match own.purpose {
             Purpose::PrivateFolder => {
@@ -93,7 +93,7 @@ impl Catalog<'_> {
         out.record(Cnid::ROOT, &own.name, &record)
     }
 
-    /// The thread of `node` and the records of what is in it.
+    /// Emits the thread of `node` and the records of its entries.
     fn below(&self, out: &mut Emitter<'_, '_>, node: u32, links: &Links) -> Result<()> {
         let source = &self.tree.nodes[node as usize];
         let cnid = self.objects.cnid(node);
@@ -119,7 +119,7 @@ impl Catalog<'_> {
         Ok(())
     }
 
-    /// The record under the name of `node`.
+    /// Emits the record under the name of `node`.
     fn named(
         &self,
         out: &mut Emitter<'_, '_>,
@@ -164,7 +164,8 @@ impl Catalog<'_> {
         )
     }
 
-    /// The hard-linked files proper, which the private folder sorts by the text of their numbers.
+    /// Emits the inode files of hard links, which the private folder sorts by the text of their
+    /// numbers.
     fn inodes(&self, out: &mut Emitter<'_, '_>, private: Cnid) -> Result<()> {
         let mut inodes: Vec<(Vec<U16>, u32)> = self
             .objects
@@ -188,8 +189,8 @@ impl Catalog<'_> {
         Ok(())
     }
 
-    /// Every name of a hard-linked file with its neighbours. The newest link is the first of its
-    /// chain.
+    /// Returns every name of a hard-linked file with its neighbors. The newest link is the first of
+    /// its chain.
     fn links(&self) -> Links {
         let mut links = Links::new();
         for &first in self.objects.links().keys() {
@@ -222,7 +223,7 @@ struct LinkName {
     next: Option<Cnid>,
 }
 
-/// Puts keys and threads together without an allocation for each.
+/// Assembles keys and threads without an allocation for each.
 struct Emitter<'a, 'b> {
     sink: &'a mut Sink<'b>,
     key: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Which bytes of a tree lie in blocks of their own, and in which: data forks, resource forks and
-//! large attributes, node after node, each in one piece.
+//! The contents of a tree of files that are stored in blocks of their own: data forks, resource
+//! forks and large attributes, node by node, each in one extent.
 
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use crate::{Error, Kind, Result};
 use super::objects::LAYER;
 use super::recipe::ATTRIBUTES_NODE_SIZE;
 
-/// Kept in the catalog record, not among the attributes.
+/// Attribute that is stored in the catalog record, not in the attributes tree.
 pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
 
-/// Whose bytes they are.
+/// A stream of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForkPart {
     Data,
     Resource,
-    /// The attribute of this place among the node's.
+    /// The attribute at this index among those of the node.
     Attribute(usize),
 }
 
-/// What has a name of its own in the attributes tree.
+/// Returns the attributes that are stored under their own name in the attributes tree.
 pub(super) fn attributes(source: &SourceNode) -> impl Iterator<Item = (usize, &str, &Stream)> {
     let all = source
         .xattrs
@@ -35,12 +35,12 @@ pub(super) fn attributes(source: &SourceNode) -> impl Iterator<Item = (usize, &s
     all.filter(|(_, name, _)| !matches!(*name, FINDER_INFO | RESOURCE_FORK))
 }
 
-/// Returns whether an attribute's value is too large for a node.
+/// Returns true if an attribute's value is too large to be stored inline.
 pub(super) fn is_large(value: &Stream) -> bool {
     value.len() > u64::from(max_inline_value(ATTRIBUTES_NODE_SIZE))
 }
 
-/// What of a body lies in blocks, in the order in which it lies.
+/// Returns the parts of a body that are stored in blocks, in the order of their blocks.
 pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (ForkPart, Content<'_>)> {
     let data = match &source.kind {
         SourceKind::File(stream) => Some(Content::of(stream)),
@@ -61,15 +61,15 @@ pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (ForkPart, C
         .filter(|(_, content)| content.len() > 0)
 }
 
-/// Where each node's blocks begin.
+/// The first block of each node.
 #[derive(Debug)]
 pub(super) struct NodeBlocks {
     block_size: u32,
-    /// By node, and at last the block behind all.
+    /// First block by node number; the last element is the end of the last node.
     first: Vec<u32>,
 }
 
-/// The blocks that all bodies take; 2^64 - 1 when they are beyond counting.
+/// Returns the number of blocks that all bodies take; saturates at 2^64 - 1.
 pub(super) fn blocks_of(tree: &Tree, block_size: u32) -> u64 {
     let bodies = (0..tree.nodes.len() as u32).filter_map(|node| body(tree, node));
     bodies
@@ -84,7 +84,7 @@ fn blocks_of_body(source: &SourceNode, block_size: u32) -> u64 {
 }
 
 impl NodeBlocks {
-    /// No blocks for anything: for records whose length alone counts.
+    /// Creates a table without blocks, for records of which only the length matters.
     pub(super) fn nowhere(tree: &Tree) -> Self {
         Self {
             block_size: u32::MAX,
@@ -92,7 +92,7 @@ impl NodeBlocks {
         }
     }
 
-    /// Gives every body its blocks, from `start` on.
+    /// Assigns consecutive blocks from `start` on to all bodies.
     pub(super) fn allot(tree: &Tree, start: u32, block_size: u32) -> Result<Self> {
         let mut next = u64::from(start);
         let mut first = Vec::with_capacity(tree.nodes.len() + 1);
@@ -106,7 +106,7 @@ impl NodeBlocks {
         Ok(Self { block_size, first })
     }
 
-    /// The bytes of the volume that all bodies fill.
+    /// Returns the byte range of the volume that all bodies take.
     pub(super) fn range(&self) -> Range<u64> {
         let offset =
             |block: Option<&u32>| AllocBlock(block.copied().unwrap_or(0)).offset(self.block_size);
@@ -117,22 +117,25 @@ impl NodeBlocks {
         self.block_size
     }
 
-    /// Where the body of `node` begins.
+    /// Returns the first block of the body of `node`.
     pub(super) fn first(&self, node: u32) -> AllocBlock {
         AllocBlock(self.first[node as usize])
     }
 
-    /// The last node whose body begins at or before `offset` of the volume, or the first one.
+    /// Returns the last node whose body begins at or before volume offset `offset`, or the first
+    /// node.
     pub(super) fn node_at(&self, offset: u64) -> u32 {
         let block = offset / u64::from(self.block_size);
         let after = self
             .first
             .partition_point(|&first| u64::from(first) <= block);
-        // Nodes without blocks begin where the next one does: the first of those has it.
+        // Nodes without blocks begin where the next one does; the index is limited to the last
+        // node.
         after.saturating_sub(1).min(self.first.len() - 2) as u32
     }
 
-    /// One part of the body `source` that begins at `first`, as catalog and attributes describe it.
+    /// Returns one part of the body of `source`, which begins at `first`, as a fork of the catalog
+    /// or of the attributes tree.
     pub(super) fn fork(&self, source: &SourceNode, first: AllocBlock, part: ForkPart) -> ForkRaw {
         let mut start = first.0;
         for (this, content) in contents(source) {
@@ -156,7 +159,7 @@ impl NodeBlocks {
     }
 }
 
-/// The bodies of a tree where their blocks are.
+/// The bodies of a tree with their assigned blocks.
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     pub(super) tree: &'a Tree,
@@ -210,7 +213,7 @@ fn fits(block: u64) -> Result<u32> {
     })
 }
 
-/// Refuses what a record cannot express; puts attributes in the order of the tree.
+/// Refuses values that a record cannot express, and sorts attributes in the order of the tree.
 pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
     tree::prepare(tree, LAYER, prepare_attributes)
 }

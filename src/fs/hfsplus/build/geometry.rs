@@ -1,4 +1,4 @@
-//! Where everything lies on a volume of a certain length.
+//! The layout of a volume of a certain length.
 
 use super::objects::LAYER;
 use super::recipe::{
@@ -10,19 +10,19 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// What a tree of files asks of its volume.
+/// The space that a tree of files needs on its volume.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
-    /// Used nodes of a catalog of 4096-byte and of 8192-byte nodes.
+    /// Number of used nodes of a catalog with 4096-byte and with 8192-byte nodes.
     pub(super) catalog_nodes: (u32, u32),
     pub(super) attribute_nodes: u32,
-    /// Blocks of all contents.
+    /// Number of blocks of all contents.
     pub(super) data_blocks: u64,
-    /// Bytes of a sector, if the volume has a journal.
+    /// Sector size in bytes, if the volume has a journal.
     pub(super) journal: Option<u32>,
 }
 
-/// The blocks of a journal and its info block; none where there is no journal.
+/// The extents of a journal and its info block; empty if there is no journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JournalPlace {
     pub(super) info: Extent,
@@ -30,14 +30,14 @@ pub(super) struct JournalPlace {
 }
 
 impl JournalPlace {
-    /// No journal.
+    /// The value for a volume without a journal.
     pub(super) const NONE: Self = Self {
         info: Extent::NONE,
         body: Extent::NONE,
     };
 }
 
-/// The place of a B-tree's file.
+/// The extent and the shape of a B-tree's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TreePlace {
     pub(super) extent: Extent,
@@ -47,14 +47,14 @@ pub(super) struct TreePlace {
 }
 
 impl TreePlace {
-    /// The fork of the tree's file in the volume header.
+    /// Returns the fork of the tree's file for the volume header.
     pub(super) fn fork(&self) -> ForkRaw {
         let size = u64::from(self.total_nodes) * u64::from(self.node_size);
         special_fork(self.extent, size, self.clump)
     }
 }
 
-/// A fork of the volume header.
+/// Returns a fork of the volume header with one extent.
 pub(super) fn special_fork(extent: Extent, size: u64, clump: u32) -> ForkRaw {
     let mut fork = ForkRaw {
         logical_size: size.into(),
@@ -66,7 +66,7 @@ pub(super) fn special_fork(extent: Extent, size: u64, clump: u32) -> ForkRaw {
     fork
 }
 
-/// A volume's plan: header, bitmap, journal, the three trees, data, alternate header.
+/// The layout of a volume: header, bitmap, journal, the three trees, data, alternate header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub(super) len: u64,
@@ -83,7 +83,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Lays out a volume of `len` bytes. `needs` are those of this block size.
+    /// Lays out a volume of `len` bytes. `needs` must be those of this block size.
     pub(super) fn new(len: u64, block_size: u32, needs: &Needs) -> Result<Self> {
         let too_small = |blocks: u64| {
             let least = blocks.saturating_mul(block_size.into());
@@ -147,8 +147,8 @@ impl Geometry {
         })
     }
 
-    /// A length that is enough for `needs`, a multiple of [`grain`], found by asking what ever
-    /// larger volumes need.
+    /// Returns a length that is sufficient for `needs`, a multiple of [`grain`]. Found by
+    /// iteration, because the bitmap and the trees grow with the volume.
     pub(super) fn minimum_len(block_size: u32, needs: &Needs) -> Result<u64> {
         let mut len = MIN_VOLUME_LEN.next_multiple_of(grain(block_size));
         loop {
@@ -171,7 +171,7 @@ impl Geometry {
         }
     }
 
-    /// All used blocks, in order and apart.
+    /// Returns all used blocks as extents in order, adjacent ones merged.
     pub(super) fn used(&self) -> Vec<Extent> {
         let head = Extent {
             start: AllocBlock(0),
@@ -203,7 +203,7 @@ impl Geometry {
         self.total_blocks - self.used().iter().map(|extent| extent.count).sum::<u32>()
     }
 
-    /// Where to look for free blocks first: behind the data.
+    /// Returns the block at which the search for free blocks starts: the one after the data.
     pub(super) fn next_allocation(&self) -> u32 {
         let behind = self.data.end().min(u64::from(self.tail.start.0)) as u32;
         if behind < self.tail.start.0 {
@@ -213,22 +213,22 @@ impl Geometry {
         }
     }
 
-    /// Where the alternate header lies.
+    /// Returns the offset of the alternate header in bytes.
     pub(super) fn alternate_offset(&self) -> u64 {
         self.len - HEADER_OFFSET
     }
 }
 
-/// What lengths of volumes that we choose are multiples of.
+/// Returns the granularity of volume lengths that this crate chooses, in bytes.
 pub(super) fn grain(block_size: u32) -> u64 {
     block_size.max(4096).into()
 }
 
-/// How many blocks bitmap and trees take.
+/// Numbers of blocks of the bitmap, the journal and the trees.
 struct Sizes {
     block_size: u32,
     bitmap_blocks: u64,
-    /// With the info block.
+    /// Includes the info block.
     journal_blocks: u64,
     extents: TreeSize,
     attributes: TreeSize,
@@ -272,7 +272,7 @@ impl Sizes {
         })
     }
 
-    /// The blocks of the volume's own files.
+    /// Returns the number of blocks of the volume's own files.
     fn volumes_own(&self) -> u64 {
         self.bitmap_blocks
             + self.journal_blocks
@@ -287,7 +287,8 @@ impl Sizes {
 }
 
 impl TreeSize {
-    /// Whole clumps for `used` nodes and the map nodes that the whole then needs.
+    /// Computes a whole number of clumps that holds `used` nodes and the map nodes that the total
+    /// then needs.
     fn new(node_size: u16, used: u32, clump: u32, block_size: u32) -> Result<Self> {
         let per_clump = u64::from(clump / u32::from(node_size));
         let mut clumps = 1;
@@ -319,7 +320,7 @@ impl TreeSize {
     }
 }
 
-/// Refuses what no volume can have as its block.
+/// Refuses a block size that no volume can have.
 pub(super) fn check_block_size(block_size: u32) -> Result<()> {
     if block_size.is_power_of_two() && block_size >= MIN_BLOCK_SIZE {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The volume header, first and alternate.
+//! The volume header, primary and alternate.
 
 use zerocopy::IntoBytes;
 
@@ -12,10 +12,10 @@ use crate::fs::hfsplus::layout::{
     VolumeHeaderRaw, volume_attributes,
 };
 
-/// Who last wrote the volume. Any word of four letters that is not one of Apple's.
+/// Last writer of the volume: four letters that are not one of Apple's values.
 const MADE_BY: [u8; 4] = *b"bsaw";
 
-/// What a header says that is not geometry.
+/// The fields of a header that are not geometry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity {
     pub(super) hfsx: bool,
@@ -24,7 +24,7 @@ pub(super) struct Identity {
     pub(super) identifier: u64,
 }
 
-/// The header of a clean volume.
+/// Returns the header of a clean volume.
 pub(super) fn header(
     geometry: &Geometry,
     objects: &Objects,
@@ -49,7 +49,7 @@ pub(super) fn header(
             .into(),
         last_mounted_version: MADE_BY,
         journal_info_block: geometry.journal.info.start.0.into(),
-        // Local time where the volume was made; this place knows none but UTC.
+        // On disk this is local time where the volume was made; only UTC is known here.
         create_date: identity.created.into(),
         modify_date: identity.created.into(),
         backup_date: 0.into(),
@@ -79,8 +79,8 @@ pub(super) fn header(
     }
 }
 
-/// Writes the header in both places, once everything else is durable: the first header, which makes
-/// a volume of the bytes, comes last.
+/// Writes the header in both places, once everything else is durable. The primary header comes
+/// last, because it makes the volume valid.
 pub(super) fn write(
     device: &dyn BlockDevice,
     geometry: &Geometry,

@@ -1,12 +1,12 @@
-//! New HFS+ and HFSX volumes, made from a tree of files in one pass.
+//! Creation of HFS+ and HFSX volumes from a tree of files in one pass.
 //!
 //! Everything is planned before the first byte is written: numbers and order of all files
-//! ([`objects`]), where their contents go ([`forks`]), how large bitmap and trees are
-//! ([`geometry`], after Apple's formatter: [`recipe`]). Then contents are written where they belong
-//! by several threads ([`filling`]), the trees bottom up from sorted records ([`tree`],
-//! [`catalog`], [`attributes`]), the bitmap, and when all that is durable the header. Each file
-//! lies in one piece, so there are no records of overflowing extents. An empty tree makes a freshly
-//! formatted volume.
+//! ([`objects`]), the blocks of their contents ([`forks`]), the sizes of the bitmap and the trees
+//! ([`geometry`], after Apple's formatter: [`recipe`]). Then several threads write the contents in
+//! place ([`filling`]), the trees are built bottom up from sorted records ([`tree`], [`catalog`],
+//! [`attributes`]), then the bitmap, and the header when all of that is durable. Each file is
+//! stored in one extent, so there are no records of overflow extents. An empty tree results in a
+//! freshly formatted volume.
 
 mod attributes;
 mod bitmap;
@@ -50,28 +50,27 @@ use crate::fs::{Built, VolumePlan};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What a new volume is like.
+/// Options of a new volume.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The volume's name: 1 to 255 UTF-16 units when decomposed, without `/`.
     pub name: String,
-    /// HFSX: `A` and `a` are different names.
+    /// True for a case-sensitive volume (HFSX), on which `A` and `a` are different names.
     pub case_sensitive: bool,
-    /// True if it has a journal, as long as Apple's formatter makes it.
+    /// True for a volume with a journal, of the length that Apple's formatter chooses.
     pub journaled: bool,
-    /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter
-    /// does, 4096 below 2 TiB.
+    /// Size of an allocation block in bytes, a power of two from 512. `None` chooses as Apple's
+    /// formatter does: 4096 below 2 TiB.
     pub block_size: Option<u32>,
-    /// When the volume is made.
+    /// Creation date of the volume.
     pub created: Timestamp,
-    /// No date on the volume is later than this, for volumes that are the same whenever they are
-    /// made.
+    /// Upper limit of all dates on the volume, for reproducible volumes.
     pub latest: Option<Timestamp>,
-    /// The volume's identifier, from which macOS makes its UUID; best a random number.
+    /// The volume's identifier, from which macOS derives its UUID; should be a random number.
     pub identifier: u64,
 }
 
-/// A volume to be made.
+/// The plan of a volume to be created.
 #[derive(Debug)]
 pub struct Plan {
     tree: Tree,
@@ -83,7 +82,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold one.
     pub fn new(mut tree: Tree, options: Options) -> Result<Self> {
         let order = if options.case_sensitive {
             NameOrder::Binary
@@ -112,7 +111,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Counts the nodes of the trees, whose records have the same lengths wherever things will lie.
+    /// Counts the nodes of the trees. The lengths of records do not depend on the layout.
     fn measure(&mut self) -> Result<()> {
         let nowhere = NodeBlocks::nowhere(&self.tree);
         let (mut small, mut large) = (Shape::new(4096), Shape::new(8192));
@@ -132,23 +131,24 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of all contents.
+    /// Returns the length of all contents in bytes.
     pub fn content_len(&self) -> u64 {
         forks::blocks_of(&self.tree, 1)
     }
 
-    /// Bytes that are enough for the volume, a multiple of its block and of 4096.
+    /// Returns the minimum length of the volume in bytes, a multiple of its block size and of 4096.
     pub fn minimum_len(&self) -> Result<u64> {
         self.len_with(|_| 0)
     }
 
-    /// [`minimum_len`](Self::minimum_len) and room to work: a sixteenth more, at least 4 MiB.
+    /// Returns [`minimum_len`](Self::minimum_len) plus free space: a sixteenth more, at least 4
+    /// MiB.
     pub fn comfortable_len(&self) -> Result<u64> {
         self.len_with(|least| (least / 16).max(4 << 20))
     }
 
-    /// What the volume needs and as much as `room` adds to that, in the blocks that a volume so
-    /// large has.
+    /// Returns the length that the volume needs plus `room` of that length, with the block size of
+    /// a volume of the resulting length.
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         let mut block_size = self.options.block_size.unwrap_or(recipe::block_size(0));
         loop {
@@ -163,8 +163,8 @@ impl Plan {
         }
     }
 
-    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this
-    /// returns. On failure, the device holds no volume.
+    /// Writes the volume over all of `device`, whose former contents are lost, and flushes it. On
+    /// failure, the device contains no volume.
     pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
         let info = device.info();
         info.check_writable(LAYER)?;
@@ -222,8 +222,8 @@ impl Plan {
         }
     }
 
-    /// Everything but the headers: contents by all threads but one, trees and bitmap by this one,
-    /// which then helps.
+    /// Writes everything but the headers: all threads but one write contents, the calling thread
+    /// writes trees and bitmap and then helps.
     fn write_contents(
         &self,
         device: &dyn BlockDevice,
@@ -306,7 +306,7 @@ impl Plan {
     }
 }
 
-/// The number that `node` will have on the volume that is made of `tree`.
+/// Returns the number (CNID) of `node` on the volume that is built from `tree`.
 pub fn number_of(tree: &Tree, options: &Options, node: u32) -> Result<u32> {
     let order = if options.case_sensitive {
         NameOrder::Binary
@@ -332,8 +332,8 @@ impl VolumePlan for Plan {
     }
 }
 
-/// Writes a tree without records over the `total_nodes * node_size` bytes at `offset`, which are
-/// zero: what an attributes tree begins as.
+/// Writes a tree without records to the `total_nodes * node_size` bytes at `offset`, which must be
+/// zero. A new attributes tree begins like this.
 pub(super) fn write_empty_tree(
     device: &dyn BlockDevice,
     offset: u64,
@@ -344,8 +344,8 @@ pub(super) fn write_empty_tree(
         .map(drop)
 }
 
-/// The nodes that a tree of these records needs, those of its map not counted. Records are keys
-/// with data, in order.
+/// Returns the number of nodes that a tree of these records needs, without map nodes. Records are
+/// pairs of key and data, in order.
 pub(super) fn tree_nodes<'r>(
     node_size: u16,
     records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
@@ -355,8 +355,8 @@ pub(super) fn tree_nodes<'r>(
     shape.nodes()
 }
 
-/// Writes a tree of these records, in order, over the `total_nodes * node_size` bytes at `offset`,
-/// which are zero.
+/// Writes a tree of these records, in order, to the `total_nodes * node_size` bytes at `offset`,
+/// which must be zero.
 pub(super) fn write_tree<'r>(
     device: &dyn BlockDevice,
     offset: u64,

@@ -1,4 +1,4 @@
-//! Numbers, names and order of everything on a volume to be built: what does not depend on the
+//! Numbers, names and order of the objects on a volume to be built, which do not depend on the
 //! volume's size.
 
 use std::collections::BTreeMap;
@@ -14,33 +14,33 @@ use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "hfs+ builder";
 
-/// The folder of hard-linked files, as programs would see its name.
+/// The folder of hard-linked files, with its name as programs see it.
 pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
 
-/// The objects of a tree: numbered in its order, sorted as the catalog sorts them.
+/// The objects of a tree: numbered in its order, sorted in catalog order.
 #[derive(Debug)]
 pub(super) struct Objects {
     names: Names,
-    /// By node. Of a file with hard links: of the file proper; its first name has the number after
-    /// that.
+    /// CNIDs by node. For a file with hard links, that of the inode file; its first name has the
+    /// next number.
     cnids: Vec<Cnid>,
     /// The children of node 0, sorted, then those of node 1, ...
     children: Vec<u32>,
-    /// By node: where in `children` its own begin.
+    /// Index in `children` of the first child, by node.
     first_child: Vec<u32>,
     /// The other names of each file with hard links.
     links: BTreeMap<u32, Vec<u32>>,
-    /// Entries of the root that are the volume's own, sorted.
+    /// Sorted entries of the root folder that belong to the volume itself.
     own: Vec<Own>,
     pub(super) next_cnid: Cnid,
-    /// File records, those of hard links and of the files proper included.
+    /// Number of file records, including those of hard links and of inode files.
     pub(super) files: u32,
-    /// Folder records without the root.
+    /// Number of folder records, without the root.
     pub(super) folders: u32,
 }
 
 impl Objects {
-    /// Numbers and sorts `tree`. Refuses what a volume with names in this `order` cannot hold.
+    /// Numbers and sorts `tree`. Fails if a volume with names in this `order` cannot hold it.
     pub(super) fn new(
         tree: &Tree,
         volume_name: &str,
@@ -67,29 +67,29 @@ impl Objects {
         Ok(objects)
     }
 
-    /// The name of a node as it lies on disk; of the root, that of the volume.
+    /// Returns the name of a node as stored on disk; for the root, the name of the volume.
     pub(super) fn name(&self, node: u32) -> &[U16] {
         self.names.get(node)
     }
 
-    /// The number of the object itself: for every name of a hard-linked file that of the file
-    /// proper.
+    /// Returns the number of the object itself; for every name of a hard-linked file, that of the
+    /// inode file.
     pub(super) fn cnid(&self, node: u32) -> Cnid {
         self.cnids[node as usize]
     }
 
-    /// The children of a folder as the catalog sorts them.
+    /// Returns the children of a folder in catalog order.
     pub(super) fn children(&self, folder: u32) -> &[u32] {
         let folder = folder as usize;
         &self.children[self.first_child[folder] as usize..self.first_child[folder + 1] as usize]
     }
 
-    /// The entries of the root that are the volume's own, as the catalog sorts them.
+    /// Returns the entries of the root folder that belong to the volume itself, in catalog order.
     pub(super) fn own(&self) -> &[Own] {
         &self.own
     }
 
-    /// The folder of hard-linked files, if there are any.
+    /// Returns the folder of hard-linked files, if there are any.
     pub(super) fn private_folder(&self) -> Option<Cnid> {
         self.own
             .iter()
@@ -97,19 +97,19 @@ impl Objects {
             .map(|own| own.cnid)
     }
 
-    /// Returns whether hard links have been asked for at all.
+    /// Returns the other names of each file with hard links, by its first node.
     pub(super) fn links(&self) -> &BTreeMap<u32, Vec<u32>> {
         &self.links
     }
 
-    /// All names of a file with hard links, in the order of their numbers; `None` for a file with
-    /// one name.
+    /// Returns all names of a file with hard links, in the order of their numbers; `None` for a
+    /// file with one name.
     pub(super) fn chain(&self, first: u32) -> Option<impl Iterator<Item = u32> + '_> {
         let others = self.links.get(&first)?;
         Some(std::iter::once(first).chain(others.iter().copied()))
     }
 
-    /// The number of the record that makes `node` a name of a file with hard links.
+    /// Returns the number of the record that makes `node` a name of a file with hard links.
     pub(super) fn link_cnid(&self, node: u32) -> Cnid {
         let cnid = self.cnids[node as usize];
         if self.links.contains_key(&node) {
@@ -119,13 +119,13 @@ impl Objects {
         }
     }
 
-    /// Numbers everything; returns what is the volume's own.
+    /// Assigns all numbers; returns those of the entries that belong to the volume itself.
     fn number(&mut self, tree: &Tree, journaled: bool) -> Result<Vec<(Purpose, Cnid)>> {
         let mut next = u64::from(Cnid::FIRST_USER.0);
         let mut take = |count: u64| {
             let cnid = next;
             next += count;
-            // The last numbers are kept free: the next number must be one, too.
+            // The last numbers are kept free, because the next number must be valid too.
             match u32::try_from(next) {
                 Ok(below) if below < u32::MAX - 16 => Ok(Cnid(cnid as u32)),
                 _ => Err(Error::new(
@@ -197,11 +197,11 @@ impl Objects {
     }
 }
 
-/// All names one after another.
+/// All names, concatenated.
 #[derive(Debug)]
 struct Names {
     units: Vec<U16>,
-    /// By node: where its name ends.
+    /// End of each name in `units`, by node.
     ends: Vec<usize>,
 }
 

@@ -1,5 +1,5 @@
-//! What a volume has in its root folder for itself: the folder of hard-linked files, and the files
-//! of a journal.
+//! Entries of the root folder that belong to the volume itself: the folder of hard-linked files,
+//! and the files of a journal.
 
 use zerocopy::big_endian::U16;
 
@@ -9,10 +9,10 @@ use crate::fs::hfsplus::links::JOURNAL_NAMES;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
 use crate::{Error, Result};
 
-/// The folder of hard-linked folders. Never built here, and its name is taken all the same.
+/// The folder of hard-linked folders. It is never built here, but its name is reserved.
 const PRIVATE_FOLDER_OF_FOLDERS: &str = ".HFS+ Private Directory Data\r";
 
-/// What it is.
+/// The purpose of such an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Journal,
@@ -21,7 +21,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Its name, as programs would see it.
+    /// Returns its name as programs see it.
     fn name(self) -> &'static str {
         match self {
             Self::Journal => JOURNAL_NAMES[0],
@@ -35,18 +35,18 @@ impl Purpose {
     }
 }
 
-/// An entry of the root folder that is the volume's own.
+/// An entry of the root folder that belongs to the volume itself.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) purpose: Purpose,
     pub(super) cnid: Cnid,
     pub(super) name: Vec<U16>,
-    /// How many of the root's other children the catalog sorts before it.
+    /// Number of the root's other children that precede it in catalog order.
     pub(super) before: usize,
 }
 
-/// Finds the place of each of `wanted` among the sorted keys of the root's children, none of which
-/// may have a name that the volume needs; returns them as the catalog sorts them.
+/// Finds the position of each of `wanted` among the sorted keys of the root's children, and returns
+/// them in catalog order. Fails if a child has a name that the volume needs.
 pub(super) fn place(
     wanted: &[(Purpose, Cnid)],
     sorted: &[&[u8]],

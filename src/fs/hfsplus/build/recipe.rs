@@ -1,29 +1,30 @@
-//! How large Apple's formatter makes things (`docs/formats/hfsplus.md` §11).
+//! Sizes that Apple's formatter chooses (`docs/formats/hfsplus.md` §11).
 
-/// The least that holds a volume's structures; Apple's formatter refuses less too.
+/// Minimum volume length in bytes, as for Apple's formatter.
 pub(super) const MIN_VOLUME_LEN: u64 = 512 << 10;
-/// Nodes of the extents-overflow tree.
+/// Node size of the extents-overflow tree.
 pub(super) const EXTENTS_NODE_SIZE: u16 = 4096;
-/// Nodes of the attributes tree. The kernel of Linux and macOS's inline limit count on this size.
+/// Node size of the attributes tree. The Linux kernel and the inline limit of macOS depend on this
+/// size.
 pub(super) const ATTRIBUTES_NODE_SIZE: u16 = 8192;
 
 const GIB: u64 = 1 << 30;
-/// The gap that is left behind the attributes and the catalog tree, in clumps of the tree.
+/// Gap after the attributes tree and the catalog, in clumps of the tree.
 pub(super) const GAP_CLUMPS: u64 = 10;
-/// Smaller volumes have no gaps.
+/// Minimum length of a volume with gaps, in bytes.
 pub(super) const MIN_LEN_FOR_GAPS: u64 = 2 << 20;
 
-/// The allocation block of a volume of `len` bytes whose maker has no wish.
+/// Returns the default allocation block size of a volume of `len` bytes.
 pub(super) fn block_size(len: u64) -> u32 {
     let significant_bits = u64::BITS - len.leading_zeros();
     match significant_bits.saturating_sub(41) {
         0 => 4096,
-        // 8 KiB serve two powers of two, each larger size one.
+        // 8 KiB are used for two powers of two, each larger size for one.
         n => 8192 << n.saturating_sub(2).min(18),
     }
 }
 
-/// The nodes of the catalog.
+/// Returns the node size of the catalog.
 pub(super) fn catalog_node_size(len: u64, block_size: u32) -> u16 {
     if block_size < 4096 || len < GIB {
         4096
@@ -40,8 +41,8 @@ pub(super) enum PlannedTree {
     Extents,
 }
 
-/// MiB of a tree by the size of the volume, from 1 GiB on, each row for twice the size: attributes,
-/// catalog, extents.
+/// Clump sizes of the attributes, catalog and extents trees in MiB, by volume size from 1 GiB on;
+/// the size doubles from row to row.
 const CLUMPS: [(u32, u32, u32); 15] = [
     (4, 4, 4),
     (6, 6, 4),
@@ -60,7 +61,8 @@ const CLUMPS: [(u32, u32, u32); 15] = [
     (512, 512, 32),
 ];
 
-/// Bytes that a tree begins with and grows by, a multiple of its nodes and of the volume's blocks.
+/// Returns the initial size and the growth increment of a tree in bytes, a multiple of its node
+/// size and of the volume's block size.
 pub(super) fn clump(tree: PlannedTree, len: u64, node_size: u16, block_size: u32) -> u32 {
     let wished = if len < GIB {
         // Below 1 GiB this fits in 23 bits.
@@ -79,10 +81,10 @@ pub(super) fn clump(tree: PlannedTree, len: u64, node_size: u16, block_size: u32
     (wished / grain).max(1) * grain
 }
 
-/// Bytes of the journal of a volume of `len` bytes on a disk with sectors of `sector` bytes: 8 MiB
-/// for each 100 GiB begun.
+/// Returns the journal length in bytes for a volume of `len` bytes on a disk with sectors of
+/// `sector` bytes: 8 MiB for each 100 GiB or part thereof.
 pub(in crate::fs::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
-    /// Smaller volumes have a small journal.
+    /// Volumes below this length have a small journal.
     const SMALL: u64 = 128 << 20;
     const MOST: u64 = 512 << 20;
     let wished = if len < SMALL {
@@ -93,7 +95,7 @@ pub(in crate::fs::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
     wished.max(u64::from(sector) * u64::from(sector) / 16)
 }
 
-/// Bytes that files grow by.
+/// Returns the growth increment of files in bytes.
 pub(super) fn file_clump(block_size: u32) -> u32 {
     if block_size <= 4096 {
         16 * block_size

@@ -1,4 +1,4 @@
-//! Catalog records made from nodes.
+//! Catalog records built from nodes.
 
 use zerocopy::FromBytes;
 
@@ -13,13 +13,13 @@ use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
 use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
 
-/// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for
-/// the root.
+/// `textEncoding` of Unicode names, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;
-/// The BSD flag of the private folder and of hard links: nobody changes them but the kernel.
+/// The immutable BSD flag of the private folder and of hard links: only the kernel changes them.
 const UF_IMMUTABLE: u8 = 0x02;
 
-/// The record of one of the two files that a journal lies in, all of `extent`, made at `date`.
+/// Returns the record of one of the two files of a journal, which takes all of `extent` and was
+/// created at `date`.
 pub(in crate::fs::hfsplus) fn journal_file(
     cnid: Cnid,
     date: u32,
@@ -62,21 +62,21 @@ pub(in crate::fs::hfsplus) fn journal_file(
     }
 }
 
-/// What all records of a volume have in common.
+/// Properties common to all records of a volume.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::hfsplus) struct Style {
-    /// When the volume was made: the date of the root folder, by which macOS knows hard links.
+    /// Creation date of the volume, and of the root folder, by which macOS recognizes hard links.
     pub(in crate::fs::hfsplus) created: Timestamp,
-    /// No date is later.
+    /// Upper limit of all dates.
     pub(in crate::fs::hfsplus) latest: Option<Timestamp>,
-    /// Folders tell how many folders are in them.
+    /// True if folders record the number of folders in them.
     pub(in crate::fs::hfsplus) hfsx: bool,
 }
 
 impl Style {
     fn date(&self, moment: Timestamp) -> u32 {
         let moment = self.latest.map_or(moment, |latest| moment.min(latest));
-        // Of dates before 1970, macOS makes 1970 and Linux a time to come.
+        // macOS replaces dates before 1970 by 1970; Linux reads them as dates in the future.
         mac_date(moment.max(Timestamp::from_seconds(0)))
     }
 
@@ -90,14 +90,14 @@ impl Style {
         }
     }
 
-    /// The Finder's second half with the date on which the object came to its folder, as macOS sets
-    /// it.
+    /// Returns the second half of the Finder information with the date on which the object was
+    /// added to its folder, as macOS sets it.
     fn added(&self, info: ExtendedInfoRaw) -> ExtendedInfoRaw {
         let created = self
             .latest
             .map_or(self.created, |latest| self.created.min(latest));
         let date_added = u32::try_from(created.seconds.max(0)).unwrap_or(u32::MAX);
-        // The rest of what macOS counts for itself begins anew.
+        // The other counters that macOS maintains start from zero.
         ExtendedInfoRaw {
             document_id: 0.into(),
             date_added: date_added.into(),
@@ -117,12 +117,12 @@ impl Style {
         }
     }
 
-    /// The date of the volume itself.
+    /// Returns the creation date of the volume.
     pub(super) fn volume_date(&self) -> u32 {
         self.date(self.created)
     }
 
-    /// The record of a folder with `valence` entries, of which `folders` are folders.
+    /// Returns the record of a folder with `valence` entries, of which `folders` are folders.
     pub(super) fn folder(
         &self,
         source: &SourceNode,
@@ -159,7 +159,7 @@ impl Style {
         record
     }
 
-    /// The record of anything else, whose body begins at block `first`.
+    /// Returns the record of anything but a folder, whose body begins at block `first`.
     pub(super) fn file(
         &self,
         source: &SourceNode,
@@ -199,7 +199,8 @@ impl Style {
         }
     }
 
-    /// A name of the hard-linked file `target`, between the links `previous` and `next`.
+    /// Returns the record of a name of the hard-linked file `target`, between the links `previous`
+    /// and `next`.
     pub(in crate::fs::hfsplus) fn link(
         &self,
         cnid: Cnid,
@@ -233,7 +234,7 @@ impl Style {
         }
     }
 
-    /// The private folder with `valence` hard-linked files in it.
+    /// Returns the record of the private folder with `valence` hard-linked files in it.
     pub(in crate::fs::hfsplus) fn private_folder(&self, cnid: Cnid, valence: u32) -> FolderRaw {
         FolderRaw {
             record_type: record_type::FOLDER.into(),
@@ -249,7 +250,7 @@ impl Style {
             },
             user_info: FolderInfoRaw {
                 finder_flags: (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into(),
-                // Out of sight on any screen.
+                // Outside of any screen.
                 location: [0x4000.into(), 0x4000.into()],
                 ..Default::default()
             },
@@ -293,7 +294,7 @@ fn attribute_flags(source: &SourceNode) -> u16 {
     })
 }
 
-/// Both halves of the Finder's information, zero where there is none.
+/// Returns both halves of the Finder information, zero if there is none.
 fn finder_info<T: FromBytes + Default>(source: &SourceNode) -> (T, ExtendedInfoRaw) {
     let found = source.xattrs.iter().find_map(|(name, value)| match value {
         Stream::Bytes(bytes) if &**name == FINDER_INFO => Some(bytes),

@@ -1,8 +1,8 @@
-//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level
-//! above them, to the root.
+//! B-trees built bottom up from sorted records: the leaves are filled one after another, then the
+//! levels above them, up to the root.
 //!
-//! The nodes lie in this order: header, leaves, index levels, map nodes, unused. What [`Shape`]
-//! counts before the volume is laid out, [`Writer`] writes; both are fed the same records.
+//! The order of the nodes is: header, leaves, index levels, map nodes, unused. [`Shape`] counts the
+//! nodes before the volume is laid out, [`Writer`] writes them; both receive the same records.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -14,16 +14,16 @@ use crate::fs::hfsplus::layout::{
     map_node_bits, node_kind,
 };
 
-/// Bytes that a record takes from its node beside itself: its place in the table of offsets.
+/// Bytes of a record's entry in the table of offsets of its node.
 const OFFSET_LEN: usize = 2;
 /// Bytes of the child's number in an index record.
 const CHILD_LEN: usize = 4;
 
-/// What a tree of certain records looks like.
+/// Counts the nodes of a tree of certain records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     node_size: usize,
-    /// Nodes of each closed level, leaves first.
+    /// Number of nodes of each finished level, leaves first.
     levels: Vec<u32>,
     /// Lengths of the first keys of the nodes of the level that is being filled.
     first_keys: Vec<u16>,
@@ -31,7 +31,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// No records yet.
+    /// Creates the shape of a tree without records.
     pub(super) fn new(node_size: u16) -> Self {
         Self {
             node_size: node_size.into(),
@@ -41,7 +41,7 @@ impl Shape {
         }
     }
 
-    /// One more record, after all before.
+    /// Adds a record that follows all records before.
     pub(super) fn add(&mut self, key: &[u8], data: &[u8]) {
         self.place(key.len(), data.len());
     }
@@ -55,8 +55,8 @@ impl Shape {
         self.room -= taken;
     }
 
-    /// The nodes that the records added so far need, header and index nodes included and map nodes
-    /// not.
+    /// Returns the number of nodes that the records added so far need, including header and index
+    /// nodes, excluding map nodes.
     pub(super) fn nodes(mut self) -> u32 {
         while !self.first_keys.is_empty() {
             let keys = std::mem::take(&mut self.first_keys);
@@ -71,8 +71,8 @@ impl Shape {
     }
 }
 
-/// The room for records and their offsets in an empty node; the offset of the free space is always
-/// there.
+/// Returns the space for records and their offsets in an empty node; the offset of the free space
+/// is always present.
 fn node_room(node_size: usize) -> usize {
     node_size - usize::from(FIRST_RECORD) - OFFSET_LEN
 }
@@ -81,14 +81,14 @@ fn even(length: usize) -> usize {
     length.next_multiple_of(2)
 }
 
-/// The map nodes of a tree of `total` nodes.
+/// Returns the number of map nodes of a tree of `total` nodes.
 pub(in crate::fs::hfsplus) fn map_nodes(node_size: u16, total: u32) -> u32 {
     total
         .saturating_sub(header_map_bits(node_size))
         .div_ceil(map_node_bits(node_size))
 }
 
-/// What a tree's header says beside its shape.
+/// Header fields of a tree that do not depend on its records.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::hfsplus) struct HeaderKind {
     pub(in crate::fs::hfsplus) node_size: u16,
@@ -100,15 +100,15 @@ pub(in crate::fs::hfsplus) struct HeaderKind {
     pub(in crate::fs::hfsplus) clump: u32,
 }
 
-/// Writes a tree, record after record in the order of their keys.
+/// Writes a tree from records in key order.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     kind: HeaderKind,
     out: Output<'a>,
     node: FilledNode,
-    /// The number of the node that is being filled.
+    /// Number of the node that is being filled.
     at: u32,
-    /// The first keys of the nodes of this level, and their ends.
+    /// The first keys of the nodes of this level, concatenated, and the end of each.
     first_keys: Vec<u8>,
     key_ends: Vec<usize>,
     leaf_records: u32,
@@ -116,7 +116,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A tree whose file begins where `out` is.
+    /// Creates a writer of a tree whose file begins at the position of `out`.
     pub(super) fn new(kind: HeaderKind, mut out: Output<'a>) -> Result<Self> {
         let base = out.position();
         out.seek(base + u64::from(kind.node_size))?;
@@ -161,8 +161,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Closes the leaves, writes the levels above them, the map and at last the header. Returns the
-    /// free nodes.
+    /// Writes the last leaf, the levels above the leaves, the map and finally the header. Returns
+    /// the number of free nodes.
     pub(super) fn finish(mut self) -> Result<u32> {
         let (mut depth, mut root, mut last_leaf) = (0, 0, 0);
         while !self.key_ends.is_empty() {
@@ -209,7 +209,7 @@ impl<'a> Writer<'a> {
         Ok(free)
     }
 
-    /// Fills the level above the one just closed, if that has more than one node.
+    /// Fills the level above the one just finished, if that has more than one node.
     fn raise(&mut self) -> Result<()> {
         let keys = std::mem::take(&mut self.first_keys);
         let ends = std::mem::take(&mut self.key_ends);
@@ -261,7 +261,7 @@ impl FilledNode {
         (self.forward, self.backward) = (0, 0);
     }
 
-    /// Turns to the nodes of the next level.
+    /// Continues with nodes of the next level.
     fn raise(&mut self) {
         self.kind = node_kind::INDEX;
         self.height += 1;
@@ -282,7 +282,7 @@ impl FilledNode {
         self.bytes.resize(even(self.bytes.len()), 0);
     }
 
-    /// The whole node as it lies on disk.
+    /// Returns the whole node in its on-disk form.
     fn finish(&mut self) -> &[u8] {
         let descriptor = NodeDescriptorRaw {
             forward_link: self.forward.into(),
@@ -315,7 +315,7 @@ fn header_node(header: &TreeHeaderRaw, first_map: u32, used: u32) -> Vec<u8> {
     node.finish().to_vec()
 }
 
-/// Map node `number` of a tree whose first `used` nodes are used.
+/// Returns map node `number` of a tree whose first `used` nodes are used.
 fn map_node(kind: &HeaderKind, number: u32, next: u32, used: u32) -> Vec<u8> {
     let bits = map_node_bits(kind.node_size);
     let first = header_map_bits(kind.node_size) + number * bits;
@@ -325,7 +325,7 @@ fn map_node(kind: &HeaderKind, number: u32, next: u32, used: u32) -> Vec<u8> {
     node.finish().to_vec()
 }
 
-/// The bits for nodes `first..first + count`, of which those below `used` are used.
+/// Returns the bits of nodes `first..first + count`, of which those below `used` are used.
 fn map_bits(count: u32, first: u32, used: u32) -> Vec<u8> {
     let mut bytes = vec![0; count as usize / 8];
     super::bitmap::set_bits(

@@ -1,4 +1,4 @@
-//! The records of the attributes tree (§8, §17).
+//! Check of the records of the attributes tree (§8, §17).
 
 use zerocopy::big_endian::U16;
 
@@ -16,11 +16,11 @@ const LAYER: &str = "hfs+ attributes tree";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     pub(super) id: Cnid,
-    /// True if one of them is its access rights.
+    /// True if one of them is its access control list.
     pub(super) security: bool,
 }
 
-/// A value in blocks whose extents are not all met yet.
+/// A value in blocks whose extents have not all been seen yet.
 #[derive(Debug)]
 struct Open {
     id: Cnid,
@@ -29,10 +29,10 @@ struct Open {
     wanted: u32,
 }
 
-/// Walks the records in order.
+/// Checks the records in order.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
-    /// In the order of the tree.
+    /// Owners in the order of the tree.
     owners: Vec<Owner>,
     open: Option<Open>,
 }
@@ -93,7 +93,7 @@ impl Attributes {
         }
     }
 
-    /// More extents of the value met last.
+    /// Processes an extents record of the value seen last.
     fn go_on(
         &mut self,
         key: &AttributeKey<'_>,
@@ -121,7 +121,7 @@ impl Attributes {
         }
     }
 
-    /// No more extents follow.
+    /// Checks that the extents of the last value are complete.
     pub(super) fn close(&mut self, report: &mut Report) {
         let Some(open) = self.open.take() else { return };
         if open.found != u64::from(open.wanted) {
@@ -134,7 +134,7 @@ impl Attributes {
         }
     }
 
-    /// Who has attributes, ascending and once each.
+    /// Returns the objects with attributes, in ascending order and without duplicates.
     pub(super) fn into_owners(mut self) -> Vec<Owner> {
         self.owners.sort_unstable_by_key(|owner| owner.id);
         self.owners.dedup_by(|later, first| {

@@ -1,4 +1,5 @@
-//! Who uses which allocation block: overlaps, and the bitmap both ways (§5, §17).
+//! The users of allocation blocks: overlaps, and comparison with the bitmap in both directions (§5,
+//! §17).
 
 use std::fmt;
 
@@ -11,10 +12,10 @@ use crate::fs::hfsplus::layout::{Cnid, Extent};
 use crate::progress::Progress;
 
 const LAYER: &str = "hfs+ bitmap";
-/// Bytes of the bitmap looked at in one go.
+/// Bytes of the bitmap read at a time.
 const PIECE: usize = 1 << 20;
 
-/// What a run of blocks is used for.
+/// The use of a run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// The volume headers.
@@ -56,14 +57,14 @@ impl fmt::Display for Claim {
     }
 }
 
-/// All blocks that something uses.
+/// All used blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockUsers {
     claims: Vec<Claim>,
 }
 
 impl BlockUsers {
-    /// Takes note that `extent`, which lies on the volume, is used.
+    /// Records that `extent`, which must be within the volume, is used.
     pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: Use) {
         if extent.count > 0 {
             self.claims.push(Claim {
@@ -75,7 +76,8 @@ impl BlockUsers {
         }
     }
 
-    /// Reports blocks with two users; returns the used runs, ascending and apart.
+    /// Reports blocks with two users; returns the used runs in ascending order, adjacent ones
+    /// merged.
     pub(super) fn finish(mut self, report: &mut Report) -> Vec<(u64, u64)> {
         self.claims
             .sort_unstable_by_key(|claim| (claim.start, claim.count));
@@ -102,7 +104,8 @@ impl BlockUsers {
     }
 }
 
-/// Holds the bitmap in `file` against the used runs; returns the free blocks that it counts.
+/// Compares the bitmap in `file` with the used runs; returns the number of free blocks that it
+/// counts.
 pub(super) fn check_bitmap(
     file: &ForkDevice,
     total_blocks: u32,
@@ -129,7 +132,7 @@ pub(super) fn check_bitmap(
         let len = found.len().min((needed - at) as usize);
         let blocks = at * 8..((at + len as u64) * 8).min(total_blocks.into());
         file.read_at(at, &mut found[..len])?;
-        // Bits past the last block mean nothing.
+        // Bits past the last block are ignored.
         if blocks.end < (at + len as u64) * 8 {
             found[len - 1] &= !(0xFF_u8.checked_shr((blocks.end % 8) as u32).unwrap_or(0));
         }
@@ -158,9 +161,9 @@ pub(super) fn check_bitmap(
 /// Runs of blocks whose bit is wrong.
 #[derive(Debug, Default)]
 struct Differences {
-    /// Used, but free in the bitmap.
+    /// The present run of blocks that are used, but free in the bitmap.
     lost: Option<(u64, u64)>,
-    /// How many blocks are free, but used in the bitmap.
+    /// Number of blocks that are free, but used in the bitmap.
     leaked_total: u64,
     leaked_first: Option<u64>,
 }
@@ -214,7 +217,7 @@ fn lost((start, end): (u64, u64)) -> crate::Error {
     )
 }
 
-/// Lengthens `run` by `block`, or hands it to `done` and begins another.
+/// Extends `run` by `block`, or passes it to `done` and begins another.
 fn extend(
     run: &mut Option<(u64, u64)>,
     block: u64,

@@ -1,4 +1,4 @@
-//! The records of the catalog, and what they say of each other (§7, §17).
+//! Check of the records of the catalog and of their references to each other (§7, §17).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,26 +20,26 @@ use crate::fs::hfsplus::unicode::{decode_name, redecomposed};
 const LAYER: &str = "hfs+ catalog";
 /// Bytes of a thread with the longest name; shorter ones may be padded to that.
 const MAX_THREAD: usize = size_of::<ThreadHeadRaw>() + 2 * MAX_NAME_UNITS;
-/// Bits that mean something for files only.
+/// Flags that are valid for files only.
 const FILE_FLAGS: u16 = 0x0001 | record_flags::THREAD_EXISTS;
-/// A colon separates paths on old systems and is stored as a slash.
+/// A colon separates path components on old systems and is stored as a slash.
 const COLON: u16 = 0x3A;
 
-/// A folder's or file's record, as much of it as others refer to.
+/// The fields of a folder or file record that other records refer to.
 #[derive(Debug, Clone, Copy)]
 struct CheckedObject {
     id: Cnid,
     parent: Cnid,
-    /// Stands for the name.
+    /// Hash of the name.
     name: u64,
     flags: u16,
     folder: bool,
-    /// Folders: how many objects and folders it says are in it.
+    /// For folders: recorded numbers of entries and of subfolders.
     valence: u32,
     folders: u32,
 }
 
-/// What stands in the catalog under one number: a thread, and the children of a folder.
+/// The records of the catalog under one number: a thread, and the children of a folder.
 #[derive(Debug, Clone, Copy, Default)]
 struct Group {
     id: u32,
@@ -48,7 +48,7 @@ struct Group {
     folders: u32,
 }
 
-/// Where a thread leads.
+/// The target of a thread.
 #[derive(Debug, Clone, Copy)]
 struct Lead {
     parent: Cnid,
@@ -56,20 +56,20 @@ struct Lead {
     folder: bool,
 }
 
-/// Walks the records in order, then holds them against each other.
+/// Checks the records in order, then against each other.
 #[derive(Debug)]
 pub(super) struct Catalog<'h> {
     header: &'h VolumeHeader,
     objects: Vec<CheckedObject>,
     groups: Vec<Group>,
     pub(super) links: Links,
-    /// File and folder records, the root's excluded.
+    /// Number of file and of folder records, without the root.
     pub(super) files: u64,
     pub(super) folders: u64,
     pub(super) highest: Cnid,
-    /// A bit for each text encoding that a record names, as in the volume header.
+    /// A bit for each text encoding used by a record, as in the volume header.
     pub(super) encodings: u64,
-    /// Files in the root folder that have the type of the journal's.
+    /// Number of files in the root folder that have the type of the journal's.
     pub(super) journal_files: u64,
 }
 
@@ -94,7 +94,7 @@ impl<'h> Catalog<'h> {
         }
     }
 
-    /// Takes the record `record` of leaf `node`.
+    /// Checks the record `record` of leaf `node`.
     pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
         let damage = |message: &str| wrong(LAYER, format!("node {node}: {message}"));
         let Some((key, data)) = CatalogKey::split(record) else {
@@ -256,7 +256,8 @@ impl<'h> Catalog<'h> {
         self.objects.push(object);
     }
 
-    /// Holds all records against each other, the attributes' owners and the header.
+    /// Checks all records against each other, against the attributes' owners and against the
+    /// header.
     pub(super) fn finish(mut self, owners: &[attributes::Owner], report: &mut Report) {
         self.links.finish(report);
         self.objects.sort_unstable_by_key(|object| object.id);
@@ -295,7 +296,7 @@ impl<'h> Catalog<'h> {
             .unwrap_or_default()
     }
 
-    /// Threads, and what folders say of their children.
+    /// Checks threads, and the numbers of children that folders record.
     fn check_objects(&self, report: &mut Report) {
         let hfsx = self.header.variant == Variant::Hfsx;
         for object in &self.objects {
@@ -366,7 +367,7 @@ impl<'h> Catalog<'h> {
         }
     }
 
-    /// What stands under a number belongs to an object, children to a folder.
+    /// Checks that every thread belongs to an object, and all children to a folder.
     fn check_groups(&self, report: &mut Report) {
         if self.find(Cnid::ROOT).is_none() {
             report.damage(wrong(LAYER, "there is no root folder"));
@@ -411,9 +412,9 @@ impl<'h> Catalog<'h> {
         }
     }
 
-    /// Every folder leads up to the root.
+    /// Checks that every folder is a descendant of the root.
     fn check_loops(&self, report: &mut Report) {
-        // Each folder is walked up from once, as far as one that was met before.
+        // Walk up from each folder only as far as one that was visited before.
         let mut met: HashMap<Cnid, Cnid> =
             HashMap::from([(Cnid::ROOT, Cnid::ROOT), (Cnid::ROOT_PARENT, Cnid::ROOT)]);
         for folder in self.objects.iter().filter(|object| object.folder) {
@@ -429,7 +430,7 @@ impl<'h> Catalog<'h> {
         }
     }
 
-    /// Flags say who has attributes, and every owner exists.
+    /// Checks that the flags of objects agree with their attributes, and that every owner exists.
     fn check_owners(&self, owners: &[attributes::Owner], report: &mut Report) {
         let layer = "hfs+ attributes tree";
         let mut rest = owners

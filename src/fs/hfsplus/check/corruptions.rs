@@ -1,10 +1,10 @@
-//! Damage of every kind, one structure at a time. For tests.
+//! Damage of every kind, one structure at a time, for tests.
 
 use super::sample::Sample;
 use crate::fs::hfsplus::layout::*;
 use crate::problem::Severity;
 
-/// What to do to a volume, how bad that is, and words of the finding.
+/// A modification of a volume, its severity, and words of the finding.
 pub(in crate::fs::hfsplus) type Corruption = (fn(&mut Sample), Severity, &'static str);
 
 pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
@@ -105,7 +105,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     ),
     (
         |v| {
-            // The same in both headers.
+            // Identical in both headers.
             v.header().catalog_file.logical_size = (1 << 40).into();
             v.alternate().catalog_file.logical_size = (1 << 40).into();
         },
@@ -139,7 +139,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     ),
     (
         |v| {
-            // The same in both headers.
+            // Identical in both headers.
             v.header().startup_file.extents[1].start_block = 8.into();
             v.alternate().startup_file.extents[1].start_block = 8.into();
             v.header().allocation_file.extents[1].start_block = 8.into();
@@ -307,7 +307,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     ),
     (
         |v| {
-            // Both children of the root lead to the first.
+            // Both children of the root point to the first.
             let root = v.tree(Cnid::CATALOG).root_node.get();
             let node = v.node(Cnid::CATALOG, root);
             let end = |node: &[u8], index: usize| {
@@ -322,7 +322,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     ),
     (
         |v| {
-            // A key with a length that no key has.
+            // An invalid key length.
             let node = v.node(Cnid::CATALOG, 1);
             node[14..16].copy_from_slice(&[0, 2]);
         },
@@ -614,7 +614,7 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Corruption] = &[
     ),
 ];
 
-/// The bytes of a volume for each kind of damage, with the words that a check has for it.
+/// Returns the bytes of a volume for each kind of damage, with the words that a check reports.
 pub(crate) fn damaged() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     [VOLUME, TREES, CATALOG, ATTRIBUTES]
         .into_iter()

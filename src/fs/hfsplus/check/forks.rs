@@ -1,4 +1,4 @@
-//! Forks against their extents, the overflow tree's included (§4, §17).
+//! Check of forks against their extents, including those of the overflow tree (§4, §17).
 
 use zerocopy::FromBytes;
 
@@ -10,7 +10,7 @@ use crate::fs::hfsplus::layout::{
 
 const LAYER: &str = "hfs+ extents";
 
-/// A record of the overflow tree, and whether a fork needed it.
+/// A record of the overflow tree, and a mark that a fork needed it.
 #[derive(Debug)]
 struct OverflowRecord {
     file: Cnid,
@@ -20,13 +20,13 @@ struct OverflowRecord {
     used: bool,
 }
 
-/// Holds forks against their extents, and remembers who uses which blocks.
+/// Checks forks against their extents, and records the users of blocks.
 #[derive(Debug)]
 pub(super) struct Forks {
     pub(super) blocks: BlockUsers,
     block_size: u32,
     total_blocks: u32,
-    /// In the order of their keys.
+    /// Records in key order.
     overflow: Vec<OverflowRecord>,
 }
 
@@ -40,7 +40,7 @@ impl Forks {
         }
     }
 
-    /// Takes a leaf record of the overflow tree, in order.
+    /// Adds a leaf record of the overflow tree; must be called in key order.
     pub(super) fn add_overflow(&mut self, record: &[u8], node: u32, report: &mut Report) {
         let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
             report.damage(wrong(
@@ -57,7 +57,7 @@ impl Forks {
         } = record.key;
         let file = Cnid(file_id.get());
         if file == Cnid::BAD_BLOCKS {
-            // These are nowhere else.
+            // Extents of the bad-block file are stored nowhere else.
             self.claim_extents(&record.extents, file, Use::Special, report);
             return;
         }
@@ -70,7 +70,7 @@ impl Forks {
         });
     }
 
-    /// Checks a fork and claims its blocks. Sizes are held against each other, extents against the
+    /// Checks a fork and claims its blocks. Compares sizes with each other, and extents with the
     /// volume.
     pub(super) fn check(&mut self, fork: &ForkRaw, id: Cnid, purpose: Use, report: &mut Report) {
         let wanted = fork.total_blocks.get();
@@ -114,7 +114,7 @@ impl Forks {
         }
     }
 
-    /// Claims the extents of one record; returns their blocks.
+    /// Claims the extents of one record; returns the number of their blocks.
     pub(super) fn claim_extents(
         &mut self,
         extents: &ExtentsRaw,

@@ -1,4 +1,4 @@
-//! Hard links: names, what they lead to, and the chains between them (§7.7, §7.8, §17).
+//! Check of hard links: names, their targets, and the chains between them (§7.7, §7.8, §17).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::fs::hfsplus::unicode::decode_name;
 
 const LAYER: &str = "hfs+ hard links";
 
-/// A name that leads elsewhere.
+/// A name of a file or folder with several names.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     id: u32,
@@ -24,7 +24,7 @@ struct Link {
     next: u32,
     created: u32,
     chained: bool,
-    /// It has contents of its own, as no link has.
+    /// True if it has contents of its own, which a link never has.
     filled: bool,
 }
 
@@ -43,11 +43,11 @@ impl Link {
     }
 }
 
-/// What names lead to.
+/// The target of links.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     id: u32,
-    /// Files: how many names it says it has, and the first of them.
+    /// For files: the recorded number of names, and the first link of the chain.
     count: u32,
     first: u32,
     chained: bool,
@@ -68,13 +68,14 @@ pub(super) struct Links {
     folders: Option<Private>,
     file_links: Vec<Link>,
     folder_links: Vec<Link>,
-    /// By the number in their names.
+    /// Targets by the number in their names.
     inodes: HashMap<u32, Target>,
     folder_inodes: HashMap<u32, Target>,
 }
 
 impl Links {
-    /// Records come in the order of the catalog: the root first, then what lies in it.
+    /// Adds a folder. Records must be added in catalog order, so that the root precedes its
+    /// entries.
     pub(super) fn see_folder(
         &mut self,
         key: &CatalogKey<'_>,
@@ -113,7 +114,7 @@ impl Links {
         }
     }
 
-    /// Returns whether it is a link to a folder.
+    /// Adds a file; returns true if it is a link to a folder.
     pub(super) fn see_file(
         &mut self,
         key: &CatalogKey<'_>,
@@ -175,14 +176,14 @@ impl Links {
         }
     }
 
-    /// Holds links and targets against each other.
+    /// Checks links and targets against each other.
     pub(super) fn finish(&mut self, report: &mut Report) {
         let dates = [
             Some(self.root_created),
             self.files.map(|files| files.created),
         ];
-        // A file with contents that only has the type of a link is a file; Apple's checker stops
-        // there.
+        // A file that has contents and only the type of a link is a regular file; Apple's checker
+        // stops there.
         self.file_links.retain(|link| {
             let is_link = !link.filled || dates.contains(&Some(link.created));
             if !is_link {
@@ -222,7 +223,8 @@ impl Links {
     }
 }
 
-/// Each link leads to a target, each target has the links it counts, and their chain is whole.
+/// Checks that each link has a target, and that each target has the number of links that it records
+/// and a complete chain.
 fn check_chains(
     links: &mut [Link],
     targets: &HashMap<u32, Target>,
@@ -297,7 +299,8 @@ fn check_chains(
     }
 }
 
-/// From the first link on, each names the one before and the next, and all are met.
+/// Checks that each link of the chain refers to the previous and the next one, and that the chain
+/// contains all links.
 fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
     let (mut previous, mut at, mut met) = (0, first, 0);
     while at != 0 && met <= group.len() {

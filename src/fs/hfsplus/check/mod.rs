@@ -1,8 +1,8 @@
-//! Checking a volume: every rule of §17, findings with severity and place.
+//! Check of a volume: every rule of §17, with severity and place of each finding.
 //!
-//! [`check`] reads the headers, every node of every tree and the bitmap, and the contents of no
-//! file. What waits in the journal counts as done. Memory grows with the number of objects and
-//! extents (about 100 bytes each), not with the volume.
+//! [`check`] reads the headers, every node of every tree and the bitmap, but no contents of files.
+//! Transactions pending in the journal are treated as replayed. Memory use grows with the number of
+//! objects and extents (about 100 bytes each), not with the size of the volume.
 
 /// The layer of findings about the volume header.
 pub(super) const HEADER: &str = "hfs+ volume header";
@@ -45,39 +45,38 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Bytes that may change in memory where a mount is ended that was cut off: blocks of the bitmap.
+/// Maximum number of bytes changed in memory to finish an interrupted mount: blocks of the bitmap.
 const REPLAYED: u64 = 64 << 20;
 
-/// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is
-/// changed.
+/// Checks the volume that begins at the first byte of `device` and ends with its last. Nothing is
+/// written.
 ///
-/// The findings come in the order of the checks. An error is one of reading or [`Kind::Cancelled`],
-/// or [`Kind::Unsupported`] for plain HFS.
+/// The findings come in the order of the checks. Fails on read errors, with [`Kind::Cancelled`],
+/// and with [`Kind::Unsupported`] for plain HFS.
 pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
     check_and_count(device, progress).map(|(problems, _)| problems)
 }
 
-/// What the trees of a volume say that its header and its bitmap repeat.
+/// Facts counted in the trees of a volume that its header and its bitmap repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) files: u64,
-    /// The root excluded.
+    /// Number of folders, without the root.
     pub(super) folders: u64,
     pub(super) highest: Cnid,
     /// A bit for each text encoding in use.
     pub(super) encodings: u64,
-    /// Files in the root folder that have the type of the journal's.
+    /// Number of files in the root folder that have the type of the journal's.
     pub(super) journal_files: u64,
-    /// Runs of blocks that are used, ascending and apart.
+    /// Runs of used blocks in ascending order, adjacent ones merged.
     pub(super) used: Vec<(u64, u64)>,
-    /// Some of them twice.
+    /// True if some blocks are used twice.
     pub(super) overlaps: bool,
-    /// All trees were there and could be walked.
+    /// True if all trees existed and could be walked.
     pub(super) complete: bool,
 }
 
-/// What is wrong with the headers and the bitmap of a volume whose trees agree with each other and
-/// say `facts`.
+/// Checks the headers and the bitmap of a volume whose trees are consistent and contain `facts`.
 pub(super) fn check_in_place(
     device: Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -103,8 +102,8 @@ pub(super) fn check_in_place(
     Ok(report.into_problems())
 }
 
-/// The same as [`check`], with what was counted on the way; `None` where the volume header could
-/// not be read.
+/// Runs [`check`] and returns the facts counted as well; `None` if the volume header could not be
+/// read.
 pub(super) fn check_and_count(
     device: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
@@ -114,8 +113,8 @@ pub(super) fn check_and_count(
     Ok((report.into_problems(), facts))
 }
 
-/// The same as far as `budget` lets it come: the findings until it stops the check. An error is one
-/// of reading.
+/// Runs a check until `budget` stops it, and returns the findings up to then. Fails only on read
+/// errors.
 pub(crate) fn check_within(
     device: Arc<dyn BlockDevice>,
     budget: &dyn Progress,
@@ -158,7 +157,8 @@ fn check_into(
     .map(Some)
 }
 
-/// The volume as it is once what waits in the journal is done.
+/// Returns the volume as it will be once its journal is replayed, or an interrupted mount is
+/// finished.
 fn replay_journal(
     located: header::Located,
     report: &mut Report,
@@ -339,7 +339,7 @@ impl Checker<'_> {
         })
     }
 
-    /// One of the volume's own files, `None` if it has none or it cannot be read.
+    /// Opens one of the volume's own files; `None` if it does not exist or cannot be read.
     fn special(
         &mut self,
         fork: &ForkRaw,
@@ -368,7 +368,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Holds the bitmap against the blocks in use.
+    /// Compares the bitmap with the blocks in use.
     fn hold_bitmap(mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<()> {
         let fork = &self.header.raw.allocation_file;
         let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {

@@ -1,9 +1,9 @@
-//! What a check found, kept within bounds.
+//! The findings of a check, limited in number.
 
 use crate::problem::{Problem, Severity};
 use crate::{Error, Kind};
 
-/// Findings kept one by one; a volume that is all wrong has as many as it has records.
+/// Maximum number of findings stored. A badly damaged volume can have as many as it has records.
 const KEPT: usize = 1000;
 
 /// The findings so far.
@@ -15,17 +15,17 @@ pub(in crate::fs::hfsplus) struct Report {
 }
 
 impl Report {
-    /// Contents are lost or in doubt.
+    /// Reports that contents are lost or in doubt.
     pub(super) fn damage(&mut self, error: Error) {
         self.push(Severity::Damage, error);
     }
 
-    /// Wrong, though every reader gets along with it.
+    /// Reports an error that every reader tolerates.
     pub(super) fn warning(&mut self, error: Error) {
         self.push(Severity::Warning, error);
     }
 
-    /// Unusual.
+    /// Reports something unusual.
     pub(super) fn note(&mut self, error: Error) {
         self.push(Severity::Note, error);
     }
@@ -39,12 +39,12 @@ impl Report {
         }
     }
 
-    /// Returns how many findings there are so far.
+    /// Returns the number of findings so far.
     pub(in crate::fs::hfsplus) fn len(&self) -> u64 {
         self.problems.len() as u64 + self.dropped
     }
 
-    /// All of it; what was too much to keep is counted.
+    /// Returns all findings; those above the limit are only counted.
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
         if let Some(severity) = self.worst_dropped {
             let message = format!("{} more findings are not listed", self.dropped);
@@ -57,7 +57,7 @@ impl Report {
     }
 }
 
-/// A finding about what lies at no single byte.
+/// Returns a finding that concerns no particular byte.
 pub(super) fn wrong(layer: &'static str, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, layer, message.into())
 }

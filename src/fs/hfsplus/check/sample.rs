@@ -1,5 +1,5 @@
-//! A sound volume with a bit of everything, and the way to each structure that can be damaged. For
-//! tests.
+//! A valid volume that contains all kinds of structures, and access to each structure that can be
+//! damaged. For tests.
 
 use zerocopy::FromBytes;
 
@@ -13,7 +13,7 @@ use crate::fs::hfsplus::unicode::decode_name;
 use crate::fs::sample;
 use crate::progress::Silent;
 
-/// A volume with everything in it that can be damaged.
+/// A volume with every kind of structure that can be damaged.
 pub(in crate::fs::hfsplus) struct Sample {
     pub(in crate::fs::hfsplus) bytes: Vec<u8>,
 }
@@ -61,7 +61,8 @@ impl Sample {
         }
     }
 
-    /// Where a file of the volume begins; ours lie in one piece.
+    /// Returns the byte offset of a file of the volume. The test volumes store each file in one
+    /// extent.
     pub(in crate::fs::hfsplus) fn start(&mut self, tree: Cnid) -> usize {
         let block_size = self.header().block_size.get();
         AllocBlock(self.fork(tree).extents[0].start_block.get()).offset(block_size) as usize
@@ -88,7 +89,7 @@ impl Sample {
         self.bytes[at] ^= 0x80 >> (block % 8);
     }
 
-    /// Changes the first leaf record that `wanted` picks by its key and data; `change` gets both.
+    /// Changes the first leaf record that `wanted` accepts; both closures receive key and data.
     pub(in crate::fs::hfsplus) fn record(
         &mut self,
         tree: Cnid,
@@ -116,7 +117,7 @@ impl Sample {
         panic!("no such record");
     }
 
-    /// The names of the objects whose records are in a leaf of the catalog.
+    /// Returns the names of the objects whose records are in a leaf of the catalog.
     #[cfg(test)]
     pub(in crate::fs::hfsplus) fn objects_in_leaf(&mut self, number: u32) -> Vec<String> {
         let node = Node::parse(number, self.node(Cnid::CATALOG, number).into()).unwrap();
@@ -179,7 +180,7 @@ impl Sample {
         self.record(Cnid::ATTRIBUTES, wanted, change);
     }
 
-    /// The last leaf of the catalog, and the root above it.
+    /// Returns the last leaf of the catalog.
     pub(super) fn last_leaf(&mut self) -> u32 {
         self.tree(Cnid::CATALOG).last_leaf_node.get()
     }

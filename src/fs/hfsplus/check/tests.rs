@@ -1,4 +1,4 @@
-//! Every kind of damage is found, and told as what it is.
+//! Every kind of damage is found and correctly described.
 
 use std::sync::Arc;
 
@@ -79,8 +79,8 @@ fn folders_that_count_folders_wrongly_are_found_where_they_must() {
 
 #[test]
 fn a_folder_in_itself_is_found() {
-    // The children of "inner" and its thread stay where they are; only its way up turns back on
-    // itself.
+    // The children and the thread of "inner" remain; only its parent becomes one of its
+    // descendants.
     let mut sample = Sample::new(false);
     let mut inner = 0;
     sample.folder("inner", |raw| inner = raw.folder_id.get());

@@ -1,4 +1,4 @@
-//! The volume header and its alternate (§2, §17).
+//! Check of the volume header and its alternate (§2, §17).
 
 use super::report::{Report, wrong};
 use crate::device::BlockDevice;
@@ -8,10 +8,10 @@ use crate::fs::hfsplus::read_structure;
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+ volume header";
-/// How macOS marks a volume whose journal it could not replay.
+/// Mark of macOS for a volume whose journal it could not replay.
 const REPLAY_FAILED: &[u8; 4] = b"FSK!";
 
-/// What the header says by itself.
+/// Checks the fields of the header on their own.
 pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     let raw = &header.raw;
     if header.has(volume_attributes::INCONSISTENT) {
@@ -68,7 +68,7 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
         }
     }
     let attributes = &raw.attributes_file;
-    // A volume made by macOS breaks this rule of its checker.
+    // A volume created by macOS violates this rule of its checker.
     if attributes.total_blocks.get() != 0
         && (attributes.clump_size.get() == 0 || !header.is_file_clump(attributes.clump_size.get()))
     {
@@ -79,8 +79,8 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     }
 }
 
-/// The alternate header, as far as it must agree: its counts are old on every healthy volume
-/// (§2.5).
+/// Checks the fields of the alternate header that must agree. Its counts are outdated on every
+/// healthy volume (§2.5).
 pub(super) fn check_alternate(
     device: &dyn BlockDevice,
     header: &VolumeHeader,

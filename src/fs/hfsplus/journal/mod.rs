@@ -1,5 +1,5 @@
-//! The journal: changes that have not reached their places yet, laid over the volume without
-//! touching it (§14).
+//! The journal: changes not yet written in place, applied over the volume without modifying it
+//! (§14).
 
 mod replay;
 mod replayed;
@@ -20,38 +20,38 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ journal";
 
-/// A journal with a header that makes sense.
+/// A journal with a valid header.
 #[derive(Debug)]
 pub(super) struct Journal {
     device: Arc<dyn BlockDevice>,
-    /// Where it begins on the volume.
+    /// Offset on the volume, in bytes.
     at: u64,
-    /// Bytes; all of them on the volume.
+    /// Size in bytes; within the volume.
     size: u64,
     order: JournalOrder,
-    /// Bytes of the header; the ring of transactions reaches from here to `size`.
+    /// Size of the header in bytes; the ring of transactions extends from here to `size`.
     header_size: u32,
-    /// Bytes of a block list.
+    /// Size of a block list in bytes.
     list_size: u32,
-    /// Where the first transaction begins that waits.
+    /// Position of the first pending transaction.
     start: u64,
-    /// Where the free space begins, as far as the header knows.
+    /// Position of the free space, as far as the header is up to date.
     end: u64,
-    /// Of the last transaction, as far as the header knows.
+    /// Sequence number of the last transaction, as far as the header is up to date.
     sequence: u32,
 }
 
-/// What a journal has to add to its volume.
+/// The effect of a journal with pending transactions.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// The volume as it is with the changes.
+    /// The volume with the changes applied.
     pub(super) device: Arc<dyn BlockDevice>,
-    /// What was wrong with the journal; the changes before it are in.
+    /// The error that ended the replay; the transactions before it are applied.
     pub(super) problem: Option<Error>,
 }
 
-/// The volume on `device` with its journal replayed, `None` if no change waits. Memory is taken for
-/// the places of the changes only; the changes themselves stay where they are.
+/// Returns the volume on `device` with its journal replayed, `None` if no transaction is pending.
+/// Memory is used for the offsets of the changes only; their contents are read from the journal.
 pub(super) fn pending(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -60,7 +60,7 @@ pub(super) fn pending(
         return Ok(None);
     };
     if journal.start == journal.end {
-        // What the ring still holds is older than what is in place.
+        // The contents of the ring are older than the blocks in place.
         return Ok(None);
     }
     let (patches, problem) = journal.replay()?;
@@ -68,11 +68,10 @@ pub(super) fn pending(
     Ok(Some(Pending { device, problem }))
 }
 
-/// What stands in the reserved part of the info block of a journal that is there for one mount
-/// only.
+/// Mark in the reserved part of the info block of a journal that exists for one mount only.
 pub(super) const TRANSIENT: &[u8] = b"bandsaw: one mount only";
 
-/// Returns whether the volume has its journal for one mount only, which did not end as it should.
+/// Returns true if the volume has a journal for one mount only, and that mount was interrupted.
 pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let at = AllocBlock(header.raw.journal_info_block.get()).offset(header.block_size);
     let info: Result<JournalInfoBlockRaw> = read_structure(device, at);
@@ -81,7 +80,7 @@ pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> b
 }
 
 impl Journal {
-    /// The journal of a volume, `None` if it was never used.
+    /// Returns the journal of a volume, `None` if it was never used.
     pub(super) fn find(
         device: &Arc<dyn BlockDevice>,
         header: &VolumeHeader,

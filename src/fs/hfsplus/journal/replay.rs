@@ -1,4 +1,4 @@
-//! Walking the transactions of a journal (§14.3, §14.4).
+//! Iteration over the transactions of a journal (§14.3, §14.4).
 
 use zerocopy::FromBytes;
 
@@ -13,20 +13,19 @@ use crate::{Error, Result};
 /// A block that a transaction changes.
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// Where it belongs, in bytes of the volume; `None` for one that is not to be written after
-    /// all.
+    /// Target offset on the volume in bytes; `None` for a killed block, which is not to be written.
     target: Option<u64>,
     len: u32,
-    /// Of its bytes, where the list says.
+    /// Checksum of its bytes, if the list has one.
     checksum: Option<u32>,
 }
 
-/// A block list that makes sense.
+/// A valid block list.
 #[derive(Debug)]
 struct BlockList {
-    /// It is the first of its transaction.
+    /// True for the first list of its transaction.
     first: bool,
-    /// Of its transaction; 0 in old journals.
+    /// Sequence number of its transaction; 0 in old journals.
     sequence: u32,
     blocks: Vec<Block>,
     /// Bytes of the list and its blocks in the ring.
@@ -34,12 +33,13 @@ struct BlockList {
 }
 
 impl Journal {
-    /// Where the changes that wait belong. Before the end that the header knows, something that
-    /// makes no sense is a problem, and the transaction that it is in, or may be in, does not
-    /// count. Past that end, where the header may lag behind, it is where the journal really ends.
+    /// Returns the pending changes. Before the end recorded in the header, an invalid list is a
+    /// problem, and the transaction that it may belong to is dropped. Past that end, where the
+    /// header may be out of date, an invalid list marks the actual end of the journal.
     pub(super) fn replay(&self) -> Result<(Patches, Option<Error>)> {
         let mut whole = Patches::default();
-        // Those of the transaction that is being read: whole when the next one begins.
+        // Changes of the transaction that is being read, which is complete when the next one
+        // begins.
         let mut current = Patches::default();
         let (mut at, mut last_sequence, mut walked) = (self.wrap(self.start), 0, 0);
         let end = self.wrap(self.end);
@@ -72,7 +72,7 @@ impl Journal {
         Ok((whole, None))
     }
 
-    /// The list at `at` of the ring, or why it is none.
+    /// Returns the list at position `at` of the ring, or the reason why it is invalid.
     fn list(&self, at: u64) -> Result<Result<BlockList, String>> {
         let mut bytes = vec![0; self.list_size as usize];
         self.read_ring(at, &mut bytes)?;
@@ -192,12 +192,12 @@ impl Journal {
         Ok(sum.finish())
     }
 
-    /// Bytes for transactions.
+    /// Returns the size of the ring in bytes.
     pub(super) fn ring_len(&self) -> u64 {
         self.size - u64::from(self.header_size)
     }
 
-    /// The end of the ring is its beginning.
+    /// Maps the end of the ring to its beginning.
     pub(super) fn wrap(&self, at: u64) -> u64 {
         if at == self.size {
             self.header_size.into()
@@ -206,7 +206,7 @@ impl Journal {
         }
     }
 
-    /// The position `len` bytes after `at`, which is in the ring.
+    /// Returns the position `len` bytes after `at`, which is in the ring.
     pub(super) fn advance(&self, at: u64, len: u64) -> u64 {
         let within = (at - u64::from(self.header_size) + len) % self.ring_len();
         u64::from(self.header_size) + within
@@ -224,7 +224,8 @@ impl Journal {
     }
 }
 
-/// Past the end that the header knows, only what follows without a break belongs to the journal.
+/// Returns true if a list past the end recorded in the header still belongs to the journal: only
+/// consecutive sequence numbers do.
 fn continues(sequence: u32, last: u32) -> bool {
     sequence == last || sequence == last.wrapping_add(1)
 }

@@ -1,4 +1,4 @@
-//! A volume with some of its bytes read from elsewhere on it.
+//! A volume some of whose bytes are read from other offsets of the same device.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,21 +9,22 @@ use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
 
 const LAYER: &str = "hfs+ journal";
 
-/// Which bytes of a volume are found elsewhere on it.
+/// Redirections of byte ranges of a volume to other offsets.
 #[derive(Debug, Default)]
 pub(super) struct Patches {
-    /// Start to length and source; not empty, not overlapping.
+    /// Start to length and source; not empty, disjoint.
     places: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Patches {
-    /// The `len` bytes at `target` are from now on those at `source`.
+    /// Redirects the `len` bytes at `target` to those at `source`.
     pub(super) fn insert(&mut self, target: u64, len: u64, source: u64) {
         if len == 0 {
             return;
         }
         let end = target + len;
-        // What reaches into the new place from before keeps its head, and perhaps a tail beyond.
+        // A range that overlaps the beginning of the new one keeps its head, and possibly a tail
+        // after it.
         if let Some((&start, &(old, from))) = self.places.range(..target).next_back()
             && start + old > target
         {
@@ -49,21 +50,22 @@ impl Patches {
         self.places.insert(target, (len, source));
     }
 
-    /// Lays `later` over these.
+    /// Adds the redirections in `later`, which override these.
     pub(super) fn append(&mut self, later: Self) {
         for (target, (len, source)) in later.places {
             self.insert(target, len, source);
         }
     }
 
-    /// Each place with its length and where its bytes are, in order.
+    /// Returns target, length and source of each redirection, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.places
             .iter()
             .map(|(&target, &(len, source))| (target, len, source))
     }
 
-    /// Where the byte at `offset` lies, and for how many bytes of `length` that goes on.
+    /// Returns the source range of the bytes from `offset` on, at most `length`, up to the end of
+    /// the contiguous run.
     fn locate(&self, offset: u64, length: u64) -> Range<u64> {
         if let Some((&start, &(len, source))) = self.places.range(..=offset).next_back()
             && offset < start + len
@@ -80,7 +82,7 @@ impl Patches {
     }
 }
 
-/// The volume as it will be when the patches are in place. Read-only.
+/// The volume as it will be after the replay of its journal. Read-only.
 #[derive(Debug)]
 pub(super) struct Replayed {
     device: Arc<dyn BlockDevice>,
@@ -88,7 +90,7 @@ pub(super) struct Replayed {
 }
 
 impl Replayed {
-    /// All targets and sources must lie on `device`.
+    /// Creates the device. All targets and sources must be within `device`.
     pub(super) fn new(device: Arc<dyn BlockDevice>, patches: Patches) -> Self {
         Self { device, patches }
     }
@@ -108,7 +110,7 @@ impl BlockDevice for Replayed {
         while !rest.is_empty() {
             let place = self.patches.locate(offset, rest.len() as u64);
             let length = place.end - place.start;
-            // At most the buffer's own length.
+            // At most the buffer's length.
             let (now, later) = rest.split_at_mut(length as usize);
             self.device.read_at(place.start, now)?;
             (offset, rest) = (offset + length, later);
@@ -149,7 +151,8 @@ mod tests {
             let (mut early, mut late) = (Patches::default(), Patches::default());
             for (index, &(target, len, source)) in patches.iter().enumerate() {
                 let (to, from, len_) = (target as usize, source as usize, len as usize);
-                // Sources lie beyond all targets, as the journal lies beside what it changes.
+                // Sources are past all targets, as the journal is separate from the blocks that it
+                // changes.
                 let len_ = len_.min(64 - to.min(64));
                 after[to..to + len_].copy_from_slice(&before[from..from + len_]);
                 let half = if index < patches.len() / 2 { &mut early } else { &mut late };

@@ -1,4 +1,4 @@
-//! Writing transactions, and bringing them to their places (§14.3 to §14.5).
+//! Writing and applying transactions (§14.3 to §14.5).
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// Bytes of a block list in a journal of ours, and in one that is too short for that.
+/// Sizes in bytes of a block list in a new journal, and in one that is too short for that.
 const LIST_SIZES: (u32, u32) = (8192, 4096);
 /// Journals shorter than this have short lists.
 const SHORT: u64 = 256 << 10;
-/// Bytes copied in one go when transactions are brought to their places.
+/// Bytes copied at a time when transactions are applied.
 const PIECE: u64 = 1 << 20;
 
 impl Journal {
-    /// An empty journal of `size` bytes at byte `at` of the volume, not written yet. `sequence` is
-    /// best a random number: what an older journal left in the same place must not look like a
-    /// continuation.
+    /// Creates an empty journal of `size` bytes at byte `at` of the volume, which is not written
+    /// yet. `sequence` should be a random number, so that remains of an older journal in the same
+    /// place do not look like a continuation.
     pub(in crate::fs::hfsplus) fn new(
         device: Arc<dyn BlockDevice>,
         at: u64,
@@ -50,17 +50,18 @@ impl Journal {
         }
     }
 
-    /// Bytes of the blocks that blocks' positions are multiples of.
+    /// Returns the alignment of blocks in bytes.
     pub(in crate::fs::hfsplus) fn sector(&self) -> u32 {
         self.header_size
     }
 
-    /// Bytes of blocks, in so many pieces, that fit in one transaction.
+    /// Returns true if `bytes` of blocks in `pieces` runs fit in one transaction.
     pub(in crate::fs::hfsplus) fn fits(&self, bytes: u64, pieces: usize) -> bool {
         self.len_of(bytes, pieces) < self.ring_len()
     }
 
-    /// Returns whether there is room for a transaction beside those that the header speaks of.
+    /// Returns true if there is space for a transaction in addition to those recorded in the
+    /// header.
     pub(in crate::fs::hfsplus) fn has_room(&self, bytes: u64, pieces: usize) -> bool {
         let taken = (self.ring_len() + self.end - self.start) % self.ring_len();
         taken + self.len_of(bytes, pieces) < self.ring_len()
@@ -70,15 +71,15 @@ impl Journal {
         bytes + pieces.div_ceil(self.per_list()).max(1) as u64 * u64::from(self.list_size)
     }
 
-    /// Blocks of one list.
+    /// Returns the maximum number of blocks of one list.
     fn per_list(&self) -> usize {
-        // One entry is the list's own, and the head takes the room of one.
+        // One entry describes the list itself, and the head takes the space of one.
         self.list_size as usize / size_of::<BlockInfoRaw>() - 2
     }
 
-    /// Writes a transaction into the free part of the ring. It counts after
-    /// [`publish`](Self::publish), when both it and the header are durable; those before must be in
-    /// place, durably, by then.
+    /// Writes a transaction to the free part of the ring. It takes effect with
+    /// [`publish`](Self::publish), once both it and the header are durable. By then, earlier
+    /// transactions must be durable in place.
     pub(in crate::fs::hfsplus) fn append(&mut self, runs: &[(u64, Vec<u8>)]) -> Result<()> {
         let bytes = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if !self.has_room(bytes, runs.len()) {
@@ -88,8 +89,8 @@ impl Journal {
                 format!("{bytes} bytes of changes do not fit in {} bytes", self.size),
             ));
         }
-        // Two more, so that a transaction that is durable before its header is never taken for the
-        // next one.
+        // Skip one number, so that a transaction that is durable before its header is never taken
+        // for the next one.
         self.sequence = self.sequence.wrapping_add(2).max(2);
         let begin = self.wrap(self.end);
         let mut at = begin;
@@ -105,7 +106,8 @@ impl Journal {
         Ok(())
     }
 
-    /// All transactions are in place, durably. Counts after [`publish`](Self::publish).
+    /// Empties the journal, when all transactions are durable in place. Takes effect with
+    /// [`publish`](Self::publish).
     pub(in crate::fs::hfsplus) fn clear(&mut self) {
         self.start = self.end;
     }
@@ -132,8 +134,8 @@ impl Journal {
         self.device.write_at(self.at, raw.as_bytes())
     }
 
-    /// Brings what waits to its place, durably, and empties the journal. Refuses a journal that is
-    /// damaged: what it would have changed is not known.
+    /// Writes the pending changes in place, makes them durable, and empties the journal. Refuses a
+    /// damaged journal, because the missing changes are unknown.
     pub(in crate::fs::hfsplus) fn apply(&mut self) -> Result<()> {
         if self.start == self.end {
             return Ok(());
@@ -153,7 +155,7 @@ impl Journal {
         }
         self.device.flush()?;
         self.clear();
-        // The transactions may have been ahead of the header's number.
+        // The transactions may have had higher numbers than the header.
         self.sequence = self.sequence.wrapping_add(1 << 16);
         self.publish()?;
         self.device.flush()
@@ -189,8 +191,8 @@ impl Journal {
         list
     }
 
-    /// Writes `bytes`, no more than the ring holds, at position `at` of the journal and on from the
-    /// ring's beginning.
+    /// Writes `bytes`, which fit in the ring, at position `at` of the journal, wrapping around at
+    /// its end.
     fn write_ring(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let before_wrap = bytes
             .len()
@@ -207,8 +209,8 @@ mod tests {
     use super::*;
     use crate::device::{BlockDeviceExt, Memory};
 
-    /// Transactions of many sizes through a small ring: each can be replayed once it is published,
-    /// and until then the one before.
+    /// Sends transactions of many sizes through a small ring: each can be replayed once it is
+    /// published, and until then the one before.
     #[test]
     fn what_is_published_is_replayed() {
         const RING: u64 = 64 << 10;

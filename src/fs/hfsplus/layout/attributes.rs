@@ -6,17 +6,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::catalog::unit_count;
 use super::{Cnid, ExtentsRaw, ForkRaw};
 
-/// The most UTF-16 units in an attribute's name.
+/// Maximum number of UTF-16 units in an attribute's name.
 pub(crate) const MAX_ATTRIBUTE_NAME_UNITS: usize = 127;
-/// The longest attribute key, its own length field excluded.
+/// Maximum length of an attribute key, without its length field.
 pub(crate) const ATTRIBUTES_MAX_KEY_LENGTH: u16 = 266;
-/// An attribute key's length without its name.
+/// Length of an attribute key without its name.
 pub(crate) const ATTRIBUTES_MIN_KEY_LENGTH: u16 = 12;
 
-/// The attribute that holds access lists; records have a flag for it.
+/// Attribute that holds access control lists; records have a flag for it.
 pub(crate) const SECURITY: &str = "com.apple.system.Security";
 
-/// The type at the beginning of each attribute record.
+/// Types at the beginning of each attribute record.
 pub(crate) mod attribute_type {
     /// [`super::InlineAttributeHeadRaw`], then the value.
     pub(crate) const INLINE: u32 = 0x10;
@@ -26,7 +26,7 @@ pub(crate) mod attribute_type {
     pub(crate) const EXTENTS: u32 = 0x30;
 }
 
-/// The head of an attribute key; the name follows.
+/// Head of an attribute key; the name follows.
 #[derive(
     Debug,
     Clone,
@@ -50,19 +50,19 @@ pub(crate) struct AttributeKeyHeadRaw {
 }
 const _: () = assert!(size_of::<AttributeKeyHeadRaw>() == 14);
 
-/// An attribute key. Order: file, name by units, start block.
+/// An attribute key. Ordered by file, name (by units), start block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttributeKey<'a> {
-    /// The object.
+    /// CNID of the object.
     pub(crate) file: Cnid,
-    /// At most [`MAX_ATTRIBUTE_NAME_UNITS`] units.
+    /// Name of at most [`MAX_ATTRIBUTE_NAME_UNITS`] units.
     pub(crate) name: &'a [U16],
-    /// The first block of the value that the record speaks of.
+    /// First block of the value that the record describes.
     pub(crate) start_block: u32,
 }
 
 impl<'a> AttributeKey<'a> {
-    /// The key at the beginning of `record` and the bytes after it; `None` if it is none.
+    /// Splits `record` into the key at its beginning and the data; `None` if the key is invalid.
     pub(crate) fn split(record: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = AttributeKeyHeadRaw::ref_from_prefix(record).ok()?;
         let units = usize::from(head.name_length.get());
@@ -84,7 +84,7 @@ impl<'a> AttributeKey<'a> {
         ))
     }
 
-    /// Appends the key as it lies on disk. The name is at most [`MAX_ATTRIBUTE_NAME_UNITS`] units.
+    /// Appends the on-disk form of the key. The name is at most [`MAX_ATTRIBUTE_NAME_UNITS`] units.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let units = unit_count(self.name);
         let head = AttributeKeyHeadRaw {
@@ -99,7 +99,7 @@ impl<'a> AttributeKey<'a> {
     }
 }
 
-/// The head of an inline attribute; `size` bytes follow, and one more if that is odd.
+/// Head of an inline attribute; `size` bytes follow, and a padding byte if that is odd.
 #[derive(
     Debug,
     Clone,
@@ -121,7 +121,7 @@ pub(crate) struct InlineAttributeHeadRaw {
 }
 const _: () = assert!(size_of::<InlineAttributeHeadRaw>() == 16);
 
-/// An attribute whose value lies in blocks.
+/// An attribute whose value is stored in blocks.
 #[derive(
     Debug,
     Clone,
@@ -143,7 +143,7 @@ pub(crate) struct ForkAttributeRaw {
 }
 const _: () = assert!(size_of::<ForkAttributeRaw>() == 88);
 
-/// More extents of an attribute's value.
+/// Further extents of an attribute's value.
 #[derive(
     Debug,
     Clone,
@@ -165,8 +165,8 @@ pub(crate) struct ExtentsAttributeRaw {
 }
 const _: () = assert!(size_of::<ExtentsAttributeRaw>() == 72);
 
-/// The longest value that macOS stores inline in a tree with nodes of this size (§8): so that a
-/// node holds two of them with the longest keys.
+/// Returns the maximum length of a value that macOS stores inline in a tree with nodes of this size
+/// (§8), such that a node holds two of them with the longest keys.
 pub(crate) fn max_inline_value(node_size: u16) -> u16 {
     ((node_size - 14 - 6) / 2 - 268 - 16) & !1
 }
@@ -174,16 +174,16 @@ pub(crate) fn max_inline_value(node_size: u16) -> u16 {
 /// The data of an attributes leaf record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AttributeRecord<'a> {
-    /// The value.
+    /// An inline value.
     Inline(&'a [u8]),
-    /// Where the value lies.
+    /// The fork that holds the value.
     Fork(&'a ForkRaw),
-    /// Where more of it lies.
+    /// Further extents of the value.
     Extents(&'a ExtentsRaw),
 }
 
 impl<'a> AttributeRecord<'a> {
-    /// The record in `data`; `None` if its type is unknown or it is cut short.
+    /// Parses the record in `data`; `None` if its type is unknown or it is truncated.
     pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
         let (kind, _) = U32::ref_from_prefix(data).ok()?;
         match kind.get() {

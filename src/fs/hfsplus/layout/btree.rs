@@ -3,24 +3,24 @@
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The smallest and the largest node.
+/// Minimum and maximum node size in bytes.
 pub(crate) const NODE_SIZES: std::ops::RangeInclusive<u16> = 512..=32768;
-/// More levels than any real tree has; Apple's kernel stops here too.
+/// Maximum depth of a tree. Real trees have fewer levels; Apple's kernel has the same limit.
 pub(crate) const MAX_DEPTH: u16 = 16;
 
-/// What a node is, in [`NodeDescriptorRaw::kind`].
+/// Kinds of nodes, in [`NodeDescriptorRaw::kind`].
 pub(crate) mod node_kind {
-    /// Records of the tree.
+    /// Leaf: records of the tree.
     pub(crate) const LEAF: i8 = -1;
-    /// Keys and child nodes.
+    /// Index node: keys and child nodes.
     pub(crate) const INDEX: i8 = 0;
-    /// Node 0.
+    /// Header node: node 0.
     pub(crate) const HEADER: i8 = 1;
-    /// More of the map of used nodes.
+    /// Map node: a continuation of the map of used nodes.
     pub(crate) const MAP: i8 = 2;
 }
 
-/// The head of every node (§6.1). Record offsets stand at the end of the node, downward.
+/// Head of every node (§6.1). Record offsets are at the end of the node, in descending order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -35,10 +35,10 @@ pub(crate) struct NodeDescriptorRaw {
 }
 const _: () = assert!(size_of::<NodeDescriptorRaw>() == 14);
 
-/// Where the first record of a node begins.
+/// Offset of the first record of a node.
 pub(crate) const FIRST_RECORD: u16 = 14;
 
-/// Record 0 of node 0 (§6.2).
+/// The tree header, record 0 of node 0 (§6.2).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -62,27 +62,27 @@ pub(crate) struct TreeHeaderRaw {
 }
 const _: () = assert!(size_of::<TreeHeaderRaw>() == 106);
 
-/// Bytes of record 1 of node 0, for the tree's user; zero.
+/// Length of record 1 of node 0, reserved for the tree's user; zero.
 pub(crate) const USER_RECORD_LEN: u16 = 128;
-/// Where record 2 of node 0, the map of used nodes, begins.
+/// Offset of record 2 of node 0, the map of used nodes.
 pub(crate) const HEADER_MAP_OFFSET: u16 = 248;
 
-/// Names compare without case: every `H+` volume, `HX` when the catalog says so.
+/// Case-insensitive comparison of names: every `H+` volume, `HX` if the catalog says so.
 pub(crate) const KEY_COMPARE_FOLD: u8 = 0xCF;
-/// Names compare as they are: `HX` only.
+/// Binary comparison of names: `HX` only.
 pub(crate) const KEY_COMPARE_BINARY: u8 = 0xBC;
 /// Tree attribute: key lengths are 16-bit. Always set on HFS Plus.
 pub(crate) const BIG_KEYS: u32 = 2;
-/// Tree attribute: keys in index nodes have their natural length. Catalog and attributes, not
-/// extents.
+/// Tree attribute: keys in index nodes have variable length. Set for catalog and attributes, not
+/// for extents.
 pub(crate) const VARIABLE_INDEX_KEYS: u32 = 4;
 
-/// Map bits in the header node of a tree with nodes of this size (§6.3).
+/// Returns the number of map bits in the header node of a tree with nodes of this size (§6.3).
 pub(crate) fn header_map_bits(node_size: u16) -> u32 {
     8 * (u32::from(node_size) - 256)
 }
 
-/// Map bits in one map node (§6.3).
+/// Returns the number of map bits in one map node (§6.3).
 pub(crate) fn map_node_bits(node_size: u16) -> u32 {
     8 * (u32::from(node_size) - 20)
 }

@@ -5,24 +5,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Cnid, ExtentsRaw, ForkRaw};
 
-/// The most UTF-16 units in a name.
+/// Maximum number of UTF-16 units in a name.
 pub(crate) const MAX_NAME_UNITS: usize = 255;
-/// The longest catalog key, its own length field excluded.
+/// Maximum length of a catalog key, without its length field.
 pub(crate) const CATALOG_MAX_KEY_LENGTH: u16 = 516;
-/// A catalog key's length without its name.
+/// Length of a catalog key without its name.
 pub(crate) const CATALOG_MIN_KEY_LENGTH: u16 = 6;
-/// The length of every extents key.
+/// Length of every extents key, without its length field.
 pub(crate) const EXTENTS_KEY_LENGTH: u16 = 10;
 
-/// The type at the beginning of each catalog record.
+/// Types at the beginning of each catalog record.
 pub(crate) mod record_type {
     /// [`super::FolderRaw`].
     pub(crate) const FOLDER: u16 = 1;
     /// [`super::FileRaw`].
     pub(crate) const FILE: u16 = 2;
-    /// A thread that leads to a folder's record.
+    /// A thread that refers to a folder's record.
     pub(crate) const FOLDER_THREAD: u16 = 3;
-    /// A thread that leads to a file's record.
+    /// A thread that refers to a file's record.
     pub(crate) const FILE_THREAD: u16 = 4;
 }
 
@@ -38,29 +38,29 @@ pub(crate) mod record_flags {
     pub(crate) const HAS_FOLDER_COUNT: u16 = 0x0010;
     /// A link or an indirect node with a chain of links.
     pub(crate) const HAS_LINK_CHAIN: u16 = 0x0020;
-    /// A hard link to a folder lies somewhere below.
+    /// A descendant is a hard link to a folder.
     pub(crate) const HAS_CHILD_LINK: u16 = 0x0040;
     /// [`super::ExtendedInfoRaw::date_added`] is valid.
     pub(crate) const HAS_DATE_ADDED: u16 = 0x0080;
-    /// Dates count from 1970.
+    /// Dates are seconds since 1970.
     pub(crate) const EXPANDED_TIMES: u16 = 0x1000;
 }
 
-/// Bits of the Finder's flags.
+/// Bits of the Finder flags.
 pub(crate) mod finder_flags {
-    /// The Finder has seen it.
+    /// The Finder has seen the object.
     pub(crate) const INITED: u16 = 0x0100;
     /// Hidden: `UF_HIDDEN` is stored here.
     pub(crate) const INVISIBLE: u16 = 0x4000;
-    /// Its name must not change.
+    /// The name must not change.
     pub(crate) const NAME_LOCKED: u16 = 0x1000;
     /// An alias; also every hard link to a folder.
     pub(crate) const ALIAS: u16 = 0x8000;
 }
 
-/// The type of an object in the upper bits of [`BsdInfoRaw::file_mode`] (§7.5).
+/// Object types in the upper bits of [`BsdInfoRaw::file_mode`] (§7.5).
 pub(crate) mod mode_type {
-    /// All bits of the type.
+    /// Mask of the type bits.
     pub(crate) const MASK: u16 = 0o170_000;
     /// A pipe.
     pub(crate) const FIFO: u16 = 0o010_000;
@@ -76,7 +76,7 @@ pub(crate) mod mode_type {
     pub(crate) const SYMLINK: u16 = 0o120_000;
     /// A socket.
     pub(crate) const SOCKET: u16 = 0o140_000;
-    /// Those of what is recorded as a file.
+    /// Types of objects that have file records.
     pub(crate) const OF_FILES: [u16; 6] = [FIFO, CHAR, BLOCK, FILE, SYMLINK, SOCKET];
 }
 
@@ -89,7 +89,7 @@ pub(crate) const FOLDER_LINK_TYPE: ([u8; 4], [u8; 4]) = (*b"fdrp", *b"MACS");
 /// Type and creator of the journal's two files.
 pub(crate) const JOURNAL_TYPE: ([u8; 4], [u8; 4]) = (*b"jrnl", *b"hfs+");
 
-/// Owner, permissions and the field of many meanings (§7.5).
+/// Owner, permissions and the field with several meanings (§7.5).
 #[derive(
     Debug,
     Clone,
@@ -115,13 +115,13 @@ pub(crate) struct BsdInfoRaw {
 const _: () = assert!(size_of::<BsdInfoRaw>() == 16);
 
 impl BsdInfoRaw {
-    /// One of [`mode_type`] where it makes sense.
+    /// Returns the type bits: one of [`mode_type`] if the mode is valid.
     pub(crate) fn mode_type(&self) -> u16 {
         self.file_mode.get() & mode_type::MASK
     }
 }
 
-/// The Finder's first half for a file.
+/// First half of the Finder information of a file.
 #[derive(
     Debug,
     Clone,
@@ -145,7 +145,7 @@ pub(crate) struct FileInfoRaw {
 }
 const _: () = assert!(size_of::<FileInfoRaw>() == 16);
 
-/// The Finder's first half for a folder.
+/// First half of the Finder information of a folder.
 #[derive(
     Debug,
     Clone,
@@ -168,7 +168,7 @@ pub(crate) struct FolderInfoRaw {
 }
 const _: () = assert!(size_of::<FolderInfoRaw>() == 16);
 
-/// The Finder's second half.
+/// Second half of the Finder information.
 #[derive(
     Debug,
     Clone,
@@ -192,7 +192,7 @@ pub(crate) struct ExtendedInfoRaw {
 }
 const _: () = assert!(size_of::<ExtendedInfoRaw>() == 16);
 
-/// What folder and file records have in common after their first twelve bytes.
+/// Fields common to folder and file records after their first twelve bytes.
 #[derive(
     Debug,
     Clone,
@@ -216,7 +216,7 @@ pub(crate) struct DatesRaw {
 }
 const _: () = assert!(size_of::<DatesRaw>() == 20);
 
-/// A folder's record (§7.2).
+/// Record of a folder (§7.2).
 #[derive(
     Debug,
     Clone,
@@ -245,7 +245,7 @@ pub(crate) struct FolderRaw {
 }
 const _: () = assert!(size_of::<FolderRaw>() == 88);
 
-/// A file's record (§7.3).
+/// Record of a file (§7.3).
 #[derive(
     Debug,
     Clone,
@@ -276,8 +276,8 @@ pub(crate) struct FileRaw {
 }
 const _: () = assert!(size_of::<FileRaw>() == 248);
 
-/// The bit of a text encoding in the volume header (§2), as Apple's checker computes it: the low
-/// seven bits of the number count, and those that have no bit of their own are MacRoman (0).
+/// Returns the bit of a text encoding in the volume header (§2), as Apple's checker computes it: by
+/// the low seven bits of the number; those without a bit of their own are treated as MacRoman (0).
 pub(crate) fn encoding_bit(text_encoding: u32) -> u64 {
     match text_encoding & 0x7F {
         number @ 0..48 => 1 << number,
@@ -286,12 +286,12 @@ pub(crate) fn encoding_bit(text_encoding: u32) -> u64 {
 }
 
 impl FileRaw {
-    /// The Finder's type and creator.
+    /// Returns the Finder type and creator.
     pub(crate) fn kind(&self) -> ([u8; 4], [u8; 4]) {
         (self.user_info.file_type, self.user_info.creator)
     }
 
-    /// Returns whether the record has all the marks of a hard link to a folder (§7.8).
+    /// Returns true if the record has all properties of a hard link to a folder (§7.8).
     pub(crate) fn is_folder_link(&self) -> bool {
         self.kind() == FOLDER_LINK_TYPE
             && self.user_info.finder_flags.get() & finder_flags::ALIAS != 0
@@ -299,7 +299,7 @@ impl FileRaw {
     }
 }
 
-/// The head of a thread record (§7.1); the name follows.
+/// Head of a thread record (§7.1); the name follows.
 #[derive(
     Debug,
     Clone,
@@ -322,7 +322,7 @@ pub(crate) struct ThreadHeadRaw {
 }
 const _: () = assert!(size_of::<ThreadHeadRaw>() == 10);
 
-/// The head of a catalog key (§6.9); the name follows.
+/// Head of a catalog key (§6.9); the name follows.
 #[derive(
     Debug,
     Clone,
@@ -344,24 +344,24 @@ pub(crate) struct CatalogKeyHeadRaw {
 }
 const _: () = assert!(size_of::<CatalogKeyHeadRaw>() == 8);
 
-/// A catalog key: a folder and a name in it. An object's thread stands under its own number and the
-/// empty name.
+/// A catalog key: a folder and a name in it. The key of an object's thread is its own number and
+/// the empty name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CatalogKey<'a> {
-    /// The folder.
+    /// CNID of the folder.
     pub(crate) parent: Cnid,
-    /// At most [`MAX_NAME_UNITS`] units.
+    /// Name of at most [`MAX_NAME_UNITS`] units.
     pub(crate) name: &'a [U16],
 }
 
 impl<'a> CatalogKey<'a> {
-    /// The key at the beginning of `record` and the bytes after it; `None` if it is none.
+    /// Splits `record` into the key at its beginning and the data; `None` if the key is invalid.
     pub(crate) fn split(record: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = CatalogKeyHeadRaw::ref_from_prefix(record).ok()?;
         let units = usize::from(head.name_length.get());
         let (name, _) = <[U16]>::ref_from_prefix_with_elems(rest, units).ok()?;
         let key_length = usize::from(head.key_length.get());
-        // Some writers keep index keys longer than the name needs, never shorter.
+        // Some writers make index keys longer than the name needs, never shorter.
         if units > MAX_NAME_UNITS || key_length < usize::from(CATALOG_MIN_KEY_LENGTH) + 2 * units {
             return None;
         }
@@ -375,7 +375,7 @@ impl<'a> CatalogKey<'a> {
         ))
     }
 
-    /// Appends the key as it lies on disk. The name is at most [`MAX_NAME_UNITS`] units.
+    /// Appends the on-disk form of the key. The name is at most [`MAX_NAME_UNITS`] units.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let units = unit_count(self.name);
         let head = CatalogKeyHeadRaw {
@@ -388,19 +388,19 @@ impl<'a> CatalogKey<'a> {
     }
 }
 
-/// The record that leads from a number to a folder and a name (§7.1).
+/// A thread: the record that maps a number to a folder and a name (§7.1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Thread<'a> {
-    /// The folder that the object is in.
+    /// The folder that contains the object.
     pub(crate) parent: Cnid,
-    /// Its name there.
+    /// The name in that folder.
     pub(crate) name: &'a [U16],
     /// True if the object is a folder.
     pub(crate) folder: bool,
 }
 
 impl Thread<'_> {
-    /// Appends the record as it lies on disk.
+    /// Appends the on-disk form of the record.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let kind = if self.folder {
             record_type::FOLDER_THREAD
@@ -430,7 +430,7 @@ pub(crate) enum CatalogRecord<'a> {
 }
 
 impl<'a> CatalogRecord<'a> {
-    /// The record in `data`; `None` if its type is unknown or it is cut short.
+    /// Parses the record in `data`; `None` if its type is unknown or it is truncated.
     pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
         let (kind, _) = U16::ref_from_prefix(data).ok()?;
         match kind.get() {
@@ -453,7 +453,7 @@ impl<'a> CatalogRecord<'a> {
     }
 }
 
-/// Which fork an extents key speaks of.
+/// Fork types in an extents key.
 pub(crate) mod fork_type {
     /// The data fork.
     pub(crate) const DATA: u8 = 0;
@@ -461,7 +461,7 @@ pub(crate) mod fork_type {
     pub(crate) const RESOURCE: u8 = 0xFF;
 }
 
-/// A key of the extents-overflow tree (§6.9): order is file, fork, start block.
+/// A key of the extents-overflow tree (§6.9), ordered by file, fork, start block.
 #[derive(
     Debug,
     Clone,
@@ -506,7 +506,7 @@ pub(crate) struct ExtentRecordRaw {
 }
 const _: () = assert!(size_of::<ExtentRecordRaw>() == 76);
 
-/// The length of a name that is known to fit.
+/// Returns the length of a name that is known to be within the limit.
 pub(super) fn unit_count(name: &[U16]) -> u16 {
     debug_assert!(
         name.len() <= MAX_NAME_UNITS,

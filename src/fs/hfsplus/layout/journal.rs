@@ -1,7 +1,7 @@
 //! The journal: its info block, its header and its block lists (§14).
 //!
-//! The info block is big-endian; the rest is in the byte order of the machine that wrote it, so
-//! fields are plain bytes here and read through [`JournalOrder`]. Positions are bytes from the
+//! The info block is big-endian. The rest is in the byte order of the machine that wrote it, so its
+//! fields are plain bytes here and are read through [`JournalOrder`]. Positions are bytes from the
 //! start of the journal.
 
 use zerocopy::big_endian::{U32, U64};
@@ -9,15 +9,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bits of [`JournalInfoBlockRaw::flags`].
 pub(crate) mod journal_flags {
-    /// The journal lies in this volume.
+    /// The journal is in this volume.
     pub(crate) const IN_VOLUME: u32 = 1;
-    /// The journal lies on another device.
+    /// The journal is on another device.
     pub(crate) const OTHER_DEVICE: u32 = 2;
-    /// What the journal holds is to be ignored.
+    /// The contents of the journal are to be ignored.
     pub(crate) const NEEDS_INIT: u32 = 4;
 }
 
-/// Where the journal lies (§14.1).
+/// The journal info block (§14.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -34,8 +34,8 @@ pub(crate) struct JournalInfoBlockRaw {
 const _: () = assert!(size_of::<JournalInfoBlockRaw>() == 180);
 
 impl JournalInfoBlockRaw {
-    /// Of a journal in its volume, at these bytes of it for so many, which its first user is to
-    /// begin.
+    /// Returns the info block of a journal in its volume, given its offset and size in bytes, which
+    /// its first user has to initialize.
     pub(crate) fn unused((offset, size): (u64, u64)) -> Self {
         Self {
             flags: (journal_flags::IN_VOLUME | journal_flags::NEEDS_INIT).into(),
@@ -49,16 +49,16 @@ impl JournalInfoBlockRaw {
     }
 }
 
-/// `JNLx` in [`JournalHeaderRaw::magic`].
+/// `JNLx`, value of [`JournalHeaderRaw::magic`].
 pub(crate) const JOURNAL_MAGIC: u32 = 0x4A4E_4C78;
-/// `JHDR`, of old systems.
+/// `JHDR`, the value of old systems.
 pub(crate) const JOURNAL_MAGIC_OLD: u32 = 0x4A48_4452;
-/// [`JournalHeaderRaw::endian`] in the writer's byte order.
+/// Value of [`JournalHeaderRaw::endian`] in the writer's byte order.
 pub(crate) const JOURNAL_ENDIAN: u32 = 0x1234_5678;
-/// The bytes of a journal header that its checksum covers, the checksum itself as zero.
+/// Number of bytes of a journal header that its checksum covers, with the checksum itself as zero.
 pub(crate) const JOURNAL_HEADER_SUMMED: usize = 44;
 
-/// The first sector of the journal (§14.2), in the byte order of its writer.
+/// Journal header: the first sector of the journal (§14.2), in the byte order of its writer.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -77,9 +77,9 @@ pub(crate) struct JournalHeaderRaw {
 }
 const _: () = assert!(size_of::<JournalHeaderRaw>() == 48);
 
-/// [`JournalHeaderRaw::header_size`] of any real journal: a sector.
+/// Valid values of [`JournalHeaderRaw::header_size`]: a sector.
 pub(crate) const JOURNAL_HEADER_SIZES: std::ops::RangeInclusive<u32> = 512..=65536;
-/// [`JournalHeaderRaw::block_list_size`] of any real journal; macOS writes 4096 to 65536.
+/// Valid values of [`JournalHeaderRaw::block_list_size`]; macOS writes 4096 to 65536.
 pub(crate) const BLOCK_LIST_SIZES: std::ops::RangeInclusive<u32> = 48..=1 << 20;
 
 /// Bits of [`BlockListHeaderRaw::flags`].
@@ -90,8 +90,8 @@ pub(crate) mod block_list_flags {
     pub(crate) const FIRST: u32 = 2;
 }
 
-/// The head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow,
-/// then, from the list's full size on, the blocks.
+/// Head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow, then,
+/// after the full size of the list, the blocks.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -105,14 +105,14 @@ pub(crate) struct BlockListHeaderRaw {
 }
 const _: () = assert!(size_of::<BlockListHeaderRaw>() == 16);
 
-/// The bytes of a block list that its checksum covers, the checksum itself as zero.
+/// Number of bytes of a block list that its checksum covers, with the checksum itself as zero.
 pub(crate) const BLOCK_LIST_SUMMED: usize = 32;
-/// Where the checksum stands in a block list.
+/// Byte range of the checksum in a block list.
 pub(crate) const BLOCK_LIST_CHECKSUM: std::ops::Range<usize> = 8..12;
-/// Where the checksum stands in the journal's header.
+/// Byte range of the checksum in the journal header.
 pub(crate) const JOURNAL_HEADER_CHECKSUM: std::ops::Range<usize> = 36..40;
 
-/// An entry of a block list; the first speaks of the list itself.
+/// An entry of a block list; the first describes the list itself.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -126,20 +126,20 @@ pub(crate) struct BlockInfoRaw {
 }
 const _: () = assert!(size_of::<BlockInfoRaw>() == 16);
 
-/// [`BlockInfoRaw::number`] of a block that is not to be written after all.
+/// [`BlockInfoRaw::number`] of a killed block, which is not to be written.
 pub(crate) const KILLED_BLOCK: u64 = u64::MAX;
 
-/// The byte order of a journal.
+/// Byte order of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JournalOrder {
-    /// Every Mac since 2006.
+    /// Little-endian: every Mac since 2006.
     Little,
-    /// PowerPC.
+    /// Big-endian: PowerPC.
     Big,
 }
 
 impl JournalOrder {
-    /// The order in which `header` is written; `None` if it is no journal header.
+    /// Returns the byte order of `header`; `None` if it is not a journal header.
     pub(crate) fn of(header: &JournalHeaderRaw) -> Option<Self> {
         [Self::Little, Self::Big].into_iter().find(|order| {
             matches!(order.u32(header.magic), JOURNAL_MAGIC | JOURNAL_MAGIC_OLD)
@@ -147,7 +147,7 @@ impl JournalOrder {
         })
     }
 
-    /// A 16-bit field to be written.
+    /// Encodes a 16-bit field.
     pub(crate) fn put_u16(self, value: u16) -> [u8; 2] {
         match self {
             Self::Little => value.to_le_bytes(),
@@ -155,7 +155,7 @@ impl JournalOrder {
         }
     }
 
-    /// A 32-bit field to be written.
+    /// Encodes a 32-bit field.
     pub(crate) fn put_u32(self, value: u32) -> [u8; 4] {
         match self {
             Self::Little => value.to_le_bytes(),
@@ -163,7 +163,7 @@ impl JournalOrder {
         }
     }
 
-    /// A 64-bit field to be written.
+    /// Encodes a 64-bit field.
     pub(crate) fn put_u64(self, value: u64) -> [u8; 8] {
         match self {
             Self::Little => value.to_le_bytes(),
@@ -171,7 +171,7 @@ impl JournalOrder {
         }
     }
 
-    /// A 16-bit field.
+    /// Decodes a 16-bit field.
     pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
             Self::Little => u16::from_le_bytes(bytes),
@@ -179,7 +179,7 @@ impl JournalOrder {
         }
     }
 
-    /// A 32-bit field.
+    /// Decodes a 32-bit field.
     pub(crate) fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
             Self::Little => u32::from_le_bytes(bytes),
@@ -187,7 +187,7 @@ impl JournalOrder {
         }
     }
 
-    /// A 64-bit field.
+    /// Decodes a 64-bit field.
     pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
         match self {
             Self::Little => u64::from_le_bytes(bytes),
@@ -196,24 +196,24 @@ impl JournalOrder {
     }
 }
 
-/// The checksum of a journal's headers and blocks, over any number of pieces.
+/// The checksum of a journal's headers and blocks, computed incrementally.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct JournalChecksum(u32);
 
 impl JournalChecksum {
-    /// Takes more bytes in.
+    /// Adds bytes to the checksum.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |sum, &byte| {
             (sum << 8) ^ sum.wrapping_add(u32::from(byte))
         });
     }
 
-    /// The checksum of all bytes so far.
+    /// Returns the checksum of all bytes added.
     pub(crate) fn finish(self) -> u32 {
         !self.0
     }
 
-    /// The checksum of a header, whose own field counts as zero.
+    /// Returns the checksum of a header, with its own field treated as zero.
     pub(crate) fn of_header(bytes: &[u8], field: std::ops::Range<usize>) -> u32 {
         let mut sum = Self::default();
         for (at, &byte) in bytes.iter().enumerate() {

@@ -1,9 +1,8 @@
-//! The on-disk structures of HFS+ and HFSX: bytes to types and back, no I/O.
+//! The on-disk structures of HFS+ and HFSX: conversion between bytes and types, without I/O.
 //!
-//! Everything is big-endian but the inside of the journal, which is in the byte order of the
-//! machine that wrote it. Structures named `…Raw` are the bytes as they lie; what is parsed from
-//! them makes sense. Source of the facts: `docs/formats/hfsplus.md`, whose sections are cited as
-//! §n.
+//! Everything is big-endian except the journal, which is in the byte order of the machine that
+//! wrote it. Structures named `…Raw` have the on-disk layout; types parsed from them are validated.
+//! Source of the facts: `docs/formats/hfsplus.md`, whose sections are cited as §n.
 #![allow(
     dead_code,
     reason = "the whole format is written down; reader, builder and checker each use a part"
@@ -38,7 +37,7 @@ impl Cnid {
     pub(crate) const EXTENTS: Self = Self(3);
     /// The catalog tree.
     pub(crate) const CATALOG: Self = Self(4);
-    /// The bad-block file, whose blocks stand in the extents tree alone.
+    /// The bad-block file, whose extents are stored in the extents tree only.
     pub(crate) const BAD_BLOCKS: Self = Self(5);
     /// The allocation file (bitmap).
     pub(crate) const ALLOCATION: Self = Self(6);
@@ -46,7 +45,7 @@ impl Cnid {
     pub(crate) const STARTUP: Self = Self(7);
     /// The attributes tree.
     pub(crate) const ATTRIBUTES: Self = Self(8);
-    /// The first number of ordinary files and folders.
+    /// The first number of user files and folders.
     pub(crate) const FIRST_USER: Self = Self(16);
 }
 
@@ -61,9 +60,9 @@ impl fmt::Display for Cnid {
 pub(crate) struct AllocBlock(pub(crate) u32);
 
 impl AllocBlock {
-    /// Where the block begins, in bytes from the start of the volume.
+    /// Returns the offset of the block, in bytes from the start of the volume.
     pub(crate) fn offset(self, block_size: u32) -> u64 {
-        // A product of two 32-bit numbers always fits.
+        // A product of two 32-bit numbers always fits in 64 bits.
         u64::from(self.0) * u64::from(block_size)
     }
 }
@@ -77,20 +76,20 @@ impl fmt::Display for AllocBlock {
 /// A run of allocation blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Its first block.
+    /// First block.
     pub(crate) start: AllocBlock,
-    /// Its blocks; 0 ends a list of extents.
+    /// Number of blocks; 0 ends a list of extents.
     pub(crate) count: u32,
 }
 
 impl Extent {
-    /// No extent.
+    /// The empty extent.
     pub(crate) const NONE: Self = Self {
         start: AllocBlock(0),
         count: 0,
     };
 
-    /// The block after the last one, which may be 2^32.
+    /// Returns the block after the last one, which may be 2^32.
     pub(crate) fn end(self) -> u64 {
         u64::from(self.start.0) + u64::from(self.count)
     }
@@ -99,15 +98,14 @@ impl Extent {
 /// Seconds from 1904-01-01 to 1970-01-01 (§10).
 pub(crate) const MAC_TO_UNIX: i64 = 2_082_844_800;
 
-/// A date of the catalog or the volume header: seconds since 1904, or since 1970 when `expanded`
-/// (§10). 0 is none.
+/// Converts a date of the catalog or the volume header: seconds since 1904, or since 1970 if
+/// `expanded` (§10). 0 means no date.
 pub(crate) fn timestamp(date: u32, expanded: bool) -> Option<Timestamp> {
     let epoch = if expanded { 0 } else { MAC_TO_UNIX };
     (date != 0).then(|| Timestamp::from_seconds(i64::from(date) - epoch))
 }
 
-/// The date for a moment in seconds since 1904, the nearest possible one (1904 to 2040) for moments
-/// beyond.
+/// Converts a timestamp to seconds since 1904, clamped to the valid range (1904 to 2040).
 pub(crate) fn mac_date(moment: Timestamp) -> u32 {
     let seconds = moment.seconds.saturating_add(MAC_TO_UNIX);
     u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)

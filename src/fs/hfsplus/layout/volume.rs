@@ -6,26 +6,26 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{AllocBlock, Extent};
 use crate::{Error, Result};
 
-/// Where the volume header lies, in bytes from the start of the volume; the alternate as far from
-/// the end.
+/// Offset of the volume header, in bytes from the start of the volume; the alternate is at the same
+/// distance from the end.
 pub(crate) const HEADER_OFFSET: u64 = 1024;
-/// The smallest allocation block.
+/// Minimum size of an allocation block in bytes.
 pub(crate) const MIN_BLOCK_SIZE: u32 = 512;
 
-/// `H+`: HFS Plus, whose names always compare without case.
+/// `H+`: HFS Plus, with case-insensitive names.
 pub(crate) const SIGNATURE_HFS_PLUS: u16 = 0x482B;
-/// `HX`: HFSX, whose names compare as the catalog's header says.
+/// `HX`: HFSX, whose names are compared as the catalog's header says.
 pub(crate) const SIGNATURE_HFSX: u16 = 0x4858;
-/// `BD`: HFS, perhaps only a wrapper around HFS Plus.
+/// `BD`: HFS, possibly only a wrapper around HFS Plus.
 pub(crate) const SIGNATURE_HFS: u16 = 0x4244;
-/// The version that goes with `H+`.
+/// Version of `H+` volumes.
 pub(crate) const VERSION_HFS_PLUS: u16 = 4;
-/// The version that goes with `HX`.
+/// Version of `HX` volumes.
 pub(crate) const VERSION_HFSX: u16 = 5;
 
 /// Bits of [`VolumeHeaderRaw::attributes`] (§2.1).
 pub(crate) mod volume_attributes {
-    /// The volume was left clean.
+    /// The volume was unmounted cleanly.
     pub(crate) const UNMOUNTED: u32 = 1 << 8;
     /// The bad-block file has extents.
     pub(crate) const SPARED_BLOCKS: u32 = 1 << 9;
@@ -35,17 +35,17 @@ pub(crate) mod volume_attributes {
     pub(crate) const CNIDS_REUSED: u32 = 1 << 12;
     /// The journal info block is valid.
     pub(crate) const JOURNALED: u32 = 1 << 13;
-    /// Damage was seen.
+    /// Damage was detected.
     pub(crate) const INCONSISTENT: u32 = 1 << 14;
-    /// Read-only by choice.
+    /// The volume is read-only by choice.
     pub(crate) const SOFTWARE_LOCK: u32 = 1 << 15;
-    /// Dates count from 1970.
+    /// Dates are seconds since 1970.
     pub(crate) const EXPANDED_TIMES: u32 = 1 << 29;
     /// Free nodes of the catalog are all zero.
     pub(crate) const UNUSED_NODE_FIX: u32 = 1 << 31;
 }
 
-/// One extent descriptor.
+/// An extent descriptor.
 #[derive(
     Debug,
     Clone,
@@ -66,7 +66,7 @@ pub(crate) struct ExtentRaw {
 }
 const _: () = assert!(size_of::<ExtentRaw>() == 8);
 
-/// The extents that fit in one record.
+/// Number of extents in one record.
 pub(crate) const EXTENTS_PER_RECORD: usize = 8;
 
 /// The extents of a fork's record, or of one record of the extents-overflow tree.
@@ -90,7 +90,7 @@ impl From<Extent> for ExtentRaw {
     }
 }
 
-/// The extents of a record: those before the first that is empty.
+/// Returns the extents of a record: those before the first empty one.
 pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
     record
         .iter()
@@ -98,7 +98,7 @@ pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + 
         .take_while(|extent| extent.count != 0)
 }
 
-/// A fork: a size and the first eight extents (§2).
+/// A fork: its size and the first eight extents (§2).
 #[derive(
     Debug,
     Clone,
@@ -121,7 +121,7 @@ pub(crate) struct ForkRaw {
 }
 const _: () = assert!(size_of::<ForkRaw>() == 80);
 
-/// The volume header (§2), 512 bytes, also as alternate near the end.
+/// The volume header (§2), 512 bytes; the alternate near the end has the same layout.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -166,28 +166,28 @@ pub(crate) enum Variant {
     Hfsx,
 }
 
-/// A volume header that makes sense on a volume of its size.
+/// A volume header that is valid for a volume of its size.
 #[derive(Debug, Clone)]
 pub(crate) struct VolumeHeader {
     /// HFS Plus or HFSX.
     pub(crate) variant: Variant,
-    /// Bytes of an allocation block: a power of two, 512 and up.
+    /// Size of an allocation block in bytes: a power of two, at least 512.
     pub(crate) block_size: u32,
-    /// Allocation blocks, at least 1, within the volume.
+    /// Number of allocation blocks, at least 1, all within the volume.
     pub(crate) total_blocks: u32,
-    /// Free blocks, not more than all.
+    /// Number of free blocks, at most `total_blocks`.
     pub(crate) free_blocks: u32,
-    /// All fields as they lie.
+    /// All fields in their on-disk form.
     pub(crate) raw: VolumeHeaderRaw,
 }
 
-/// The most that a data or resource fork grows by at a time, to Apple's checker.
+/// Maximum growth increment of a data or resource fork that Apple's checker accepts, in bytes.
 const MAX_CLUMP: u32 = 1 << 20;
 
 const LAYER: &str = "hfs+ volume header";
 
 impl VolumeHeader {
-    /// The header that lies at `offset` of a volume of `volume_len` bytes.
+    /// Parses the header at `offset` of a volume of `volume_len` bytes.
     pub(crate) fn parse(raw: &VolumeHeaderRaw, offset: u64, volume_len: u64) -> Result<Self> {
         let corrupt = |message: String| Err(Error::corrupt(LAYER, offset, message));
         let variant = match (raw.signature.get(), raw.version.get()) {
@@ -227,7 +227,7 @@ impl VolumeHeader {
         })
     }
 
-    /// The blocks that hold both headers, at the beginning and at the end.
+    /// Returns the blocks that hold the headers, at the beginning and at the end of the volume.
     pub(crate) fn reserved(&self) -> [Extent; 2] {
         let (head, tail) = reserved_blocks(self.block_size);
         let head = head.min(self.total_blocks);
@@ -242,26 +242,28 @@ impl VolumeHeader {
         ]
     }
 
-    /// Returns whether data or resource forks may grow by `clump` bytes at a time (§2).
+    /// Returns true if `clump` is a valid growth increment of data and resource forks, in bytes
+    /// (§2).
     pub(crate) fn is_fork_clump(&self, clump: u32) -> bool {
         (1..=MAX_CLUMP.max(self.block_size)).contains(&clump)
             && clump.is_multiple_of(self.block_size)
     }
 
-    /// Returns whether a file of the volume itself may grow by `clump` bytes at a time (§2).
+    /// Returns true if `clump` is a valid growth increment of a file of the volume itself, in bytes
+    /// (§2).
     pub(crate) fn is_file_clump(&self, clump: u32) -> bool {
         let most = u64::from(self.total_blocks / 4) * u64::from(self.block_size);
         u64::from(clump) <= most && clump.is_multiple_of(self.block_size)
     }
 
-    /// Returns whether all `bits` of the attributes are set.
+    /// Returns true if all `bits` of the attributes are set.
     pub(crate) fn has(&self, bits: u32) -> bool {
         self.raw.attributes.get() & bits == bits
     }
 }
 
-/// Returns how many blocks at the beginning of a volume hold boot blocks and header, and how many
-/// at its end the alternate (§1).
+/// Returns the number of blocks at the beginning of a volume that hold boot blocks and header, and
+/// the number at its end that hold the alternate (§1).
 pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
     (
@@ -270,7 +272,7 @@ pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     )
 }
 
-/// The head of an HFS master directory block, as far as a wrapper needs it (§1.1).
+/// Head of an HFS master directory block, as far as a wrapper needs it (§1.1).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MasterDirectoryBlockRaw {
@@ -287,7 +289,7 @@ pub(crate) struct MasterDirectoryBlockRaw {
 const _: () = assert!(size_of::<MasterDirectoryBlockRaw>() == 0x82);
 
 impl MasterDirectoryBlockRaw {
-    /// The bytes of the HFS Plus volume within, if there is one.
+    /// Returns the byte range of the embedded HFS Plus volume, if there is one.
     pub(crate) fn embedded(&self) -> Option<std::ops::Range<u64>> {
         let signature = self.embedded_signature.get();
         if self.signature != SIGNATURE_HFS

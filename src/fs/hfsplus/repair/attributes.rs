@@ -1,4 +1,4 @@
-//! The attributes that are whole and whose object exists (§8).
+//! Repair of the attributes tree: keeps complete attributes of objects that exist (§8).
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,19 +13,19 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::unicode::decode_attribute_name;
 
-/// One attribute: its records, and the blocks of its value.
+/// An attribute: its records, and the blocks of its value.
 #[derive(Debug)]
 struct RepairedValue {
     records: Vec<Box<[u8]>>,
     blocks: Vec<Extent>,
     wanted: u64,
     sound: bool,
-    /// Bytes that it claims.
+    /// Recorded size of the value in bytes.
     size: u64,
 }
 
-/// Keeps the records of whole attributes of objects in `ids` and takes their blocks; tells who has
-/// attributes and whether access rights are among them.
+/// Keeps the records of complete attributes of objects in `ids` and claims their blocks. Returns
+/// the objects that have attributes, with true if an access control list is among them.
 pub(super) fn mend(
     records: Vec<Box<[u8]>>,
     ids: &HashSet<u32>,
@@ -125,7 +125,7 @@ impl RepairedValue {
         self.records.push(record);
     }
 
-    /// Clears what stands behind the last extent of each record.
+    /// Clears the entries after the last extent of each record.
     fn mend_extents(&mut self) {
         for record in &mut self.records {
             if let Some(extents) = extents_mut(record) {
@@ -134,7 +134,8 @@ impl RepairedValue {
         }
     }
 
-    /// Makes it claim `blocks` blocks, if it is in blocks and these are some.
+    /// Sets the number of blocks of a value that is stored in blocks; returns false if it is not,
+    /// or if `blocks` does not fit in 32 bits.
     fn set_blocks(&mut self, blocks: u64) -> bool {
         let fork = self.records.first_mut().and_then(|record| fork_mut(record));
         let (Some(fork), Ok(count)) = (fork, u32::try_from(blocks)) else {
@@ -145,7 +146,7 @@ impl RepairedValue {
         true
     }
 
-    /// Makes it claim `size` bytes.
+    /// Sets the recorded size of the value to `size` bytes.
     fn cut(&mut self, size: u64) {
         if let Some(fork) = self.records.first_mut().and_then(|record| fork_mut(record)) {
             fork.logical_size = size.into();
@@ -160,7 +161,7 @@ impl RepairedValue {
     }
 }
 
-/// The data of an attribute's record.
+/// Returns the data of an attribute's record.
 fn data_mut(record: &mut [u8]) -> Option<&mut [u8]> {
     let data = AttributeKey::split(record)?.1.len();
     let at = record.len().checked_sub(data)?;
@@ -187,7 +188,7 @@ fn extents_mut(record: &mut [u8]) -> Option<&mut ExtentsRaw> {
 }
 
 impl Taken {
-    /// Takes all of `extents`, or none and says so.
+    /// Claims all of `extents` and returns true, or none of them if one overlaps.
     fn insert_all(&mut self, extents: &[Extent]) -> bool {
         if extents.iter().any(|&extent| self.overlaps(extent)) {
             return false;

@@ -1,4 +1,4 @@
-//! Forks that hold what their extents hold, and no block twice (§4, §5).
+//! Repair of forks: sizes are cut to the existing extents, and no block is used twice (§4, §5).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,10 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::{Error, Kind, Result};
 
-/// Blocks that are taken, in runs that do not touch.
+/// Used blocks, as runs that are not adjacent.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Taken {
-    /// Start to end.
+    /// Runs, from start to end.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -44,13 +44,13 @@ impl Taken {
         self.runs.insert(start, end);
     }
 
-    /// The runs in order.
+    /// Returns the runs in order.
     pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.runs.iter().map(|(&start, &end)| (start, end))
     }
 
-    /// Takes `count` free blocks of a volume of `total`, in at most eight runs whose lengths are
-    /// multiples of `unit`, the largest first where one does not do.
+    /// Allocates `count` free blocks of a volume of `total`: one run if it fits, otherwise at most
+    /// eight, the largest first. Lengths of free runs are rounded down to multiples of `unit`.
     pub(super) fn allocate(&mut self, count: u32, unit: u32, total: u32) -> Result<Vec<Extent>> {
         let mut free = Vec::new();
         let mut at = 0;
@@ -97,14 +97,14 @@ impl Taken {
     }
 }
 
-/// Contents that get a place of their own.
+/// Contents to be copied to other blocks.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) from: Vec<Extent>,
     pub(super) to: Vec<Extent>,
 }
 
-/// A fork: whose, and which.
+/// File number and type of a fork.
 type Name = (u32, u8);
 
 /// The records of the overflow tree, by fork.
@@ -136,8 +136,8 @@ impl More {
         more
     }
 
-    /// The extents of a fork as far as they make sense, up to its blocks; where its size says that
-    /// it has more, all.
+    /// Returns the extents of a fork up to the first invalid one, limited to the larger of its
+    /// number of blocks and its size.
     fn extents(&self, fork: &ForkRaw, name: Name, header: &VolumeHeader) -> Vec<Extent> {
         let total = header.total_blocks;
         let size = fork.logical_size.get().div_ceil(header.block_size.into());
@@ -167,23 +167,23 @@ impl More {
     }
 }
 
-/// What became of all forks.
+/// The repaired forks.
 #[derive(Debug, Default)]
 pub(super) struct Mended {
     pub(super) taken: Taken,
-    /// Blocks that are free afterwards, but hold what a crash goes back to, or what is still to be
+    /// Blocks that will be free, but hold data that is needed after a crash or still has to be
     /// copied.
     pub(super) reserved: Vec<Extent>,
     pub(super) copies: Vec<Copy>,
-    /// Forks whose contents are to be copied, for when all blocks that stay are known.
+    /// Forks whose contents must be copied, processed when all blocks that stay in place are known.
     moving: Vec<(Name, Vec<Extent>)>,
-    /// The overflow tree, in the order of its keys.
+    /// The overflow tree, in key order.
     pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
 }
 
 impl Mended {
-    /// Cuts forks to what their extents hold and takes their blocks; what lies on another's block
-    /// is moved.
+    /// Cuts forks to the contents of their extents and claims their blocks. Forks with blocks that
+    /// are already in use are copied elsewhere.
     pub(super) fn objects(
         &mut self,
         objects: &mut AllObjects,
@@ -196,8 +196,8 @@ impl Mended {
                 self.taken.insert(extent);
             }
         }
-        // The journal is found by its place, so it stays; then the older file stays, and the
-        // younger moves.
+        // The journal is found by its location, so it stays in place; then lower file numbers take
+        // precedence, and the file with the higher number is moved.
         let mut order: Vec<usize> = (0..objects.all.len()).collect();
         let is_journal = |at: usize| {
             objects.all[at]
@@ -220,7 +220,7 @@ impl Mended {
         self.place_moved(objects, header)
     }
 
-    /// Cuts a fork to what its extents hold.
+    /// Cuts a fork to the contents of its extents.
     fn fork(
         &mut self,
         fork: &mut ForkRaw,
@@ -258,10 +258,10 @@ impl Mended {
         }
     }
 
-    /// Finds room for what moves, once all that stays has its blocks.
+    /// Allocates blocks for the forks to be moved, after all others have claimed theirs.
     fn place_moved(&mut self, objects: &mut AllObjects, header: &VolumeHeader) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
-        // No copy lies on what another is made from.
+        // No copy may overwrite the source of another.
         self.reserved
             .extend(moving.iter().flat_map(|(_, from)| from));
         let places: HashMap<u32, usize> = objects
@@ -298,7 +298,8 @@ impl Mended {
         Ok(())
     }
 
-    /// Puts the extents of a fork into its record, and the rest into the overflow tree.
+    /// Stores the extents of a fork in its record, and those that do not fit there in the overflow
+    /// tree.
     pub(super) fn write_down(&mut self, fork: &mut ForkRaw, (id, kind): Name, extents: &[Extent]) {
         let mut start = 0;
         for (number, group) in extents.chunks(EXTENTS_PER_RECORD).enumerate() {
@@ -314,7 +315,7 @@ impl Mended {
         }
     }
 
-    /// The records of the overflow tree, in order.
+    /// Returns the records of the overflow tree, in order.
     pub(super) fn overflow_records(&self, bad: &[Extent]) -> Vec<Box<[u8]>> {
         let mut start = 0;
         let mut all = self.overflow.clone();
@@ -337,7 +338,7 @@ impl Mended {
     }
 }
 
-/// Extents as they lie in a record.
+/// Encodes extents as a record.
 pub(super) fn raw(extents: &[Extent]) -> ExtentsRaw {
     let mut record = ExtentsRaw::default();
     for (place, &extent) in record.iter_mut().zip(extents) {

@@ -1,8 +1,9 @@
-//! One volume header out of two: where they disagree, the one that agrees with the volume (§2.5).
+//! Reconciliation of the two volume headers: where they disagree, the one that agrees with the
+//! volume is used (§2.5).
 //!
-//! What only the first keeps up to date (counts, dates, attributes) is the first's. For everything
-//! else the evidence is compared, structure by structure; where it does not decide, neither counts
-//! and nothing is written.
+//! Fields that only the primary keeps up to date (counts, dates, attributes) are taken from it. For
+//! all others the evidence is compared, structure by structure; if it is inconclusive, the repair
+//! fails and nothing is written.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::fs::hfsplus::read_structure;
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
-/// The files of the volume itself that its header leads to.
+/// The volume's own files that its header describes.
 const FILES: [(&str, Cnid); 5] = [
     ("extents file", Cnid::EXTENTS),
     ("allocation file", Cnid::ALLOCATION),
@@ -33,9 +34,10 @@ const FILES: [(&str, Cnid); 5] = [
     ("startup file", Cnid::STARTUP),
 ];
 
-/// The header that the evidence of the volume speaks for: `found`, which was read first, with what
-/// the alternate has right and it has not. `assumed` decides where the evidence does not; without
-/// it that is an error of [`Kind::Undecided`].
+/// Returns the header that the evidence on the volume supports: the primary, with those fields of
+/// the alternate that the volume supports instead; or `found`, the header read first, if the other
+/// is invalid. `assumed` decides where the evidence is inconclusive; without it, that is an error
+/// of [`Kind::Undecided`].
 pub(super) fn resolve(
     device: &Arc<dyn BlockDevice>,
     found: &VolumeHeader,
@@ -47,7 +49,7 @@ pub(super) fn resolve(
         let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
         Ok::<_, crate::Error>(VolumeHeader::parse(&raw, offset, len).ok())
     };
-    // One that is none was told, and does not count.
+    // An invalid header was reported before, and is ignored.
     let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
         return Ok(found.clone());
     };
@@ -68,7 +70,7 @@ pub(super) fn resolve(
             (fits(&other), opens(&other)?),
         );
         let (fitting, opening) = (scores.0.0.cmp(&scores.1.0), scores.0.1.cmp(&scores.1.1));
-        // They are independent of each other, so that one must not contradict the other.
+        // The two scores are independent, so they must not contradict each other.
         let order = if fitting == Ordering::Equal || fitting == opening {
             opening
         } else if opening == Ordering::Equal {
@@ -83,8 +85,8 @@ pub(super) fn resolve(
             raw.total_blocks = other.raw.total_blocks;
         }
     }
-    // Both are written when a volume is formatted, and never again; Apple's checker takes the
-    // alternate's.
+    // Both dates are written when a volume is formatted, and never again; Apple's checker takes
+    // that of the alternate.
     raw.create_date = other.raw.create_date;
     let mut header = VolumeHeader::parse(&raw, HEADER_OFFSET, len)?;
     for (name, id) in FILES {
@@ -106,7 +108,7 @@ pub(super) fn resolve(
     Ok(header)
 }
 
-/// Who wins where the evidence for the first compares so to that for the alternate.
+/// Chooses a header by the comparison of the primary's evidence with the alternate's.
 fn choose(
     order: Ordering,
     assumed: Option<Which>,
@@ -142,7 +144,7 @@ fn choose(
     }
 }
 
-/// The fork of one of the volume's own files.
+/// Returns the fork of one of the volume's own files.
 fn fork(raw: &VolumeHeaderRaw, id: Cnid) -> ForkRaw {
     let mut raw = *raw;
     *fork_mut(&mut raw, id)
@@ -158,7 +160,7 @@ fn fork_mut(raw: &mut VolumeHeaderRaw, id: Cnid) -> &mut ForkRaw {
     }
 }
 
-/// Looks for what speaks for a header.
+/// Collects evidence for and against a header.
 struct Evidence<'a> {
     device: &'a Arc<dyn BlockDevice>,
     progress: &'a dyn Progress,
@@ -173,18 +175,19 @@ impl Evidence<'_> {
         }
     }
 
-    /// Which of two headers that differ in the place of file `id` alone the volume agrees with.
+    /// Compares how well two headers agree with the volume that differ only in the place of file
+    /// `id`.
     fn compare(&self, first: &VolumeHeader, other: &VolumeHeader, id: Cnid) -> Result<Ordering> {
         let order = self.of(first, id)?.cmp(&self.of(other, id)?);
         if order != Ordering::Equal {
             return Ok(order);
         }
-        // The dearest evidence: all of a tree, or of the bitmap.
+        // The most expensive evidence: all of a tree, or of the bitmap.
         Ok(self.faults(other, id)?.cmp(&self.faults(first, id)?))
     }
 
-    /// What speaks for the place of file `id`, the weightiest first: its descriptors make sense,
-    /// sizes agree, what lies there is such a file.
+    /// Returns the evidence for the place of file `id`, the strongest first: valid descriptors,
+    /// consistent sizes, contents of the right kind.
     fn of(&self, header: &VolumeHeader, id: Cnid) -> Result<[u64; 3]> {
         let fork = fork(&header.raw, id);
         let total = fork.total_blocks.get();
@@ -242,8 +245,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Returns how much is wrong with the tree that lies there; of the bitmap and the startup file,
-    /// how many blocks that header and trees use are marked free.
+    /// Returns the number of findings in the tree at that place; for the bitmap and the startup
+    /// file, the number of blocks that are used by the header's files but marked free.
     fn faults(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
         let kind = match id {
             Cnid::EXTENTS => TreeKind::Extents,
@@ -297,7 +300,7 @@ impl Evidence<'_> {
     }
 }
 
-/// Returns whether the first node of `file` is the header node of a tree as long as the file.
+/// Returns true if the first node of `file` is the header node of a tree as long as the file.
 fn is_tree(file: &ForkDevice) -> Result<bool> {
     let head_len = usize::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>();
     if file.len() < head_len as u64 {

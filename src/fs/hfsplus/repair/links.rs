@@ -1,7 +1,8 @@
-//! Hard links to files: names that lead nowhere, targets without names, counts and chains (§7.7).
+//! Repair of hard links to files: links without targets, targets without links, counts and chains
+//! (§7.7).
 //!
-//! Links to folders are left as they are: the first of a chain stands in an attribute, and no
-//! volume that has them was seen damaged.
+//! Links to folders are not changed: the first link of a chain is stored in an attribute, and no
+//! damaged volume with such links was available.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +14,7 @@ use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, mode_type, recor
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::{decode_name, units};
 
-/// The numbers of the files that are links to folders.
+/// Returns the numbers of the files that are links to folders.
 pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
     let is_link = |object: &&RepairedObject| object.file().is_some_and(FileRaw::is_folder_link);
     objects
@@ -24,7 +25,7 @@ pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
         .collect()
 }
 
-/// Mends links to files.
+/// Repairs links to files.
 pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     correct_counts_elsewhere(objects, steps);
     restore_private_folder(objects, steps);
@@ -41,7 +42,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     let private = objects.all[at].id();
     let created = date_of_links(objects, at, private);
     restore_names(objects, private, steps);
-    // What was deleted while open goes for good; its blocks become free with it.
+    // Files that were deleted while open are removed, which frees their blocks.
     objects.all.retain(|object| {
         let left = object.parent == private
             && !object.is_folder()
@@ -105,8 +106,8 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     });
 }
 
-/// What lies in the private folder under a name that no target has gets the one that its thread
-/// remembers, or leaves.
+/// Renames files in the private folder whose names are not those of targets to the name in their
+/// threads, or moves them to lost+found.
 fn restore_names(objects: &mut AllObjects, private: u32, steps: &mut Steps) {
     let is_right =
         |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
@@ -150,16 +151,16 @@ fn is_private(object: &RepairedObject) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
 
-/// Anybody may give a file this type; a link has no contents of its own, and what has is never
-/// deleted as one.
+/// Returns true for a link. Any file can be given this type, so a file with contents is not treated
+/// as a link, and never deleted as one.
 fn is_link(file: &FileRaw) -> bool {
     file.kind() == FILE_LINK_TYPE
         && file.data_fork.total_blocks.get() == 0
         && file.resource_fork.total_blocks.get() == 0
 }
 
-/// What is neither a link nor the target of links has one name, is in no chain, and has not the
-/// type of a link.
+/// Corrects objects that are neither a link nor the target of links: they have one name, are in no
+/// chain, and do not have the type of a link.
 fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
     let private: HashSet<u32> = objects
         .all
@@ -213,7 +214,7 @@ fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
     }
 }
 
-/// Where links exist and the folder of their targets has lost its name, it gets it back.
+/// Restores the private folder if links exist and it has lost its name.
 fn restore_private_folder(objects: &mut AllObjects, steps: &mut Steps) {
     let wanted = objects
         .all
@@ -241,8 +242,8 @@ fn restore_private_folder(objects: &mut AllObjects, steps: &mut Steps) {
     }
 }
 
-/// When links are created by their records: on the day of the folder of their targets. A folder
-/// that had to be restored takes the date from them.
+/// Returns the creation date of links, which is that of the private folder. If that folder had to
+/// be restored, it takes the date from a link.
 fn date_of_links(objects: &mut AllObjects, folder: usize, private: u32) -> U32 {
     let in_use = objects
         .all
@@ -260,8 +261,8 @@ fn date_of_links(objects: &mut AllObjects, folder: usize, private: u32) -> U32 {
     raw.dates.create
 }
 
-/// Makes target and links agree: the count, the dates that tell links from files, and the chain
-/// where there is one.
+/// Makes a target and its links consistent: the count, the dates by which links are recognized, and
+/// the chain, if there is one.
 fn chain(
     objects: &mut AllObjects,
     target: usize,
@@ -279,8 +280,7 @@ fn chain(
         let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
         chained(object) || object.file().is_some_and(named)
     };
-    // Links that systems before 10.5 made have no chain; a chain that some are missing from becomes
-    // whole.
+    // Links created by systems before 10.5 have no chain; a chain with missing links is completed.
     let with_chain =
         chained(&objects.all[target]) || group.iter().any(|&at| in_chain(&objects.all[at]));
     let marked = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));
@@ -316,7 +316,8 @@ fn chain(
         if let Some(link) = objects.all[at].file_mut()
             && link.dates.create != created
         {
-            // The root's date is as right, and told by nobody here; the private folder's always is.
+            // The date of the root folder is valid too but not known here; that of the private
+            // folder is always valid.
             link.dates.create = created;
         }
     }
@@ -327,7 +328,8 @@ fn chain(
     }
 }
 
-/// Returns whether the chain of a target leads through all of its links and back.
+/// Returns true if the chain of a target contains all of its links, with correct references in both
+/// directions.
 fn is_sound(objects: &AllObjects, target: usize, group: &[usize]) -> bool {
     let links: HashMap<u32, &FileRaw> = group
         .iter()

@@ -1,10 +1,11 @@
-//! Repairing a volume: its records are taken out of the trees, made to agree, and written as new
-//! trees into free blocks.
+//! Repair of a volume: its records are read from the trees, made consistent, and written as new
+//! trees to free blocks.
 //!
-//! Nothing that the volume uses is overwritten before the header, a single sector, leads to the new
-//! trees: a crash leaves the volume as it was, or repaired. Only where a volume has no room for new
-//! trees they take the place of the old ones. Counts, headers and the bitmap alone are corrected in
-//! place. The result is first put together in memory and checked there; see [`Repair`].
+//! No block in use is overwritten before the header, a single sector, refers to the new trees:
+//! after a crash the volume is in its former state, or repaired. Only if a volume has no room for
+//! new trees, they overwrite the old ones. If only counts, headers and the bitmap are wrong, they
+//! are corrected in place. The result is first assembled in memory and checked there; see
+//! [`Repair`].
 
 mod attributes;
 mod forks;
@@ -40,13 +41,13 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ repair";
-/// The most that the repaired parts may take in memory: the trees of a volume of millions of files.
+/// Maximum memory for the repaired parts in bytes: the trees of a volume with millions of files.
 const MEMORY: u64 = 4 << 30;
 
-/// The journal and its info block.
+/// Number of files of a journal: the journal and its info block.
 const JOURNAL_FILES: u64 = 2;
 
-/// A repair that was planned and tried, and not yet written.
+/// A repair that has been planned and checked in memory, but not written.
 #[derive(Debug)]
 pub struct Repair {
     device: Arc<dyn BlockDevice>,
@@ -56,31 +57,32 @@ pub struct Repair {
     work: Option<Work>,
 }
 
-/// What is to be written.
+/// The changes to be written.
 #[derive(Debug)]
 struct Work {
     overlay: Arc<Overlay>,
     copies: Vec<Copy>,
     block_size: u32,
-    /// Where the bitmap lies, which is changed in place.
+    /// The extents of the bitmap, which is changed in place.
     bitmap: Vec<Extent>,
     header: VolumeHeaderRaw,
 }
 
 impl Repair {
-    /// Checks the volume on `device`, plans what would mend it, and checks the result. Nothing is
-    /// written.
+    /// Checks the volume on `device`, plans its repair, and checks the result. Nothing is written.
     ///
-    /// Refused with [`Kind::Corrupt`] where no volume header is left, with [`Kind::Limit`] where
-    /// the volume has not enough free blocks for new trees, and with [`Kind::Conflict`] while
-    /// changes wait in a journal that can be replayed, or whoever made some was interrupted.
+    /// Fails with [`Kind::Corrupt`] if no valid volume header is left, with [`Kind::Limit`] if the
+    /// volume has not enough free blocks for new trees, and with [`Kind::Conflict`] if the journal
+    /// has pending transactions that can be replayed, or if a writer was interrupted.
     ///
-    /// [`Kind::Undecided`] where the two volume headers disagree and the volume speaks for neither.
+    /// Fails with [`Kind::Undecided`] if the two volume headers disagree and the evidence on the
+    /// volume is inconclusive.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
         Self::plan_assuming(device, None, progress)
     }
 
-    /// The same, with the header that counts where the evidence does not decide.
+    /// Plans a repair like [`plan`](Self::plan), using the header `assumed` where the evidence is
+    /// inconclusive.
     pub fn plan_assuming(
         device: Arc<dyn BlockDevice>,
         assumed: Option<Which>,
@@ -99,8 +101,8 @@ impl Repair {
         }
         let header::Located { device, header, .. } = header::locate(device)?;
         repair.device = device.clone();
-        // Neither the blocks of such a journal nor what waits in one can be told from the records
-        // alone.
+        // Neither the blocks of such a journal nor its pending changes can be derived from the
+        // records.
         let waits = header.has(volume_attributes::JOURNALED)
             && matches!(journal::pending(&device, &header), Ok(Some(_)));
         if waits || journal::is_transient(&*device, &header) {
@@ -111,7 +113,7 @@ impl Repair {
         let is_changed = resolved.raw != header.raw;
         let header = resolved;
         let tried = match (is_changed, facts) {
-            // What was counted by another header does not count.
+            // Facts counted with another header are not valid.
             (true, _) => {
                 let work = in_place_alone(&device, &header, None, progress)?;
                 let (left, facts) = check_and_count(work.overlay.clone(), progress)?;
@@ -166,28 +168,28 @@ impl Repair {
         Ok(repair)
     }
 
-    /// What was wrong.
+    /// Returns the findings of the check before the repair.
     pub fn findings(&self) -> &[Problem] {
         &self.findings
     }
 
-    /// What is done about it, a line for each kind of step.
+    /// Returns the steps of the repair, one line for each kind.
     pub fn steps(&self) -> &[String] {
         &self.steps
     }
 
-    /// What would still be wrong afterwards.
+    /// Returns the findings that would remain after the repair.
     pub fn left(&self) -> &[Problem] {
         &self.left
     }
 
-    /// Returns whether there is anything to write.
+    /// Returns true if there is anything to write.
     pub fn is_needed(&self) -> bool {
         self.work.is_some()
     }
 
-    /// [`Kind::Corrupt`] if the result would not check clean, so that [`apply`](Self::apply) will
-    /// refuse.
+    /// Fails with [`Kind::Corrupt`] if the result would still contain errors, in which case
+    /// [`apply`](Self::apply) refuses to write.
     pub fn is_possible(&self) -> Result<()> {
         match self.left.iter().find(|problem| is_wrong(problem)) {
             None => Ok(()),
@@ -201,8 +203,8 @@ impl Repair {
         }
     }
 
-    /// Writes the repair, durable when this returns. Refused with [`Kind::Corrupt`] if the result
-    /// would not check clean.
+    /// Writes the repair and makes it durable. Fails with [`Kind::Corrupt`] if the result would
+    /// still contain errors.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
         self.is_possible()?;
         self.work
@@ -215,14 +217,15 @@ fn is_wrong(problem: &Problem) -> bool {
     problem.severity >= Severity::Warning
 }
 
-/// Returns whether a journal, if the volume has one, has its files: it has no other blocks that are
-/// its own.
+/// Returns true if the volume has no journal, or the journal has its files, which are the only
+/// owners of its blocks.
 fn is_journal_whole(header: &VolumeHeader, facts: &Facts) -> bool {
     !header.has(volume_attributes::JOURNALED) || facts.journal_files >= JOURNAL_FILES
 }
 
-/// Headers and bitmap corrected in place, and what that leaves, if no more than them is wrong. The
-/// trees are as they were when `found` was found, and are not walked again.
+/// Corrects headers and bitmap in place if nothing else is wrong; returns the changes and the
+/// remaining findings. The trees are unchanged since the check that reported `found`, and are not
+/// walked again.
 fn corrected(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -243,16 +246,17 @@ fn corrected(
     Ok(Some((work, left)))
 }
 
-/// What becomes of the old trees while the new ones are written.
+/// Treatment of the old trees while the new ones are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OldTrees {
-    /// A crash goes back to them.
+    /// The old trees remain intact and are used after a crash.
     Keep,
-    /// The new ones may lie on them; only what repair keeps to be undone leads back after a crash.
+    /// The new trees may overwrite the old ones; after a crash, only the undo data of the repair
+    /// restores them.
     Overwrite,
 }
 
-/// Returns whether a finding is about what follows from the trees.
+/// Returns true if a finding concerns structures that are derived from the trees.
 fn is_of_header_or_bitmap(problem: &Problem) -> bool {
     matches!(
         problem.error.layer(),
@@ -260,8 +264,8 @@ fn is_of_header_or_bitmap(problem: &Problem) -> bool {
     )
 }
 
-/// The volume with its trees as they are, with both headers as the sound one of them says, and with
-/// counts and bitmap by `facts`: enough where nothing else is wrong.
+/// Returns the volume with its trees unchanged, with both headers as in the valid one, and with
+/// counts and bitmap from `facts`: sufficient if nothing else is wrong.
 fn in_place_alone(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -314,7 +318,7 @@ fn run_of((start, end): (u64, u64)) -> Option<Extent> {
     })
 }
 
-/// The alternate header, if it is of a volume of this size.
+/// Returns the alternate header, if it belongs to a volume of this size.
 fn alternate(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -330,7 +334,7 @@ fn alternate(
         .map(|_| raw))
 }
 
-/// Puts the repaired volume together in memory.
+/// Assembles the repaired volume in memory.
 fn put_together(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
@@ -377,7 +381,7 @@ fn put_together(
     let mut raw = header.raw;
     rewrite::mend_clumps(&mut raw, header, alternate.as_ref());
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
-    // A journal whose blocks belong to no file would be written over files that get them.
+    // A journal whose blocks belong to no file would overwrite the files that get them.
     let journaled = header.has(volume_attributes::JOURNALED);
     if journaled && (journal::pending(device, header).is_err() || !objects.has_journal()) {
         objects.drop_journal(steps);
@@ -434,7 +438,7 @@ fn put_together(
     .run(raw, trees, counts, mended.copies, steps)
 }
 
-/// Cuts the startup file to what its extents hold, and takes their blocks.
+/// Cuts the startup file to the contents of its extents, and claims their blocks.
 fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
     let mut extents = Vec::new();
     for extent in extents_of(&fork.extents) {
@@ -465,7 +469,7 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
     }
 }
 
-/// The extents of one of the volume's own files that lie on it.
+/// Returns the extents of one of the volume's own files that are within the volume.
 fn in_place(fork: &ForkRaw, header: &VolumeHeader) -> Vec<Extent> {
     extents_of(&fork.extents)
         .filter(|extent| extent.end() <= u64::from(header.total_blocks))

@@ -1,4 +1,4 @@
-//! New trees in free blocks, the bitmap, and the header that leads to them.
+//! Writing of new trees to free blocks, the bitmap, and the header that refers to them.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::fs::hfsplus::layout::{
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Bytes copied or compared in one go.
+/// Bytes copied or compared at a time.
 const PIECE: usize = 1 << 20;
 
-/// What a tree is like besides its records.
+/// Properties of a tree other than its records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TreeSpec {
     pub(super) kind: TreeKind,
@@ -31,7 +31,7 @@ pub(super) struct TreeSpec {
     pub(super) clump: u32,
 }
 
-/// Numbers for the header.
+/// Counts for the volume header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) files: usize,
@@ -39,7 +39,7 @@ pub(super) struct Counts {
     pub(super) next_id: u32,
 }
 
-/// Marks a volume as left in order.
+/// Marks a volume as cleanly unmounted and consistent.
 pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
     let attributes = raw.attributes.get()
         & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
@@ -48,7 +48,8 @@ pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
     raw.write_count = raw.write_count.get().wrapping_add(1).into();
 }
 
-/// Gives clump sizes that Apple's checker changes the alternate's, or those that it would get (§2).
+/// Replaces clump sizes that Apple's checker rejects by those of the alternate header, or by those
+/// that the checker would set (§2).
 pub(super) fn mend_clumps(
     raw: &mut VolumeHeaderRaw,
     header: &VolumeHeader,
@@ -113,26 +114,26 @@ pub(super) fn mend_clumps(
 /// Writes both headers.
 pub(super) fn write_headers(device: &dyn BlockDevice, raw: &VolumeHeaderRaw) -> Result<()> {
     let len = device.info().len;
-    // The alternate first: the first is what is looked at.
+    // The alternate first, because the primary is the one that is used.
     [len - HEADER_OFFSET, HEADER_OFFSET]
         .into_iter()
         .try_for_each(|offset| device.write_at(offset, raw.as_bytes()))
 }
 
-/// The volume being put together.
+/// The volume that is being assembled.
 pub(super) struct Rewrite<'a> {
     pub(super) overlay: Arc<Overlay>,
     pub(super) header: &'a VolumeHeader,
-    /// Blocks of everything but trees and bitmap.
+    /// Blocks used by everything but trees and bitmap.
     pub(super) taken: Taken,
-    /// The old trees' blocks: free afterwards, but until then what a crash goes back to.
+    /// Blocks of the old trees: free afterwards, but needed until then in case of a crash.
     pub(super) old: Vec<Extent>,
     pub(super) progress: &'a dyn Progress,
 }
 
 impl Rewrite<'_> {
-    /// Places and writes the trees and the bitmap, then makes the header. `raw` is the header as
-    /// far as others changed it.
+    /// Allocates and writes the trees and the bitmap, then completes the header `raw`, which
+    /// already contains the changes of other steps.
     pub(super) fn run(
         mut self,
         mut raw: VolumeHeaderRaw,
@@ -141,7 +142,7 @@ impl Rewrite<'_> {
         copies: Vec<Copy>,
         steps: &mut Steps,
     ) -> Result<Work> {
-        // What is made must not lie on what the volume uses until the header is written.
+        // New structures must not overwrite blocks in use before the header is written.
         let mut avoid = self.taken.clone();
         self.old.iter().for_each(|&extent| avoid.insert(extent));
         let bitmap = self.place_bitmap(&mut raw, &mut avoid, steps)?;
@@ -180,7 +181,7 @@ impl Rewrite<'_> {
         })
     }
 
-    /// Keeps the bitmap's place if it is one, else finds another.
+    /// Keeps the place of the bitmap if it is valid, otherwise allocates another.
     fn place_bitmap(
         &mut self,
         raw: &mut VolumeHeaderRaw,
@@ -215,7 +216,7 @@ impl Rewrite<'_> {
         Ok(extents)
     }
 
-    /// Writes a tree of `records` into free blocks.
+    /// Writes a tree of `records` to free blocks.
     fn tree(
         &mut self,
         spec: TreeSpec,
@@ -226,7 +227,7 @@ impl Rewrite<'_> {
         let node = u32::from(spec.node_size);
         let pairs = || records.iter().filter_map(|record| split(record));
         let nodes = build::tree_nodes(spec.node_size, pairs());
-        // Room to grow, and for the nodes of the map.
+        // Includes room for growth, and for map nodes.
         let wanted = nodes + nodes / 8 + 8 + map_nodes(spec.node_size, 2 * nodes + 16);
         let unit = (node / size).max(1);
         let bytes = u64::from(wanted) * u64::from(node);
@@ -278,7 +279,7 @@ impl Rewrite<'_> {
         Ok(fork_over(&extents, size, clump))
     }
 
-    /// Writes the bits that are not as they should be; returns the free blocks.
+    /// Writes the parts of the bitmap that differ; returns the number of free blocks.
     pub(super) fn write_bitmap(&self, place: &[Extent]) -> Result<u32> {
         let total = u64::from(self.header.total_blocks);
         let mut used = 0;
@@ -306,13 +307,14 @@ impl Rewrite<'_> {
 }
 
 impl Work {
-    /// Writes everything in an order in which each crash leaves the old volume or the new one.
+    /// Writes everything in an order such that after a crash either the old volume or the new one
+    /// is found.
     pub(super) fn write(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<()> {
         let len = device.info().len;
         for copy in &self.copies {
             copy_blocks(device, copy, self.block_size, progress)?;
         }
-        // The new trees, around what is in place.
+        // Write the new trees, but not the structures that are changed in place.
         let mut keep: Vec<(u64, u64)> = self
             .bitmap
             .iter()
@@ -334,7 +336,7 @@ impl Work {
             at = end.max(at);
         }
         self.overlay.apply(at..len, device)?;
-        // Old and new blocks are marked used while either may be found.
+        // Old and new blocks are both marked used as long as either header may be found.
         for (offset, piece) in pieces(&self.bitmap, self.block_size) {
             let (old, new) = (
                 device.read_vec(offset, piece)?,
@@ -360,7 +362,7 @@ impl Work {
     }
 }
 
-/// The bytes of a file's extents, piece by piece.
+/// Returns the byte ranges of a file's extents, in pieces.
 fn pieces(extents: &[Extent], block_size: u32) -> impl Iterator<Item = (u64, usize)> + '_ {
     extents.iter().flat_map(move |extent| {
         let (start, end) = (
@@ -394,7 +396,7 @@ fn copy_blocks(
     Ok(())
 }
 
-/// A file of the volume over all of `extents`.
+/// Returns the fork of one of the volume's own files that takes all of `extents`.
 fn fork_over(extents: &[Extent], block_size: u32, clump: u32) -> ForkRaw {
     let blocks: u32 = extents.iter().map(|extent| extent.count).sum();
     ForkRaw {
@@ -405,7 +407,7 @@ fn fork_over(extents: &[Extent], block_size: u32, clump: u32) -> ForkRaw {
     }
 }
 
-/// A record's key and data.
+/// Splits a record into key and data.
 fn split(record: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u16::from_be_bytes([*record.first()?, *record.get(1)?]);
     record.split_at_checked(2 + usize::from(length))

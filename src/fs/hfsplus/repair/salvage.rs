@@ -1,4 +1,5 @@
-//! What the trees still hold: all leaf records, those included that no index leads to any more.
+//! Recovery of all leaf records of the trees, including those that no index node refers to any
+//! more.
 
 use std::sync::Arc;
 
@@ -18,22 +19,22 @@ use crate::fs::hfsplus::unicode::NameOrder;
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
-/// The leaf records of a tree, and what its header said.
+/// The leaf records of a tree, and the properties from its header.
 #[derive(Debug)]
 pub(super) struct Salvaged {
-    /// Key and data as they lay, in the order of the keys, no key twice.
+    /// Records, key and data unchanged, in key order, without duplicate keys.
     pub(super) records: Vec<Box<[u8]>>,
     pub(super) order: KeyOrder,
     pub(super) spec: TreeSpec,
-    /// Parts of the tree could not be walked.
+    /// True if parts of the tree could not be walked.
     pub(super) torn: bool,
 }
 
-/// Reads the trees of a volume.
+/// Reads the trees of a damaged volume.
 pub(super) struct Salvage<'a> {
     pub(super) space: &'a ForkSpace,
     pub(super) header: &'a VolumeHeader,
-    /// The alternate header, for places that the first one lost.
+    /// The alternate header, for file locations that the primary has lost.
     pub(super) alternate: Option<&'a VolumeHeaderRaw>,
     pub(super) progress: &'a dyn Progress,
 }
@@ -103,7 +104,8 @@ impl Salvage<'_> {
         found
             .records
             .retain(|record| order.compare(record, record).is_some());
-        // Stable: of two records with one key, the one that the tree led to comes first.
+        // The sort is stable: of two records with the same key, the one that was reached through
+        // the tree comes first.
         found
             .records
             .sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
@@ -113,7 +115,8 @@ impl Salvage<'_> {
         Ok(found)
     }
 
-    /// The tree's file: where the first header says, else where the alternate does.
+    /// Opens the tree's file at the location in the primary header, otherwise at that in the
+    /// alternate.
     pub(super) fn file(&self, id: Cnid, name: &'static str) -> Result<Option<ForkDevice>> {
         let overflow = Overflow::open(self.space, &self.whole(self.header.raw.extents_file)).ok();
         let fork_in = |raw: &VolumeHeaderRaw| -> ForkRaw {
@@ -142,8 +145,8 @@ impl Salvage<'_> {
         Ok(None)
     }
 
-    /// A fork with all that is in its blocks: trees fill theirs, and the size may be what is
-    /// damaged.
+    /// Returns a fork extended to all of its blocks: trees fill theirs, and the recorded size may
+    /// be damaged.
     fn whole(&self, fork: ForkRaw) -> ForkRaw {
         let size = u64::from(fork.total_blocks.get()) * u64::from(self.header.block_size);
         ForkRaw {
@@ -152,9 +155,9 @@ impl Salvage<'_> {
         }
     }
 
-    /// Adds the records of every leaf of the file. Where free nodes may hold what was deleted long
-    /// ago, that is no help, and only the map of used nodes could tell; such volumes are older than
-    /// 2009.
+    /// Adds the records of every leaf in the file. Skipped if records were already found and free
+    /// nodes are not zeroed (volumes older than 2009): those may contain deleted records, and only
+    /// the map of used nodes could tell.
     fn scan(&self, file: &ForkDevice, found: &mut Salvaged) -> Result<()> {
         if !self.header.has(volume_attributes::UNUSED_NODE_FIX) && !found.records.is_empty() {
             return Ok(());
@@ -169,7 +172,7 @@ impl Salvage<'_> {
             let Ok(node) = Node::parse(number, bytes.into()) else {
                 continue;
             };
-            // Either sign of a leaf may be what is damaged.
+            // Either the kind or the height of a leaf may be damaged.
             let is_other = matches!(
                 node.kind,
                 node_kind::INDEX | node_kind::HEADER | node_kind::MAP
@@ -186,7 +189,7 @@ impl Salvage<'_> {
     }
 }
 
-/// The tree's header, if it says what it must for the nodes to be found.
+/// Returns the tree's header, if the fields needed to find the nodes are valid.
 fn sane_header(file: &ForkDevice, kind: TreeKind) -> Result<Option<TreeHeaderRaw>> {
     let len = usize::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>();
     if file.len() < len as u64 {
@@ -201,9 +204,9 @@ fn sane_header(file: &ForkDevice, kind: TreeKind) -> Result<Option<TreeHeaderRaw
     Ok(sane.then_some(header))
 }
 
-/// The smallest size with which nearly as many of the first nodes are nodes as with any. With one
-/// that is too large, the second of two nodes of like records can be taken for the tail of the
-/// first.
+/// Returns the smallest node size for which nearly as many of the first nodes are valid as for any
+/// size. With a size that is too large, the second of two nodes with similar records can be taken
+/// for the tail of the first.
 fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
     const LOOKED_AT: u64 = 256 << 10;
     let mut shares = Vec::new();
@@ -229,7 +232,7 @@ fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
     Ok(likely.map_or(default, |(size, _)| size))
 }
 
-/// The volume's bytes as an open space.
+/// Returns the space of the volume.
 pub(super) fn space(device: Arc<dyn BlockDevice>, header: &VolumeHeader) -> ForkSpace {
     ForkSpace {
         device,

@@ -1,21 +1,21 @@
-//! What a repair does, in words, each kind once with how often.
+//! The steps of a repair as text, each kind with its count.
 
 use std::collections::BTreeMap;
 
 /// The steps so far.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// What is done to how many, and an example.
+    /// Step text to count and an example.
     done: BTreeMap<&'static str, (u64, String)>,
 }
 
 impl Steps {
-    /// `what` is done once more, to `example` this time.
+    /// Counts the step `what`; `example` is kept for the first one.
     pub(super) fn add(&mut self, what: &'static str, example: impl FnOnce() -> String) {
         self.done.entry(what).or_insert_with(|| (0, example())).0 += 1;
     }
 
-    /// A line for each kind.
+    /// Returns a line for each kind of step.
     pub(super) fn lines(&self) -> Vec<String> {
         let line =
             |(what, (count, example)): (&&str, &(u64, String))| match (count, example.as_str()) {

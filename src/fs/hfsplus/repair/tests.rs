@@ -1,4 +1,4 @@
-//! Damaged volumes, one structure at a time, are mended, and what was not damaged is still there.
+//! Volumes damaged in one structure each are repaired, and undamaged contents remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::fs::{
 };
 use crate::progress::Silent;
 
-/// Returns how many of the patient's 120 files are somewhere, with their names and contents.
+/// Returns the number of the patient's 120 files that exist anywhere, with their names and
+/// contents.
 fn files_in(device: &Arc<Memory>) -> usize {
     let volume = HfsPlus::open(Arc::new(Memory::read_only(device.to_vec()))).unwrap();
     let mut waiting = vec![volume.root()];
@@ -55,21 +56,21 @@ fn repaired(damage: &Corruption, case_sensitive: bool) -> Result<Arc<Memory>> {
     }
 }
 
-/// What a repair cannot bring back, because nothing else tells of it.
+/// Contents that a repair cannot restore, because they are not stored redundantly.
 enum Loss {
     Nothing,
     /// The file at this path.
     File(&'static str),
-    /// What the file at this path holds; it is still there, but not one with other names.
+    /// The contents of the file at this path. The file still exists, unless it has other names.
     Contents(&'static str),
     /// An attribute of the file at this path.
     Attribute(&'static str, &'static str),
-    /// The objects whose records were in the catalog's first leaf, for these cannot be told apart
-    /// any more.
+    /// The objects whose records were in the catalog's first leaf, because these can no longer be
+    /// identified.
     FirstLeaf,
 }
 
-/// By the list that the damage is in, and its words.
+/// Losses by the list that the damage is in, and its words.
 const LOSSES: [(&str, &str, Loss); 13] = [
     ("trees", "kind -1 and height 1 expected", Loss::FirstLeaf),
     ("trees", "holds no records", Loss::FirstLeaf),
@@ -122,7 +123,7 @@ const LOSSES: [(&str, &str, Loss); 13] = [
     ),
 ];
 
-/// An object: what it is, how many names it has, what it holds, or where it leads.
+/// An object: its kind, number of names, contents or link target, and attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Item {
     kind: FileKind,
@@ -131,7 +132,7 @@ struct Item {
     xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// All that is in a volume, by its path.
+/// Returns all objects of a volume by path.
 fn items(bytes: Vec<u8>) -> BTreeMap<String, Item> {
     let volume = HfsPlus::open(Arc::new(Memory::read_only(bytes))).unwrap();
     let all =
@@ -168,7 +169,7 @@ fn items(bytes: Vec<u8>) -> BTreeMap<String, Item> {
     found
 }
 
-/// What a volume holds after this loss; where only names are left to go by, by these.
+/// Returns the expected objects of a volume after this loss; by name only, if paths are lost too.
 fn without(
     loss: &Loss,
     mut items: BTreeMap<String, Item>,
@@ -185,7 +186,7 @@ fn without(
             None
         }
         Loss::FirstLeaf => {
-            // The file proper that several names lead to is there too, and goes with all of them.
+            // The inode file of several names is in the leaf too, and is lost with all of them.
             assert!(
                 first_leaf.iter().any(|name| name.starts_with(INODE)),
                 "{first_leaf:?}"
@@ -195,7 +196,7 @@ fn without(
             None
         }
     };
-    // Other names of what is gone are fewer.
+    // The remaining names of a lost file have a lower count.
     if let Some(gone) = gone.filter(|gone| gone.links > 1) {
         items
             .values_mut()
@@ -205,7 +206,7 @@ fn without(
     items
 }
 
-/// What is no folder, wherever it is.
+/// Returns all objects that are not folders, by name without path.
 fn by_name(items: BTreeMap<String, Item>) -> BTreeMap<String, Item> {
     let named = items
         .into_iter()
@@ -382,7 +383,7 @@ fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
 fn files_that_are_moved_are_not_copied_over_each_other() {
     let mut sample = Sample::new(false);
     let whole = items(sample.bytes.clone());
-    // Of other contents than the files.
+    // Has other contents than the files.
     let mut value = 0;
     sample.attribute("large", |record| {
         let at = record.len() - 64;
@@ -397,7 +398,7 @@ fn files_that_are_moved_are_not_copied_over_each_other() {
             (extent.start_block, extent.block_count) = (value.into(), 1.into());
         }
     });
-    // The blocks of this one are free once it is moved, and as many as the other needs.
+    // The blocks of this one become free when it is moved, and are as many as the other needs.
     sample.file("file 7", |raw| {
         raw.data_fork.total_blocks = 3.into();
         raw.data_fork.extents[1].start_block = neighbor.into();
@@ -429,7 +430,7 @@ fn a_fork_has_the_blocks_that_its_size_needs() {
     assert_eq!(items(device.to_vec()), whole);
 }
 
-/// A patient with a byte of its first volume header changed by `flip`.
+/// Returns a patient with a byte of its primary volume header changed by `flip`.
 fn with_header_byte(at: usize, flip: u8) -> (Sample, Vec<u8>) {
     let mut sample = Sample::new(false);
     let sound = sample.bytes.clone();
@@ -457,8 +458,8 @@ fn the_volume_header_that_agrees_with_the_volume_wins() {
                 .apply(&Silent)
                 .unwrap_or_else(|error| panic!("byte {at}: {error}"));
             let bytes = device.to_vec();
-            // What is there besides the mark and the number of the last write is as it was, in both
-            // headers.
+            // Everything except the clean mark, the last writer and the write count is unchanged in
+            // both headers.
             for place in [1024, bytes.len() - 1024] {
                 let (was, is) = (&sound[place..place + 512], &bytes[place..place + 512]);
                 assert_eq!(
@@ -476,7 +477,7 @@ fn the_volume_header_that_agrees_with_the_volume_wins() {
 fn headers_that_nothing_decides_between_are_left_to_the_user() {
     let mut sample = Sample::new(false);
     let before = sample.bytes.clone();
-    // A startup file on blocks that are in use, which only the alternate tells of.
+    // A startup file on blocks that are in use, described only by the alternate header.
     let at = sample.bytes.len() - 1024;
     let catalog = sample.fork(Cnid::CATALOG);
     let mut startup = ForkRaw {
@@ -543,8 +544,8 @@ fn a_journal_without_its_files_is_given_up() {
         bytes: device.to_vec(),
     };
     assert!(sample.check().is_empty());
-    // Its blocks belong to a file that anybody may delete, and the next mount would write over who
-    // gets them.
+    // Its blocks belong to a file that can be deleted, and the next mount would overwrite the file
+    // that gets them.
     sample.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
     sample.flip(2000);
     let device = Arc::new(Memory::from(sample.bytes));

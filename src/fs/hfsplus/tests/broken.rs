@@ -1,4 +1,4 @@
-//! Broken volumes: each gives one clear error, in bounded time and memory.
+//! Broken volumes: each results in one clear error, in bounded time and memory.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::{FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 use crate::{Error, Kind, Result};
 
-/// Reads all that there is, every object once; returns how many there were.
+/// Reads every object once; returns their number.
 fn read_all(volume: &HfsPlus) -> Result<usize> {
     let mut seen = HashSet::new();
     let mut waiting = vec![volume.root()];
@@ -52,7 +52,7 @@ fn read_all(volume: &HfsPlus) -> Result<usize> {
     Ok(seen.len())
 }
 
-/// A volume with a catalog of some levels.
+/// Returns a volume with a catalog of several levels.
 fn forest() -> Fixture {
     let mut fixture = Fixture::plain();
     for index in 0..60 {
@@ -62,7 +62,7 @@ fn forest() -> Fixture {
     fixture
 }
 
-/// The one error that opening and reading all gives; it must hold these words.
+/// Checks that opening and reading everything fails with an error that contains these words.
 fn expect(drawn: Drawn, words: &[&str]) {
     let error = drawn
         .open()
@@ -81,7 +81,7 @@ fn head(node: &mut [u8]) -> &mut NodeDescriptorRaw {
     NodeDescriptorRaw::mut_from_prefix(node).unwrap().0
 }
 
-/// The catalog's header changed.
+/// Returns a volume with a modified catalog header.
 fn with_header(change: impl FnOnce(&mut TreeHeaderRaw)) -> Drawn {
     let mut drawn = forest().draw();
     change(
@@ -92,7 +92,7 @@ fn with_header(change: impl FnOnce(&mut TreeHeaderRaw)) -> Drawn {
     drawn
 }
 
-/// The volume header changed, the alternate with it.
+/// Returns a volume with both volume headers modified.
 fn with_volume_header(change: impl FnOnce(&mut VolumeHeaderRaw)) -> Drawn {
     let mut drawn = forest().draw();
     let (at, alternate) = (
@@ -126,7 +126,7 @@ fn chains_of_leaves_that_go_round_are_noticed() {
         ],
     );
 
-    // Forward to an earlier one, which agrees that this is the one before it.
+    // A forward link to an earlier leaf, whose backward link agrees.
     let mut drawn = forest().draw();
     let leaves = drawn.nodes_of(node_kind::LEAF);
     head(drawn.node(leaves[5])).forward_link = u32::try_from(leaves[2]).unwrap().into();
@@ -307,7 +307,7 @@ fn volume_headers_that_make_no_sense_are_refused() {
 
 #[test]
 fn threads_and_records_must_agree() {
-    // A thread whose record is gone.
+    // A thread whose record is missing.
     let mut fixture = forest();
     let orphan = fixture.new_id();
     fixture.thread(orphan, Cnid::ROOT, "gone", false);
@@ -323,7 +323,7 @@ fn threads_and_records_must_agree() {
         "{error}"
     );
 
-    // A record whose thread is gone.
+    // A record whose thread is missing.
     let mut fixture = forest();
     let folder = fixture.folder(Cnid::ROOT, "threadless", |_| {});
     fixture
@@ -334,7 +334,7 @@ fn threads_and_records_must_agree() {
         &[&format!("folder {folder} was found in folder 2")],
     );
 
-    // A folder that claims to be the root: following it would never end.
+    // A folder with the number of the root: following it would never end.
     let mut fixture = forest();
     fixture.folder(Cnid::ROOT, "loop", |folder| folder.folder_id = 2.into());
     expect(
@@ -351,7 +351,7 @@ fn threads_and_records_must_agree() {
         &[&format!("folder {outer} was found in folder {outer}")],
     );
 
-    // No root at all.
+    // No root folder.
     let mut fixture = Fixture::plain();
     fixture.catalog.clear();
     expect(fixture.draw(), &["no root folder"]);
@@ -447,7 +447,7 @@ fn a_journal_that_makes_no_sense_is_a_problem_only() {
     }
 }
 
-/// A volume with something of everything.
+/// Returns a volume with all kinds of objects.
 fn menagerie() -> Vec<u8> {
     let mut fixture = Fixture::plain();
     let private = fixture.folder(Cnid::ROOT, FILES_FOLDER, |_| {});
@@ -478,8 +478,8 @@ fn menagerie() -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Damage anywhere may give an error or go unnoticed, but nothing panics, hangs or takes memory
-    /// without bound.
+    /// Random damage may result in an error or remain undetected, but must not cause a panic, an
+    /// endless loop or unbounded memory use.
     #[test]
     fn damage_anywhere_is_survived(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)) {
         let mut bytes = menagerie();

@@ -1,5 +1,5 @@
-//! Volumes written down record by record, with whatever is wrong with them: what no real image
-//! shows. Nodes are as small as the format allows, so that few records make deep trees.
+//! Volumes assembled record by record, with any errors, for cases without a real image. Nodes have
+//! the minimum size of the format, so that few records make deep trees.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) const BLOCK: u32 = 512;
 pub(super) const NODE: u16 = 512;
 const NODE_LEN: usize = NODE as usize;
 
-/// A volume being written down.
+/// A volume that is being assembled.
 pub(super) struct Fixture {
     pub(super) variant: Variant,
     pub(super) names: NameOrder,
@@ -35,16 +35,16 @@ pub(super) struct Fixture {
     next_id: u32,
 }
 
-/// Where things came to lie.
+/// The assembled volume.
 pub(super) struct Drawn {
     pub(super) bytes: Vec<u8>,
-    /// Where the trees begin.
+    /// Offset of the catalog in bytes.
     pub(super) catalog: usize,
     pub(super) catalog_nodes: usize,
 }
 
 impl Fixture {
-    /// An empty volume named "Sketch".
+    /// Creates an empty volume named "Sketch".
     pub(super) fn new(variant: Variant, names: NameOrder) -> Self {
         let header = VolumeHeaderRaw::new_zeroed();
         let first_blocks = vec![0; 3 * BLOCK as usize];
@@ -63,7 +63,7 @@ impl Fixture {
         fixture
     }
 
-    /// Folding names, as most volumes.
+    /// Creates a volume with case-insensitive names, like most.
     pub(super) fn plain() -> Self {
         Self::new(Variant::HfsPlus, NameOrder::Folding)
     }
@@ -73,7 +73,7 @@ impl Fixture {
         Cnid(self.next_id)
     }
 
-    /// A folder, its record changed by `change` before it is written.
+    /// Adds a folder, with its record changed by `change` before it is written.
     pub(super) fn folder(
         &mut self,
         parent: Cnid,
@@ -108,7 +108,7 @@ impl Fixture {
         self.thread(id, parent, name, true);
     }
 
-    /// A file with these contents, its record changed by `change` before it is written.
+    /// Adds a file with these contents, with its record changed by `change` before it is written.
     pub(super) fn file(
         &mut self,
         parent: Cnid,
@@ -137,7 +137,7 @@ impl Fixture {
         id
     }
 
-    /// A catalog record of any kind.
+    /// Adds a catalog record of any kind.
     pub(super) fn record(&mut self, parent: Cnid, name: &str, data: &[u8]) {
         let mut record = Vec::new();
         CatalogKey {
@@ -160,7 +160,7 @@ impl Fixture {
         self.record(id, "", &thread);
     }
 
-    /// A record of the extents-overflow tree.
+    /// Adds a record of the extents-overflow tree.
     pub(super) fn more_extents(
         &mut self,
         file: Cnid,
@@ -186,7 +186,7 @@ impl Fixture {
         );
     }
 
-    /// A record of the attributes tree.
+    /// Adds a record of the attributes tree.
     pub(super) fn attribute(&mut self, file: Cnid, name: &str, start_block: u32, data: &[u8]) {
         let mut record = Vec::new();
         AttributeKey {
@@ -209,7 +209,7 @@ impl Fixture {
         self.attribute(file, name, 0, &[head.as_bytes(), value].concat());
     }
 
-    /// Lays `bytes` down in the next free blocks.
+    /// Writes `bytes` to the next free blocks.
     pub(super) fn store(&mut self, bytes: &[u8]) -> Extent {
         if bytes.is_empty() {
             return Extent::NONE;
@@ -224,7 +224,7 @@ impl Fixture {
         }
     }
 
-    /// Lays `bytes` down one block at a time with gaps between.
+    /// Writes `bytes` one block at a time with gaps in between.
     pub(super) fn scatter(&mut self, bytes: &[u8]) -> Vec<Extent> {
         let mut scattered = Vec::new();
         for block in bytes.chunks(BLOCK as usize) {
@@ -234,7 +234,7 @@ impl Fixture {
         scattered
     }
 
-    /// The whole volume.
+    /// Assembles the volume.
     pub(super) fn draw(mut self) -> Drawn {
         let compare = if self.names == NameOrder::Binary {
             KEY_COMPARE_BINARY
@@ -302,12 +302,12 @@ impl Drawn {
         HfsPlus::open(Arc::new(Memory::read_only(self.bytes)))
     }
 
-    /// Node `number` of the catalog.
+    /// Returns node `number` of the catalog.
     pub(super) fn node(&mut self, number: usize) -> &mut [u8] {
         &mut self.bytes[self.catalog + number * NODE_LEN..][..NODE_LEN]
     }
 
-    /// The numbers of the catalog's nodes of this kind, in the order of the tree.
+    /// Returns the numbers of the catalog's nodes of this kind, in ascending order.
     pub(super) fn nodes_of(&mut self, kind: i8) -> Vec<usize> {
         (1..self.catalog_nodes)
             .filter(|&number| self.node(number)[8].cast_signed() == kind)
@@ -332,12 +332,12 @@ pub(super) fn extents_raw(extents: &[Extent]) -> ExtentsRaw {
     raw
 }
 
-/// Names stand here as they lie on disk.
+/// Returns the UTF-16 units of a name, which must be in its on-disk form.
 pub(super) fn units(name: &str) -> Vec<U16> {
     name.encode_utf16().map(U16::new).collect()
 }
 
-/// A tree with these records, which are sorted first.
+/// Builds a tree of these records, which are sorted first.
 fn tree(
     records: &mut [Vec<u8>],
     order: KeyOrder,
@@ -444,7 +444,8 @@ fn node(mut head: NodeDescriptorRaw, records: &[&[u8]]) -> [u8; NODE_LEN] {
     bytes[..14].copy_from_slice(head.as_bytes());
     let (mut at, mut entry) = (14, NODE_LEN - 2);
     for record in records {
-        // The header's map record reaches to the end here; its tail gives way to the offsets.
+        // The map record of the header extends to the end of the node here; its tail is replaced by
+        // the offsets.
         let len = record.len().min(entry - 2 - at);
         bytes[at..at + len].copy_from_slice(&record[..len]);
         bytes[entry..entry + 2].copy_from_slice(&u16::try_from(at).unwrap().to_be_bytes());

@@ -1,4 +1,4 @@
-//! Volumes whose journal holds changes that have not reached their places.
+//! Volumes whose journal contains pending transactions.
 
 use proptest::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
@@ -19,15 +19,15 @@ const SECTOR: usize = 512;
 const LIST: usize = 512;
 const RING: usize = 16 * SECTOR;
 
-/// A journal being written.
+/// A journal that is being written.
 struct Journal {
     order: JournalOrder,
     bytes: Vec<u8>,
-    /// Where the next list goes.
+    /// Position of the next list.
     at: usize,
 }
 
-/// What a transaction changes: sector of the volume (or none, when it was killed) and new bytes.
+/// A change of a transaction: sector of the volume (`None` if it was killed) and new bytes.
 type SectorChange<'a> = (Option<u64>, &'a [u8]);
 
 impl Journal {
@@ -64,7 +64,7 @@ impl Journal {
         }
     }
 
-    /// Writes a block list; returns where it begins.
+    /// Writes a block list; returns its position.
     fn list(&mut self, flags: u32, sequence: u32, changes: &[SectorChange<'_>]) -> usize {
         let start = self.at;
         let used = LIST + changes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
@@ -97,7 +97,7 @@ impl Journal {
         start
     }
 
-    /// A transaction of one list.
+    /// Writes a transaction of one list; returns its position.
     fn transaction(&mut self, sequence: u32, changes: &[SectorChange<'_>]) -> usize {
         self.list(
             block_list_flags::FIRST | block_list_flags::CHECKSUMS,
@@ -117,7 +117,7 @@ impl Journal {
         }
     }
 
-    /// Makes the checksum of the list at `at` right again.
+    /// Updates the checksum of the list at `at`.
     fn seal_list(&mut self, at: usize) {
         let sum =
             JournalChecksum::of_header(&self.bytes[at..][..BLOCK_LIST_SUMMED], BLOCK_LIST_CHECKSUM);
@@ -125,7 +125,7 @@ impl Journal {
         self.bytes[at..][BLOCK_LIST_CHECKSUM].copy_from_slice(&sum);
     }
 
-    /// The journal with transactions waiting from `start` to `end`.
+    /// Returns the journal with pending transactions from `start` to `end`.
     fn finish(mut self, start: usize, end: usize) -> Vec<u8> {
         let mut header = JournalHeaderRaw::new_zeroed();
         (header.magic, header.endian) = (self.u32(JOURNAL_MAGIC), self.u32(JOURNAL_ENDIAN));
@@ -137,7 +137,7 @@ impl Journal {
         self.sealed()
     }
 
-    /// The journal with the checksum of its header right.
+    /// Returns the journal with a valid header checksum.
     fn sealed(mut self) -> Vec<u8> {
         let sum = JournalChecksum::of_header(
             &self.bytes[..JOURNAL_HEADER_SUMMED],
@@ -149,7 +149,7 @@ impl Journal {
     }
 }
 
-/// A journaled volume with one file of two blocks, and where its journal goes.
+/// A journaled volume with one file of two blocks, and the place of its journal.
 struct JournaledVolume {
     drawn: Drawn,
     journal: usize,
@@ -177,7 +177,7 @@ fn volume(flags: u32) -> JournaledVolume {
 }
 
 impl JournaledVolume {
-    /// The volume opened with this journal.
+    /// Opens the volume with this journal.
     fn with(self, journal: &[u8]) -> HfsPlus {
         self.try_with(journal).unwrap()
     }
@@ -188,7 +188,7 @@ impl JournaledVolume {
     }
 }
 
-/// The first bytes of the file's two blocks.
+/// Returns the first bytes of the file's two blocks.
 fn blocks(volume: &HfsPlus) -> (u8, u8) {
     let device = volume
         .open(volume.resolve("/file").unwrap().id, Fork::Data)
@@ -258,7 +258,7 @@ fn transactions_wrap_around_the_ring_anywhere() {
             "from {start}"
         );
     }
-    // The end of the ring may also be written as such.
+    // The end of the ring may also be recorded as such.
     let plain = volume(journal_flags::IN_VOLUME);
     let mut journal = Journal::new(JournalOrder::Little, SECTOR);
     journal.transaction(1, &[(Some(plain.file), &[b'1'; 512])]);
@@ -382,8 +382,8 @@ fn replay_brings_back_what_the_crash_tore() {
 }
 
 proptest! {
-    /// Whatever a journal claims, with all checksums right: nothing panics, hangs or takes memory
-    /// without bound.
+    /// Invalid journals with valid checksums must not cause a panic, an endless loop or unbounded
+    /// memory use.
     #[test]
     fn lies_with_right_checksums_are_survived(
         header in prop::collection::vec((8_usize..48, any::<u8>()), 0..4),
@@ -391,7 +391,7 @@ proptest! {
     ) {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut journal = Journal::new(JournalOrder::Big, SECTOR);
-        // Flags 2: blocks carry no checksums that would give the lies away.
+        // Flags 2: blocks have no checksums, which would expose the damage.
         let start = journal.list(block_list_flags::FIRST, 1, &[(Some(plain.file), &[b'1'; 512]), (Some(plain.file), &[b'2'; 512])]);
         journal.list(block_list_flags::FIRST, 2, &[(Some(plain.file + 1), &[b'3'; 512])]);
         for (at, byte) in list {
@@ -404,7 +404,7 @@ proptest! {
         for (at, byte) in header {
             journal.bytes[at] = byte;
         }
-        // Blocks may now lie over the catalog.
+        // The journal may now contain blocks of the catalog.
         if let Ok(volume) = plain.try_with(&journal.sealed()) {
             let _ = volume.entries(volume.root());
         }

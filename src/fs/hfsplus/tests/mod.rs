@@ -1,4 +1,4 @@
-//! The reader on volumes that no real image shows: sketches, sound and broken.
+//! Tests of the reader with volumes built by hand, valid and broken.
 
 mod broken;
 mod fixture;

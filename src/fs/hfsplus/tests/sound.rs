@@ -1,4 +1,4 @@
-//! Sound volumes.
+//! Valid volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -309,7 +309,7 @@ fn kinds_modes_and_flags_are_those_of_macos() {
     assert_eq!(old.created, Some(Timestamp::from_seconds(1_800_000_000)));
 }
 
-/// Two files linked together, a third that only looks like a link, a fourth that leads nowhere.
+/// Two files linked together, a third that has only the type of a link, a fourth without a target.
 fn with_links() -> (Fixture, Cnid) {
     let mut fixture = Fixture::plain();
     let private = fixture.folder(Cnid::ROOT, FILES_FOLDER, |folder| {
@@ -548,7 +548,7 @@ fn the_volume_tells_about_itself() {
     (fixture.header.file_count, fixture.header.folder_count) = (5.into(), 6.into());
     fixture.header.free_blocks = 2.into();
     let info = fixture.open().unwrap().volume();
-    // Checked with Python: uuid.uuid5 with md5 over the namespace and the eight bytes.
+    // Verified with Python: uuid.uuid5 with md5 over the namespace and the eight bytes.
     assert_eq!(
         info.uuid.unwrap().to_string(),
         "de53349f-21ad-3c08-9044-ae10cd9587d3"
@@ -643,7 +643,7 @@ fn threads_read_side_by_side() {
     });
 }
 
-/// Some short names, many of which differ only in case or in ignored units.
+/// Short names, many of which differ only in case or in ignored units.
 fn short_names() -> impl Strategy<Value = Vec<String>> {
     let letter = prop::sample::select(vec![
         'a',

@@ -1,4 +1,5 @@
-//! Composition: the inverse of what the volume does to a name, as far as Unicode's NFC goes (§9.1).
+//! Composition: the inverse of the decomposition of names, within the limits of Unicode's NFC
+//! (§9.1).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,10 +9,10 @@ use super::decompose::combining_class;
 use super::tables::{DECOMPOSED, POOL};
 use super::{encode_name, encode_verbatim};
 
-/// Two units, and the one that decomposes into them.
+/// Pairs of units, and the unit that decomposes into them.
 static PAIRS: LazyLock<HashMap<(u16, u16), u16>> = LazyLock::new(pairs);
 
-/// What decomposes but is never composed again, first and last: Unicode's composition exclusions,
+/// Ranges of units that decompose but are never composed again: Unicode's composition exclusions,
 /// which are frozen.
 #[rustfmt::skip]
 const APART: [(u16, u16); 33] = [
@@ -22,16 +23,17 @@ const APART: [(u16, u16); 33] = [
     (0xFB43, 0xFB44), (0xFB46, 0xFB4E),
 ];
 
-/// The name of a file on an HFS+ volume as programs write it that are none of macOS's: composed
-/// (NFC). The volume itself has names decomposed, and takes both spellings for one name. A name
-/// that the volume would not find by this spelling stays as it is.
+/// Returns the name of a file on an HFS+ volume in composed form (NFC), as programs on systems
+/// other than macOS write it. The volume itself stores names decomposed, and treats both spellings
+/// as the same name. A name that the volume would not find by its composed form is returned
+/// unchanged.
 pub fn composed(name: &str) -> Cow<'_, str> {
-    // Below are no marks, and no parts of Hangul syllables.
+    // There are no combining marks or parts of Hangul syllables below U+0300.
     if name.chars().all(|char| char < '\u{300}') {
         return Cow::Borrowed(name);
     }
-    // What others than macOS have left may not be decomposed; it is found by its own spelling
-    // alone.
+    // A name written by another system may not be decomposed; it is found only by its exact
+    // spelling.
     let (mut stored, mut given) = (Vec::new(), Vec::new());
     encode_verbatim(name, &mut given);
     if encode_name(name, &mut stored).is_err() || stored != given {
@@ -46,7 +48,7 @@ pub fn composed(name: &str) -> Cow<'_, str> {
 /// Composes units that are in canonical order.
 fn compose(units: impl Iterator<Item = u16>) -> Vec<u16> {
     let mut out: Vec<u16> = Vec::new();
-    // Where the last unit of class 0 is, and the class of what follows it; `None`: nothing does.
+    // Position of the last unit of class 0, and the class of the last unit after it, if any.
     let (mut starter, mut class_behind) = (None, None);
     for unit in units {
         let class = combining_class(unit);
@@ -67,10 +69,10 @@ fn compose(units: impl Iterator<Item = u16>) -> Vec<u16> {
     out
 }
 
-/// What these two are together.
+/// Returns the composition of two units.
 fn pair(first: u16, second: u16) -> Option<u16> {
     match (first, second) {
-        // Hangul is arithmetic: leading consonant and vowel, then a trailing consonant.
+        // Hangul is computed: leading consonant and vowel, then a trailing consonant.
         (0x1100..=0x1112, 0x1161..=0x1175) => {
             Some(0xAC00 + (first - 0x1100) * 588 + (second - 0x1161) * 28)
         }
@@ -96,7 +98,7 @@ fn pairs() -> HashMap<(u16, u16), u16> {
         });
     let mut whole: HashMap<&[u16], u16> = HashMap::new();
     for (decomposed, unit) in composed.filter(|(decomposed, _)| decomposed.len() > 1) {
-        // Of those that mean the same the first is the one to use.
+        // If several units have the same decomposition, the first one is used.
         whole.entry(decomposed).or_insert(unit);
     }
     let last = |(&decomposed, &unit): (&&[u16], &u16)| {

@@ -1,4 +1,4 @@
-//! Canonical decomposition as macOS froze it (§9.1).
+//! Canonical decomposition as frozen by macOS (§9.1).
 
 use zerocopy::big_endian::U16;
 
@@ -20,13 +20,13 @@ pub(super) fn push(char: char, out: &mut Vec<U16>) {
             }
             Err(_) => out.push(unit.into()),
         },
-        // Above U+FFFF nothing decomposes.
+        // No character above U+FFFF decomposes.
         Err(_) => super::push_units(char, out),
     }
 }
 
-/// Characters that decompose since Mac OS X 10.2. Earlier systems stored them whole, which Apple's
-/// checker rejects.
+/// Characters that are decomposed since Mac OS X 10.2. Earlier systems stored them composed, which
+/// Apple's checker rejects.
 const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
     0x01F8..=0x01F9,
     0x0218..=0x021B,
@@ -49,8 +49,8 @@ const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
     0xFB1D..=0xFB1D,
 ];
 
-/// `name` with the decompositions of Mac OS X 10.2 and later; `None` if it has them, or would get
-/// too long.
+/// Returns `name` with the decompositions of Mac OS X 10.2 and later; `None` if it already has
+/// them, or would become too long.
 pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
     let is_later = |unit: &U16| {
         DECOMPOSED_LATER
@@ -71,7 +71,8 @@ pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
     (out.len() <= MAX_NAME_UNITS).then_some(out)
 }
 
-/// A Hangul syllable is arithmetic: leading consonant, vowel, and perhaps a trailing consonant.
+/// Appends the decomposition of a Hangul syllable, which is computed: leading consonant, vowel, and
+/// possibly a trailing consonant.
 fn push_hangul(syllable: u16, out: &mut Vec<U16>) {
     let index = syllable - HANGUL.start();
     out.push((0x1100 + index / 588).into());
@@ -81,7 +82,8 @@ fn push_hangul(syllable: u16, out: &mut Vec<U16>) {
     }
 }
 
-/// Sorts each run of combining characters by class; equal classes stay in order, class 0 stays put.
+/// Sorts each run of combining characters by class. Equal classes keep their order, characters of
+/// class 0 their position.
 pub(super) fn reorder(units: &mut [U16]) {
     let mut start = 0;
     while start < units.len() {
@@ -96,7 +98,7 @@ pub(super) fn reorder(units: &mut [U16]) {
     }
 }
 
-/// The canonical combining class of Unicode 3.2.
+/// Returns the canonical combining class of Unicode 3.2.
 pub(super) fn combining_class(unit: u16) -> u8 {
     if unit < 0x300 {
         return 0;

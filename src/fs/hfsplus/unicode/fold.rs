@@ -1,10 +1,10 @@
-//! Comparison of names without case as Apple froze it (§9.2).
+//! Case-insensitive comparison of names as frozen by Apple (§9.2).
 
 use std::cmp::Ordering;
 
 use zerocopy::big_endian::U16;
 
-/// Units of `first..=last`, every `step`-th, fold to themselves plus `add`.
+/// A folding rule: every `step`-th unit of `first..=last` folds to itself plus `add`.
 struct Rule {
     first: u16,
     last: u16,
@@ -25,7 +25,7 @@ const fn one(unit: u16, add: u16) -> Rule {
     rule(unit, unit, 1, add)
 }
 
-/// Every unit that changes but U+0000 and the ignored ones: 312 units.
+/// All units that change, except U+0000 and the ignored ones: 312 units.
 #[rustfmt::skip]
 const RULES: [Rule; 74] = [
     rule(0x0041, 0x005A, 1, 32), one(0x00C6, 32), one(0x00D0, 32), one(0x00D8, 32), one(0x00DE, 32),
@@ -45,7 +45,7 @@ const RULES: [Rule; 74] = [
     one(0x019F, 214), one(0x01B1, 217), one(0x01B2, 217), one(0x01A9, 218), one(0x01AE, 218), one(0x01B7, 219),
 ];
 
-/// Units that comparison skips.
+/// Units that are ignored by comparison.
 const IGNORED: [(u16, u16); 4] = [
     (0x200C, 0x200F),
     (0x202A, 0x202E),
@@ -61,7 +61,7 @@ type FoldPage = [u16; 256];
 /// One page for each of [`HIGH`]; an ignored unit folds to 0, which no other does.
 static PAGES: [FoldPage; HIGH.len()] = build_pages();
 
-/// The page of each high byte, 255 where nothing changes.
+/// The page of each high byte, 255 if no unit changes.
 static PAGE_OF: [u8; 256] = {
     let mut page_of = [u8::MAX; 256];
     let mut at = 0;
@@ -108,7 +108,7 @@ const fn fold_by_rules(unit: u16) -> u16 {
     if unit == 0 { 0xFFFF } else { unit }
 }
 
-/// What a unit is compared as; 0 if comparison skips it.
+/// Returns the folded form of a unit; 0 if comparison ignores it.
 #[inline]
 pub(crate) fn fold_unit(unit: u16) -> u16 {
     match PAGES.get(usize::from(PAGE_OF[usize::from(unit >> 8)])) {
@@ -117,14 +117,14 @@ pub(crate) fn fold_unit(unit: u16) -> u16 {
     }
 }
 
-/// Which of two names comes first without regard to case.
+/// Compares two names without regard to case.
 pub(super) fn compare(a: &[U16], b: &[U16]) -> Ordering {
-    // Equal beginnings, the common case within one folder, need no folding.
+    // Equal beginnings, which are common within a folder, need no folding.
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     folded(&a[same..]).cmp(folded(&b[same..]))
 }
 
-/// The units that a name is compared by.
+/// Returns the units by which a name is compared.
 pub(super) fn folded(name: &[U16]) -> impl Iterator<Item = u16> {
     name.iter()
         .map(|unit| fold_unit(unit.get()))

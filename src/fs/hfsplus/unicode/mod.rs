@@ -1,8 +1,9 @@
-//! Names: between UTF-8 and the decomposed UTF-16 of the disk, and the orders in which trees keep
-//! them.
+//! Names: conversion between UTF-8 and the decomposed UTF-16 on disk, and the order of names in
+//! trees.
 //!
-//! The rules are macOS's and frozen (`docs/formats/hfsplus.md` §9): neither today's NFD nor today's
-//! case mapping is right. Most names are ASCII, so everything here looks for that first.
+//! The rules are those of macOS and are frozen (`docs/formats/hfsplus.md` §9): neither current NFD
+//! nor current case mapping is correct. Most names are ASCII, so all functions have a fast path for
+//! that.
 
 mod compose;
 mod decompose;
@@ -18,11 +19,11 @@ pub(crate) use self::decompose::redecomposed;
 use super::layout::{MAX_ATTRIBUTE_NAME_UNITS, MAX_NAME_UNITS};
 use crate::{Error, Kind, Result};
 
-/// Stands for U+0000 in UTF-8.
+/// Replacement for U+0000 in UTF-8.
 const NUL_PICTURE: char = '\u{2400}';
 
-/// Appends `name`, a file's name as programs see it, as it lies on disk: decomposed, `/` for `:`,
-/// U+0000 for U+2400.
+/// Appends the on-disk form of `name`, a file name as programs see it: decomposed, with `/` for `:`
+/// and U+0000 for U+2400.
 ///
 /// Refuses an empty name, one with a `/` and one of more than 255 units.
 pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
@@ -46,9 +47,9 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     check_units(LAYER, name, out, start, MAX_NAME_UNITS)
 }
 
-/// Appends `name`, the name of an extended attribute, as it lies on disk: marks in canonical order
-/// and U+0000 for U+2400, but nothing decomposed and no slashes swapped (macOS stores these names
-/// as programs give them).
+/// Appends the on-disk form of `name`, the name of an extended attribute: combining marks in
+/// canonical order and U+0000 for U+2400, but nothing decomposed and no slashes swapped (macOS
+/// stores these names as programs specify them).
 ///
 /// Refuses an empty name and one of more than 127 units.
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
@@ -86,13 +87,13 @@ fn check_units(
     Err(Error::new(Kind::Limit, layer, message).named(name))
 }
 
-/// Appends `name` as it is, `:` and U+2400 swapped but nothing decomposed: what writers other than
-/// macOS may have left on disk.
+/// Appends `name` with `:` and U+2400 replaced but without decomposition, as writers other than
+/// macOS may have stored it.
 pub(crate) fn encode_verbatim(name: &str, out: &mut Vec<U16>) {
     name.chars().for_each(|char| push_units(on_disk(char), out));
 }
 
-/// The character that stands on disk for one of a file's name.
+/// Returns the on-disk form of a character of a file name.
 fn on_disk(char: char) -> char {
     match char {
         ':' => '/',
@@ -101,7 +102,7 @@ fn on_disk(char: char) -> char {
     }
 }
 
-/// The UTF-16 units of one of the volume's own names, as they lie on disk.
+/// Returns the UTF-16 units of one of the volume's own names, in its on-disk form.
 pub(crate) fn units(name: &str) -> Vec<U16> {
     name.encode_utf16().map(U16::new).collect()
 }
@@ -114,12 +115,14 @@ fn push_units(char: char, out: &mut Vec<U16>) {
     );
 }
 
-/// A file's name as programs see it: `:` for `/`, U+2400 for U+0000, U+FFFD for a lone surrogate.
+/// Decodes a file name to the form that programs see: `:` for `/`, U+2400 for U+0000, U+FFFD for a
+/// lone surrogate.
 pub(crate) fn decode_name(units: &[U16]) -> String {
     decode(units, |char| if char == '/' { ':' } else { char })
 }
 
-/// An extended attribute's name as programs see it: U+2400 for U+0000, U+FFFD for a lone surrogate.
+/// Decodes the name of an extended attribute to the form that programs see: U+2400 for U+0000,
+/// U+FFFD for a lone surrogate.
 pub(crate) fn decode_attribute_name(units: &[U16]) -> String {
     decode(units, |char| char)
 }
@@ -140,17 +143,17 @@ fn decode(units: &[U16], swap: impl Fn(char) -> char) -> String {
     name
 }
 
-/// How the catalog of a volume orders names.
+/// The order of names in the catalog of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameOrder {
-    /// Without case: `H+`, and `HX` that says so.
+    /// Case-insensitive: `H+`, and `HX` if its catalog says so.
     Folding,
-    /// By units: `HX` alone.
+    /// By UTF-16 units: `HX` only.
     Binary,
 }
 
 impl NameOrder {
-    /// Which of two names comes first; equal names are one name to the volume.
+    /// Compares two names; names that compare as equal are the same name on the volume.
     pub(crate) fn compare(self, a: &[U16], b: &[U16]) -> Ordering {
         match self {
             Self::Folding => fold::compare(a, b),
@@ -158,7 +161,7 @@ impl NameOrder {
         }
     }
 
-    /// Appends a key of plain bytes that orders as the name does, for sorting many names.
+    /// Appends a byte string with the same order as the name, for sorting many names.
     pub(crate) fn sort_key(self, name: &[U16], out: &mut Vec<u8>) {
         match self {
             Self::Folding => {
@@ -169,9 +172,9 @@ impl NameOrder {
     }
 }
 
-/// By UTF-16 units, a proper prefix first.
+/// Compares by UTF-16 units; a proper prefix comes first.
 pub(crate) fn compare_binary(a: &[U16], b: &[U16]) -> Ordering {
-    // Big-endian units compare as their bytes do.
+    // Big-endian units compare in the same order as their bytes.
     zerocopy::IntoBytes::as_bytes(a).cmp(zerocopy::IntoBytes::as_bytes(b))
 }
 

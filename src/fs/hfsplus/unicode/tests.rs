@@ -1,4 +1,4 @@
-//! What is known of names, and what holds for all of them.
+//! Known conversions of names, and properties that hold for all names.
 
 use std::cmp::Ordering;
 
@@ -70,7 +70,7 @@ fn names_compose_as_others_write_them() {
         shown("\u{1F71}\u{958}\u{1100}\u{1100}\u{1161}\u{1161}"),
         "\u{3AC}\u{915}\u{93C}\u{1100}가\u{1161}"
     );
-    // On disk as no volume of macOS's has them: found by that spelling alone.
+    // Stored in a form that macOS never writes: found only by that spelling.
     for verbatim in ["\u{E9} e\u{301}", "e\u{302}\u{323}"] {
         assert_eq!(composed(verbatim), verbatim);
     }
@@ -197,14 +197,14 @@ fn folding_changes_313_units_and_ignores_16() {
             .count(),
         313
     );
-    // Folding twice is folding once, so equal names are equal however they are written.
+    // Folding is idempotent, so the case of two names does not affect their equality.
     assert!(
         (1..=u16::MAX).all(|unit| matches!(folds[usize::from(unit)], 0)
             || folds[usize::from(folds[usize::from(unit)])] == folds[usize::from(unit)])
     );
 }
 
-/// The rule of the specification, one unit after the other.
+/// The rule of the specification, applied unit by unit.
 fn naive_folding(a: &[U16], b: &[U16]) -> Ordering {
     let map = |name: &[U16]| {
         name.iter()
@@ -255,7 +255,7 @@ proptest! {
         let once = encoded(&name);
         let shown = decode_name(&once);
         prop_assert_eq!(&encoded(&shown), &once);
-        // Canonical order: within a run of marks classes never fall.
+        // Canonical order: classes do not decrease within a run of marks.
         for pair in once.windows(2) {
             let (first, second) = (combining_class(pair[0].get()), combining_class(pair[1].get()));
             prop_assert!(second == 0 || first <= second);
@@ -278,7 +278,7 @@ fn names_of_old_systems_are_decomposed_again() {
     let decomposed: Vec<U16> = [0x61, 0x6F, 0x0303, 0x0304, 0x0301].map(U16::new).into();
     assert_eq!(redecomposed(&whole), Some(decomposed.clone()));
     assert_eq!(redecomposed(&decomposed), None);
-    // Whole as they may be: Apple's checker accepts what always decomposed.
+    // May remain composed: Apple's checker accepts characters that were always decomposed.
     assert_eq!(redecomposed(&[U16::new(0xE9)]), None);
     let long = vec![U16::new(0x022D); 200];
     assert_eq!(redecomposed(&long), None, "the name would be too long");

@@ -49,7 +49,7 @@ fn apply(object: &mut Object, change: &Change) {
     if bsd.file_mode.get() == 0
         && (change.mode.is_some() || change.uid.is_some() || change.gid.is_some())
     {
-        // An object from a system without owners: from now on it has one.
+        // An object from a system without owners gets an owner and a mode now.
         bsd.file_mode = (kind
             | if kind == mode_type::FOLDER {
                 0o755
@@ -69,7 +69,7 @@ fn apply(object: &mut Object, change: &Change) {
     }
     if let Some(flags) = change.flags {
         let [_, admin_flags, _, owner_flags] = flags.to_be_bytes();
-        // How contents are stored is not changed by saying so.
+        // The compression flag cannot be changed through attributes.
         const COMPRESSED: u8 = UF_COMPRESSED as u8;
         bsd.owner_flags = owner_flags & !COMPRESSED | bsd.owner_flags & COMPRESSED;
         bsd.admin_flags = admin_flags;

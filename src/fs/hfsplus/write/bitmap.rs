@@ -1,4 +1,4 @@
-//! Which blocks are free, and choosing among them (§5, §4.1).
+//! The allocation bitmap, and the choice of free blocks (§5, §4.1).
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -10,32 +10,32 @@ use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
 
-/// Bytes of the bitmap read at first when a free block is looked for, and at most.
+/// Bytes of the bitmap read at a time in the search for free blocks: initially, and at most.
 const PIECES: Range<usize> = 128..64 << 10;
-/// How many pieces one request is made up of at most, where no single one is large enough.
+/// Maximum number of extents for one request if no single run is large enough.
 const MOST_PIECES: usize = 64;
-/// How many blocks are looked at for a run that has room for a file that grows.
+/// Number of blocks searched for a run with room for a growing file.
 const AHEAD_WINDOW: u32 = 8 * PIECES.end as u32;
 
 /// The allocation file.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     file: ForkDevice,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     total: u32,
-    /// No block from here on is taken.
+    /// Blocks from here on are not allocated.
     ceiling: u32,
-    /// Blocks freed since the last commit, start to end: a crash would bring back what lies in
-    /// them.
+    /// Blocks freed since the last commit, from start to end. They must not be reused, because a
+    /// crash would restore their former contents.
     held: BTreeMap<u32, u32>,
-    /// Those that the operation under way has freed.
+    /// Blocks freed by the current operation.
     freed: Vec<Extent>,
-    /// Free blocks that are kept for forks that grow.
+    /// Free blocks reserved for growing forks.
     reserved: Reserved,
 }
 
 impl Bitmap {
-    /// The bitmap in `file` of a volume of `total` blocks.
+    /// Creates the bitmap in `file` for a volume of `total` blocks.
     pub(super) fn new(file: ForkDevice, total: u32) -> Result<Self> {
         if file.len() * 8 < total.into() {
             let message = format!(
@@ -54,28 +54,28 @@ impl Bitmap {
         })
     }
 
-    /// The file with the bits.
+    /// Returns the file that contains the bits.
     pub(super) fn file(&self) -> &ForkDevice {
         &self.file
     }
 
-    /// Goes over to `file`, with the same bits, of a volume of `total` blocks, all of which can be
-    /// taken.
+    /// Switches to `file`, which has the same bits, for a volume of `total` blocks, and removes the
+    /// ceiling.
     pub(super) fn go_over(&mut self, file: ForkDevice, total: u32) {
         (self.file, self.total, self.ceiling) = (file, total, total);
     }
 
-    /// Blocks from `ceiling` on are not to be taken.
+    /// Prevents allocation of blocks from `ceiling` on.
     pub(super) fn set_ceiling(&mut self, ceiling: u32) {
         self.ceiling = ceiling.min(self.total);
     }
 
-    /// Returns whether there are blocks that are not to be taken.
+    /// Returns true if a ceiling is set.
     pub(super) fn has_ceiling(&self) -> bool {
         self.ceiling < self.total
     }
 
-    /// Returns how many blocks of `range` cannot be taken.
+    /// Returns the number of blocks of `range` that are not available.
     pub(super) fn used_in(&self, range: Range<u32>) -> Result<u32> {
         let mut used = range.end.saturating_sub(range.start);
         self.free_runs(range, u32::MAX, &mut |run| {
@@ -85,43 +85,43 @@ impl Bitmap {
         Ok(used)
     }
 
-    /// The operation under way has succeeded.
+    /// Commits the blocks freed by the current operation to the list of held blocks.
     pub(super) fn accept(&mut self) {
         for extent in std::mem::take(&mut self.freed) {
             self.hold(extent);
         }
     }
 
-    /// The operation under way has not been.
+    /// Rolls back the list of blocks freed by the current operation.
     pub(super) fn rollback(&mut self) {
         self.freed.clear();
     }
 
-    /// A commit has made it durable that blocks are free. Returns them, start to end: they can be
-    /// taken again from now on.
+    /// Releases held blocks after a commit has made it durable that they are free, and returns
+    /// them, from start to end. From now on they can be allocated.
     pub(super) fn release(&mut self) -> BTreeMap<u32, u32> {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns whether a commit would let blocks be used that cannot be yet.
+    /// Returns true if a commit would make blocks available.
     pub(super) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Keeps no free blocks for a fork any more.
+    /// Drops the reservation of a fork.
     pub(super) fn give_up(&mut self, owner: ForkId) {
         self.reserved.give_up(owner);
     }
 
-    /// Keeps no free blocks for anybody any more.
+    /// Drops all reservations.
     pub(super) fn give_up_all(&mut self) {
         self.reserved.clear();
     }
 
-    /// Takes `wanted` blocks in one piece for a fork that grows little by little, and keeps up to
-    /// `ahead` blocks behind them for it: behind block `end`, where the fork ends, if they are
-    /// free, else where a run holds all, not far from there or from `near`. `None`: there is no
-    /// such.
+    /// Allocates `wanted` contiguous blocks for a fork that grows in small steps, and reserves up
+    /// to `ahead` blocks after them. Uses the blocks after `end`, where the fork ends, if they are
+    /// free, otherwise a run with room for all that is near that block or `near`. Returns `None` if
+    /// there is none.
     pub(super) fn allocate_ahead(
         &mut self,
         owner: ForkId,
@@ -158,14 +158,14 @@ impl Bitmap {
         Ok(Some(taken))
     }
 
-    /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in
-    /// few. Each piece is a multiple of `grain` blocks. Pieces may be less than wanted together
-    /// where the free space is in very many.
+    /// Allocates `wanted` blocks: the first sufficient run at or after `near`, otherwise few
+    /// extents. The length of each is a multiple of `grain` blocks. The total may be less than
+    /// `wanted` if the free space is very fragmented.
     pub(super) fn allocate(&mut self, wanted: u32, grain: u32, near: u32) -> Result<Vec<Extent>> {
         let near = if near < self.ceiling { near } else { 0 };
         let (mut whole, mut pieces) = self.find(wanted, grain, near)?;
         if whole.is_none() && !self.reserved.is_empty() {
-            // Here and now they are needed more.
+            // Use the reserved blocks, because this request needs them.
             self.reserved.clear();
             (whole, pieces) = self.find(wanted, grain, near)?;
         }
@@ -189,7 +189,8 @@ impl Bitmap {
         Ok(taken)
     }
 
-    /// The first run of `wanted` blocks from `near` on; without one, the largest.
+    /// Returns the first run of `wanted` blocks at or after `near`, and the largest runs in case
+    /// there is none.
     fn find(&self, wanted: u32, grain: u32, near: u32) -> Result<(Option<Extent>, Vec<Extent>)> {
         let mut whole = None;
         let mut largest: Vec<Extent> = Vec::new();
@@ -218,7 +219,7 @@ impl Bitmap {
         Ok((whole, largest))
     }
 
-    /// The last free run of `count` blocks, not taken.
+    /// Returns the last free run of `count` blocks without allocating it.
     pub(super) fn find_last(&self, count: u32) -> Result<Option<Extent>> {
         let mut end = self.ceiling;
         let mut window = count.max(8 * PIECES.end as u32);
@@ -238,25 +239,25 @@ impl Bitmap {
             if last.is_some() || start == 0 {
                 return Ok(last);
             }
-            // The next window overlaps, for a run may go on across its end.
+            // The next window overlaps this one, because a run may extend across the boundary.
             (end, window) = ((start + count).min(end - 1), window.saturating_mul(2));
         }
         Ok(None)
     }
 
-    /// Gives blocks back. They can be taken again after the next commit.
+    /// Frees blocks. They can be allocated again after the next commit.
     pub(super) fn free(&mut self, extent: Extent) -> Result<()> {
         self.mark(extent, false)?;
         self.freed.push(extent);
         Ok(())
     }
 
-    /// Sets or clears the bits of blocks, all of which must have been the other way.
+    /// Sets or clears the bits of blocks. Fails if one already has that state.
     fn mark(&self, extent: Extent, used: bool) -> Result<()> {
         self.change(extent, used, true)
     }
 
-    /// Sets or clears the bits of blocks. Where `strict`, all of them must have been the other way.
+    /// Sets or clears the bits of blocks. If `strict`, fails if one already has that state.
     pub(super) fn change(&self, extent: Extent, used: bool, strict: bool) -> Result<()> {
         let end = u32::try_from(extent.end())
             .ok()
@@ -295,8 +296,8 @@ impl Bitmap {
         Ok(())
     }
 
-    /// The runs of blocks in `range` that can be taken, until `each` breaks. One that is long
-    /// enough may be told of in parts, so that nobody looks for its end.
+    /// Passes the runs of available blocks in `range` to `each` until it breaks. A run of at least
+    /// `enough` blocks may be reported in parts, to avoid the search for its end.
     fn free_runs(
         &self,
         range: Range<u32>,
@@ -341,7 +342,8 @@ impl Bitmap {
         Ok(())
     }
 
-    /// The same without what is kept for others than `owner`.
+    /// Passes runs of available blocks to `each`, excluding blocks reserved for forks other than
+    /// `owner`.
     fn open_runs(
         &self,
         range: Range<u32>,
@@ -354,7 +356,7 @@ impl Bitmap {
         })
     }
 
-    /// The parts of a free run that are not held.
+    /// Passes the parts of a free run that are not held to `each`.
     fn give(
         &self,
         run: Range<u32>,
@@ -406,7 +408,7 @@ impl Bitmap {
     }
 }
 
-/// Keeps the few largest of many runs.
+/// Keeps the [`MOST_PIECES`] largest runs.
 fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
     if run.count == 0 {
         return;
@@ -420,20 +422,20 @@ fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
     }
 }
 
-/// The first block of a byte of the bitmap; behind the last byte that of a volume may have, the
-/// number after the last block.
+/// Returns the first block of a byte of the bitmap; saturates past the last byte that a volume may
+/// have.
 fn first_block(byte: u32) -> u32 {
     byte.saturating_mul(8)
 }
 
-/// The bits `from..to` of a byte, counted from the top.
+/// Returns a mask of the bits `from..to` of a byte, counted from the most significant one.
 fn bit_mask(from: u32, to: u32) -> u8 {
     let ones = |count: u32| !(0xFF_u16 >> count) as u8;
     ones(to) & !ones(from)
 }
 
-/// Returns whether the block at `at` is used, and up to where (at most `end`) that goes on. `base`
-/// is the first block of `piece`.
+/// Returns true if the block at `at` is used, and the end (at most `end`) of the run of blocks in
+/// the same state. `base` is the first block of `piece`.
 pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
     let byte = |block: u32| piece[((block - base) / 8) as usize];
     let used = byte(at) & (0x80 >> (at % 8)) != 0;

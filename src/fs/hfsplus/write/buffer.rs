@@ -1,4 +1,4 @@
-//! Changes of metadata that the volume does not have yet, laid over it.
+//! A write buffer over a volume for uncommitted changes of metadata.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,20 +8,21 @@ use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 
 const LAYER: &str = "hfs+ buffer";
-/// Blocks larger than this are buffered in parts.
+/// Maximum page size in bytes; larger blocks are buffered in parts.
 const MOST: u32 = 4096;
-/// Neighbouring pages are written together, up to so many bytes: what a node has at most.
+/// Maximum length of adjacent pages that are written together, in bytes: the maximum node size.
 const RUN: usize = 32 << 10;
 
-/// A volume and what has been written to its metadata since the last commit.
+/// A volume with the metadata written since the last commit.
 ///
-/// Writes belong to the operation under way until [`accept`](Self::accept) or [`rollback`](Self::rollback);
-/// what is kept waits for [`runs`](Self::runs) to be written to the volume and
-/// [`forget`](Self::forget).
+/// Writes belong to the current operation until [`commit`](Self::commit) or
+/// [`rollback`](Self::rollback). Changes that are kept remain pending until the caller has written
+/// [`runs`](Self::runs) to the volume and calls [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Buffer {
     device: Arc<dyn BlockDevice>,
-    /// Bytes of a page: a block or a part of one, so that a page belongs to one file as a whole.
+    /// Size of a page in bytes: a block or a part of one, so that all of a page belongs to the same
+    /// file.
     page: u64,
     pages: RwLock<Pages>,
 }
@@ -32,11 +33,11 @@ struct Pages {
     waiting: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// Bytes to be written together, and where.
+/// Volume offset and bytes of a contiguous write.
 pub(super) type PendingWrite = (u64, Vec<u8>);
 
 impl Buffer {
-    /// Over the volume on `device`, whose blocks are `block_size` bytes.
+    /// Creates a buffer over the volume on `device` with blocks of `block_size` bytes.
     pub(super) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
         Self {
             device,
@@ -45,29 +46,29 @@ impl Buffer {
         }
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub(super) fn page(&self) -> u64 {
         self.page
     }
 
-    /// Bytes that the operation under way has written.
+    /// Returns the number of bytes in pages that the current operation has written.
     pub(super) fn current_len(&self) -> u64 {
         self.pages().current.len() as u64 * self.page
     }
 
-    /// What was written since the last call is to reach the volume.
+    /// Makes the writes since the last call pending for the next commit.
     pub(super) fn accept(&self) {
         let mut pages = self.pages_mut();
         let current = std::mem::take(&mut pages.current);
         pages.waiting.extend(current);
     }
 
-    /// What was written since the last [`accept`](Self::accept) never was.
+    /// Discards the writes since the last [`commit`](Self::commit).
     pub(super) fn rollback(&self) {
         self.pages_mut().current.clear();
     }
 
-    /// Bytes that would wait if what was written is kept.
+    /// Returns the number of pending bytes if the current writes are kept.
     pub(super) fn len_if_kept(&self) -> u64 {
         let pages = self.pages();
         let new = pages
@@ -78,7 +79,7 @@ impl Buffer {
         (pages.waiting.len() + new) as u64 * self.page
     }
 
-    /// All that waits, in the order of the volume.
+    /// Returns all pending writes in the order of their offsets.
     pub(super) fn runs(&self) -> Vec<PendingWrite> {
         let mut runs: Vec<PendingWrite> = Vec::new();
         for (&index, page) in &self.pages().waiting {
@@ -95,7 +96,7 @@ impl Buffer {
         runs
     }
 
-    /// What waited is on the volume.
+    /// Clears the pending writes, when the caller has written them to the volume.
     pub(super) fn forget(&self) {
         self.pages_mut().waiting.clear();
     }
@@ -108,7 +109,7 @@ impl Buffer {
         self.pages.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pages that a range of bytes touches.
+    /// Returns the pages that a range of bytes overlaps.
     fn touched(&self, offset: u64, length: u64) -> Range<u64> {
         offset / self.page..(offset + length).div_ceil(self.page)
     }
@@ -185,7 +186,7 @@ impl BlockDevice for Buffer {
         Ok(())
     }
 
-    /// Metadata is written, never discarded.
+    /// Fails, because metadata is written, never discarded.
     fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         Err(crate::Error::unsupported(
             LAYER,
@@ -207,7 +208,7 @@ impl BlockDevice for Buffer {
         }
     }
 
-    /// Durable is what was committed; that is for the volume to do.
+    /// Flushes only the device below. Buffered writes become durable by a commit of the volume.
     fn flush(&self) -> Result<()> {
         self.device.flush()
     }
@@ -219,7 +220,7 @@ impl BlockDevice for Buffer {
         ))
     }
 
-    /// What lies below may change its place.
+    /// Returns `None`, because blocks may be moved.
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)

@@ -1,5 +1,5 @@
-//! Making changes durable: contents, then the transaction, then what makes it count, then
-//! everything in its place (§14.7).
+//! The commit of changes: first file contents and the transaction, then the journal header that
+//! makes it valid, then the writes in place (§14.7).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
 
 impl Volume {
-    /// Makes everything so far durable.
+    /// Makes all completed operations durable.
     pub(super) fn commit(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         let committed = self.try_commit();
@@ -31,8 +31,8 @@ impl Volume {
             self.device.flush()?;
         }
         log.journal.append(&runs)?;
-        // Contents and the transaction, before what makes them count; and what the last commit put
-        // in place.
+        // File contents and the transaction must be durable before the journal header that makes it
+        // valid, as must the writes in place of the last commit.
         self.device.flush()?;
         log.journal.publish()?;
         self.device.flush()?;
@@ -48,12 +48,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back the storage behind blocks that are free for certain: whatever happens, nothing
-    /// will ever be read there.
+    /// Discards the storage of free blocks whose former contents are not needed any more, not even
+    /// after a crash.
     pub(super) fn discard_free(&self, freed: impl Iterator<Item = Extent>) {
         for extent in freed {
             let (start, len) = bytes_of(extent, self.read.header.block_size);
-            // Best effort: what is not given back now, a trim finds free.
+            // Best effort: blocks that are not discarded now can be trimmed later.
             let _ = self.device.discard(start..start + len, AfterDiscard::Any);
         }
     }
@@ -70,7 +70,7 @@ impl Volume {
             .collect()
     }
 
-    /// Commits what waits if the operation under way would not fit in the same transaction.
+    /// Commits pending changes if the current operation would not fit in the same transaction.
     pub(super) fn commit_if_full(&mut self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let (len, page) = (self.buffer.len_if_kept(), self.buffer.page());
@@ -89,14 +89,15 @@ impl Volume {
     }
 }
 
-/// The parts of `runs` that belong together, by rank. What has none is no node: bitmap, headers.
+/// Splits `runs` into parts of the same rank and sorts them by it. Parts without a rank are not
+/// nodes, but bitmap or headers.
 fn in_order(runs: &[PendingWrite], ranks: BTreeMap<u64, Rank>) -> Vec<(u64, &[u8])> {
     let mut parts: Vec<(Rank, u64, &[u8])> = Vec::new();
     for (start, bytes) in runs {
         let mut at = *start;
         let end = at + bytes.len() as u64;
         while at < end {
-            // A node that began before the run is in it as a whole or not at all.
+            // A node that begins before the run is contained in it entirely or not at all.
             let rank = ranks.get(&at).copied().unwrap_or(Rank::Other);
             let until = ranks
                 .range(at + 1..end)

@@ -1,4 +1,4 @@
-//! Entries of folders: made and removed.
+//! Creation and removal of folder entries.
 
 use zerocopy::big_endian::U16;
 
@@ -12,13 +12,13 @@ use crate::fs::hfsplus::unicode::{decode_name, encode_name, encode_verbatim};
 use crate::fs::{NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
-/// The longest target of a symbolic link that macOS follows.
+/// Maximum length in bytes of a symbolic link's target that macOS follows.
 const MAX_LINK_TARGET: usize = 1023;
 
-/// Tells whether a file is open.
+/// Predicate that is true for an open file.
 pub(super) type IsOpen<'a> = &'a dyn Fn(Cnid) -> bool;
 
-/// Refuses a link to nowhere, or to further than macOS goes.
+/// Refuses a link target that is empty or longer than macOS supports.
 pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     match kind {
         NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) => {
@@ -32,7 +32,7 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     }
 }
 
-/// What a file without a name is called in the private folder.
+/// Returns the name of a file in the private folder that has no other name.
 pub(super) fn orphan_name(id: Cnid) -> Result<Vec<U16>> {
     let mut units = Vec::new();
     encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
@@ -52,7 +52,7 @@ impl Volume {
         })
     }
 
-    /// Writes the target of a new link; returns the fork it is in.
+    /// Writes the target of a new symbolic link; returns the fork that contains it.
     pub(super) fn put_target(&mut self, id: Cnid, target: &str) -> Result<ForkRaw> {
         let empty = ForkRaw::default();
         let mut fork = self.fork_map(&empty, id, fork_type::DATA)?;
@@ -70,7 +70,8 @@ impl Volume {
             volume.unname(parent, &units, object, is_open)
         };
         let orphans = match self.change(|volume| unname(volume, is_open)) {
-            // More than the journal holds at once: without its name it goes bit by bit.
+            // The operation does not fit in the journal. Remove only the name; the file is then
+            // deleted in several steps.
             Err(error) if error.kind() == Kind::Limit => {
                 self.change(|volume| unname(volume, &|_| true))?
             }
@@ -79,8 +80,8 @@ impl Volume {
         self.reap(orphans, is_open)
     }
 
-    /// Removes an entry. What cannot go at once, because it is open or too large for one operation,
-    /// is without a name afterwards, and returned.
+    /// Removes an entry. A file that cannot be deleted yet, because it is open or too large for one
+    /// operation, remains without a name and is returned.
     pub(super) fn unname(
         &mut self,
         parent: Cnid,
@@ -112,7 +113,7 @@ impl Volume {
         }
     }
 
-    /// Removes a file proper, whatever it is called.
+    /// Deletes a file, or an inode file, with all of its contents.
     pub(super) fn discard(
         &mut self,
         parent: Cnid,
@@ -122,7 +123,7 @@ impl Volume {
     ) -> Result<Option<Cnid>> {
         let id = Cnid(file.file_id.get());
         if is_open(id) || self.is_large(&file)? {
-            // Nobody links to it any more.
+            // No link refers to it any more.
             file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
             file.first_link = 0.into();
             let private = self.private_folder()?;
@@ -140,7 +141,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// Returns whether a file's blocks are too many for one operation.
+    /// Returns true if a file has too many blocks for one operation.
     fn is_large(&self, file: &FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
         let blocks = u64::from(file.data_fork.total_blocks.get())
@@ -156,7 +157,7 @@ impl Volume {
         Ok(blocks > MOST_BLOCKS.into() || pieces > MOST_PIECES)
     }
 
-    /// Removes files without a name for good unless they are open.
+    /// Deletes files without a name unless they are open.
     pub(super) fn reap(
         &mut self,
         orphans: impl IntoIterator<Item = Cnid>,
@@ -166,14 +167,14 @@ impl Volume {
             if is_open(id) {
                 continue;
             }
-            // The mount in which it lost its name may have ended.
+            // The mount in which the file lost its name may have ended.
             self.begin()?;
             loop {
                 match self.step_reap(id) {
                     Ok(true) => {}
                     Ok(false) => break,
-                    // What it takes to remove it at once, in the journal or on a full volume, may
-                    // be had bit by bit.
+                    // If the journal or the space on the volume is not sufficient for one
+                    // operation, remove the file in several steps.
                     Err(error) if error.kind() == Kind::Limit && self.shed(id)? => self.commit()?,
                     Err(error) => return Err(error),
                 }
@@ -183,7 +184,8 @@ impl Volume {
         Ok(())
     }
 
-    /// One operation towards the end of a file without a name; whether there is more to do.
+    /// Performs one operation of the deletion of a file without a name; returns true if more is to
+    /// be done.
     fn step_reap(&mut self, id: Cnid) -> Result<bool> {
         self.step_with_room(&mut |volume| {
             let Some(LocatedObject {
@@ -206,8 +208,8 @@ impl Volume {
         })
     }
 
-    /// Takes something from a file without a name: an attribute, else contents. `false`: it has
-    /// neither.
+    /// Removes an attribute of a file without a name, or else a part of its contents. Returns false
+    /// if it has neither.
     fn shed(&mut self, id: Cnid) -> Result<bool> {
         self.step_with_room(&mut |volume| {
             if let Some(units) = volume.read.attributes.all_names(id)?.into_iter().next() {
@@ -229,8 +231,8 @@ impl Volume {
         })
     }
 
-    /// Gives back blocks at the end of a file's first fork that has some, as many as one operation
-    /// may. `false`: none has.
+    /// Frees blocks at the end of the first fork that has some, as many as one operation may.
+    /// Returns false if no fork has blocks.
     fn cut_fork(&mut self, file: &mut FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
         for kind in [fork_type::DATA, fork_type::RESOURCE] {
@@ -251,7 +253,7 @@ impl Volume {
         Ok(false)
     }
 
-    /// Removes what a mount that did not end has left without a name.
+    /// Deletes the files without a name that an interrupted mount has left.
     pub(super) fn reap_left(&mut self) -> Result<()> {
         let Some((private, _)) = self.read.links.files_folder() else {
             return Ok(());
@@ -269,7 +271,7 @@ impl Volume {
         self.reap(left, &|_| false)
     }
 
-    /// The name of a new entry, as it is going to stand on disk.
+    /// Returns the on-disk name of a new entry.
     pub(super) fn new_name(&self, parent: Cnid, name: &str) -> Result<Vec<U16>> {
         let mut units = Vec::new();
         encode_name(name, &mut units)?;
@@ -301,8 +303,7 @@ impl Volume {
         }
     }
 
-    /// An entry that must be there and may be changed: its name as it stands on disk, and its
-    /// record.
+    /// Returns the on-disk name and the record of an entry, which must exist and be changeable.
     pub(super) fn entry(&self, parent: Cnid, name: &str) -> Result<(Vec<U16>, Object)> {
         let hidden =
             |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
@@ -315,7 +316,7 @@ impl Volume {
         }
     }
 
-    /// An entry, by any spelling that may stand on disk.
+    /// Returns an entry, found by any spelling that may be on disk.
     pub(super) fn try_entry(&self, parent: Cnid, name: &str) -> Result<Option<(Vec<U16>, Object)>> {
         let mut units = Vec::new();
         encode_name(name, &mut units)?;
@@ -334,9 +335,9 @@ impl Volume {
             .map(|object| (units, object)))
     }
 
-    /// Returns whether a folder is another one or lies in it.
+    /// Returns true if folder `id` is `folder` or one of its descendants.
     pub(super) fn is_within(&self, mut id: Cnid, folder: Cnid) -> Result<bool> {
-        // No path is longer than there are folders.
+        // No path is longer than the number of folders.
         for _ in 0..=self.read.header.raw.folder_count.get() {
             if id == folder {
                 return Ok(true);
@@ -353,7 +354,7 @@ impl Volume {
         ))
     }
 
-    /// Writes all of a small fork.
+    /// Writes the whole contents of a small fork.
     pub(super) fn write_fork(&self, fork: &super::forks::ForkMap, bytes: &[u8]) -> Result<()> {
         let space = crate::fs::hfsplus::extents::ForkSpace {
             device: self.device.clone(),
@@ -364,8 +365,8 @@ impl Volume {
             .overwrite(0, bytes)
     }
 
-    /// Refuses to move what has names of folders below it: macOS marks all folders on the way
-    /// there.
+    /// Refuses to move a folder with hard links to folders below it, because macOS marks all
+    /// folders on the path to them.
     pub(super) fn check_movable(object: &Object, name: &[U16]) -> Result<()> {
         if object.has(record_flags::HAS_CHILD_LINK) {
             let message = "holds folders that have several names, and is not moved";

@@ -1,9 +1,9 @@
-//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain
+//! Conversion of a file's contents in one atomic step: from plain to compressed or back
 //! (`docs/formats/decmpfs.md` §7).
 //!
-//! What is to come is written to a file without a name. The step gives its blocks to the file, and
-//! the file's to it; it goes afterwards, or with the next mount after a crash, and the blocks with
-//! it.
+//! The new contents are first written to a file without a name. The step exchanges the blocks of
+//! the two files. The unnamed file is deleted afterwards, or by the next mount after a crash, which
+//! frees the old blocks.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::fs::{FileKind, NodeId, Stored, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
 impl Volume {
-    /// Stores the contents of `node` another way, unless `is_open`.
+    /// Replaces the stored form of the contents of `node`. Fails if `is_open`.
     pub(super) fn store(
         &mut self,
         node: NodeId,
@@ -86,8 +86,8 @@ impl Volume {
         })
     }
 
-    /// Gives the fork `old` of `file` to `nameless`, and what that holds to the file as its fork
-    /// `new`, which is empty.
+    /// Moves the fork `old` of `file` to `nameless`, and the data fork of that to the fork `new` of
+    /// `file`, which must be empty.
     fn exchange(
         &mut self,
         (file, old, new): (&mut FileRaw, u8, u8),
@@ -113,7 +113,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Refuses an attribute that macOS would not take, or not find where it looks.
+    /// Refuses a compression attribute that macOS would not accept or not find inline.
     fn check_attribute(&mut self, attribute: &[u8]) -> Result<()> {
         if Compression::parse(attribute).is_none() {
             return Err(Error::new(
@@ -140,7 +140,7 @@ impl Volume {
     }
 }
 
-/// The same for whoever holds the volume.
+/// Calls `Volume::store` with the volume locked for writing.
 pub(super) fn store(shared: &Arc<Shared>, node: NodeId, stored: &Stored<'_>) -> Result<()> {
     shared.write().store(node, stored, &|id| shared.is_open(id))
 }

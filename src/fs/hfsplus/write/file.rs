@@ -1,4 +1,4 @@
-//! The contents of a file as a device: read and written in place, longer and shorter.
+//! The contents of a file as a device: reads and writes in place, growth and truncation.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,46 +17,47 @@ use crate::fs::hfsplus::stat;
 use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK};
 use crate::{Error, Kind, Result};
 
-/// Bytes of a resource fork copied in one go.
+/// Bytes of a resource fork copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// A fork that is open, shared by all that have it open.
+/// An open fork, shared by all of its users.
 #[derive(Debug)]
 pub(super) struct OpenFork {
     shared: Arc<Shared>,
     id: Cnid,
     kind: u8,
-    /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
+    /// The blocks of the fork. Requests hold the lock shared, so that no block is freed while it is
+    /// in use.
     file: RwLock<ForkDevice>,
     date: Arc<ContentDate>,
-    /// The contents are compressed, into an attribute or the resource fork: neither fork is
-    /// written.
+    /// True if the contents are compressed, in an attribute or the resource fork; then neither fork
+    /// can be written.
     compressed: bool,
 }
 
-/// A fork as the volume knows it from its opening until its closing is done.
+/// A fork in the volume's table, from its opening until it is completely closed.
 #[derive(Debug)]
 pub(super) struct Known {
     fork: Weak<OpenFork>,
     date: Arc<ContentDate>,
 }
 
-/// When the contents of an open fork were changed. It is there until it is written, also while the
+/// Modification date of the contents of an open fork. It exists until it is written, even while the
 /// fork is being closed.
 #[derive(Debug)]
 pub(super) struct ContentDate {
-    /// What the catalog has, or will have when `stale` is dealt with.
+    /// The date in the catalog, or the one to be written there if `stale`.
     modified: AtomicU32,
-    /// It has to be written yet.
+    /// True if the date must still be written.
     stale: AtomicBool,
 }
 
-/// The same, read-only.
+/// Read-only access to an open fork.
 #[derive(Debug)]
 pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
 
 impl OpenFork {
-    /// The open fork of a file; opened if it is not yet.
+    /// Returns the open fork of a file, and opens it first if necessary.
     pub(super) fn open(shared: &Arc<Shared>, node: NodeId, fork: Fork) -> Result<Arc<Self>> {
         let volume = shared.read();
         let found = volume.find(node)?;
@@ -67,7 +68,7 @@ impl OpenFork {
             );
         };
         if fork == Fork::Data && stat::file_kind(file) == FileKind::File {
-            // Refuses links that lead nowhere.
+            // Refuses broken links.
             volume.read.check_readable(node)?;
         }
         let kind = if fork == Fork::Data {
@@ -81,7 +82,8 @@ impl OpenFork {
         if let Some(open) = known.and_then(|known| known.fork.upgrade()) {
             return Ok(open);
         }
-        // Who closes it now has perhaps a date to write yet, which is this one's too.
+        // A thread that is closing the fork may still have to write a date, which applies to this
+        // one too.
         let date = known.map(|known| known.date.clone());
         let device = device(&volume, file, kind)?;
         let compressed = volume.read.compression(&found.object)?.is_some();
@@ -104,7 +106,7 @@ impl OpenFork {
         Ok(open)
     }
 
-    /// Refuses contents that cannot be written.
+    /// Fails if the contents cannot be written.
     pub(super) fn check_writable(&self) -> Result<()> {
         self.shared.read().check_own(self.id)?;
         if self.compressed {
@@ -118,9 +120,9 @@ impl OpenFork {
         self.file.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One step towards `len` bytes; whether there is more to do.
+    /// Performs one step of a resize to `len` bytes; returns true if more is to be done.
     fn resize_step(&self, volume: &mut Volume, len: u64, zeros: bool) -> Result<bool> {
-        // Nobody reads or writes what is going to be cut off.
+        // The exclusive lock prevents reads and writes of the bytes to be cut off.
         let mut open = self.file.write().unwrap_or_else(PoisonError::into_inner);
         let (done, device, date) = volume.change(|volume| {
             let (found, mut file) = file_of(volume, self.id)?;
@@ -147,7 +149,7 @@ impl OpenFork {
         Ok(!done)
     }
 
-    /// The contents have changed without a change of the catalog.
+    /// Updates the modification date after a write that does not change the catalog.
     fn touch(&self) {
         self.date.touch(self.shared.read().date());
     }
@@ -167,14 +169,14 @@ impl ContentDate {
         }
     }
 
-    /// Dates have whole seconds: most writes change nothing.
+    /// Dates have a resolution of one second, so most writes change nothing.
     fn touch(&self, now: u32) {
         if self.modified.swap(now, Ordering::Relaxed) != now {
             self.stale.store(true, Ordering::Release);
         }
     }
 
-    /// The catalog has `date`: none is due any more.
+    /// Records that the catalog contains `date`, so that no date is pending.
     fn is_recorded(&self, date: u32) {
         self.modified.store(date, Ordering::Relaxed);
         self.stale.store(false, Ordering::Release);
@@ -186,7 +188,7 @@ impl ContentDate {
             .then(|| self.modified.load(Ordering::Relaxed))
     }
 
-    /// Writes the date that is due of a fork of `id`.
+    /// Writes the pending date of a fork of `id`.
     fn note(&self, volume: &mut Volume, id: Cnid) -> Result<()> {
         if !self.stale.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -205,7 +207,7 @@ impl ContentDate {
 impl Drop for OpenFork {
     fn drop(&mut self) {
         let mut volume = self.shared.write();
-        // Best effort: nobody is left to tell. The next mount removes what has no name.
+        // Best effort: errors cannot be reported here. The next mount deletes files without a name.
         let _ = self.date.note(&mut volume, self.id);
         let mut forks = self.shared.open_forks();
         if forks
@@ -219,7 +221,7 @@ impl Drop for OpenFork {
         if volume.orphans.contains(&self.id) {
             let shared = &self.shared;
             if volume.reap([self.id], &|id| shared.is_open(id)).is_err() {
-                // The unmounting finds it, or the next mount.
+                // Left for the unmount, or for the next mount.
                 volume.orphans.retain(|orphan| *orphan != self.id);
                 volume.left_behind = true;
             }
@@ -227,8 +229,7 @@ impl Drop for OpenFork {
     }
 }
 
-/// Changes what is recorded of an object. A date of its contents counts more than one that has yet
-/// to be written.
+/// Changes the attributes of an object. A new content date replaces a pending one.
 pub(super) fn set_attributes(
     shared: &Shared,
     volume: &mut Volume,
@@ -245,9 +246,8 @@ pub(super) fn set_attributes(
     Ok(())
 }
 
-/// Adds to what is recorded of a file the date of its contents if that has yet to be written.
-/// `_volume` is what it was read from, and not let go of in between: otherwise the date could be
-/// written, and be due no more.
+/// Adds the pending date of a file's contents to its attributes. `_volume` must be the guard under
+/// which they were read: otherwise the date could be written in between, and no longer be pending.
 pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attributes) {
     let forks = shared.open_forks();
     let latest = keys(found.id)
@@ -258,7 +258,7 @@ pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attrib
     }
 }
 
-/// What the forks of a file are known by.
+/// Returns the keys of a file's forks in the table of open forks.
 fn keys(node: NodeId) -> impl Iterator<Item = (Cnid, u8)> {
     let id = u32::try_from(node.0).ok().map(Cnid);
     [fork_type::DATA, fork_type::RESOURCE]
@@ -266,7 +266,7 @@ fn keys(node: NodeId) -> impl Iterator<Item = (Cnid, u8)> {
         .filter_map(move |kind| Some((id?, kind)))
 }
 
-/// Writes the dates that are due of all open files.
+/// Writes the pending dates of all open files.
 pub(super) fn note_dates(shared: &Shared) -> Result<()> {
     let mut volume = shared.write();
     let known: Vec<_> = shared
@@ -279,7 +279,7 @@ pub(super) fn note_dates(shared: &Shared) -> Result<()> {
         .try_for_each(|(id, date)| date.note(&mut volume, *id))
 }
 
-/// Puts the contents of `value` in the place of a resource fork.
+/// Replaces the contents of a resource fork by those of `value`.
 pub(super) fn set_resource_fork(
     shared: &Arc<Shared>,
     node: NodeId,
@@ -302,7 +302,7 @@ pub(super) fn set_resource_fork(
     Ok(())
 }
 
-/// Makes a resource fork empty, which must not be so already.
+/// Truncates a resource fork to zero length; fails if it is already empty.
 pub(super) fn remove_resource_fork(shared: &Arc<Shared>, node: NodeId) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
@@ -361,15 +361,15 @@ impl BlockDevice for OpenFork {
         self.file().read_at(offset, buf)
     }
 
-    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be
-    /// longer.
+    /// Writes within the file's length; use [`set_len`](BlockDevice::set_len) first to extend it.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.file().overwrite(offset, buf)?;
         self.touch();
         Ok(())
     }
 
-    /// A file of HFS+ has no holes: what must be zero is made so, and its blocks stay.
+    /// A file of HFS+ has no holes: bytes that must become zero are overwritten, and its blocks
+    /// remain allocated.
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         {
             let file = self.file();
@@ -403,7 +403,7 @@ impl BlockDevice for OpenFork {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error) => {
-                    // A file that could not grow is what it was.
+                    // Restore the old length after a failed extension.
                     while self.file().len() > old && self.resize_step(&mut volume, old, false)? {}
                     return Err(error);
                 }
@@ -411,7 +411,7 @@ impl BlockDevice for OpenFork {
         }
     }
 
-    /// A file's blocks may become another's.
+    /// Returns `None`, because blocks may be reused for another file.
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.file().info().check_range(LAYER, &range)?;
         Ok(None)

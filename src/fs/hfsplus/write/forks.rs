@@ -1,4 +1,4 @@
-//! Forks that grow and shrink: blocks, extents, and the records of those that overflow (§4).
+//! Growing and shrinking of forks: blocks, extents, and overflow records (§4).
 
 use zerocopy::IntoBytes;
 
@@ -12,10 +12,10 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::overflow;
 use crate::{Error, Kind, Result};
 
-/// Blocks that one operation takes or gives back at most: so many bits of the bitmap fit in any
-/// journal.
+/// Maximum number of blocks that one operation allocates or frees: their bits of the bitmap fit in
+/// any journal.
 pub(super) const MOST_BLOCKS: u32 = 1 << 17;
-/// Pieces that one operation gives back at most.
+/// Maximum number of extents that one operation frees.
 pub(super) const MOST_PIECES: usize = 64;
 
 /// A fork with all its extents.
@@ -28,12 +28,12 @@ pub(super) struct ForkMap {
 }
 
 impl ForkMap {
-    /// Whose it is.
+    /// Returns the identification of the fork.
     pub(super) fn owner(&self) -> ForkId {
         (self.id, self.kind)
     }
 
-    /// Adds blocks at the end.
+    /// Appends blocks.
     pub(super) fn push(&mut self, extent: Extent) {
         self.raw.total_blocks += extent.count;
         match self.extents.last_mut() {
@@ -42,7 +42,7 @@ impl ForkMap {
         }
     }
 
-    /// Takes at most `blocks` blocks off the end, all from one extent.
+    /// Removes at most `blocks` blocks from the end, all from one extent.
     fn pop(&mut self, blocks: u32) -> Option<Extent> {
         let last = self.extents.last_mut()?;
         let count = last.count.min(blocks);
@@ -58,8 +58,8 @@ impl ForkMap {
         Some(cut)
     }
 
-    /// The extents as they are recorded: those of the fork itself, and those of each record more
-    /// with the block it begins at.
+    /// Returns the extents as they are recorded: those in the fork itself, and those of each
+    /// further record with its start block.
     pub(super) fn records(&self) -> (ExtentsRaw, Vec<(u32, ExtentsRaw)>) {
         let record = |extents: &[Extent]| {
             let mut raw = ExtentsRaw::default();
@@ -83,7 +83,7 @@ impl ForkMap {
 }
 
 impl Volume {
-    /// A fork of the catalog or the header with all its extents.
+    /// Returns a fork of the catalog or the header with all its extents.
     pub(super) fn fork_map(&self, raw: &ForkRaw, id: Cnid, kind: u8) -> Result<ForkMap> {
         let owner = match (kind, id) {
             (_, id) if id < Cnid::FIRST_USER => Owner::Special("special file"),
@@ -101,7 +101,7 @@ impl Volume {
         })
     }
 
-    /// Enters the extents of `fork` in its record and in the extents tree, which has those of
+    /// Stores the extents of `fork` in its record and in the extents tree, which contains those of
     /// `before`.
     pub(super) fn store_fork(&mut self, fork: &mut ForkMap, before: &ForkRaw) -> Result<()> {
         let (first, wanted) = fork.records();
@@ -146,8 +146,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Lets a fork be `len` bytes long, as far as one operation goes; whether that was all of the
-    /// way. New bytes are zero if `zeros`. The fork is not stored yet.
+    /// Changes the length of a fork to `len` bytes, as far as one operation allows; returns true if
+    /// that is complete. New bytes are zero if `zeros`. The caller has to store the fork.
     pub(super) fn resize_fork(
         &mut self,
         fork: &mut ForkMap,
@@ -182,7 +182,7 @@ impl Volume {
             self.give_back(cut)?;
         }
         let capacity = u64::from(fork.raw.total_blocks.get()) * u64::from(block_size);
-        // On the way, a fork that is cut is never longer than it was.
+        // A fork that is being truncated is never longer than before.
         fork.raw.logical_size = if fork.raw.total_blocks.get() == wanted {
             len
         } else {
@@ -192,7 +192,7 @@ impl Volume {
         Ok(fork.raw.total_blocks.get() == wanted)
     }
 
-    /// Zeros what lies between the end of a fork and the end of its last block, as far as `len`.
+    /// Zeros the bytes between the end of a fork and the end of its last block, up to `len`.
     fn zero_tail(&self, fork: &ForkMap, old: u64, len: u64) -> Result<()> {
         let capacity =
             u64::from(fork.raw.total_blocks.get()) * u64::from(self.read.header.block_size);

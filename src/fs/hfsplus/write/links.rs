@@ -1,5 +1,5 @@
-//! Files with several names: the file proper in the private folder, and a record for each name, in
-//! a chain (§7.7).
+//! Files with several names: the inode file in the private folder, and a record for each name, in a
+//! chain (§7.7).
 
 use zerocopy::big_endian::U16;
 
@@ -15,11 +15,11 @@ use crate::fs::hfsplus::{layout::Variant, stat};
 use crate::fs::{Existing, FileKind, NodeId, Timestamp};
 use crate::{Error, Kind, Result};
 
-/// The most names that macOS allows a file.
+/// Maximum number of names of a file on macOS.
 const MAX_LINKS: u32 = 32767;
 
 impl Volume {
-    /// Gives a file one more name, which may be another file's so far.
+    /// Adds a name to a file, which may replace an existing entry.
     pub(super) fn link(
         &mut self,
         (node, dir, name): (NodeId, NodeId, &str),
@@ -76,15 +76,15 @@ impl Volume {
         self.reap(orphan, is_open)
     }
 
-    /// Returns whether an entry is a name of this file.
+    /// Returns true if an entry is a name of this file.
     fn leads_to(&self, there: &Object, file: &LocatedObject) -> bool {
         let number = inode_number(&file.name).unwrap_or(file.object.id().0);
         there.id() == file.object.id()
             || matches!(there, Object::File(link) if self.read.links.is_link(link).0 && link.bsd.special.get() == number)
     }
 
-    /// Makes a file with one name one in the private folder with a link to it, if it is not there
-    /// yet.
+    /// Moves a file with one name to the private folder and replaces its entry by a link, unless it
+    /// is already there.
     fn as_inode(&mut self, parent: Cnid, name: &[U16], mut file: FileRaw) -> Result<FileRaw> {
         let private = self.private_folder()?;
         if parent == private {
@@ -93,7 +93,7 @@ impl Volume {
         let id = Cnid(file.file_id.get());
         file.flags = (file.flags.get() | record_flags::HAS_LINK_CHAIN).into();
         (file.first_link, file.bsd.special) = (0.into(), 0.into());
-        // For the folder nothing changes: a name of the file was there before and is there now.
+        // The folder's dates remain unchanged, because it has the same names as before.
         self.with_dates_of(parent, |volume| {
             volume.transfer(
                 (parent, name),
@@ -105,7 +105,7 @@ impl Volume {
         Ok(file)
     }
 
-    /// Puts a new link at the head of the chain of `inode`.
+    /// Inserts a new link at the head of the chain of `inode`.
     fn add_link(&mut self, inode: &mut FileRaw, parent: Cnid, name: &[U16]) -> Result<()> {
         let target = Cnid(inode.file_id.get());
         let Some(found) = self.read.catalog.by_id(target)? else {
@@ -125,7 +125,7 @@ impl Volume {
             next,
         );
         if !chained {
-            // An old chain only counts its links.
+            // Old files only count their links, without a chain.
             link.flags = record_flags::THREAD_EXISTS.into();
         }
         self.enter(parent, name, &Object::File(link))?;
@@ -140,7 +140,7 @@ impl Volume {
         self.put(found.parent, &found.name, &Object::File(*inode))
     }
 
-    /// Removes one name of a file, and the file with the last one.
+    /// Removes one name of a file, and deletes the file with its last name.
     pub(super) fn unlink(
         &mut self,
         parent: Cnid,
@@ -197,7 +197,7 @@ impl Volume {
         self.put(parent, &name, &Object::File(link))
     }
 
-    /// The private folder of files with several names, made if there is none.
+    /// Returns the private folder of files with several names, which is created if necessary.
     pub(super) fn private_folder(&mut self) -> Result<Cnid> {
         if let Some((id, _)) = self.read.links.files_folder() {
             return Ok(id);
@@ -205,7 +205,7 @@ impl Volume {
         let id = self.next_id()?;
         let folder = self.style().private_folder(id, 0);
         let created = folder.dates.create.get();
-        // Nobody sees it.
+        // Keep the dates of the root folder, because this entry is hidden.
         self.with_dates_of(Cnid::ROOT, |volume| {
             volume.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))
         })?;
@@ -213,7 +213,7 @@ impl Volume {
         Ok(id)
     }
 
-    /// What records of the volume's own are like.
+    /// Returns the properties of records that belong to the volume itself.
     fn style(&self) -> Style {
         let date = self
             .read

@@ -1,4 +1,4 @@
-//! The journal of a mount, and the blocks it lies in.
+//! The journal of a mount, and its blocks.
 
 use crate::Result;
 use crate::fs::hfsplus::journal::Journal;
@@ -6,21 +6,21 @@ use crate::fs::hfsplus::layout::Extent;
 
 use super::buffer::PendingWrite;
 
-/// What changes go through from the first one to the unmounting.
+/// The journal that all changes use, from the first one to the unmount.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) journal: Journal,
-    /// The journal and its info block, where they go away with the mount.
+    /// The extents of the journal and its info block, if they are removed at the unmount.
     pub(super) transient: Option<Vec<Extent>>,
 }
 
 impl Log {
-    /// Returns whether the volume has no journal outside of this mount.
+    /// Returns true if the volume has no journal outside of this mount.
     pub(super) fn is_transient(&self) -> bool {
         self.transient.is_some()
     }
 
-    /// Blocks that are free again after the mount.
+    /// Returns the number of blocks that will be free after the unmount.
     pub(super) fn blocks(&self) -> u64 {
         self.transient
             .iter()
@@ -29,14 +29,14 @@ impl Log {
             .sum()
     }
 
-    /// Returns whether so many bytes of changes fit in one transaction, in the worst case of one
-    /// piece a page.
+    /// Returns true if `bytes` of changes fit in one transaction, even if no two pages are
+    /// adjacent.
     pub(super) fn fits(&self, bytes: u64, page: u64) -> bool {
         self.journal
             .fits(bytes, usize::try_from(bytes / page).unwrap_or(usize::MAX))
     }
 
-    /// Returns whether a transaction of `runs` can be written beside the one before it.
+    /// Returns true if a transaction of `runs` can be written in addition to the previous one.
     pub(super) fn has_room(&self, runs: &[PendingWrite]) -> bool {
         self.journal.has_room(
             runs.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
@@ -44,7 +44,7 @@ impl Log {
         )
     }
 
-    /// Makes the journal empty. All it held must be in place, durably.
+    /// Empties the journal. All of its transactions must be durable in place.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.journal.clear();
         self.journal.publish()

@@ -1,13 +1,13 @@
-//! HFS+ and HFSX volumes that change.
+//! Modification of HFS+ and HFSX volumes.
 //!
-//! Every operation writes what it changes of the metadata into a [`Buffer`](buffer::Buffer) laid
-//! over the volume, and either all of that is kept or none. What is kept waits, together with the
-//! operations after it, for the next commit, which takes it through a journal: the volume's own, or
-//! on a volume without one a journal that is there for as long as changes are made. So a crash
-//! leaves the volume as some operation left it, and no part of one.
+//! Every operation writes its changes of the metadata to a [`Buffer`](buffer::Buffer) over the
+//! volume, and they are kept or rolled back as a whole. The changes of successive operations remain
+//! pending until the next commit, which writes them through a journal: the volume's own, or, on a
+//! volume without one, a journal that exists only from the first change to the unmount. After a
+//! crash, the volume is in the state after some operation, never in the middle of one.
 //!
-//! Contents of files go to their blocks directly, and reach the disk before the commit that makes
-//! the blocks a file's. Blocks that were freed are not used again before the commit that frees
+//! File contents are written directly to their blocks, and become durable before the commit that
+//! assigns the blocks to a file. Blocks that were freed are not reused before the commit that frees
 //! them.
 
 mod attributes;
@@ -52,18 +52,18 @@ use crate::progress::Progress;
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+";
-/// Entries of a folder that are read before the first is told of.
+/// Number of entries of a folder that are read before the first one is reported.
 const LISTED_AT_ONCE: usize = 512;
 
-/// How a volume is opened for changes.
+/// Options for opening a volume for changes.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteOptions {
-    /// Bytes of memory for nodes of the trees, and as many again for changes that wait to be
+    /// Size of the cache for tree nodes in bytes; also the limit for changes that are not yet
     /// committed.
     pub cache: usize,
-    /// The time that changes bear; `None` asks the system's clock each time.
+    /// The time recorded for changes; `None` uses the system clock.
     pub now: Option<Timestamp>,
-    /// Lists the files of the volume's journal and finds them by name. They are never changed.
+    /// Lists the files of the volume's journal and finds them by name. They cannot be changed.
     pub system_files: bool,
 }
 
@@ -77,16 +77,15 @@ impl Default for WriteOptions {
     }
 }
 
-/// An HFS+ or HFSX volume, read and changed by any number of threads.
+/// An HFS+ or HFSX volume that can be read and changed by any number of threads.
 ///
-/// Dropping it unmounts the volume as [`FileSystemMut::unmount`] does, but nobody hears of
-/// failures.
+/// Dropping it unmounts the volume like [`FileSystemMut::unmount`], but errors are ignored.
 #[derive(Debug)]
 pub struct HfsPlusMut {
     shared: Arc<Shared>,
 }
 
-/// What the volume's open files have in common with it.
+/// State shared by the volume and its open files.
 #[derive(Debug)]
 pub(super) struct Shared {
     volume: RwLock<Volume>,
@@ -94,12 +93,12 @@ pub(super) struct Shared {
 }
 
 impl HfsPlusMut {
-    /// Opens the volume on all of `device` for changes.
+    /// Opens the volume that takes all of `device` for changes.
     ///
-    /// What waits in a journal is brought to its place first; otherwise nothing is written before
-    /// the first change. A volume that was not left in order, or whose first header is damaged, is
-    /// refused with [`Kind::Corrupt`](crate::Kind) (it needs repair), one that is locked with
-    /// [`Kind::ReadOnly`](crate::Kind).
+    /// A journal is replayed first; otherwise nothing is written before the first change. Fails
+    /// with [`Kind::Corrupt`](crate::Kind) if the volume was not cleanly unmounted or its primary
+    /// header is damaged (it needs repair), and with [`Kind::ReadOnly`](crate::Kind) if it is
+    /// locked.
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         let volume = RwLock::new(Volume::open(device, options)?);
         Ok(Self {
@@ -110,20 +109,20 @@ impl HfsPlusMut {
         })
     }
 
-    /// Gives the volume a journal of `size` bytes, by default as large as Apple's formatter makes
-    /// it, and unmounts it. [`Kind::Conflict`](crate::Kind) if it has one.
+    /// Adds a journal of `size` bytes, by default as large as Apple's formatter makes it, and
+    /// unmounts the volume. Fails with [`Kind::Conflict`](crate::Kind) if it already has one.
     pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().enable_journal(size)
     }
 
-    /// Bytes of nodes of its trees that are in memory now.
+    /// Returns the size of the tree nodes that are cached at present, in bytes.
     pub fn cached(&self) -> usize {
         self.shared.read().read.cached()
     }
 
-    /// Takes the volume's journal away, and unmounts it. [`Kind::NotFound`](crate::Kind) if it has
-    /// none.
+    /// Removes the volume's journal and unmounts the volume. Fails with
+    /// [`Kind::NotFound`](crate::Kind) if it has none.
     pub fn disable_journal(&self) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().disable_journal()
@@ -132,19 +131,20 @@ impl HfsPlusMut {
 
 impl Drop for HfsPlusMut {
     fn drop(&mut self) {
-        // Nobody is left to tell; what was not committed is lost, as in a crash.
+        // Errors cannot be reported here; uncommitted changes are lost, as in a crash.
         let _ = self.unmount();
     }
 }
 
 impl Drop for Shared {
-    /// What was closed last may have changed the volume after it was unmounted.
+    /// Unmounts again, because files closed later may have changed the volume after it was
+    /// unmounted.
     fn drop(&mut self) {
         let volume = self
             .volume
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // Nobody is left to tell.
+        // Errors cannot be reported here.
         let _ = volume.unmount();
     }
 }
@@ -162,7 +162,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether some fork of `id` is open, so that its blocks must stay.
+    /// Returns true if a fork of `id` is open, so that its blocks must not be freed.
     fn is_open(&self, id: Cnid) -> bool {
         let forks = self.open_forks();
         forks
@@ -172,7 +172,7 @@ impl Shared {
 }
 
 impl HfsPlusMut {
-    /// Refuses the attribute without which compressed contents are lost.
+    /// Refuses to change the attribute without which compressed contents would be lost.
     fn check_attribute(&self, node: NodeId, name: &str) -> Result<()> {
         if name != decmpfs::ATTRIBUTE || self.shared.read().read.compression_of(node)?.is_none() {
             return Ok(());
@@ -203,7 +203,7 @@ impl FileSystem for HfsPlusMut {
     fn attributes(&self, node: NodeId) -> Result<Attributes> {
         let volume = self.shared.read();
         let mut found = volume.read.attributes(node)?;
-        // What is without a name is in the private folder, which counts for none.
+        // Files without a name have an entry in the private folder, which does not count as a name.
         if u32::try_from(node.0).is_ok_and(|id| volume.is_nameless(Cnid(id))) {
             found.links = 0;
         }
@@ -211,7 +211,8 @@ impl FileSystem for HfsPlusMut {
         Ok(found)
     }
 
-    /// Entries that come or go meanwhile may be told of or not; `each` may change the volume.
+    /// Entries that are added or removed during the listing may or may not be reported; `each` may
+    /// change the volume.
     fn list(
         &self,
         dir: NodeId,
@@ -266,7 +267,7 @@ impl FileSystem for HfsPlusMut {
         self.shared.read().read.xattrs(node)
     }
 
-    /// The value as it is now, in memory; a resource fork as it changes.
+    /// Returns a copy of the value in memory; a resource fork is returned as a live device.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let volume = self.shared.read();
         let Some(value) = volume.read.xattr(node, name)? else {
@@ -380,7 +381,7 @@ impl FileSystemMut for HfsPlusMut {
         self.shared.write().commit()
     }
 
-    /// Only [syncs](FileSystemMut::sync): there are no older states.
+    /// Only [syncs](FileSystemMut::sync), because no older states are held.
     fn release_held(&self) -> Result<()> {
         self.sync()
     }

@@ -1,4 +1,4 @@
-//! From a clean volume to a clean volume: the first change, commits, unmounting (§14.5, §18).
+//! The life cycle of a mount: the first change, commits, unmount (§14.5, §18).
 
 use zerocopy::IntoBytes;
 
@@ -16,21 +16,21 @@ use crate::fs::hfsplus::links::JOURNAL_NAMES;
 use crate::fs::hfsplus::unicode::encode_name;
 use crate::{Error, Kind, Result};
 
-/// Who last wrote a volume without a journal.
+/// `lastMountedVersion` that is written to a volume without a journal.
 pub(super) const MADE_BY: [u8; 4] = *b"bsaw";
-/// Who last wrote a volume with one: what macOS knows for one that it may replay.
+/// `lastMountedVersion` that is written to a volume with a journal: the value of macOS, which may
+/// replay such a journal.
 const JOURNALED_BY: [u8; 4] = *b"HFSJ";
-/// The journal of a mount on a volume of at least [`LARGE`] bytes and on smaller ones; and the
-/// least that will do.
+/// Sizes in bytes of a transient journal: on volumes of at least [`LARGE`] bytes, on smaller ones,
+/// and the minimum.
 const SIZES: [u64; 3] = [8 << 20, 512 << 10, 64 << 10];
-/// The least journal that will do.
+/// Minimum size of a journal in bytes.
 pub(super) const LEAST_JOURNAL: u64 = SIZES[2];
-/// Volumes this large have a long journal.
+/// Minimum size of a volume that gets a long journal, in bytes.
 const LARGE: u64 = 128 << 20;
 
 impl Volume {
-    /// Makes sure that changes can be committed. Whatever a volume needs before its first change
-    /// happens here.
+    /// Prepares the volume for changes before the first one, so that they can be committed.
     pub(super) fn begin(&mut self) -> Result<()> {
         if self.log.is_some() {
             return Ok(());
@@ -42,15 +42,15 @@ impl Volume {
                 .and_then(|place| self.begin_plain(place)),
         };
         match begun {
-            // Anything else was found out before the first byte was written.
+            // All other errors occur before the first byte is written.
             Err(error) if error.kind() == Kind::Io => self.failed.note(Err(error)),
             begun => begun,
         }?;
         self.reap_what_can_be()
     }
 
-    /// Removes what is left without a name, but for what a full volume has no room to remove: that
-    /// is tried again at the end.
+    /// Deletes files without a name. Those that a full volume has no room to delete are retried at
+    /// the unmount.
     fn reap_what_can_be(&mut self) -> Result<()> {
         self.left_behind = false;
         match self.reap_left() {
@@ -90,7 +90,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes the header of a journal that its formatter has left to its first user.
+    /// Writes the header of a journal that its formatter has left uninitialized.
     fn first_use(&self) -> Result<Journal> {
         let at = AllocBlock(self.read.header.raw.journal_info_block.get())
             .offset(self.read.header.block_size);
@@ -115,8 +115,7 @@ impl Volume {
         Ok(journal)
     }
 
-    /// Gives a volume a journal that stays: of `size` bytes, or as large as Apple's formatter makes
-    /// it.
+    /// Adds a permanent journal of `size` bytes, or as large as Apple's formatter makes it.
     pub(super) fn enable_journal(&mut self, size: Option<u64>) -> Result<()> {
         self.unmount()?;
         if self.read.header.has(volume_attributes::JOURNALED) {
@@ -136,7 +135,7 @@ impl Volume {
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         self.commit()?;
-        // What the mount was to take away stays.
+        // Make the transient journal permanent.
         let stayed = self.mark_journal(false);
         self.failed.note(stayed)?;
         self.read.links.show_journal_files();
@@ -147,7 +146,7 @@ impl Volume {
         self.unmount()
     }
 
-    /// Takes a volume's journal away.
+    /// Removes the volume's journal.
     pub(super) fn disable_journal(&mut self) -> Result<()> {
         if self.log.as_ref().is_some_and(Log::is_transient) {
             self.unmount()?;
@@ -158,7 +157,7 @@ impl Volume {
         self.begin()?;
         self.commit()?;
         let places = recover::places(&*self.device, &self.read.header)?;
-        // From here on it is a journal that goes with the mount.
+        // From here on the journal is transient, and is removed at the unmount.
         let marked = self.mark_journal(true);
         self.failed.note(marked)?;
         self.read.links.hide_journal_files(&self.read.catalog)?;
@@ -168,7 +167,7 @@ impl Volume {
         self.unmount()
     }
 
-    /// Enters in the info block whether the journal goes with the mount.
+    /// Marks the journal as transient or permanent in its info block.
     fn mark_journal(&self, transient: bool) -> Result<()> {
         let at = AllocBlock(self.read.header.raw.journal_info_block.get())
             .offset(self.read.header.block_size);
@@ -178,16 +177,16 @@ impl Volume {
         self.device.flush()
     }
 
-    /// As large as Apple's formatter makes it (§11).
+    /// Returns the journal size in bytes that Apple's formatter would choose (§11).
     fn formatters_size(&self) -> u64 {
         let total =
             u64::from(self.read.header.total_blocks) * u64::from(self.read.header.block_size);
         journal_len(total, self.device.info().block)
     }
 
-    /// Gives a volume without a journal one for the mount. In this order, because whatever a crash
-    /// leaves must be told: the journal in free blocks, that these are going to be used, that they
-    /// are used, that there is a journal.
+    /// Creates a transient journal. The order of the writes makes every state after a crash
+    /// recognizable: the journal in free blocks, the mark that these are going to be allocated,
+    /// their allocation, the mark that there is a journal.
     fn begin_plain(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
         let (info, body) = (
@@ -226,12 +225,12 @@ impl Volume {
             journal,
             transient: Some(vec![place]),
         });
-        // A catalog that was built has no node to spare.
+        // A catalog that was built with the volume has no free node.
         self.make_room()?;
         self.step(&mut |volume| volume.add_journal_files(place))
     }
 
-    /// Bytes of the journal of a mount: a part of what is free.
+    /// Returns the size of a transient journal in bytes: a part of the free space.
     fn mounts_size(&self) -> u64 {
         let block_size = u64::from(self.read.header.block_size);
         let [large, small, least] = SIZES;
@@ -249,8 +248,8 @@ impl Volume {
         size
     }
 
-    /// Free blocks for a journal of `size` bytes, or fewer if that many are nowhere together; at
-    /// the end, where they are in nobody's way.
+    /// Returns free blocks for a journal of `size` bytes, or fewer if there is no such run. They
+    /// are at the end of the volume, where they do not obstruct growing files.
     pub(super) fn place_journal(&self, mut size: u64) -> Result<Extent> {
         let block_size = u64::from(self.read.header.block_size);
         let least = SIZES[2];
@@ -270,7 +269,7 @@ impl Volume {
         }
     }
 
-    /// Enters the journal and its info block as files, as a volume with a journal has them.
+    /// Adds files for the journal and its info block, as on a volume with a permanent journal.
     fn add_journal_files(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
         let body = Extent {
@@ -291,7 +290,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the files of the mount's journal out again. Their blocks stay used.
+    /// Removes the files of the transient journal. Their blocks remain allocated.
     fn remove_journal_files(&mut self) -> Result<()> {
         for name in JOURNAL_NAMES {
             let mut units = Vec::new();
@@ -306,7 +305,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Leaves the volume clean. The next change begins anew.
+    /// Unmounts the volume cleanly. The next change mounts it again.
     pub(super) fn unmount(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         self.bitmap.give_up_all();
@@ -333,7 +332,7 @@ impl Volume {
         log.clear()?;
         self.device.flush()?;
         if let Some(places) = log.transient {
-            // The same steps as at the beginning, backwards.
+            // The steps of the mount in reverse order.
             self.set_volume_attributes(0, volume_attributes::JOURNALED);
             self.header().last_mounted_version = OPENING;
             for place in &places {
@@ -364,14 +363,14 @@ impl Volume {
         self.device.flush()
     }
 
-    /// Writes the header in place, durably.
+    /// Writes the header in place and makes it durable.
     fn put_header(&mut self) -> Result<()> {
         self.device
             .write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
         self.device.flush()
     }
 
-    /// Writes what the buffer holds in place, durably, without a journal.
+    /// Writes the buffer in place without a journal, and makes it durable.
     fn write_through(&mut self) -> Result<()> {
         self.buffer.accept();
         for (offset, bytes) in self.buffer.runs() {
@@ -387,7 +386,7 @@ impl Volume {
     }
 }
 
-/// The info block of a journal that goes away with the mount.
+/// Returns the info block of a transient journal.
 fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
     let flags = journal_flags::IN_VOLUME.into();
     JournalInfoBlockRaw {
@@ -397,7 +396,7 @@ fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
     }
 }
 
-/// What tells an info block that its journal goes with the mount.
+/// Returns the mark of a transient journal in its info block.
 fn transient_mark() -> [u8; 43] {
     let mut mark = [0; 43];
     mark[..TRANSIENT.len()].copy_from_slice(TRANSIENT);

@@ -1,4 +1,4 @@
-//! Renaming and moving: over what is in the way if that was asked for, or into its place.
+//! Renaming and moving: replacing an existing entry if requested, or exchanging two entries.
 
 use zerocopy::big_endian::U16;
 
@@ -66,7 +66,8 @@ impl Volume {
         })
     }
 
-    /// Refuses to move an object, called `units` and `name`, into folder `dir`.
+    /// Refuses to move an object, named `units` or `name`, into folder `dir` if that is not
+    /// possible.
     fn check_moves(&self, object: &Object, (units, name): (&[U16], &str), dir: Cnid) -> Result<()> {
         Self::check_movable(object, units)?;
         if let Object::File(file) = object
@@ -84,7 +85,7 @@ impl Volume {
         Ok(())
     }
 
-    /// An object is going to stand elsewhere; in another folder, if `moved`.
+    /// Updates the dates of an object that is renamed, or moved to another folder if `moved`.
     fn date_move(&self, object: &mut Object, moved: bool) {
         object.dates_mut().attribute_mod = self.date().into();
         if moved && object.has(record_flags::HAS_DATE_ADDED) {

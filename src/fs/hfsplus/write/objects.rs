@@ -1,4 +1,4 @@
-//! Objects in the catalog: entered under a name, taken out, changed where they are.
+//! Catalog objects: insertion under a name, removal, and changes in place.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -10,13 +10,13 @@ use crate::fs::hfsplus::catalog::{LocatedObject, Object, key};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, Thread, fork_type, record_flags};
 use crate::{Error, Kind, Result};
 
-/// An object of the catalog.
+/// Wraps a file record.
 pub(super) fn file(file: FileRaw) -> Object {
     Object::File(file)
 }
 
 impl Object {
-    /// The record as it lies on disk.
+    /// Returns the record in its on-disk form.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Folder(folder) => folder.as_bytes(),
@@ -41,21 +41,21 @@ impl Object {
 }
 
 impl Volume {
-    /// The object behind a number, with the place of its record.
+    /// Returns the object with a number, and the key of its record.
     pub(super) fn find(&self, node: NodeId) -> Result<LocatedObject> {
         let missing = || Error::not_found(LAYER, format!("object {}", node.0));
         let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
         self.read.catalog.by_id(id)?.ok_or_else(missing)
     }
 
-    /// The object behind a number that is to be changed.
+    /// Returns the object with a number, which must be changeable.
     pub(super) fn changeable(&self, node: NodeId) -> Result<LocatedObject> {
         let found = self.find(node)?;
         self.check_own(found.object.id())?;
         Ok(found)
     }
 
-    /// Refuses the files that the volume's journal lies in.
+    /// Refuses to change the files of the volume's journal.
     pub(super) fn check_own(&self, id: Cnid) -> Result<()> {
         if self.read.links.is_kept(id) {
             let message = "is a part of the volume's journal, and not changed";
@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The folder behind a number that is to get or lose an entry.
+    /// Returns the folder with a number to which an entry will be added or removed.
     pub(super) fn folder(&self, node: NodeId) -> Result<LocatedObject> {
         let found = self.find(node)?;
         let refused = |kind, message: &'static str| {
@@ -80,7 +80,7 @@ impl Volume {
         }
     }
 
-    /// Enters a new object, or one that was taken out: its record, its thread, and what counts it.
+    /// Inserts a new object, or one that was removed: its record, its thread, and the counts.
     pub(super) fn enter(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         self.put_name(parent, name, object)?;
         let folders = u32::from(matches!(object, Object::Folder(_)));
@@ -90,7 +90,7 @@ impl Volume {
         self.count_entry(parent, true, folders > 0)
     }
 
-    /// Takes an object out of the catalog.
+    /// Removes an object from the catalog.
     pub(super) fn leave(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         self.take_name(parent, name, object)?;
         let folder = matches!(object, Object::Folder(_));
@@ -104,7 +104,7 @@ impl Volume {
         self.count_entry(parent, false, folder)
     }
 
-    /// Moves an object that stays what it is.
+    /// Moves an object whose kind and number do not change.
     pub(super) fn transfer(
         &mut self,
         from: (Cnid, &[U16]),
@@ -121,7 +121,7 @@ impl Volume {
         self.touch(to.0)
     }
 
-    /// Lets two objects, which stay what they are, change places.
+    /// Exchanges the places of two objects, whose kinds and numbers do not change.
     pub(super) fn exchange_places(
         &mut self,
         a: (Cnid, &[U16], &Object),
@@ -169,7 +169,7 @@ impl Volume {
         Err(Error::new(Kind::Corrupt, LAYER, message))
     }
 
-    /// Writes a changed record of the same name.
+    /// Writes a changed record under the same name.
     pub(super) fn put(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         self.read
             .catalog
@@ -177,7 +177,7 @@ impl Volume {
             .replace(&key(parent, name), object.bytes())
     }
 
-    /// One entry more or less in a folder.
+    /// Updates a folder for an entry that was added or removed.
     fn count_entry(&mut self, id: Cnid, more: bool, is_folder: bool) -> Result<()> {
         let date = self.date();
         self.change_folder(id, |folder| {
@@ -196,7 +196,7 @@ impl Volume {
         })
     }
 
-    /// A folder's entries have changed.
+    /// Updates the dates of a folder whose entries have changed.
     fn touch(&mut self, id: Cnid) -> Result<()> {
         let date = self.date();
         self.change_folder(id, |folder| {
@@ -204,7 +204,7 @@ impl Volume {
         })
     }
 
-    /// Does something to a folder's entries that leaves its dates as they are.
+    /// Changes the entries of a folder without changing its dates.
     pub(super) fn with_dates_of<T>(
         &mut self,
         id: Cnid,
@@ -235,7 +235,7 @@ impl Volume {
         self.put(parent, &name, &Object::Folder(folder))
     }
 
-    /// Gives back all blocks of a file's forks, which are few; the record is going to vanish.
+    /// Frees all blocks of a file's forks, which must be few. The caller removes the record.
     pub(super) fn drop_forks(&mut self, file: &FileRaw) -> Result<()> {
         let id = Cnid(file.file_id.get());
         for (raw, kind) in [

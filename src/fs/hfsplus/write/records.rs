@@ -10,7 +10,7 @@ use crate::fs::hfsplus::stat::type_of;
 use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_COMPRESSED, UF_HIDDEN};
 
 impl Volume {
-    /// The record of a new object without contents.
+    /// Creates the record of a new object without contents.
     pub(super) fn new_record(&self, id: Cnid, new: &NewNode) -> Object {
         let hfsx = self.read.header.variant == Variant::Hfsx;
         let date = new.created.map_or_else(|| self.date(), date_of).into();
@@ -77,7 +77,8 @@ impl Volume {
     }
 }
 
-/// A date as the volume has it. Of those before 1970, macOS makes 1970 and Linux a time to come.
+/// Returns the on-disk form of a date. Dates before 1970 become 1970, as on macOS; Linux would read
+/// them as dates in the future.
 pub(super) fn date_of(moment: Timestamp) -> u32 {
     mac_date(moment.max(Timestamp::from_seconds(0)))
 }

@@ -1,5 +1,5 @@
-//! Bringing a volume in order before it is changed: what waits in its journal, and what a mount
-//! left that did not end.
+//! Recovery of a volume before it is changed: replay of its journal, and completion of an
+//! interrupted mount.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::{HfsPlus, read_structure};
 use crate::{Error, Kind, Result};
 
-/// Stands in the header as the one who last wrote the volume while a mount takes blocks for its
-/// journal or gives them back, and tells that nothing else is open.
+/// `lastMountedVersion` in the header while a mount allocates the blocks of its transient journal
+/// or frees them; no other operation is in progress then.
 pub(super) const OPENING: [u8; 4] = *b"bsw~";
 
 /// A volume whose journal is empty.
@@ -27,11 +27,11 @@ pub(super) const OPENING: [u8; 4] = *b"bsw~";
 pub(super) struct Recovered {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) header: VolumeHeader,
-    /// The journal of a mount that did not end.
+    /// The transient journal of an interrupted mount.
     pub(super) unfinished: Option<Log>,
 }
 
-/// Makes the volume on `device` what it is.
+/// Replays the journal of the volume on `device`, or frees the blocks of an interrupted mount.
 pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     let Located {
         device,
@@ -63,7 +63,8 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     })
 }
 
-/// Returns whether a mount was cut off while it took blocks for its journal or gave them back.
+/// Returns true if a mount was interrupted while it allocated the blocks of its journal or freed
+/// them.
 pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let journaled = header.has(volume_attributes::JOURNALED);
     !journaled
@@ -71,7 +72,7 @@ pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &Volu
         && journal::is_transient(device, header)
 }
 
-/// Brings what waits in the journal to its place.
+/// Replays the journal in place.
 fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovered> {
     let Some(mut journal) = Journal::find(&device, &header)? else {
         return Ok(Recovered {
@@ -91,7 +92,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
         });
     }
     if !header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT) {
-        // Everything is whole that goes through the journal.
+        // All changes went through the journal, so the volume is consistent.
         header.raw.attributes = (header.raw.attributes.get() | volume_attributes::UNMOUNTED).into();
         device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
         device.flush()?;
@@ -103,8 +104,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
     })
 }
 
-/// Gives the blocks back that a mount had for its journal: the step before it, or the one after,
-/// was interrupted.
+/// Frees the blocks of a transient journal, whose allocation or removal was interrupted.
 pub(in crate::fs::hfsplus) fn give_back(
     device: &Arc<dyn BlockDevice>,
     mut header: VolumeHeader,
@@ -127,7 +127,7 @@ pub(in crate::fs::hfsplus) fn give_back(
     device.flush()
 }
 
-/// The blocks of a journal and its info block.
+/// Returns the extents of a journal and its info block.
 pub(super) fn places(device: &dyn BlockDevice, header: &VolumeHeader) -> Result<Vec<Extent>> {
     let head = AllocBlock(header.raw.journal_info_block.get());
     let info: JournalInfoBlockRaw = read_structure(device, head.offset(header.block_size))?;

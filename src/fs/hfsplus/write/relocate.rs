@@ -1,8 +1,8 @@
-//! Moving what lies past the end that a volume is going to have (§13).
+//! Relocation of blocks past the new end of a volume that shrinks (§13).
 //!
-//! Each operation copies some blocks of one fork to others that nothing uses, and enters these in
-//! its record: the copy reaches the disk before the commit that makes it count, and the old blocks
-//! are used by nobody afterwards.
+//! Each operation copies blocks of one fork to free blocks and stores the new extents in its
+//! record. The copy becomes durable before the commit that makes it valid, and the old blocks are
+//! unused afterwards.
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
@@ -22,14 +22,15 @@ use crate::fs::hfsplus::layout::{
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Bytes that one operation copies at most, and in one go.
+/// Maximum number of bytes that one operation copies, and bytes copied at a time.
 const MOST_BYTES: u64 = 16 << 20;
 const PIECE: u64 = 1 << 20;
-/// Objects looked for at a time.
+/// Number of objects searched for at a time.
 const BATCH: usize = 1024;
 
 impl Volume {
-    /// Moves everything from block `end` on to before it. Nothing is taken from there on already.
+    /// Moves all used blocks from `end` on to lower ones. The ceiling of the bitmap is already set
+    /// to `end`.
     pub(super) fn make_way(&mut self, end: u32, progress: &dyn Progress) -> Result<()> {
         let bad = self.read.overflow.all(Cnid::BAD_BLOCKS, fork_type::DATA)?;
         if bad
@@ -56,7 +57,7 @@ impl Volume {
         self.move_files(end, progress)
     }
 
-    /// Does an operation until it says that nothing is left.
+    /// Repeats an operation until it returns that nothing is left.
     fn repeat(
         &mut self,
         progress: &dyn Progress,
@@ -70,8 +71,8 @@ impl Volume {
         }
     }
 
-    /// A journal past the end makes way for another. Between the two the volume has none, which is
-    /// safe too.
+    /// Replaces a journal past the end by a new one. In between the volume has none, which is a
+    /// valid state too.
     fn move_journal(&mut self, end: u32) -> Result<()> {
         if !self.read.header.has(volume_attributes::JOURNALED) {
             return Ok(());
@@ -86,14 +87,14 @@ impl Volume {
             .map(|place| u64::from(place.count) * block_size)
             .max()
             .unwrap_or(0);
-        // Whether there is room is found out first.
+        // Check first that there is enough space.
         self.place_journal(size)?;
         self.disable_journal()?;
         self.enable_journal(Some(size))
     }
 
-    /// Moves the first blocks of `fork` that lie from `end` on, in multiples of `grain`; `false` if
-    /// there are none.
+    /// Moves the first blocks of `fork` that are at or past `end`, in multiples of `grain`; returns
+    /// false if there are none.
     fn relocate(&mut self, fork: &mut ForkMap, end: u32, grain: u32) -> Result<bool> {
         let Some(place) = fork
             .extents
@@ -141,7 +142,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Copies blocks as they are with all changes, waiting ones too.
+    /// Copies blocks with all pending changes.
     fn copy(&self, from: Extent, to: &[Extent]) -> Result<()> {
         let block_size = self.read.header.block_size;
         let (mut source, _) = bytes_of(from, block_size);
@@ -233,7 +234,8 @@ impl Volume {
         else {
             return Ok(true);
         };
-        // The bits that this changes are changed in the copy, for they may be in what is copied.
+        // The bitmap may contain its own bits. Changes of bits during the move are therefore made
+        // in the copy.
         let stay = end.saturating_sub(extent.start.0);
         let most = u32::try_from(MOST_BYTES / u64::from(self.read.header.block_size))
             .unwrap_or(1)

@@ -1,30 +1,32 @@
-//! Blocks that are kept for files that grow little by little, so that those growing in turns do not
-//! come to lie in each other's way piece by piece.
+//! Reservation of blocks for files that grow in small steps, so that files that grow alternately
+//! are not interleaved and fragmented.
 //!
-//! They are free, in the bitmap and in every count: only who looks for blocks in memory steps over
-//! them, and a crash knows nothing of them. Where blocks are short, all of them are given up.
+//! Reserved blocks are free in the bitmap and in all counts. Only the search for free blocks in
+//! memory skips them; nothing is stored, so a crash loses no space. If free blocks are short, all
+//! reservations are dropped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
 use crate::fs::hfsplus::layout::{AllocBlock, Cnid, Extent};
 
-/// Bytes that are kept for a file: as many as it has, within these limits.
+/// Minimum and maximum number of bytes reserved for a file; within these, as many as it has.
 const AHEAD: Range<u64> = 64 << 10..8 << 20;
 
-/// A fork: the number of its file, and which it is.
+/// A fork: file number and fork type.
 pub(super) type ForkId = (Cnid, u8);
 
-/// What is kept, for each fork one run of blocks.
+/// The reservations: at most one run of blocks for each fork.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
-    /// Start to end. No two overlap.
+    /// Runs, from start to end; disjoint.
     runs: BTreeMap<u32, u32>,
     starts: HashMap<ForkId, u32>,
 }
 
 impl Reserved {
-    /// Keeps `run` for a fork, and nothing else any more. Nothing of it may be kept for others.
+    /// Reserves `run` for a fork, and drops its previous reservation. `run` must not overlap other
+    /// reservations.
     pub(super) fn keep(&mut self, owner: ForkId, run: Range<u32>) {
         self.give_up(owner);
         if !run.is_empty() {
@@ -33,14 +35,14 @@ impl Reserved {
         }
     }
 
-    /// Keeps nothing for a fork.
+    /// Drops the reservation of a fork.
     pub(super) fn give_up(&mut self, owner: ForkId) {
         if let Some(start) = self.starts.remove(&owner) {
             self.runs.remove(&start);
         }
     }
 
-    /// Keeps nothing for anybody.
+    /// Drops all reservations.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -49,7 +51,7 @@ impl Reserved {
         self.runs.is_empty()
     }
 
-    /// The parts of a free run that are kept for nobody but `owner`.
+    /// Passes the parts of a free run to `each` that are not reserved for forks other than `owner`.
     pub(super) fn around(
         &self,
         run: Extent,
@@ -83,11 +85,11 @@ impl Reserved {
     }
 }
 
-/// Returns how many blocks are kept for a fork of `have` blocks on a volume on which `free` are
-/// free.
+/// Returns the number of blocks to reserve for a fork of `have` blocks on a volume with `free` free
+/// blocks.
 pub(super) fn ahead(have: u32, free: u32, block_size: u32) -> u32 {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX);
-    // Of what is left, no file keeps much.
+    // If free space is short, reservations are small.
     have.clamp(
         blocks(AHEAD.start),
         blocks(AHEAD.end).max(blocks(AHEAD.start)),

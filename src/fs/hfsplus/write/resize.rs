@@ -1,4 +1,4 @@
-//! The volume's length (§13): more blocks at the end, or fewer once nothing lies in them any more.
+//! Resizing of a volume (§13): adding blocks at the end, or removing them once they are unused.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -14,21 +14,21 @@ use crate::fs::hfsplus::layout::{
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// The least that a volume is cut to.
+/// Minimum length of a volume after shrinking, in bytes.
 const LEAST: u64 = 512 << 10;
-/// Lengths that are proposed are multiples of this.
+/// Granularity of proposed lengths, in bytes.
 const GRAIN: u64 = 4096;
-/// Bytes of the bitmap looked at in one go.
+/// Bytes of the bitmap read at a time.
 const PIECE: u64 = 32 << 10;
 
 impl Volume {
-    /// Returns how long the volume can be.
+    /// Returns the minimum and maximum length of the volume.
     pub(super) fn limits(&self) -> SizeLimits {
         let header = &self.read.header;
         let block_size = u64::from(header.block_size);
         let current = u64::from(header.total_blocks) * block_size;
         let used = u64::from(header.total_blocks - header.free_blocks.min(header.total_blocks));
-        // A journal for as long as it takes, and the records of files that get into more pieces.
+        // Space for a transient journal, and for the records of files that become more fragmented.
         let room = (4 * LEAST_JOURNAL).div_ceil(block_size) + used / 64 + 16;
         let min = ((used + room) * block_size)
             .max(LEAST)
@@ -40,7 +40,7 @@ impl Volume {
         }
     }
 
-    /// Makes the volume fill `len` bytes of its device.
+    /// Resizes the volume to `len` bytes of its device.
     pub(super) fn resize(&mut self, len: u64, progress: &dyn Progress) -> Result<()> {
         self.device.info().check(LAYER, 0, len)?;
         let block_size = u64::from(self.read.header.block_size);
@@ -66,7 +66,7 @@ impl Volume {
         let map = self.bitmap.file().clone();
         let grown = self.change(|volume| volume.extend(total));
         if grown.is_err() {
-            // The header went back by itself.
+            // The header was already rolled back.
             self.read.space.total_blocks = before;
             self.bitmap.go_over(map, before);
         }
@@ -77,8 +77,8 @@ impl Volume {
         self.unmount()
     }
 
-    /// Clears what bits there are for blocks that do not exist yet. They mean nothing, so this may
-    /// be done in part.
+    /// Clears existing bits of blocks that do not exist yet. They have no meaning, so an
+    /// interruption is harmless.
     fn clear_past_the_end(&mut self, total: u32) -> Result<()> {
         let map = self.bitmap.file().clone();
         let end = u64::from(total).div_ceil(8).min(map.len());
@@ -100,7 +100,7 @@ impl Volume {
         Ok(())
     }
 
-    /// One operation: the blocks from the old end to the new are the volume's.
+    /// Adds the blocks from the old end to the new one, as one operation.
     fn extend(&mut self, total: u32) -> Result<()> {
         let (before, block_size) = (self.read.header.total_blocks, self.read.header.block_size);
         let (added, (_, tail)) = (total - before, reserved_blocks(block_size));
@@ -114,7 +114,8 @@ impl Volume {
         let mut fork = self.fork_map(&raw, Cnid::ALLOCATION, fork_type::DATA)?;
         let needed = u64::from(total).div_ceil(8).div_ceil(block_size.into()) as u32; // at most 2^20
         let more = needed.saturating_sub(raw.total_blocks.get());
-        // In the new blocks the bitmap is in nobody's way; a volume that is full has no others.
+        // Place the bitmap in the new blocks, where it does not obstruct files; a full volume has
+        // no others.
         let in_new = added >= more + tail;
         let pieces = match more {
             0 => Vec::new(),
@@ -184,14 +185,14 @@ impl Volume {
             .and_then(|()| self.cut(total, end));
         self.bitmap.set_ceiling(self.read.header.total_blocks);
         if shrunk.is_err() {
-            // Moved files are where they are; the volume stays in order.
+            // Moved files remain at their new places; the volume stays consistent.
             self.unmount()?;
         }
         shrunk
     }
 
-    /// Gives the blocks from `total` on away, in which nothing lies. Nothing is taken from `end`
-    /// on.
+    /// Removes the blocks from `total` on, which are unused. Blocks from `end` on are not allocated
+    /// any more.
     fn cut(&mut self, total: u32, end: u32) -> Result<()> {
         self.commit()?;
         let (before, (head, tail)) = (
@@ -215,7 +216,8 @@ impl Volume {
             volume.bitmap.change(old_tail, false, false)?;
             let kept = old_tail.start.0.max(end)..total;
             if !kept.is_empty() {
-                // So short a way that the tails overlap: these were the old one's.
+                // The difference is so small that the tails overlap: these blocks belonged to the
+                // old one.
                 volume.header().free_blocks += kept.end - kept.start;
             }
             volume.bitmap.change(
@@ -248,8 +250,8 @@ impl Volume {
         self.unmount()
     }
 
-    /// Makes the clumps of the volume's own files a quarter of the volume at most, as Apple's
-    /// checker demands.
+    /// Limits the clump sizes of the volume's own files to a quarter of the volume, as Apple's
+    /// checker requires.
     fn bound_clumps(&mut self) {
         let most =
             u64::from(self.read.header.total_blocks / 4) * u64::from(self.read.header.block_size);
@@ -271,15 +273,15 @@ impl Volume {
         self.read.space.total_blocks = total;
     }
 
-    /// Writes the header of a clean volume where the alternate belongs.
+    /// Writes the header of a clean volume to the place of the alternate.
     fn put_alternate(&self, at: u64) -> Result<()> {
         debug_assert!(self.read.header.has(volume_attributes::UNMOUNTED));
         self.device.write_at(at, self.read.header.raw.as_bytes())?;
         self.device.flush()
     }
 
-    /// Removes the alternate header of the volume as it was with `total` blocks, which is in free
-    /// space now: programs that look for lost volumes would find it.
+    /// Removes the alternate header of the volume with `total` blocks, which is in free space now:
+    /// recovery programs would find it.
     fn remove_alternate(&self, total: u32) -> Result<()> {
         let block_size = self.read.header.block_size;
         let first = AllocBlock(total)

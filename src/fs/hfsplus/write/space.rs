@@ -1,4 +1,4 @@
-//! Taking blocks and giving them back, and trees that grow (§4.1, §6.7).
+//! Allocation and freeing of blocks, and growth of trees (§4.1, §6.7).
 
 use crate::device::AfterDiscard;
 use crate::fs::hfsplus::btree::{Tree, TreeKind};
@@ -13,10 +13,9 @@ use super::forks::ForkMap;
 use super::reserved::ahead;
 use super::volume::Volume;
 
-/// Nodes of an attributes tree that is made now: what Linux and macOS's limit for values within it
-/// count on.
+/// Node size of a new attributes tree, on which Linux and the inline limit of macOS depend.
 const ATTRIBUTES_NODE: u16 = 8192;
-/// Up to so many bytes, zeros are written rather than asked of the device.
+/// Maximum number of zero bytes that are written instead of requested from the device.
 const WRITTEN_ZEROS: u64 = 64 << 10;
 
 /// One of the volume's trees.
@@ -28,8 +27,8 @@ pub(super) enum Which {
 }
 
 impl Volume {
-    /// Takes `blocks` blocks, in pieces that are multiples of `grain`, from `near` on or where the
-    /// volume has got to.
+    /// Allocates `blocks` blocks in extents that are multiples of `grain`, at or after `near`, or
+    /// after the last allocation.
     pub(super) fn take(
         &mut self,
         blocks: u32,
@@ -66,8 +65,8 @@ impl Volume {
         Ok(taken)
     }
 
-    /// Takes blocks for the end of a fork. One that grows little by little has some kept for it, so
-    /// that those that grow in turns do not lie in each other's way.
+    /// Allocates blocks for the end of a fork. For a fork that grows in small steps, further blocks
+    /// are reserved, so that forks that grow alternately are not interleaved.
     pub(super) fn take_behind(&mut self, fork: &ForkMap, blocks: u32) -> Result<Vec<Extent>> {
         if blocks == 0 {
             return Ok(Vec::new());
@@ -96,21 +95,21 @@ impl Volume {
         self.take(blocks, 1, near)
     }
 
-    /// The next blocks are looked for behind these.
+    /// Sets the start of the next search to the block after `last`.
     fn go_on_behind(&mut self, last: Extent) {
         if last.end() < u64::from(self.read.header.total_blocks) {
             self.header().next_allocation = (last.end() as u32).into();
         }
     }
 
-    /// Gives blocks back.
+    /// Frees blocks.
     pub(super) fn give_back(&mut self, extent: Extent) -> Result<()> {
         self.bitmap.free(extent)?;
         self.header().free_blocks += extent.count;
         Ok(())
     }
 
-    /// Makes blocks that are nobody's yet, or the end of a file that nobody reads, zero.
+    /// Zeros blocks that are not in use yet, or the unused end of a file.
     pub(super) fn zero(&self, offset: u64, len: u64) -> Result<()> {
         if len <= WRITTEN_ZEROS {
             return self.device.write_at(offset, &vec![0; len as usize]);
@@ -119,8 +118,8 @@ impl Volume {
             .discard(offset..offset + len, AfterDiscard::Zeros)
     }
 
-    /// Lets trees grow that an operation might find too small, as operations of their own. What
-    /// cannot grow is not an error yet: the operation may take less, or remove something.
+    /// Grows trees that may be too small for an operation, as operations of their own. A failure is
+    /// not an error yet: the operation may need less, or remove something.
     pub(super) fn make_room(&mut self) -> Result<()> {
         for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
             let Some(tree) = self.tree(which) else {
@@ -155,7 +154,7 @@ impl Volume {
         }
     }
 
-    /// Adds nodes to a tree: a clump of them, or at least `wanted` where the volume is nearly full.
+    /// Adds nodes to a tree: a clump, or at least `wanted` if the volume is nearly full.
     fn grow_tree(&mut self, which: Which, wanted: u32) -> Result<()> {
         let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else {
             return Ok(());
@@ -166,7 +165,7 @@ impl Volume {
         let least =
             blocks_of(wanted.saturating_mul(node_size).into(), block_size)?.next_multiple_of(grain);
         let clump = blocks_of(raw.clump_size.get().into(), block_size)?.next_multiple_of(grain);
-        // Of what is left, a tree does not take the half.
+        // Limit the growth to an eighth of the free space, but not below what is needed.
         let most = self.read.header.raw.free_blocks.get() / 8;
         let blocks = clump.min(most - most % grain).max(least);
         let mut fork = self.fork_map(&raw, which.id(), fork_type::DATA)?;
@@ -185,7 +184,7 @@ impl Volume {
         debug_assert!(fork.extents.len() >= before);
         fork.raw.logical_size =
             (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
-        // The extents tree cannot be asked where the extents tree goes on.
+        // The overflow extents of the extents tree cannot be stored in that tree itself.
         if which == Which::Overflow && fork.extents.len() > fork.raw.extents.len() {
             return Err(Error::new(
                 Kind::Limit,
@@ -202,7 +201,7 @@ impl Volume {
         self.tree(which).map_or(Ok(()), |tree| tree.grow(file))
     }
 
-    /// Makes an attributes tree on a volume without one.
+    /// Creates an attributes tree on a volume without one.
     pub(super) fn make_attributes_tree(&mut self) -> Result<()> {
         let block_size = self.read.header.block_size;
         let grain = (u32::from(ATTRIBUTES_NODE) / block_size).max(1);
@@ -254,7 +253,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A number for a new file or folder.
+    /// Returns a number for a new file or folder.
     pub(super) fn next_id(&mut self) -> Result<Cnid> {
         use crate::fs::hfsplus::layout::volume_attributes::CNIDS_REUSED;
         let mut tried = 0_u32;
@@ -295,8 +294,8 @@ impl Volume {
 }
 
 impl Which {
-    /// Returns how many records one operation adds, when it comes to room. Those of extents come in
-    /// order, and fill their nodes.
+    /// Returns the number of records that one operation adds, for the estimate of free nodes.
+    /// Extents records are inserted in order and fill their nodes.
     fn most_records(self) -> u32 {
         match self {
             Self::Overflow | Self::Attributes => 2,
@@ -304,7 +303,7 @@ impl Which {
         }
     }
 
-    /// The tree's own number.
+    /// Returns the number of the tree's file.
     pub(super) fn id(self) -> Cnid {
         match self {
             Self::Overflow => Cnid::EXTENTS,
@@ -314,7 +313,7 @@ impl Which {
     }
 }
 
-/// The blocks that hold so many bytes.
+/// Returns the number of blocks that hold `bytes` bytes.
 pub(super) fn blocks_of(bytes: u64, block_size: u32) -> Result<u32> {
     let blocks = u32::try_from(bytes.div_ceil(block_size.into()))
         .ok()
@@ -328,7 +327,7 @@ pub(super) fn blocks_of(bytes: u64, block_size: u32) -> Result<u32> {
     })
 }
 
-/// The bytes of an extent.
+/// Returns offset and length of an extent in bytes.
 pub(super) fn bytes_of(extent: Extent, block_size: u32) -> (u64, u64) {
     let AllocBlock(start) = extent.start;
     (

@@ -1,6 +1,5 @@
-//! Objects that have no name yet: they wait in the private folder, as files do that were deleted
-//! while they were open, until they are complete. What a crash has left there goes with the next
-//! mount.
+//! Objects that have no name yet: they are kept in the private folder until they are complete, like
+//! files that were deleted while open. Those left by a crash are deleted by the next mount.
 
 use super::LAYER;
 use super::entries::{IsOpen, check_target, orphan_name};
@@ -68,7 +67,7 @@ impl Volume {
         self.reap([id], is_open)
     }
 
-    /// The number of an object that has no name yet.
+    /// Returns the number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<Cnid> {
         let found = self.nameless.iter().find(|id| u64::from(id.0) == node.0);
         found
@@ -76,12 +75,12 @@ impl Volume {
             .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
-    /// Returns whether an object has no name, or none any more.
+    /// Returns true if an object has no name yet or no longer.
     pub(super) fn is_nameless(&self, id: Cnid) -> bool {
         self.orphans.contains(&id) || self.nameless.contains(&id)
     }
 
-    /// The record of a new object, with the target of a link.
+    /// Creates the record of a new object, and stores the target of a symbolic link.
     pub(super) fn new_object(&mut self, id: Cnid, new: &NewNode) -> Result<Object> {
         let mut object = self.new_record(id, new);
         if let (NewKind::Symlink(target), Object::File(file)) = (&new.kind, &mut object) {

@@ -1,4 +1,4 @@
-//! The volume as one thread at a time changes it: operations that are done whole or not at all.
+//! The volume as changed by one thread at a time: atomic operations.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,19 +19,20 @@ use crate::{Error, Kind, Result};
 
 use zerocopy::IntoBytes;
 
-/// What a catalog's node holds at least: two of the longest records.
+/// Minimum node size of the catalog in bytes: room for two of the longest records.
 const MIN_CATALOG_NODE: u16 = 4096;
 
-/// A volume, and what it takes to change it.
+/// A volume with the state needed to change it.
 #[derive(Debug)]
 pub(super) struct Volume {
-    /// The volume as it is with all changes.
+    /// The volume with all changes.
     pub(super) read: HfsPlus,
-    /// The volume's bytes below the buffer, which is what contents are read from and written to.
+    /// The device below the buffer, from which file contents are read and to which they are
+    /// written.
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) buffer: Arc<Buffer>,
     pub(super) bitmap: Bitmap,
-    /// There from the first change to the unmounting.
+    /// Present from the first change to the unmount.
     pub(super) log: Option<Log>,
     pub(super) options: WriteOptions,
     pub(super) failed: Failed,
@@ -39,13 +40,13 @@ pub(super) struct Volume {
     pub(super) orphans: Vec<Cnid>,
     /// Objects that have no name yet.
     pub(super) nameless: Vec<Cnid>,
-    /// Something without a name that nobody has open could not be removed.
+    /// True if an unopened file without a name could not be deleted.
     pub(super) left_behind: bool,
-    /// The last operation failed for want of space that a commit would give.
+    /// True if the last operation failed for lack of space that a commit may free.
     pub(super) short: bool,
 }
 
-/// What is gone back to when an operation fails.
+/// The state that is restored when an operation fails.
 #[derive(Debug)]
 struct Saved {
     header: VolumeHeader,
@@ -127,7 +128,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// What the volume is, as its users see it: a journal that is there for the mount only is none.
+    /// Returns the information on the volume for its users. A transient journal is not reported as
+    /// a journal.
     pub(super) fn info(&self) -> VolumeInfo {
         let mut info = self.read.volume();
         if let Some(log) = &self.log
@@ -140,7 +142,7 @@ impl Volume {
         info
     }
 
-    /// The moment that changes bear.
+    /// Returns the time to be recorded for changes.
     pub(super) fn now(&self) -> Timestamp {
         self.options.now.unwrap_or_else(|| {
             let since = SystemTime::now()
@@ -150,18 +152,18 @@ impl Volume {
         })
     }
 
-    /// The same as the volume writes it.
+    /// Returns the time to be recorded for changes, as a date of the volume.
     pub(super) fn date(&self) -> u32 {
         mac_date(self.now())
     }
 
-    /// The header, for changes that the operation under way makes.
+    /// Returns the header for modification by the current operation.
     pub(super) fn header(&mut self) -> &mut VolumeHeaderRaw {
         &mut self.read.header.raw
     }
 
-    /// Does an operation whole or not at all. It may be begun twice: where blocks are lacking that
-    /// the next commit gives back, that is done in between.
+    /// Performs an operation atomically. It may be started twice: if it lacks blocks that the next
+    /// commit frees, that commit is done in between.
     pub(super) fn change<T>(
         &mut self,
         mut change: impl FnMut(&mut Self) -> Result<T>,
@@ -171,8 +173,8 @@ impl Volume {
         self.step_with_room(&mut change)
     }
 
-    /// Does one operation in a mount that has begun; where blocks are short that a commit would set
-    /// free, after one.
+    /// Performs one operation of a mounted volume; if it lacks blocks that a commit frees, commits
+    /// and retries it.
     pub(super) fn step_with_room<T>(
         &mut self,
         change: &mut dyn FnMut(&mut Self) -> Result<T>,
@@ -189,7 +191,7 @@ impl Volume {
         }
     }
 
-    /// Does one operation in a mount that has begun.
+    /// Performs one operation of a mounted volume.
     pub(super) fn step<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let saved = self.save();
         let done = change(self).and_then(|done| {

@@ -1,4 +1,5 @@
-//! Extended attributes: set and removed (§8), and the one that is a part of the record (§7.3).
+//! Setting and removing extended attributes (§8), including the one that is part of the record
+//! (§7.3).
 
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
@@ -20,11 +21,11 @@ use crate::fs::hfsplus::{FINDER_INFO, stat};
 use crate::fs::{Existing, FileKind, FileSystem, NodeId};
 use crate::{Error, Kind, Result};
 
-/// The longest value that macOS takes.
+/// Maximum length of a value on macOS, in bytes.
 const MAX_VALUE: u64 = (1 << 31) - 1;
-/// Bytes of a value copied in one go.
+/// Bytes of a value copied at a time.
 const PIECE: u64 = 1 << 20;
-/// The Finder's information has so many bytes.
+/// Length of the Finder information in bytes.
 const FINDER_INFO_LEN: u64 = 32;
 
 impl Volume {
@@ -108,24 +109,24 @@ impl Volume {
         })
     }
 
-    /// Adds an attribute that is not there; the record is the caller's.
+    /// Adds an attribute that does not exist. The caller updates the catalog record.
     pub(super) fn add_attribute(
         &mut self,
         id: Cnid,
         name: &str,
         value: &dyn BlockDevice,
     ) -> Result<()> {
-        // One that the record does not say anything of may be left.
+        // Remove remaining records of an attribute that the catalog record does not indicate.
         self.remove_records(id, name)?;
         self.add_records(id, &new_units(name)?, name, value)
     }
 
-    /// Removes an attribute; the record is the caller's.
+    /// Removes an attribute. The caller updates the catalog record.
     pub(super) fn take_attribute(&mut self, id: Cnid, name: &str) -> Result<()> {
         self.remove_records(id, name).map(drop)
     }
 
-    /// Removes all attributes of an object that is going to vanish.
+    /// Removes all attributes of an object that will be deleted.
     pub(super) fn drop_attributes(&mut self, id: Cnid) -> Result<()> {
         for units in self.read.attributes.all_names(id)? {
             self.remove_units(id, &units)?;
@@ -133,7 +134,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an attribute; returns how its name stood on disk, `None` if there was none.
+    /// Removes an attribute; returns its on-disk name, `None` if there was none.
     fn remove_records(&mut self, id: Cnid, name: &str) -> Result<Option<Vec<U16>>> {
         for units in spellings(name) {
             if self.remove_units(id, &units)? {
@@ -165,8 +166,7 @@ impl Volume {
         Ok(!records.is_empty())
     }
 
-    /// Adds the records of an attribute that is not there: with the value in them, or with where it
-    /// lies.
+    /// Adds the records of a new attribute: the inline value, or its extents.
     fn add_records(
         &mut self,
         id: Cnid,
@@ -250,7 +250,7 @@ fn new_units(name: &str) -> Result<Vec<U16>> {
     Ok(units)
 }
 
-/// Sets what the Finder keeps in a record, all but what the system keeps there for itself.
+/// Sets the Finder information in a record, except for the fields reserved by the system.
 fn set_finder_info(object: &mut Object, value: &dyn BlockDevice) -> Result<()> {
     let len = value.info().len;
     if len != FINDER_INFO_LEN {

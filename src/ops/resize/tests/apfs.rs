@@ -1,5 +1,5 @@
-//! The same for containers of APFS, of which the space manager moves when the number of chunks
-//! changes.
+//! Power failures while APFS containers are resized. Their space manager moves when the number of
+//! chunks changes.
 
 use super::*;
 use crate::crypt::Secret;
@@ -27,8 +27,8 @@ fn plan(volumes: u8, encryption: Option<&VolumeEncryption>) -> Container {
     Container::encrypted(Tree::empty(created), options, encryption).unwrap()
 }
 
-/// A disk with a container that was used, of which a volume has more than the last checkpoint in
-/// its queue.
+/// Returns a disk with a used container. One of its volumes has more than the last checkpoint in
+/// its free queue.
 fn lived_in_apfs(len: u64, around: Around) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
@@ -102,13 +102,13 @@ fn power_cuts_while_containers_shrink() {
     cut_while_resized(&store, Around::Nothing, 20 * MIB);
 }
 
-/// Whatever the sizes: the container is in order, and holds what it held.
+/// After a resize to any size, the container is consistent and keeps its files.
 #[test]
 fn containers_get_any_size() {
     let mut random = Random::new(3);
     let store = lived_in_apfs(64 * MIB, Around::Nothing);
-    // So long that the pool has more bitmaps and a longer ring, and itself no place before what it
-    // is cut to.
+    // Large enough that the pool has more bitmaps and a longer ring, and must itself move when the
+    // container shrinks.
     resize_to(&store, 3 << 40).unwrap();
     sound(&store);
     resize_to(&store, 60 * MIB).unwrap();
@@ -155,7 +155,7 @@ fn containers_get_any_size() {
     }
 }
 
-/// Nobody is asked for a key, and volumes that a shorter container has no room for keep it long.
+/// No key is required, and the minimum length is limited by the number of volumes.
 #[test]
 fn volumes_keep_the_container_as_it_needs_to_be() {
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));

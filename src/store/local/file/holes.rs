@@ -1,4 +1,4 @@
-//! Where a file of the host has holes, and how it gets them.
+//! Holes in files of the host: finding and punching them.
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -9,13 +9,13 @@ use crate::Result;
 use crate::device::{BlockDevice, Extent, ExtentKind};
 use crate::platform::{self, Next};
 
-/// Hosts have no holes within so many bytes.
+/// Minimum granularity of holes on any host, in bytes.
 const SECTOR: u64 = 512;
-/// Zeros are written in pieces of this size where the host cannot punch.
+/// Zeros, written in pieces of this size if the host cannot punch holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl LocalFile {
-    /// Punches `range`, which is not empty. `false`: the host cannot.
+    /// Punches `range`, which is not empty. `false`: not supported by the host.
     pub(super) fn punch(&self, range: &Range<u64>) -> Result<bool> {
         if self.cannot_punch.load(Ordering::Relaxed) {
             return Ok(false);
@@ -29,7 +29,8 @@ impl LocalFile {
         Ok(punched)
     }
 
-    /// The whole blocks of the host within `range`; the last one of the file may be a part.
+    /// Returns the whole blocks of the host within `range`; the last one of the file may be
+    /// partial.
     pub(super) fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
         let end = if range.end == self.info().len {
             range.end
@@ -39,7 +40,7 @@ impl LocalFile {
         range.start.next_multiple_of(self.grain)..end
     }
 
-    /// Writes zeros over what is stored in `range`; host holes are zeros already.
+    /// Writes zeros over the stored bytes in `range`; holes of the host are zeros already.
     pub(super) fn write_zeros(&self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -68,7 +69,8 @@ impl LocalFile {
         match platform::next_data(&self.file, range.start).map_err(failed)? {
             Next::Nowhere => return up_to(ExtentKind::Zero, range.end),
             Next::At(data) if data > range.start => return up_to(ExtentKind::Zero, data),
-            // Within a sector there is no hole, and some hosts take long to find where data ends.
+            // There is no hole within a sector, and on some hosts the search for the end of data is
+            // slow.
             Next::At(_) if range.end <= (range.start / SECTOR + 1) * SECTOR => {
                 return up_to(ExtentKind::Data, range.end);
             }

@@ -1,4 +1,4 @@
-//! Blocks of 64 KiB in one file on the local disk, given out and taken back.
+//! A block allocator for blocks of 64 KiB in one file on the local disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,30 +10,30 @@ use crate::device::{AfterDiscard, BlockDevice};
 use crate::store::{Open, Store};
 use crate::{Error, Result};
 
-/// The file, and which of its blocks are free.
+/// The file, with its free blocks.
 #[derive(Debug)]
 pub(super) struct Blocks {
     file: Arc<dyn BlockDevice>,
     free: Mutex<Free>,
 }
 
-/// Blocks that hold nothing that anybody needs.
+/// Unused blocks.
 #[derive(Debug)]
 struct Free {
     returned: Vec<u32>,
-    /// From this one on none was ever given out.
+    /// The first block that was never allocated.
     fresh: u32,
     count: u32,
 }
 
-/// A block that is in use, until this is dropped. It is written once.
+/// An allocated block, freed on drop. It is written once.
 #[derive(Debug)]
 pub(in super::super) struct Block {
     blocks: Arc<Blocks>,
     pub(in super::super) number: u32,
     /// CRC-32 of its bytes.
     pub(in super::super) sum: u32,
-    /// It was written, or its sum was found right, since the file was opened.
+    /// The block was written, or its checksum verified, since the file was opened.
     is_right: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl Drop for Block {
 }
 
 impl Blocks {
-    /// Opens the file for `count` blocks, all of them free. What it had beyond goes.
+    /// Opens the file for `count` blocks, all of them free. Data beyond is truncated.
     pub(super) fn open(store: &dyn Store, count: u32) -> Result<Arc<Self>> {
         let file = store.open(BLOCKS, Open::Create)?;
         let file = file.ok_or_else(|| Error::not_found(LAYER, BLOCKS))?;
@@ -66,8 +66,8 @@ impl Blocks {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks that were in use when the file was open last; the others are free. Called once,
-    /// before any is given out.
+    /// Allocates the blocks that were in use when the file was last open; the others stay free.
+    /// Called once, before any other allocation.
     pub(super) fn known(
         self: &Arc<Self>,
         known: impl Iterator<Item = (u32, u32)>,
@@ -86,8 +86,7 @@ impl Blocks {
         used
     }
 
-    /// Writes [`PAGE`] bytes to a free block. `None`: there is none, or the local disk does not
-    /// take it.
+    /// Writes [`PAGE`] bytes to a free block. `None`: no block is free, or the write failed.
     pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> Option<Arc<Block>> {
         let number = {
             let mut free = self.free();
@@ -106,7 +105,7 @@ impl Blocks {
         Some(Arc::new(block))
     }
 
-    /// Makes what was written durable.
+    /// Makes all written blocks durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.file.flush()
     }
@@ -122,7 +121,8 @@ impl Block {
         }
     }
 
-    /// Fills `into` with bytes from `within` on. The first time all of the block is read.
+    /// Reads from offset `within` into `into`. The first read of a block reads all of it, to verify
+    /// its checksum.
     pub(super) fn read_part(&self, within: usize, into: &mut [u8]) -> Result<()> {
         if !self.is_right.load(Ordering::Relaxed) {
             self.read(&mut vec![0; PAGE as usize])?;
@@ -133,7 +133,7 @@ impl Block {
             .read_at(u64::from(self.number) * PAGE + within as u64, into)
     }
 
-    /// Fills `into`, of [`PAGE`] bytes.
+    /// Reads the block into `into`, of [`PAGE`] bytes.
     pub(in super::super) fn read(&self, into: &mut [u8]) -> Result<()> {
         let at = u64::from(self.number) * PAGE;
         self.blocks.file.read_at(at, into)?;

@@ -1,4 +1,4 @@
-//! Which bytes of the store are in which block.
+//! The map from ranges of objects in the store to blocks.
 //!
 //! ```text
 //! 0   8   "bsCache1"
@@ -13,8 +13,8 @@
 //!     4   CRC-32 of everything before
 //! ```
 //!
-//! Numbers are big-endian. The file is there only while nobody uses the cache: blocks are written
-//! anew as soon as somebody does.
+//! Numbers are big-endian. The file exists only while the cache is closed: once it is opened,
+//! blocks are overwritten.
 
 use std::collections::HashSet;
 
@@ -27,10 +27,10 @@ use crate::{Error, Result};
 const MAGIC: &[u8; 8] = b"bsCache1";
 const HEAD: usize = 12;
 const ENTRY: usize = 40;
-/// Bytes of the largest index that is read: of a cache of 256 GiB.
+/// Maximum length of an index in bytes: that of a cache of 256 GiB.
 const LARGEST: u64 = (4 << 20) * ENTRY as u64 + 16;
 
-/// An entry as it is stored.
+/// An entry in its stored form.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) key: Key,
@@ -39,9 +39,8 @@ pub(super) struct Stored {
     pub(super) sum: u32,
 }
 
-/// Writes the index.
 pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
-    // Of those there is no room for, the ones used last are the ones to know.
+    // If there are too many entries, the most recently used ones are kept.
     let most = (LARGEST as usize - HEAD) / ENTRY;
     let entries = &entries[entries.len().saturating_sub(most)..];
     let mut bytes = Vec::with_capacity(HEAD + entries.len() * ENTRY + 4);
@@ -59,8 +58,7 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     store.sync()
 }
 
-/// Reads the index and removes it, durably. One that makes no sense is as good as none: the store
-/// has everything.
+/// Reads the index and removes it, durably. An invalid one is ignored: the store has all data.
 pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
     let Some(file) = store.open(INDEX, Open::Read)? else {
         return Ok(Vec::new());

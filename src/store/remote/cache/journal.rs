@@ -1,7 +1,8 @@
-//! What was flushed to the local disk and is not in the store.
+//! The journal of data that was flushed to the local disk and is not in the store yet.
 //!
-//! The file is a row of records, each flushed before the next is begun: a line with 8 hexadecimal
-//! digits, the number of bytes of the document that follows. Lines as in `layout.rs`, and these:
+//! The file is a sequence of records, each flushed before the next is written: a line with 8
+//! hexadecimal digits, the number of bytes of the document that follows. Lines as in `layout.rs`,
+//! and these:
 //!
 //! ```text
 //! bandsaw cache 1                    first line
@@ -12,8 +13,8 @@
 //! sum CRC32
 //! ```
 //!
-//! A name counts as its last record tells it. What is torn at the end was not acknowledged and does
-//! not count.
+//! The last record of a name is valid. A torn record at the end was not acknowledged and is
+//! ignored.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -35,16 +36,17 @@ use crate::{Error, Kind, Result};
 const TITLE: &str = "bandsaw cache 1";
 /// Bytes of the line before a document.
 const FRAME: usize = 9;
-/// The journal is written anew once it is so long, and several times as long as it would be then.
+/// Minimum length in bytes at which the journal is rewritten, if it is also at least four times as
+/// long as after the last rewrite.
 const LONG: u64 = 4 << 20;
-/// Bytes of the longest journal that is read.
+/// Maximum length in bytes of a journal that is read.
 const LONGEST: u64 = 1 << 30;
 
-/// What was recorded of a name.
+/// The recorded state of a name.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Recorded<B = Arc<Block>> {
     Gone,
-    /// A file, and its pages that no object has; those without a block are zeros.
+    /// A file, and its pages that are in no object; those without a block are zeros.
     File {
         state: FileState,
         pages: Vec<(u64, Option<B>)>,
@@ -62,7 +64,7 @@ struct Writer {
     id: u64,
 }
 
-/// A journal as it is stored.
+/// A journal in its stored form.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     part: u64,
@@ -70,25 +72,24 @@ pub(super) struct Stored {
     names: BTreeMap<String, Recorded<Numbered>>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(in super::super) struct Journal {
     store: Arc<dyn Store>,
-    /// `None`: what is recorded next begins a new file.
+    /// `None`: the next record begins a new file.
     file: Option<Arc<dyn BlockDevice>>,
     len: u64,
     /// Bytes of its first record.
     first: u64,
     part: u64,
     writers: Vec<Writer>,
-    /// Everything that counts, with the number of the flush that it is from.
+    /// All valid records, with the number of their flush.
     names: BTreeMap<String, (u64, Recorded)>,
-    /// What counts no more, but is what the stored journal tells after a crash: its blocks must
-    /// stay what they are until another one is durable.
+    /// Superseded records that the stored journal still contains: after a crash they would be
+    /// valid, so their blocks must not be overwritten until another journal is durable.
     outdated: Vec<Recorded>,
-    /// Flushes so far.
+    /// Number of flushes so far.
     pub(in super::super) flushes: u64,
-    /// Nothing is to be recorded for now.
+    /// Recording is suspended.
     pub(in super::super) paused: bool,
 }
 
@@ -109,7 +110,8 @@ impl Stored {
 }
 
 impl Journal {
-    /// The journal that was found, with its blocks in the order in which it tells them.
+    /// Creates the journal from the stored one, with its blocks in the order in which it lists
+    /// them.
     pub(super) fn new(
         store: Arc<dyn Store>,
         found: Stored,
@@ -146,14 +148,14 @@ impl Journal {
         }
     }
 
-    /// Names of which the store does not have what was flushed.
+    /// Returns the names with flushed data that the store does not have.
     pub(in super::super) fn names(&self) -> impl Iterator<Item = (&String, &Recorded)> {
         self.names
             .iter()
             .map(|(name, (_, recorded))| (name, recorded))
     }
 
-    /// Objects that are needed as long as the journal counts.
+    /// Returns the objects that are needed as long as the journal is valid.
     pub(in super::super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let states = self.names().filter_map(|(_, recorded)| match recorded {
             Recorded::File { state, .. } => Some(state),
@@ -162,7 +164,8 @@ impl Journal {
         states.flat_map(|state| state.parts.values().filter_map(|part| part.object))
     }
 
-    /// Refuses a bundle that somebody else has written since. `place`: where the cache is.
+    /// Refuses a bundle that another writer has written since. `place`: the folder of the cache,
+    /// for messages.
     pub(in super::super) fn check_fits(
         &self,
         objects: &dyn Objects,
@@ -208,7 +211,7 @@ impl Journal {
         ))
     }
 
-    /// Tells of a writer that is about to take over, durably where something waits for it.
+    /// Records a writer that is about to take over, durably if the journal contains data.
     pub(in super::super) fn announce(&mut self, entry: &Document) -> Result<()> {
         if self.names.is_empty() {
             self.writers.clear();
@@ -226,8 +229,8 @@ impl Journal {
         }
     }
 
-    /// Records names as they are now, durably; the blocks are durable already. After an error only
-    /// what was recorded before counts, and perhaps this.
+    /// Records the current state of names, durably; their blocks are durable already. After an
+    /// error the earlier records are valid, and possibly these.
     pub(in super::super) fn record(&mut self, names: BTreeMap<String, Recorded>) -> Result<()> {
         self.flushes += 1;
         let flush = self.flushes;
@@ -260,7 +263,8 @@ impl Journal {
         self.outdated.extend(before.map(|(_, recorded)| recorded));
     }
 
-    /// The store has what was recorded up to a flush, and what was changed since may be there too.
+    /// Drops the records up to a flush, whose data is in the store; data changed since may be there
+    /// too.
     pub(in super::super) fn settle(&mut self, flush: u64) -> Result<()> {
         let settled = self
             .names
@@ -276,8 +280,7 @@ impl Journal {
         }
     }
 
-    /// Puts a new file with everything that counts in the place of the old one; none where nothing
-    /// does.
+    /// Replaces the journal by a new file with all valid records; removes it if there are none.
     fn rewrite(&mut self) -> Result<()> {
         self.file = None;
         if self.names.is_empty() {
@@ -365,8 +368,8 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
             .map_err(|error| error.in_file(JOURNAL))?;
         at += FRAME + document.len();
     }
-    // What is torn is one record, the last. Where another begins in it, this one was flushed and is
-    // damaged.
+    // Only the last record can be torn. If another one begins in it, this one was flushed and is
+    // corrupt.
     let rest = bytes.get(at + FRAME + 1..).unwrap_or_default();
     if rest
         .windows(TITLE.len())
@@ -388,7 +391,7 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
     Ok(found)
 }
 
-/// The document at `at`, if it is there as a whole.
+/// Returns the document at `at`, if it is complete.
 fn record_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let frame = bytes.get(at..at.checked_add(FRAME)?)?;
     let digits = std::str::from_utf8(frame.strip_suffix(b"\n")?).ok()?;
@@ -399,7 +402,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     Lines::checked(document).ok().map(|_| document)
 }
 
-/// The file whose pages are being read.
+/// The file whose pages are being parsed.
 type Current = Option<(String, FileState, BTreeMap<u64, Option<Numbered>>)>;
 
 impl Stored {

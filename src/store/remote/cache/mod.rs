@@ -1,4 +1,4 @@
-//! Blocks of a bundle on a local disk. Source: docs/formats/object-store.md §10.
+//! A cache of a bundle on a local disk. Source: docs/formats/object-store.md §10.
 //!
 //! ```text
 //! lock       held by who uses the cache
@@ -7,10 +7,10 @@
 //! journal    what was flushed to the local disk and is not in the store                  journal.rs
 //! ```
 //!
-//! What is read stays in blocks under the name of the object that it is from. Objects never change
-//! and plain ones have a version tag, so that no block is ever out of date, whoever writes the
-//! bundle. What is written goes to blocks where there is no room for it in memory, and when it is
-//! flushed [locally](FlushTo::Local).
+//! Data read from the store is kept in blocks under the name of its object. Objects never change
+//! and plain ones have a version tag, so that no block is ever stale, even if another writer
+//! changes the bundle. Written data goes to blocks if memory is full, and when it is flushed
+//! [locally](FlushTo::Local).
 
 mod blocks;
 mod index;
@@ -38,37 +38,38 @@ const BLOCKS: &str = "blocks";
 const INDEX: &str = "index";
 const JOURNAL: &str = "journal";
 
-/// The smallest cache, in bytes.
+/// The minimum size of a cache, in bytes.
 const LEAST: u64 = 16 << 20;
 
-/// Where a flush of a bundle in an object store makes things durable.
+/// The place where a flush of a bundle in an object store makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushTo {
     /// In the store.
     #[default]
     Store,
-    /// In the cache, on this machine. The store gets it a little later; if this machine is lost
-    /// before, it is lost.
+    /// In the cache, on this machine, and uploaded a little later; if this machine is lost before,
+    /// the data is lost.
     Local,
 }
 
-/// A cache of a bundle on a local disk.
+/// Options of a cache of a bundle on a local disk.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// A folder of this bundle alone.
+    /// A folder used by this bundle only.
     pub folder: Arc<dyn Store>,
-    /// Where that is, for messages.
+    /// The path of the folder, for messages.
     pub place: String,
-    /// Bytes of blocks in it, at most; 16 MiB at least.
+    /// Maximum number of bytes of blocks in it; at least 16 MiB.
     pub size: u64,
-    /// What a flush is.
+    /// The place where a flush makes data durable.
     pub flush: FlushTo,
-    /// How long what was flushed locally may wait for the store.
+    /// Delay of the upload of locally flushed data.
     pub upload_after: Duration,
 }
 
 impl CacheOptions {
-    /// A cache of `size` bytes in `folder`, which messages call `place`; flushes reach the store.
+    /// Creates options for a cache of `size` bytes in `folder`, named `place` in messages; flushes
+    /// go to the store.
     pub fn new(folder: Arc<dyn Store>, place: impl Into<String>, size: u64) -> Self {
         Self {
             folder,
@@ -80,7 +81,7 @@ impl CacheOptions {
     }
 }
 
-/// Bytes of the store: an object in one of its versions, and where in it they begin.
+/// A position in the store: an object in one of its versions, and an offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// The first half of a SHA-256.
@@ -103,7 +104,7 @@ impl Key {
         }
     }
 
-    /// So many bytes later in the same object.
+    /// Returns the position `bytes` later in the same object.
     pub(super) fn after(self, bytes: u64) -> Self {
         Self {
             offset: self.offset.saturating_add(bytes),
@@ -118,13 +119,12 @@ fn digest(text: &str) -> [u8; 16] {
     half
 }
 
-/// An open cache.
 #[derive(Debug)]
 pub(super) struct Cache {
     store: Arc<dyn Store>,
     blocks: Arc<Blocks>,
     clean: Mutex<Clean>,
-    /// Most bytes that are in blocks and not in the store.
+    /// Maximum number of bytes in blocks that are not in the store.
     most_spilled: i64,
     pub(super) flush: FlushTo,
     pub(super) upload_after: Duration,
@@ -133,7 +133,7 @@ pub(super) struct Cache {
     _lock: Guard,
 }
 
-/// What is in blocks and in the store.
+/// Blocks whose data is also in the store.
 #[derive(Debug, Default)]
 struct Clean {
     entries: HashMap<Key, Entry>,
@@ -143,14 +143,14 @@ struct Clean {
 #[derive(Debug)]
 struct Entry {
     block: Arc<Block>,
-    /// How many bytes of the block count.
+    /// Valid bytes of the block.
     len: u32,
     used: u64,
 }
 
 impl Cache {
-    /// Opens the cache. Its journal may tell of what an earlier writer flushed and the store does
-    /// not have.
+    /// Opens the cache. Its journal may contain data that an earlier writer flushed and that is not
+    /// in the store.
     pub(super) fn open(options: &CacheOptions, access: Access) -> Result<Self> {
         let store = options.folder.clone();
         let lock = store.lock(LOCK, Lock::Exclusive)?;
@@ -164,7 +164,7 @@ impl Cache {
         })?;
         let known = index::take(&*store)?;
         let wanted = (options.size.max(LEAST) / PAGE).min(u64::from(u32::MAX)) as u32;
-        // Blocks that are in the store nowhere are not cut off, however small the cache is to be.
+        // Blocks that are not in the store are kept, even if the cache is to be smaller.
         let count = pending
             .blocks()
             .map(|(number, _)| number + 1)
@@ -222,12 +222,13 @@ impl Cache {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether so many bytes in blocks that are not in the store are enough.
+    /// Returns true if the number of bytes in blocks that are not in the store has reached the
+    /// limit.
     pub(super) fn is_full_of(&self, spilled: i64) -> bool {
         spilled >= self.most_spilled
     }
 
-    /// Returns whether the bytes are at hand.
+    /// Returns true if the bytes are cached.
     pub(super) fn has(&self, key: Key, len: usize) -> bool {
         self.clean()
             .entries
@@ -235,8 +236,8 @@ impl Cache {
             .is_some_and(|entry| entry.len as usize >= len)
     }
 
-    /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are asked for. `false`: they are
-    /// not at hand.
+    /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are needed. `false`: they are not
+    /// cached.
     pub(super) fn get(&self, key: Key, len: usize, page: &mut [u8]) -> bool {
         let block = {
             let mut clean = self.clean();
@@ -253,12 +254,12 @@ impl Cache {
         if block.read(page).is_ok() {
             return true;
         }
-        // The local disk has lost it; the store has not.
+        // The block on the local disk is corrupt or unreadable; the data is still in the store.
         self.clean().entries.remove(&key);
         false
     }
 
-    /// Fills `into` with bytes of a page from `within` on. `false`: they are not at hand.
+    /// Fills `into` with bytes of a page from offset `within`. `false`: they are not cached.
     pub(super) fn get_part(&self, key: Key, within: usize, into: &mut [u8]) -> bool {
         let block = {
             let mut clean = self.clean();
@@ -275,7 +276,7 @@ impl Cache {
         block.read_part(within, into).is_ok()
     }
 
-    /// Keeps bytes that are in the store, at most [`PAGE`], if there is room.
+    /// Caches bytes that are in the store, at most [`PAGE`], if there is room.
     pub(super) fn keep(&self, key: Key, bytes: &[u8]) {
         if self.has(key, bytes.len()) {
             return;
@@ -293,7 +294,7 @@ impl Cache {
         }
     }
 
-    /// A block is in the store as well from now on.
+    /// Registers a block whose data is now in the store as well.
     pub(super) fn adopt(&self, key: Key, len: usize, block: Arc<Block>) {
         let mut clean = self.clean();
         clean.clock += 1;
@@ -309,8 +310,8 @@ impl Cache {
         drop((clean, replaced));
     }
 
-    /// Writes [`PAGE`] bytes to a block, for which others go that are in the store. `None`: there
-    /// is no room.
+    /// Writes [`PAGE`] bytes to a block, evicting blocks that are in the store. `None`: there is no
+    /// room.
     pub(super) fn write(&self, bytes: &[u8]) -> Option<Arc<Block>> {
         self.blocks.write(bytes).or_else(|| {
             self.forget_some();
@@ -318,7 +319,7 @@ impl Cache {
         })
     }
 
-    /// Forgets an eighth of what is in the store, that which was used least recently.
+    /// Evicts an eighth of the blocks that are in the store, the least recently used ones.
     fn forget_some(&self) {
         let mut clean = self.clean();
         let mut used: Vec<u64> = clean.entries.values().map(|entry| entry.used).collect();
@@ -339,12 +340,12 @@ impl Cache {
         drop((clean, gone));
     }
 
-    /// Makes blocks durable that were written so far.
+    /// Makes all written blocks durable.
     pub(super) fn flush_blocks(&self) -> Result<()> {
         self.blocks.flush()
     }
 
-    /// Leaves the cache to the next who opens it.
+    /// Stores the index for the next use of the cache.
     fn close(&self) -> Result<()> {
         let clean = std::mem::take(&mut *self.clean());
         let mut entries: Vec<_> = clean.entries.into_iter().collect();
@@ -352,7 +353,7 @@ impl Cache {
         if entries.is_empty() {
             return Ok(());
         }
-        // No index tells of blocks that are not there.
+        // The blocks are durable before an index refers to them.
         self.blocks.flush()?;
         index::put(&*self.store, &entries)
     }
@@ -360,12 +361,12 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Without an index what is in the blocks is fetched again.
+        // Without an index the data is fetched again.
         let _ = self.close();
     }
 }
 
-/// An error about a file of the cache.
+/// Returns an error about a file of the cache.
 fn odd(
     name: &'static str,
     at: usize,

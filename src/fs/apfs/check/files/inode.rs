@@ -1,4 +1,4 @@
-//! What an inode says of itself, and of its attributes, which follow it in the tree (§8.1, §8.4).
+//! Checks of an inode, and of its attributes, which follow it in the tree (§8.1, §8.4).
 
 use super::{Files, LAYER, link_hash};
 use crate::fs::UF_COMPRESSED;
@@ -10,7 +10,7 @@ use crate::fs::apfs::layout::{
 };
 use zerocopy::little_endian::{U32, U64};
 
-/// Attributes that the inode has a word about.
+/// Bits for the attributes that an inode has flags for.
 mod attribute {
     pub(super) const RESOURCE_FORK: u8 = 1;
     pub(super) const SECURITY: u8 = 2;
@@ -18,18 +18,18 @@ mod attribute {
     pub(super) const SYMLINK: u8 = 16;
 }
 
-/// What is gathered of one object while its records come.
+/// The state gathered for one object while its records are read.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) id: u64,
     inode: Option<Facts>,
-    /// Of [`attribute`].
+    /// Bits of [`attribute`].
     attributes: u8,
-    /// Entries in it, if it is a folder.
+    /// Number of entries, if it is a folder.
     pub(super) entries: u64,
-    /// Records of its names.
+    /// Number of sibling-link records.
     pub(super) links: u64,
-    /// The name that its inode tells; `None` without an inode, 0 if it tells none.
+    /// Hash of the name in its inode; `None` without an inode, 0 if the inode has no name.
     pub(super) primary: Option<u64>,
     pub(super) has_statistics: bool,
 }
@@ -66,7 +66,7 @@ impl Group {
     }
 }
 
-/// Takes an inode; `None` if a field of it makes no sense.
+/// Adds an inode; `None` if one of its fields is invalid.
 pub(super) fn add(
     files: &mut Files,
     id: u64,
@@ -151,13 +151,13 @@ pub(super) fn add(
 }
 
 impl Files {
-    /// All records of an object have come.
+    /// Checks an object after its last record.
     pub(super) fn close_group(&mut self, report: &mut Report<'_>) {
         let group = &self.group;
         let id = group.id;
         let Some(facts) = group.inode else {
-            // The parent of the root has no inode; streams of attributes, states and siblings have
-            // none either.
+            // The parent of the root has no inode; attribute streams, crypto states and siblings
+            // have none either.
             if group.entries > 0 && id != FileId::ROOT_PARENT.0 {
                 report.damage(wrong(
                     LAYER,

@@ -1,56 +1,56 @@
-//! Names against inodes: every entry leads to an object, every object has its names, and hard links
-//! their records (§8.6).
+//! Names against inodes: every entry refers to an object, every object has its names, and hard
+//! links have their records (§8.6).
 
 use super::{Files, LAYER};
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{Counts, FileId, mode_type};
 
-/// The type of entries that hide one of a volume below.
+/// Type of entries that hide an entry of an underlying volume.
 const WHITEOUT: u16 = 0xE;
 
-/// What is known of an object from its inode and from the entries that lead to it.
+/// The state gathered for an object from its inode and from the entries that refer to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
-    /// The type bits of its mode; 0 without an inode.
+    /// Type bits of its mode; 0 without an inode.
     kind: u16,
-    /// The type in entries; 0 without one.
+    /// Type in entries; 0 without an entry.
     entry_kind: u16,
-    /// Names that its inode counts.
+    /// Number of names according to its inode.
     told: u32,
-    /// Entries that lead to it.
+    /// Number of entries that refer to it.
     names: u32,
-    /// Records of its names.
+    /// Number of sibling-link records.
     pub(super) records: u32,
-    /// The name that its inode tells, and the last that leads to it.
+    /// Hashes of the name in its inode, and of the last entry that refers to it.
     primary: u64,
     found: u64,
-    /// The folder that its inode tells.
+    /// Parent folder according to its inode.
     parent: u64,
-    /// The folder where it was found.
+    /// Folder of the last entry that refers to it.
     folder: u64,
-    /// Entries disagree about what it is.
+    /// True if entries disagree about its type.
     mixed: bool,
     way: Way,
 }
 
-/// Whether a folder is below the root.
+/// The result of following parents up to the root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Way {
     #[default]
     Unknown,
-    /// On the way up that is being followed.
+    /// On the path that is being followed.
     Passed,
     Rooted,
     Lost,
 }
 
 impl Known {
-    /// Takes note of an inode.
+    /// Records the fields of an inode.
     pub(super) fn inode(&mut self, kind: u16, primary: u64, parent: FileId, links: u32) {
         (self.kind, self.primary, self.parent, self.told) = (kind, primary, parent.0, links);
     }
 
-    /// Takes note of an entry that leads to it.
+    /// Records an entry that refers to it.
     pub(super) fn name(&mut self, kind: u16, hash: u64, folder: FileId) {
         self.mixed |= self.names > 0 && self.entry_kind != kind;
         (self.entry_kind, self.found, self.folder) = (kind, hash, folder.0);
@@ -62,7 +62,7 @@ impl Known {
     }
 }
 
-/// What is said of one name of a file with several: object and name each.
+/// The records about one name of a file with several names: object and name hash each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sibling {
     pub(super) entry: Option<(u64, u64)>,
@@ -71,7 +71,7 @@ pub(super) struct Sibling {
 }
 
 impl Files {
-    /// Everything that objects and names say of each other; counts the objects.
+    /// Compares objects and names with each other; counts the objects.
     pub(super) fn check_links(&mut self, report: &mut Report<'_>) -> Counts {
         for needed in [FileId::ROOT, FileId::PRIVATE_DIR] {
             if self
@@ -100,8 +100,8 @@ impl Files {
         counts
     }
 
-    /// Every folder is below the root: the way up from it does not end elsewhere, nor go round in
-    /// circles.
+    /// Checks that every folder is below the root, so that its chain of parents neither ends
+    /// elsewhere nor contains a cycle.
     fn check_roots(&mut self, ids: &[u64], report: &mut Report<'_>) {
         for root in [FileId::ROOT.0, FileId::PRIVATE_DIR.0] {
             if let Some(known) = self.objects.get_mut(&root) {
@@ -117,7 +117,7 @@ impl Files {
                     break Way::Lost;
                 };
                 match known.way {
-                    // Only folders lead up.
+                    // Only folders have descendants.
                     Way::Unknown if known.kind == mode_type::FOLDER && known.names > 0 => {
                         known.way = Way::Passed;
                         passed.push(at);
@@ -196,7 +196,7 @@ fn count(counts: &mut Counts, id: u64, known: &Known) {
     } += 1;
 }
 
-/// One object against the entries that lead to it.
+/// Checks one object against the entries that refer to it.
 fn check(id: u64, known: &Known, report: &mut Report<'_>) {
     if known.entry_kind == WHITEOUT {
         return;
@@ -231,7 +231,7 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
             format!("folder {id:#x} has {} names", known.names),
         ));
     }
-    // Deleted while it is open: it has kept its name and folder, and counts none of them.
+    // Deleted while it was open: it keeps its name and folder, and has a link count of 0.
     if known.is_orphan() {
         if !is_folder && known.told != 0 {
             report.warning(wrong(

@@ -1,7 +1,7 @@
 //! The records of a volume's files: each by itself, then against each other (§8).
 //!
-//! Records come in the order of the tree, so all that is about one object is seen together; what
-//! objects say of each other is gathered, some ten bytes for each, and settled at the end.
+//! Records are read in the order of the tree, so all records of one object are adjacent. Relations
+//! between objects are gathered, with some ten bytes for each, and checked at the end.
 
 mod inode;
 mod links;
@@ -29,20 +29,20 @@ use crate::fs::apfs::names::NameRules;
 
 pub(super) const LAYER: &str = "apfs file tree";
 
-/// What bounds a volume's records.
+/// The limits and features that a volume's records are checked against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) names: NameRules,
     pub(super) encrypted: bool,
     pub(super) sealed: bool,
-    /// Made by an early version of APFS, which kept some records otherwise.
+    /// True if made by an early version of APFS, in which some records differ.
     pub(super) early: bool,
     pub(super) block_size: BlockSize,
-    /// Blocks of the container.
+    /// Number of blocks of the container.
     pub(super) blocks: u64,
 }
 
-/// What the records of a tree of files say together.
+/// The state gathered from the records of a file-system tree.
 #[derive(Debug)]
 pub(super) struct Files {
     rules: Rules,
@@ -52,7 +52,7 @@ pub(super) struct Files {
     streams: HashMap<u64, StreamSeen>,
     /// Runs of blocks that files use, once for each use.
     pub(super) extents: Vec<Range<u64>>,
-    /// The highest number of an inode, a stream or a sibling.
+    /// Highest number of an inode, a stream or a sibling.
     pub(super) highest: u64,
     unknown_types: u64,
 }
@@ -71,7 +71,7 @@ impl Files {
         }
     }
 
-    /// Takes a record of the tree of files, in its order.
+    /// Adds a record of the file-system tree, in its order.
     pub(super) fn add(&mut self, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Result<()> {
         let Key::Record(key) = leaf.key else {
             return Ok(());
@@ -111,7 +111,7 @@ impl Files {
         Ok(())
     }
 
-    /// After the last record: what objects say of each other.
+    /// Checks the relations between objects, after the last record.
     pub(super) fn finish(&mut self, report: &mut Report<'_>) -> Counts {
         self.close_group(report);
         self.check_streams(report);
@@ -122,7 +122,8 @@ impl Files {
         self.highest = self.highest.max(id);
     }
 
-    /// Numbers of shared records that only volumes with several keys count.
+    /// Checks a crypto state. Reference counts are ignored: only volumes with several keys maintain
+    /// them.
     fn crypto_state(&mut self, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
         let (state, rest) = CryptoStateRaw::ref_from_prefix(leaf.value).ok()?;
         if !self.rules.encrypted {
@@ -217,7 +218,8 @@ impl Files {
         Some(())
     }
 
-    /// An extent of a stream, in order, from a record or from a sealed volume's own tree.
+    /// Adds an extent of a stream, in order, from a record or from the extent tree of a sealed
+    /// volume.
     pub(super) fn add_extent(
         &mut self,
         id: u64,
@@ -252,7 +254,7 @@ impl Files {
         }
         let stream = self.stream(id);
         if stream.end != start && !stream.gap {
-            // Said once: all that follows is out of place.
+            // Set once: all extents that follow are misplaced.
             stream.gap = true;
             stream.end = start;
         }
@@ -329,7 +331,7 @@ impl Files {
         let (link, name) = SiblingLinkRaw::parse(leaf.value)?;
         let (id, hash) = (key.id.0, link_hash(link.parent_id.into(), name));
         self.see(sibling);
-        // The link with the lowest number, which comes first, is the one that the inode tells of.
+        // The link with the lowest number comes first; its name and folder are those in the inode.
         if self.group.links == 0
             && let Some(primary) = self.group.primary.filter(|&primary| primary != hash)
             && primary != 0
@@ -358,7 +360,7 @@ impl Files {
     }
 }
 
-/// A name in a folder as a number: two that are the same by chance would hide a wrong name only.
+/// Returns a hash of a name in a folder. A collision would only hide a wrong name.
 fn link_hash(parent: FileId, name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (parent.0, name).hash(&mut hasher);

@@ -1,28 +1,28 @@
-//! Streams of bytes: what uses them, and whether their extents make them up (§8.2, §8.5).
+//! Data streams: their users, and the consistency of their extents (§8.2, §8.5).
 
 use super::{Files, LAYER};
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{DataStreamRaw, inode_flags};
 
-/// What is known of a stream.
+/// The state gathered for a stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamSeen {
-    /// How often its own record says that it is used.
+    /// Reference count in its own record.
     pub(super) told: Option<u32>,
-    /// Inodes that use it.
+    /// Number of inodes that use it.
     inodes: u32,
     attributes: u32,
     size: u64,
     allocated: u64,
     sparse: u64,
-    /// Its users do not agree about it.
+    /// True if its users disagree about its size.
     differs: bool,
     uncloned: bool,
-    /// Where its extents end, how long they are together, and how much of that are holes.
+    /// End of its extents, their total length, and the length of holes in it, in bytes.
     pub(super) end: u64,
     pub(super) sum: u64,
     pub(super) holes: u64,
-    /// An extent does not begin where the one before ends.
+    /// True if an extent does not begin at the end of the one before.
     pub(super) gap: bool,
 }
 
@@ -46,7 +46,7 @@ impl StreamSeen {
         (self.size, self.allocated) = (size, allocated);
     }
 
-    /// What is wrong with it: damage, and what every reader gets along with.
+    /// Returns the first damage, and the first deviation that readers tolerate.
     fn problems(&self) -> (Option<String>, Option<String>) {
         let Self {
             size,

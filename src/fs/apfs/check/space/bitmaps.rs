@@ -1,4 +1,4 @@
-//! Chunks and their bitmaps: what they count, and what they show as used against what is.
+//! Chunks and their bitmaps: their counts, and the marked blocks against the used ones.
 
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ use crate::fs::apfs::layout::{
 use crate::fs::bitmap::{count_clear, run_at, set_bits};
 use crate::{Error, Result};
 
-/// Runs of blocks that are told one by one where used and marked differ.
+/// Maximum number of differing runs that are reported individually.
 const TOLD: u64 = 100;
 
-/// The walk along the chunks.
+/// The state of the walk along the chunks.
 struct Chunks<'r> {
-    /// What is used, from the chunk that is next on.
+    /// Used runs, beginning with the next chunk.
     runs: &'r [(Range<u64>, User)],
     free: u64,
     told: u64,
@@ -29,7 +29,7 @@ struct Chunks<'r> {
 }
 
 impl CheckedSpace<'_> {
-    /// Every chunk against the runs of blocks that are used, ascending and apart.
+    /// Compares every chunk with the used runs, which are ascending and disjoint.
     pub(super) fn bitmaps(
         &mut self,
         runs: &[(Range<u64>, User)],
@@ -119,7 +119,7 @@ impl CheckedSpace<'_> {
         blocks_per_chunk(self.store.block_size).into()
     }
 
-    /// A CIB or CAB: `None` if it is not what it is taken for, which has been told.
+    /// Reads a CIB or CAB; `None` if it is not of the expected kind, which has been reported.
     fn info(
         &mut self,
         kind: u32,
@@ -169,7 +169,8 @@ impl CheckedSpace<'_> {
         Ok(Some(block))
     }
 
-    /// The chunks that a CIB describes; whether all could be told.
+    /// Checks the chunks of a CIB. Returns false if the CIB or a record in it is unusable, so that
+    /// counts are incomplete.
     fn cib(
         &mut self,
         cib: u64,
@@ -273,14 +274,14 @@ impl CheckedSpace<'_> {
 }
 
 impl Chunks<'_> {
-    /// Leaves out what lies before `end`: nothing tells whether it is marked.
+    /// Skips the used runs before `end`, whose bits are unknown.
     fn skip(&mut self, end: u64) {
         while self.runs.first().is_some_and(|(run, _)| run.end <= end) {
             self.runs = &self.runs[1..];
         }
     }
 
-    /// The bits of the blocks `range` against what is used.
+    /// Compares the bits of `range` with the used runs.
     fn compare(&mut self, range: Range<u64>, bits: &[u8], report: &mut Report<'_>) {
         let mut expected = vec![0; bits.len()];
         let within = |block: u64| (block.clamp(range.start, range.end) - range.start) as usize;
@@ -309,7 +310,7 @@ impl Chunks<'_> {
         }
         let all = within(range.end);
         for (at, (marked, used)) in bits.iter().zip(&expected).enumerate().take(all.div_ceil(8)) {
-            // Bits past the end are told elsewhere.
+            // Bits past the end of the container are reported separately.
             let valid = if at * 8 + 8 > all {
                 (1_u8 << (all % 8)) - 1
             } else {

@@ -1,5 +1,5 @@
-//! The space manager: what it says of itself, its pool, its queues, and its bitmaps against all
-//! that is used (§14).
+//! The space manager: its fields, its pool, its queues, and its bitmaps against all used blocks
+//! (§14).
 
 mod bitmaps;
 mod pool;
@@ -33,14 +33,14 @@ pub(super) struct CheckedSpace<'a> {
     xid: Xid,
     progress: &'a dyn Progress,
     head: SpacemanRaw,
-    /// All of its bytes.
+    /// The object in full.
     bytes: Vec<u8>,
     pool: Pool,
 }
 
 impl<'a> CheckedSpace<'a> {
-    /// Reads the space manager and what waits in its queues, and claims what it uses itself.
-    /// `None`: it makes no sense, which has been told.
+    /// Reads the space manager and its free queues, and claims the blocks that it uses. Returns
+    /// `None` if it is invalid, which has been reported.
     pub(super) fn read(
         container: &'a Container,
         objects: &mut Ephemerals,
@@ -49,7 +49,7 @@ impl<'a> CheckedSpace<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Option<Self>> {
         let (store, raw) = (&container.store, &container.superblock);
-        // Told where the maps are checked.
+        // A missing object was reported by the check of the checkpoint maps.
         let Some((_, bytes)) = objects.remove(&Oid::from(raw.spaceman_oid)) else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl<'a> CheckedSpace<'a> {
         Ok(Some(space))
     }
 
-    /// Holds the bitmaps against everything that is used.
+    /// Compares the bitmaps with the used blocks.
     pub(super) fn compare(mut self, blocks: BlockUsers, report: &mut Report<'_>) -> Result<()> {
         let incomplete = blocks.incomplete;
         let runs = blocks.finish(report);
@@ -110,7 +110,7 @@ impl<'a> CheckedSpace<'a> {
         &self.head.devices[space_device::MAIN]
     }
 
-    /// A number in one of the arrays behind the head.
+    /// Returns an element of one of the arrays behind the head.
     fn array16(&self, offset: u32, index: u32) -> Option<u16> {
         let at = (offset as usize).checked_add(2 * index as usize)?;
         U16::read_from_prefix(self.bytes.get(at..)?)
@@ -133,7 +133,7 @@ fn run(start: u64, count: u64, blocks: u64) -> Option<Range<u64>> {
         .map(|end| start..end)
 }
 
-/// Sizes that follow from that of the container.
+/// Checks the sizes that follow from the length of the container.
 fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
     let bytes = store.block_size.of(store.blocks).unwrap_or(u64::MAX);
     let Ok(geometry) = Geometry::new(bytes, store.block_size) else {

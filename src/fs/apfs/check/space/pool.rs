@@ -9,29 +9,29 @@ use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{NO_SLOT, Paddr};
 use crate::fs::bitmap::{run_at, set_bits};
 
-/// What of the pool is used.
+/// The used blocks of the pool.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Its blocks.
+    /// Blocks of the pool.
     pub(super) run: Range<u64>,
-    /// A bit for each that is used or queued.
+    /// Bitmap of the blocks that are used or queued.
     used: Vec<u8>,
 }
 
 impl Pool {
-    /// A pool that lies in the container.
+    /// Returns a pool, which must be within the container.
     pub(super) fn new(run: Range<u64>) -> Self {
-        // Three blocks for each of 32768 of the container: small.
+        // Small: the pool has three blocks for each 32768 of the container.
         let used = vec![0; (run.end - run.start).div_ceil(8) as usize];
         Self { run, used }
     }
 
-    /// Takes note of blocks of the pool that wait in its queue.
+    /// Marks blocks of the pool that are in its free queue.
     pub(super) fn queue(&mut self, run: Range<u64>, report: &mut Report<'_>) {
         self.mark(run, "is in its free queue twice", report);
     }
 
-    /// Takes note of a block that is used; `false`: it is not one of the pool.
+    /// Marks a block as used. Returns false if it is not in the pool.
     pub(super) fn take(&mut self, block: u64, report: &mut Report<'_>) -> bool {
         let inside = self.run.contains(&block);
         if inside {
@@ -57,7 +57,8 @@ impl Pool {
 }
 
 impl CheckedSpace<'_> {
-    /// The pool's own bitmaps against what is used of it, and the list of the ring's free slots.
+    /// Compares the pool's own bitmaps with its used blocks, and checks the list of the ring's free
+    /// slots.
     pub(super) fn check_pool(&self, report: &mut Report<'_>) -> Result<()> {
         let slots = self.slots(report);
         self.check_free_slots(&slots, report);
@@ -94,7 +95,7 @@ impl CheckedSpace<'_> {
         Ok(())
     }
 
-    /// The slot of each of the pool's bitmaps.
+    /// Returns the slot of each of the pool's bitmaps.
     fn slots(&self, report: &mut Report<'_>) -> Vec<Option<u16>> {
         let bitmaps = u64::from(self.head.pool_bitmap_blocks.get());
         let needed = (self.pool.run.end - self.pool.run.start)
@@ -124,7 +125,7 @@ impl CheckedSpace<'_> {
             .collect()
     }
 
-    /// The slots that are not in use form one list.
+    /// Checks that the unused slots form one list.
     fn check_free_slots(&self, slots: &[Option<u16>], report: &mut Report<'_>) {
         let all = self.head.ring_blocks.get();
         let mut seen = vec![false; all as usize];
@@ -139,7 +140,7 @@ impl CheckedSpace<'_> {
         let next = |slot: u16| self.array16(self.head.ring_free_next.get(), slot.into());
         let (mut at, mut last) = (self.head.ring_free_head.get(), NO_SLOT);
         while at != NO_SLOT {
-            // Each slot is met once, so that the list has an end.
+            // Each slot occurs once, so the loop ends.
             match seen.get_mut(usize::from(at)) {
                 Some(seen) if !*seen => *seen = true,
                 _ => {

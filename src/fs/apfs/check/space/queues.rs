@@ -1,4 +1,4 @@
-//! The free queues: blocks that older checkpoints still use.
+//! Free queues: blocks that are freed once older checkpoints no longer need them.
 
 use super::{CheckedSpace, LAYER};
 use crate::Result;

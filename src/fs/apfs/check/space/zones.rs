@@ -1,5 +1,5 @@
-//! What a versioned space manager has besides: its size, and the allocation zones, hints that no
-//! reader takes notice of (§14).
+//! The additional part of a versioned space manager: its size, and the allocation zones, which are
+//! hints that readers ignore (§14).
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use crate::fs::apfs::layout::{
     BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, spaceman_flags,
 };
 
-/// Earlier boundaries that a zone remembers.
+/// Number of earlier boundaries that a zone keeps.
 const PREVIOUS: usize = 7;
 
-/// A zone: its boundaries, start and end each, and those that it had before.
+/// An allocation zone: its boundaries, start and end each, and its earlier ones.
 #[derive(
     Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
 )]
@@ -27,7 +27,7 @@ struct ZoneRaw {
 }
 const _: () = assert!(size_of::<ZoneRaw>() == 0x88);
 
-/// What makes no sense about the zones of a space manager, all of whose bytes these are.
+/// Returns a message if the zones are inconsistent; `manager` are all bytes of the space manager.
 pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<String> {
     let (head, rest) = SpacemanRaw::ref_from_prefix(manager).ok()?;
     if head.flags.get() & spaceman_flags::VERSIONED == 0 {

@@ -1,5 +1,4 @@
-//! The walk through a tree: every node once, every rule of §5, and every record of the leaves in
-//! order.
+//! Traversal of a tree: every node once, every rule of §5, and every record of the leaves in order.
 
 mod room;
 mod sources;
@@ -21,12 +20,12 @@ use crate::fs::apfs::store::{Expected, Store};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// What stands in a leaf, and where.
+/// A record of a leaf and its location.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Leaf<'n> {
     pub(super) key: Key<'n>,
     pub(super) value: &'n [u8],
-    /// It was looked at before, as a part of another state of the volume.
+    /// True if it was checked before, as a part of another state of the volume.
     pub(super) known: bool,
     node: (Oid, Paddr),
     at: u64,
@@ -34,7 +33,7 @@ pub(super) struct Leaf<'n> {
 }
 
 impl Leaf<'_> {
-    /// An error about the record.
+    /// Returns an error about the record.
     pub(super) fn wrong(&self, message: impl std::fmt::Display) -> Error {
         let (oid, paddr) = self.node;
         Error::corrupt(
@@ -45,16 +44,16 @@ impl Leaf<'_> {
     }
 }
 
-/// What a walk takes along: the tree, and whom to tell.
+/// The parameters of a traversal.
 pub(super) struct TreeWalk<'a> {
     pub(super) store: &'a Store,
     pub(super) kind: TreeKind,
-    /// No node is newer.
+    /// Upper limit for the transaction of a node.
     pub(super) newest: Xid,
     pub(super) progress: &'a dyn Progress,
 }
 
-/// What was found in all of a tree.
+/// Totals of a tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) nodes: u64,
@@ -64,7 +63,8 @@ pub(super) struct Totals {
 }
 
 impl TreeWalk<'_> {
-    /// Walks the tree with this root. `None`: its root cannot be read, which has been told.
+    /// Traverses the tree with this root. Returns `None` if its root cannot be read, which has been
+    /// reported.
     pub(super) fn run(
         &self,
         root: Oid,
@@ -96,7 +96,7 @@ impl TreeWalk<'_> {
         self.store.corrupt(self.kind.layer(), oid, paddr, message)
     }
 
-    /// What the root says of the tree against what was found (§5.2).
+    /// Compares the tree information of the root with the totals (§5.2).
     fn check_info(
         &self,
         root: Oid,
@@ -140,8 +140,8 @@ impl TreeWalk<'_> {
             );
             report.warning(wrong(message));
         }
-        // Hashes and missing headers are the sealed volumes' own, the others are told by the kind
-        // of the tree.
+        // Hashes and missing headers are specific to sealed volumes; the other flags follow from
+        // the kind of the tree.
         let sealed = match self.kind {
             TreeKind::Files { .. } | TreeKind::Fext => tree_flags::HASHED | tree_flags::NO_HEADER,
             _ => 0,
@@ -156,7 +156,7 @@ impl TreeWalk<'_> {
     }
 }
 
-/// What a node has to agree with.
+/// The properties of a parent that a node must agree with.
 struct Parent {
     level: u16,
     xid: Xid,
@@ -169,9 +169,9 @@ struct Walker<'a, 'r> {
     nodes: &'a mut dyn Nodes,
     report: &'a mut Report<'r>,
     each: &'a mut dyn FnMut(&Leaf<'_>, &mut Report<'_>) -> Result<()>,
-    /// Blocks that were entered.
+    /// Blocks of nodes that were visited.
     seen: HashSet<u64>,
-    /// The key before.
+    /// The previous key.
     last: Vec<u8>,
     totals: Totals,
 }
@@ -179,8 +179,8 @@ struct Walker<'a, 'r> {
 type TreeInfo = Option<(TreeInfoRaw, Paddr)>;
 
 impl Walker<'_, '_> {
-    /// Walks a node and all below it. `None`: it cannot be read. Of a root, what it says of the
-    /// tree.
+    /// Traverses a node and all nodes below it. Returns `None` if it cannot be read; for a root,
+    /// returns its tree information.
     fn enter(&mut self, oid: Oid, parent: Option<&Parent>) -> Result<Option<TreeInfo>> {
         self.walk.progress.check()?;
         self.walk.progress.advance(1);
@@ -227,7 +227,7 @@ impl Walker<'_, '_> {
         if !self.fits(&node, parent) {
             return Ok(None);
         }
-        // Hashes and missing headers are the sealed volumes' own.
+        // Hashes and missing headers are specific to sealed volumes.
         let sealed = if found.has_header {
             0
         } else {
@@ -294,7 +294,7 @@ impl Walker<'_, '_> {
                     self.walk.newest
                 ));
             }
-            // Whoever moves a node writes the one that leads to it.
+            // Moving a physical node rewrites its parent, so a node is never newer than its parent.
             _ if expected == storage::PHYSICAL
                 && parent.is_some_and(|parent| xid > parent.xid.0) =>
             {
@@ -304,7 +304,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Returns whether a node stands where its parent says; if not, what is below cannot be
+    /// Returns true if a node agrees with its parent; otherwise the nodes below it cannot be
     /// trusted.
     fn fits(&mut self, node: &Node, parent: Option<&Parent>) -> bool {
         let (root, is_root) = (parent.is_none(), node.flags & node_flags::ROOT != 0);
@@ -349,7 +349,8 @@ impl Walker<'_, '_> {
             if index == 0 {
                 self.check_first(node, key, parent);
             }
-            // Leaves are compared with each other, so here only what would mislead a search.
+            // Keys of leaves are compared with the previous leaf elsewhere; only misleading keys of
+            // index nodes matter here.
             if !self.in_order(node, index, last, key) {
                 continue;
             }
@@ -415,7 +416,7 @@ impl Walker<'_, '_> {
         Ok(())
     }
 
-    /// Returns whether a key is one of this tree and comes after the one before.
+    /// Returns true if a key is valid in this tree and after the previous one.
     fn in_order(&mut self, node: &Node, index: usize, last: Option<&[u8]>, key: &[u8]) -> bool {
         let kind = self.walk.kind;
         let Some(found) = kind.key(key) else {
@@ -440,7 +441,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// The first key of a node is the one by which its parent leads to it.
+    /// Checks that the first key of a node is the one in its parent.
     fn check_first(&mut self, node: &Node, key: &[u8], parent: Option<&Parent>) {
         let Some(parent) = parent else { return };
         let kind = self.walk.kind;
@@ -467,7 +468,7 @@ impl Walker<'_, '_> {
     }
 }
 
-/// Whoever looks for a node says in which tree.
+/// Replaces the layer of an error, except an I/O error, by the tree in which a node was looked up.
 fn named(error: Error, layer: &'static str) -> Error {
     let mut told = Error::new(error.kind(), layer, error.message().to_owned());
     match error.place() {
@@ -482,7 +483,6 @@ fn named(error: Error, layer: &'static str) -> Error {
     }
 }
 
-/// The head of a node.
 fn head(bytes: &[u8]) -> Option<&NodeRaw> {
     NodeRaw::ref_from_prefix(bytes).ok().map(|(head, _)| head)
 }

@@ -1,13 +1,13 @@
-//! The bytes of a node: keys and values lie apart, and what is free is listed or counted (§5.1).
+//! The space in a node: keys and values are disjoint, and free bytes are listed or counted (§5.1).
 
 use super::head;
 use crate::fs::apfs::btree::Node;
 use crate::fs::apfs::layout::{NO_OFFSET, NODE_HEADER, SpanRaw, TREE_INFO, node_flags};
 
-/// The least that a list of free pieces can link: offset and length of the next.
+/// Minimum size of an element of a free list: offset and length of the next one.
 const LINK: usize = 4;
 
-/// What a byte of a node is.
+/// The use of a byte of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Byte {
     Unknown,
@@ -15,7 +15,7 @@ enum Byte {
     Free,
 }
 
-/// What is wrong with the room in a node, if anything.
+/// Returns a message if the space of a node is inconsistent.
 pub(super) fn check(node: &Node) -> Result<(), String> {
     let Some(head) = head(&node.bytes) else {
         return Ok(());
@@ -76,7 +76,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
     )
 }
 
-/// One list of free pieces: it links what is free, and counts all that is.
+/// Checks a list of free pieces: it links free bytes, and its length counts all of them.
 fn list(
     bytes: &mut [Byte],
     node: &Node,
@@ -112,7 +112,7 @@ fn list(
         let piece = place(next.into(), second.into())
             .filter(|piece| piece.end <= area.end)
             .ok_or_else(wrong)?;
-        // Each byte is freed once, so that no list is endless.
+        // Each byte can be freed only once, so the loop ends.
         let piece = bytes
             .get_mut(piece)
             .filter(|piece| piece.len() >= LINK)

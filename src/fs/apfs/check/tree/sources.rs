@@ -1,4 +1,4 @@
-//! Where the nodes of a tree come from, and who takes note of their blocks.
+//! Sources of the nodes of a tree, which also claim their blocks.
 
 use std::collections::HashMap;
 
@@ -11,28 +11,28 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs tree";
 
-/// A node's bytes, plain, and what is known of them.
+/// A node's decrypted bytes and the expected properties.
 pub(in crate::fs::apfs::check) struct SourceNode {
     pub(super) bytes: Box<[u8]>,
     pub(super) paddr: Paddr,
-    /// The transaction it must be of, where something says.
+    /// The transaction that it must have, if an object map records it.
     pub(super) xid: Option<Xid>,
     pub(super) has_header: bool,
-    /// It was looked at before, as a part of another state.
+    /// True if it was checked before, as a part of another state.
     pub(super) known: bool,
 }
 
-/// Finds the nodes of a tree.
+/// A source of the nodes of a tree.
 pub(in crate::fs::apfs::check) trait Nodes {
-    /// The node of a number.
+    /// Returns the node of a number.
     fn find(&mut self, store: &Store, oid: Oid) -> Result<SourceNode>;
-    /// Takes note of the block of a node that is used.
+    /// Claims the block of a node.
     fn claim(&mut self, paddr: Paddr);
-    /// How its nodes are stored, of [`storage`].
+    /// Returns the expected storage flags, of [`storage`].
     fn storage(&self) -> u32;
 }
 
-/// Nodes that are found by their blocks.
+/// Nodes that are located by block number.
 pub(in crate::fs::apfs::check) struct Physical<'a> {
     pub(in crate::fs::apfs::check) blocks: &'a mut BlockUsers,
     pub(in crate::fs::apfs::check) user: User,
@@ -59,7 +59,8 @@ impl Nodes for Physical<'_> {
     }
 }
 
-/// Nodes that an object map finds, as of a transaction. Their blocks are claimed with the map.
+/// Nodes that are located by an object map, as of a transaction. Their blocks are claimed with the
+/// map.
 pub(in crate::fs::apfs::check) struct Virtual<'a> {
     pub(in crate::fs::apfs::check) objects: &'a mut CheckedObjects,
     pub(in crate::fs::apfs::check) limit: Xid,
@@ -98,9 +99,9 @@ impl Nodes for Virtual<'_> {
     }
 }
 
-/// Nodes among a checkpoint's objects, each taken out as it is found.
+/// Nodes among a checkpoint's ephemeral objects, each removed when it is found.
 pub(in crate::fs::apfs::check) struct Ephemeral<'a> {
-    /// Address and bytes.
+    /// Block and contents by number.
     pub(in crate::fs::apfs::check) objects: &'a mut HashMap<Oid, (Paddr, Vec<u8>)>,
     pub(in crate::fs::apfs::check) xid: Xid,
 }

@@ -1,5 +1,4 @@
-//! Chunks of the container: a bitmap each, and the blocks that describe them, read as they are
-//! needed.
+//! Chunks of the container: their bitmaps, and the CIBs that describe them, read on demand.
 
 use std::ops::Range;
 
@@ -12,18 +11,18 @@ use crate::fs::apfs::layout::{
 };
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
 
-/// A block that describes chunks.
+/// A CIB.
 #[derive(Debug)]
 pub(super) struct Info {
     pub(super) bytes: Vec<u8>,
     pub(super) changed: bool,
 }
 
-/// A chunk's bitmap.
+/// The bitmap of a chunk.
 #[derive(Debug)]
 pub(super) struct Bits {
     pub(super) used: Vec<u8>,
-    /// Taken since the last commit.
+    /// Bitmap of the blocks that were allocated since the last commit.
     pub(super) fresh: Vec<u8>,
     pub(super) blocks: u64,
     pub(super) free: u64,
@@ -35,7 +34,7 @@ impl Space {
         blocks_per_chunk(self.store.block_size).into()
     }
 
-    /// The first free run that begins within `range`, at most `most` blocks of it.
+    /// Returns the first free run that begins within `range`, at most `most` blocks of it.
     pub(super) fn find(&mut self, range: Range<u64>, most: u64) -> Result<Option<Range<u64>>> {
         let mut at = range.start;
         while at < range.end {
@@ -72,7 +71,7 @@ impl Space {
         })
     }
 
-    /// Changes the bits of a run, chunk by chunk, and counts what that makes free.
+    /// Changes the bits of a run, chunk by chunk, and updates the number of free blocks.
     pub(super) fn each_chunk(
         &mut self,
         run: Range<u64>,
@@ -138,7 +137,7 @@ impl Space {
             .ok_or_else(|| corrupt("describes too few chunks"))
     }
 
-    /// The record of a chunk, and how many of its blocks are free now.
+    /// Returns the record of a chunk, and the current number of its free blocks.
     pub(super) fn chunk(&mut self, chunk: u64) -> Result<(ChunkRaw, u64)> {
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
         let info = self.info(chunk / per_cib)?;

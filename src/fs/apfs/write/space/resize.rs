@@ -1,9 +1,8 @@
-//! A container gets longer or shorter (§6): its chunks, the blocks that describe them, and the pool
-//! that these lie in.
+//! Resize of a container (§6): its chunks, their CIBs, and the pool that holds these.
 //!
-//! As long as there are as many chunks as before, only the last one's description changes.
-//! Otherwise the pool has another size, and comes to lie elsewhere with everything in it: nothing
-//! that a checkpoint knows is written over.
+//! If the number of chunks stays the same, only the record of the last one changes. Otherwise the
+//! size of the pool changes, and it is moved to free blocks with all of its contents: nothing that
+//! a checkpoint refers to is overwritten.
 
 use std::ops::Range;
 
@@ -22,27 +21,27 @@ use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Bytes of descriptions written at once.
+/// Number of bytes of CIBs per write.
 const PIECE: usize = 1 << 20;
 
-/// Blocks of a container before and afterwards.
+/// Numbers of blocks of the container before and after.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: u64,
     to: u64,
 }
 
-/// What of a container is used by more than the space manager.
+/// The blocks used by anything but the space manager.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::apfs::write) struct Kept {
-    /// The block after the last of these.
+    /// Block after the last of these.
     pub(in crate::fs::apfs::write) end: u64,
-    /// How many there are.
+    /// Number of these blocks.
     pub(in crate::fs::apfs::write) blocks: u64,
 }
 
 impl Space {
-    /// Where the pool lies, and the ring of its bitmaps.
+    /// Returns the blocks of the pool, and those of the ring of its bitmaps.
     fn own(&self) -> [Range<u64>; 2] {
         let run = |base: u64, blocks: u64| base..base.saturating_add(blocks);
         [
@@ -54,13 +53,13 @@ impl Space {
         ]
     }
 
-    /// The block after the last one that the space manager itself uses.
+    /// Returns the block after the last one that the space manager itself uses.
     pub(in crate::fs::apfs::write) fn own_end(&self) -> u64 {
         self.own().into_iter().map(|run| run.end).max().unwrap_or(0)
     }
 
-    /// What stays where it is: all but what the space manager has for itself, and what waits for
-    /// older checkpoints.
+    /// Returns the blocks that stay in place: all but the space manager's own and those in the free
+    /// queue.
     pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<Kept> {
         let movable: Vec<_> = self
             .own()
@@ -106,11 +105,11 @@ impl Space {
         Ok(Kept { end: 0, blocks })
     }
 
-    /// Gives the container the sizes of `to`. The pool and its ring come to lie below block
-    /// `ceiling`; what is from the new end on is free. What is written goes to blocks that are
-    /// free, and the rest with the next commit.
+    /// Changes the container to the sizes of `to`. The pool and its ring are moved below block
+    /// `ceiling` if necessary; blocks past the new end must be free. Bitmaps and CIBs are written
+    /// to free blocks, everything else with the next commit.
     ///
-    /// [`Kind::Limit`], with nothing written, if there is no place for the pool.
+    /// [`Kind::Limit`], with nothing written, if there is no space for the pool.
     pub(in crate::fs::apfs::write) fn resize(
         &mut self,
         to: &Geometry,
@@ -152,7 +151,7 @@ impl Space {
         self.store.blocks = to.blocks;
         let main = &mut self.head.devices[space_device::MAIN];
         (main.blocks, main.chunks) = (to.blocks.into(), to.chunks.into());
-        // The numbers of the largest container fit.
+        // No truncation: the numbers of the largest container fit.
         (main.cibs, main.cabs) = ((to.cibs as u32).into(), (to.cabs as u32).into());
         self.head.queues[space_device::QUEUE_POOL].node_limit = to.pool_queue_limit.into();
         self.head.queues[space_device::QUEUE_MAIN].node_limit = to.main_queue_limit.into();
@@ -161,7 +160,7 @@ impl Space {
                 .manager
                 .get_mut(size_of::<SpacemanRaw>() + 8..SPACEMAN_ARRAYS as usize)
         {
-            // Hints for the allocator may lead past the end.
+            // These hints for the allocator may refer to blocks past the end.
             if self.head.pool_xids.get() >= SPACEMAN_ARRAYS {
                 zones.fill(0);
             }
@@ -169,18 +168,19 @@ impl Space {
         Ok(())
     }
 
-    /// Where pool and ring are to lie: first the ring, if it moves.
+    /// Returns the new first blocks of the ring, if it moves, and of the pool.
     fn place(&mut self, to: &Geometry, span: Span, ceiling: u64) -> Result<(Option<u64>, u64)> {
         let [pool, ring] = self.own();
-        // In no slot, used or not, is a bit set for what is past the pool's end.
+        // A shorter pool needs a new ring: bits past the pool's end must be clear in every slot,
+        // used or not.
         let shorter = to.pool_blocks < pool.end - pool.start;
         let moves = shorter
             || u64::from(self.head.ring_blocks.get()) != to.ring_blocks()
             || ring.end > ceiling;
         let ring_blocks = if moves { to.ring_blocks() } else { 0 };
         let blocks = ring_blocks + to.pool_blocks;
-        // The numbers of the first blocks are reserved, and as numbers of objects used only where
-        // there are few others.
+        // The first block numbers are reserved as object numbers, and are used only in small
+        // containers.
         let found = match self.find_run(blocks, span, Oid::FIRST_USER.0..ceiling)? {
             None if ceiling < SMALL => self.find_run(blocks, span, 0..ceiling)?,
             found => found,
@@ -194,7 +194,7 @@ impl Space {
         Ok((moves.then_some(start), start + ring_blocks))
     }
 
-    /// The first free run of so many blocks within `range`.
+    /// Returns the first free run of `wanted` blocks within `range`.
     fn find_run(
         &mut self,
         wanted: u64,
@@ -230,19 +230,18 @@ impl Space {
         Ok(None)
     }
 
-    /// Forgets all descriptions of chunks but those beside this one, so that they are not all in
-    /// memory.
+    /// Drops all cached CIBs but changed ones and that of this chunk, to limit memory use.
     fn forget_info(&mut self, chunk: u64) {
         let cib = chunk / u64::from(chunks_per_cib(self.store.block_size));
         self.infos
             .retain(|other, info| info.changed || *other == cib);
     }
 
-    /// What is to be said of a chunk, how many of its blocks are free and how many it has then.
+    /// Returns the new record of a chunk, its number of free blocks and its number of blocks.
     fn future(&mut self, chunk: u64, span: Span) -> Result<(ChunkRaw, u64, u64)> {
         let first = chunk * self.per_chunk();
         let len = |blocks: u64| blocks.saturating_sub(first).min(self.per_chunk());
-        // Where the container shrinks, what is past the new end is still there until it is cut.
+        // A shrunk container contains the blocks past its new end until it is truncated.
         let (was, is) = (len(span.from), len(span.to));
         let mut raw = ChunkRaw {
             first: first.into(),
@@ -257,13 +256,13 @@ impl Space {
             Some(bits) if bits.blocks == is => bits.free,
             _ => (told + is).saturating_sub(was),
         };
-        // A chunk has at most 2^19 blocks.
+        // No truncation: a chunk has at most 2^19 blocks.
         raw.blocks = (flags | is as u32).into();
         raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | free as u32).into();
         Ok((raw, free, is))
     }
 
-    /// The bits of a chunk, of which not all need stay in memory.
+    /// Returns the bitmap of a chunk without adding it to those in memory.
     fn used_bits(&self, chunk: u64, raw: &ChunkRaw) -> Result<Vec<u8>> {
         match (self.bits.get(&chunk), raw.bitmap.get()) {
             (Some(bits), _) => Ok(bits.used.clone()),
@@ -272,7 +271,7 @@ impl Space {
         }
     }
 
-    /// The chunks that are in memory get their new lengths, and the container its free blocks.
+    /// Updates the lengths of the chunks in memory, and the number of free blocks of the container.
     fn stretch(&mut self, span: Span) {
         let per_chunk = self.per_chunk();
         self.bits.retain(|chunk, _| chunk * per_chunk < span.to);
@@ -284,7 +283,7 @@ impl Space {
         self.free = (self.free + span.to).saturating_sub(span.from);
     }
 
-    /// Takes note of a chunk's bits, which may be one of those to come.
+    /// Loads the bitmap of a chunk, which may be a new one.
     fn load(&mut self, chunk: u64, span: Span) -> Result<()> {
         if self.bits.contains_key(&chunk) {
             return Ok(());
@@ -310,7 +309,7 @@ impl Space {
         Ok(())
     }
 
-    /// Everything in the pool is written into another one.
+    /// Writes everything in the pool to a new pool.
     fn rebuild(
         &mut self,
         to: &Geometry,
@@ -344,7 +343,7 @@ impl Space {
             self.head.pool_bitmap_blocks = (to.pool_bitmap_blocks as u32).into();
             self.head.ring_blocks = (to.ring_blocks() as u32).into();
             self.head.ring_base = ring.into();
-            // The largest ring has 2^14 slots.
+            // No truncation: the largest ring has 2^14 slots.
             self.head.ring_free_head = (to.pool_bitmap_blocks as u16).into();
             self.head.ring_free_tail = ((to.ring_blocks() - 1) as u16).into();
             let mut slots = self.pool.clone();
@@ -359,8 +358,8 @@ impl Space {
         Ok(())
     }
 
-    /// Writes bitmaps and descriptions of all chunks into the pool that begins at `pool`:
-    /// descriptions first. Returns how many blocks of it are used.
+    /// Writes bitmaps and CIBs of all chunks into the pool that begins at `pool`, CIBs first.
+    /// Returns the number of its used blocks.
     fn write_infos(
         &mut self,
         to: &Geometry,
@@ -438,7 +437,7 @@ impl Space {
         Ok(next)
     }
 
-    /// Where the space manager's arrays are to be.
+    /// Returns the new offsets of the space manager's arrays.
     fn arrays(&self, to: &Geometry) -> Result<SpacemanArrays> {
         let head = &self.head;
         let first = head.pool_xids.get();
@@ -464,7 +463,7 @@ impl Space {
         Ok(to.spaceman_arrays_from(first))
     }
 
-    /// Lays the space manager's arrays out anew.
+    /// Rebuilds the space manager with new offsets of its arrays.
     fn lay_out(&mut self, to: &Geometry, arrays: &SpacemanArrays, new_ring: bool) {
         let size = self.store.block_size;
         let head = &mut self.head;
@@ -507,7 +506,7 @@ impl Space {
                 &U64::from(*place),
             );
         }
-        // Some blocks: they fit.
+        // No truncation: the space manager has some blocks only.
         head.pool_xids = (arrays.pool_xids as u32).into();
         head.pool_slots = (arrays.pool_slots as u32).into();
         head.ring_free_next = (arrays.ring_free_next as u32).into();

@@ -1,5 +1,5 @@
-//! What a commit writes of the space manager: bitmaps, what describes them, the pool that they lie
-//! in, and the manager itself.
+//! The space manager's part of a commit: bitmaps, CIBs, the pool that holds them, and the space
+//! manager itself.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::bitmap::{run_at, set_bits};
 use crate::{Error, Kind, Result};
 
-/// Bitmaps of chunks that stay in memory after a commit.
+/// Number of chunk bitmaps that stay in memory after a commit.
 const KEPT: usize = 64;
 
 impl Space {
@@ -41,8 +41,7 @@ impl Space {
         }
     }
 
-    /// Everything that is to be written of bitmaps and their descriptions, which then are those of
-    /// the transaction.
+    /// Returns all bitmaps, CIBs and CABs to be written, and marks them as committed.
     pub(in crate::fs::apfs::write) fn write_bitmaps(&mut self) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let per_cib = u64::from(chunks_per_cib(self.store.block_size));
@@ -139,7 +138,8 @@ impl Space {
         Ok(())
     }
 
-    /// The pool's bitmaps turn in a ring, so that a crash finds the old ones.
+    /// Moves the pool's bitmaps to the next slots of their ring, so that the old ones remain valid
+    /// after a crash.
     fn write_pool(&mut self, blocks: &mut Vec<Block>) -> Result<()> {
         self.pool_changed = false;
         let (slots, next, xids) = (
@@ -172,7 +172,7 @@ impl Space {
         Ok(())
     }
 
-    /// The space manager itself, with the roots of its queues.
+    /// Returns the space manager with the roots of its free queues.
     pub(in crate::fs::apfs::write) fn manager(&mut self, [pool, main]: [Oid; 2]) -> Vec<u8> {
         for (index, queue, root) in [
             (space_device::QUEUE_POOL, &self.pool_queue, pool),
@@ -192,7 +192,7 @@ impl Space {
     }
 }
 
-/// A physical object moves.
+/// Sets address and transaction of a physical object, and updates its checksum.
 fn renumber(bytes: &mut [u8], place: Paddr, xid: Xid) {
     if let Ok((head, _)) = ObjectRaw::mut_from_prefix(bytes) {
         (head.oid, head.xid) = (place.into(), xid.into());

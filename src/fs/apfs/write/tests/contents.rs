@@ -1,21 +1,21 @@
-//! Contents written anywhere, beside what they should be.
+//! Tests of random writes, compared with a model.
 
 use super::*;
 use crate::device::BlockDevice;
 
-/// What nobody may find.
+/// Contents that must not be found on disk.
 const MARK: &[u8] = b"nobody may read this";
 
-/// What a file should hold, and what is done to it.
+/// A model of a file's contents, and the generator of operations.
 pub(super) struct Model {
     pub(super) bytes: Vec<u8>,
     random: Random,
-    /// What is written, so many bytes of it.
+    /// Generator of the bytes to write.
     written: fn(&mut Random, usize) -> Vec<u8>,
 }
 
 impl Model {
-    /// Of an empty file that gets random bytes.
+    /// Returns the model of an empty file that is written with random bytes.
     pub(super) fn new(seed: u64) -> Self {
         Self::of(seed, Random::bytes)
     }
@@ -28,7 +28,7 @@ impl Model {
         }
     }
 
-    /// Does something to the file, or makes all of the volume durable, and reads the file.
+    /// Performs a random operation on the file, or commits the volume, and compares the contents.
     pub(super) fn step(&mut self, fs: &ApfsMut, fork: &dyn BlockDevice) {
         let len = self.bytes.len() as u64;
         match self.random.within(0..10) {
@@ -84,7 +84,7 @@ fn contents_are_written_anywhere() {
     assert_eq!(read(&device).raw.allocated_blocks.get(), 5);
 }
 
-/// Writes of any length at any place, and nothing of it in the clear.
+/// Writes of any length at any offset; nothing is stored unencrypted.
 #[test]
 fn encrypted_contents_are_written_in_units_of_the_cipher() {
     let device = encrypted(8 << 20);

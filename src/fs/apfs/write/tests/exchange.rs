@@ -1,4 +1,4 @@
-//! Contents stored another way, and back: the same to every reader.
+//! Tests of compressing and decompressing stored contents, which readers must not notice.
 
 use super::*;
 use crate::codec::Level;
@@ -11,7 +11,7 @@ const ALL: Bounds = Bounds {
     fork: u64::MAX,
 };
 
-/// Text that shrinks.
+/// Returns compressible text.
 fn text(len: usize) -> Vec<u8> {
     (0_u32..)
         .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
@@ -190,7 +190,8 @@ fn share(fs: &ApfsMut, [original, clone]: [NodeId; 2]) {
         .unwrap();
 }
 
-/// A clone shares the stream of a file until one of the two is stored another way.
+/// A clone shares the stream of a file until the contents of one of them are stored in the other
+/// form.
 #[test]
 fn clones_keep_what_they_have() {
     for removed_packed in [false, true] {
@@ -225,8 +226,8 @@ fn clones_keep_what_they_have() {
     }
 }
 
-/// Snapshots keep files as they were stored, packed or not, sparse or not, under all of their
-/// names, also when the files go.
+/// Snapshots keep the stored form of files, compressed or not, sparse or not, under all of their
+/// names, also when the files are deleted.
 #[test]
 fn snapshots_keep_how_files_were_stored() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
@@ -288,7 +289,7 @@ fn snapshots_keep_how_files_were_stored() {
     }
 }
 
-/// A file and its clone are packed and unpacked, both and in any order.
+/// A file and its clone are compressed and decompressed in any order.
 #[test]
 fn clones_are_packed_in_any_order() {
     for first_packed in [0, 1] {

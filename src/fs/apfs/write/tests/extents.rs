@@ -1,10 +1,10 @@
-//! Where the bytes of open files are told to lie, while they come to lie elsewhere.
+//! Tests of the extents of open files while they change.
 
 use super::contents::Model;
 use super::*;
 use crate::fs::apfs::layout::FileId;
 
-/// What an open file reads is what its records say, whatever becomes of it.
+/// The extents of an open file equal its records after every change.
 #[test]
 fn an_open_file_follows_its_records() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
@@ -40,7 +40,7 @@ fn an_open_file_follows_its_records() {
     }
 }
 
-/// A small write costs what it touches, in however many pieces the file is already.
+/// The cost of a small write does not depend on the number of extents of the file.
 #[test]
 fn a_write_looks_at_what_it_touches() {
     const PIECES: u64 = 3000;
@@ -60,7 +60,7 @@ fn a_write_looks_at_what_it_touches() {
         per_write(100..200),
         per_write(PIECES as usize - 100..PIECES as usize),
     );
-    // The tree is a level higher, no more.
+    // The tree may be one level higher.
     assert!(
         early > 0 && late <= early * 2,
         "{early} nodes for a write at first, {late} in the end"

@@ -1,4 +1,4 @@
-//! What was given up and waits for older checkpoints.
+//! Tests of freed blocks that older checkpoints still need.
 
 use super::*;
 use crate::device::BlockDevice;
@@ -9,7 +9,7 @@ fn whole(device: &Arc<Memory>) -> ContainerMut {
     ContainerMut::open(&Arc::new(Container::open(device.clone(), None).unwrap())).unwrap()
 }
 
-/// Of an encrypted volume too, for which nobody has the key.
+/// Includes encrypted volumes without a key.
 #[test]
 fn what_was_removed_is_free_after_a_few_checkpoints() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
@@ -41,7 +41,7 @@ fn what_was_removed_is_free_after_a_few_checkpoints() {
     }
 }
 
-/// By the volume that is open for changes, which goes on afterwards.
+/// The volume that is open for changes releases the blocks and stays usable.
 #[test]
 fn a_volume_releases_what_it_holds_back() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
@@ -90,7 +90,7 @@ fn a_container_is_changed_as_a_whole_or_in_a_volume() {
     drop(whole);
 }
 
-/// The rings of checkpoints stay as short as they were, which bounds how much may wait.
+/// The checkpoint rings keep their size, which limits the length of the free queue.
 #[test]
 fn a_container_that_has_grown_takes_many_changes() {
     let device = Arc::new(Memory::zeros(1 << 30));

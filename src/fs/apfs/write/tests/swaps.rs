@@ -1,4 +1,4 @@
-//! Two entries change places.
+//! Tests of swapping two entries.
 
 use super::*;
 
@@ -27,10 +27,10 @@ fn whatever_they_are_and_wherever() {
         ),
         (b, a, b)
     );
-    // A file and a folder with something in it.
+    // A file and a folder that is not empty.
     fs.swap((dir, "b"), (root, "other")).unwrap();
     assert_eq!((is_at(root, "other"), is_at(dir, "b")), (a, below));
-    // Names keep their spelling, two names of one file their places.
+    // Names keep their spelling; two names of one file stay as they are.
     fs.swap((root, "größe"), (root, "b again")).unwrap();
     fs.swap((root, "other"), (root, "OTHER")).unwrap();
     let names: Vec<_> = fs

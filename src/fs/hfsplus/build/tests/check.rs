@@ -1,4 +1,4 @@
-//! The rules of the format, written down a second time.
+//! An independent implementation of the rules of the format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::fs::hfsplus::unicode::NameOrder;
 /// A record of a leaf: its key and its data.
 pub(in crate::fs::hfsplus) type LeafRecord = (Vec<u8>, Vec<u8>);
 
-/// The extents-overflow tree: the extents of a file and fork from some block on.
+/// The extents-overflow tree: the extents of a file and fork from a start block on.
 type Overflow = BTreeMap<(u32, u8, u32), ExtentsRaw>;
 
-/// All extents of a fork, with those that overflow.
+/// Returns all extents of a fork, including overflow extents.
 fn extents_of(fork: &ForkRaw, more: &dyn Fn(u32) -> Option<ExtentsRaw>) -> Vec<Extent> {
     let mut extents = Vec::new();
     let (mut found, mut record) = (0, Some(fork.extents));
@@ -44,7 +44,7 @@ fn extents_of(fork: &ForkRaw, more: &dyn Fn(u32) -> Option<ExtentsRaw>) -> Vec<E
     extents
 }
 
-/// Every rule of §6 for the tree in `fork`; returns its leaf records.
+/// Checks every rule of §6 for the tree in `fork`; returns its leaf records.
 pub(in crate::fs::hfsplus) fn check_tree(
     device: &dyn BlockDevice,
     fork: &ForkRaw,
@@ -165,7 +165,7 @@ fn check_tree_at(
     }
 }
 
-/// The bits of all map records, and the numbers of the map nodes.
+/// Returns the bits of all map records, and the numbers of the map nodes.
 fn map_of(node: &dyn Fn(u32) -> Vec<u8>, total: u32) -> (Vec<bool>, Vec<u32>) {
     let header = node(0);
     let mut bytes = header[248..header.len() - 8].to_vec();
@@ -222,11 +222,11 @@ fn split_node(bytes: &[u8]) -> Vec<LeafRecord> {
     (0..count).map(split).collect()
 }
 
-/// Who takes which blocks.
+/// The blocks claimed so far.
 #[derive(Default)]
 struct NodeBlocks {
     used: BTreeSet<u32>,
-    /// Records that no fork has claimed yet.
+    /// Overflow records that no fork has claimed yet.
     overflow: Overflow,
 }
 
@@ -261,7 +261,7 @@ impl NodeBlocks {
     }
 }
 
-/// Every rule of §17 that a volume of ours can break.
+/// Checks every rule of §17 that a volume written by this crate can break.
 pub(in crate::fs::hfsplus) fn check(device: &dyn BlockDevice) {
     let len = device.info().len;
     let header: VolumeHeaderRaw = read(device, HEADER_OFFSET);
@@ -273,7 +273,7 @@ pub(in crate::fs::hfsplus) fn check(device: &dyn BlockDevice) {
     check_but_alternate(device);
 }
 
-/// The same without a look at the alternate header.
+/// Checks the same rules, but not the alternate header.
 pub(in crate::fs::hfsplus) fn check_but_alternate(device: &dyn BlockDevice) {
     let len = device.info().len;
     let header: VolumeHeaderRaw = read(device, HEADER_OFFSET);
@@ -435,7 +435,7 @@ fn check_catalog(
     check_links(catalog);
 }
 
-/// Every hard link leads to a file proper, whose chain and count are right.
+/// Checks that every hard link points to an inode file whose chain and link count are right.
 fn check_links(catalog: &[LeafRecord]) {
     let files = || {
         catalog
@@ -477,7 +477,7 @@ fn check_links(catalog: &[LeafRecord]) {
     );
 }
 
-/// The objects that have attributes.
+/// Returns the objects that have attributes.
 fn check_attributes(
     records: &[LeafRecord],
     blocks: &mut NodeBlocks,

@@ -1,4 +1,4 @@
-//! Volumes taken apart again, byte by byte, by rules written down a second time.
+//! Tests that parse built volumes with an independent implementation of the rules.
 
 pub(in crate::fs::hfsplus) mod check;
 mod sparse;
@@ -29,7 +29,7 @@ fn options() -> Options {
     }
 }
 
-/// A tree that grows node by node.
+/// A tree to which nodes are added one by one.
 struct Grown(Tree);
 
 impl Grown {
@@ -369,7 +369,8 @@ fn volumes_larger_than_any_disk() {
 
 #[test]
 fn lengths_that_are_promised_are_enough() {
-    // Whatever the contents: the trees grow with the volume in steps, and blocks with it too.
+    // The trees grow in steps with the volume, and so does the block size, regardless of the
+    // contents.
     for shift in [9, 12, 16] {
         for len in (0..4_000_000).step_by(97_003).chain([
             900 << 20,

@@ -1,4 +1,4 @@
-//! A device that is larger than memory.
+//! A sparse device that can be larger than memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::{Error, Result};
 
-/// A device of any length that stores what is written to it, block by block.
+/// A device of any length that stores only written blocks.
 #[derive(Debug)]
 pub(super) struct Sparse {
     len: u64,
@@ -26,7 +26,7 @@ impl Sparse {
         self.blocks.lock().unwrap().len() * 4096
     }
 
-    /// Calls `each` with the blocks of a range and the part of each that lies in the range.
+    /// Calls `each` with the blocks of a range and the part of each that is in the range.
     fn each(offset: u64, length: usize, mut each: impl FnMut(u64, Range<usize>, Range<usize>)) {
         let mut done = 0;
         while done < length {

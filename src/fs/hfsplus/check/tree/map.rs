@@ -1,4 +1,4 @@
-//! The map of used nodes against the nodes that a walk has met (§6.3).
+//! Comparison of the map of used nodes with the nodes reached by a walk (§6.3).
 
 use zerocopy::FromBytes;
 
@@ -9,7 +9,7 @@ use crate::fs::hfsplus::check::report::Report;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, node_kind};
 
 impl TreeWalk<'_> {
-    /// The map of used nodes against the nodes that were reached.
+    /// Compares the map of used nodes with the nodes that were reached.
     pub(super) fn map(&mut self, report: &mut Report) -> Result<()> {
         let maps = self.map_nodes(report)?;
         self.reached.insert(0);
@@ -59,8 +59,8 @@ impl TreeWalk<'_> {
         self.zeroed(report)
     }
 
-    /// The map past the last node: clear bits, and no node that none of its bits are needed for
-    /// (§6.3).
+    /// Checks the map past the last node: its bits must be clear, and no map node may be
+    /// superfluous (§6.3).
     fn map_end(&self, maps: &[u32], report: &mut Report) -> Result<()> {
         let size = usize::from(self.header.node_size.get());
         let head = (
@@ -104,7 +104,7 @@ impl TreeWalk<'_> {
         Ok(())
     }
 
-    /// The map nodes in their order.
+    /// Returns the map nodes in the order of their chain.
     fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<u32>> {
         let mut maps = Vec::new();
         let head = self.file.read_vec(0, size_of::<NodeDescriptorRaw>())?;
@@ -141,7 +141,7 @@ impl TreeWalk<'_> {
         Ok(maps)
     }
 
-    /// Nodes that are not in use are zero. Holes are not read.
+    /// Checks that unused nodes are zero. Holes are not read.
     fn zeroed(&self, report: &mut Report) -> Result<()> {
         if !self.rules.zeroed || self.torn {
             return Ok(());
@@ -169,7 +169,7 @@ impl TreeWalk<'_> {
     }
 }
 
-/// The bits of the map, record after record.
+/// Reads the bits of the map, record by record.
 struct MapReader<'w, 'a> {
     walk: &'w TreeWalk<'a>,
     maps: &'w [u32],
@@ -178,7 +178,8 @@ struct MapReader<'w, 'a> {
 }
 
 impl MapReader<'_, '_> {
-    /// The bit of node `number`, `None` past the map. Asked for in ascending order.
+    /// Returns the bit of node `number`, `None` past the map. Must be called with ascending
+    /// numbers.
     fn bit(&mut self, number: u32) -> Result<Option<bool>> {
         loop {
             if let Some((first, bytes)) = &self.piece {

@@ -1,4 +1,4 @@
-//! Every rule for a B-tree: header, levels, links, keys, map (§6, §17).
+//! Check of every rule for a B-tree: header, levels, links, keys, map (§6, §17).
 
 mod map;
 mod node_set;
@@ -20,22 +20,22 @@ use crate::fs::hfsplus::layout::{
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What is asked of a tree besides the rules that hold for all.
+/// Rules that apply only to some trees.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::hfsplus) struct Rules {
-    /// Nodes must lie in one piece (journaled volumes, §6.7).
+    /// Nodes must be contiguous on the volume (journaled volumes, §6.7).
     pub(in crate::fs::hfsplus) whole_nodes: bool,
-    /// Nodes that are not in use must be zero (§17).
+    /// Unused nodes must be zero (§17).
     pub(in crate::fs::hfsplus) zeroed: bool,
 }
 
-/// Gets each leaf record in order, and the number of its node.
+/// Receiver of each leaf record in order, with the number of its node.
 pub(in crate::fs::hfsplus) type EachRecord<'a> =
     dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
 
-/// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into
-/// `report`; the error is one of reading, or the caller's. Returns whether every node of the tree
-/// could be walked.
+/// Checks the tree in `file` and passes its leaf records to `each`. Findings are added to `report`;
+/// an error is a read error or one returned by `each`. Returns true if every node of the tree could
+/// be walked.
 pub(in crate::fs::hfsplus) fn check(
     file: &ForkDevice,
     kind: TreeKind,
@@ -64,13 +64,13 @@ pub(in crate::fs::hfsplus) fn check(
     Ok(!walk.torn)
 }
 
-/// Where a level of the tree stands.
+/// State of the walk at one level of the tree.
 #[derive(Debug, Clone, Copy, Default)]
 struct Level {
-    /// The node before, and the one that it names as the next; none at first and after a node that
+    /// Previous node of the level, and its forward link; `None` at first and after a node that
     /// could not be read.
     before: Option<(u32, u32)>,
-    /// A node of this level could not be read, so its neighbours cannot be held to it.
+    /// True if a node of this level could not be read, so its neighbors cannot be compared with it.
     torn: bool,
 }
 
@@ -80,7 +80,7 @@ struct TreeWalk<'a> {
     order: KeyOrder,
     rules: Rules,
     header: TreeHeaderRaw,
-    /// The room of a key in index nodes where it is the same for all.
+    /// Size of the key field in index nodes, if all have the same.
     index_key: Option<u16>,
     progress: &'a dyn Progress,
     reached: NodeSet,
@@ -89,12 +89,12 @@ struct TreeWalk<'a> {
     last_leaf: u32,
     last_key: Option<Vec<u8>>,
     leaf_records: u64,
-    /// A part of the tree could not be walked, so totals cannot be held against it.
+    /// True if a part of the tree could not be walked, so totals cannot be compared.
     torn: bool,
 }
 
 impl<'a> TreeWalk<'a> {
-    /// Checks the header node. `None` where nothing below can be found by it.
+    /// Checks the header node. `None` if the rest of the tree cannot be found with it.
     fn begin(
         file: &'a ForkDevice,
         kind: TreeKind,
@@ -218,7 +218,7 @@ impl<'a> TreeWalk<'a> {
         )
     }
 
-    /// A subtree that cannot be walked.
+    /// Records that a subtree could not be walked.
     fn tear(&mut self, height: u8) {
         self.torn = true;
         for level in &mut self.levels[..=usize::from(height).min(MAX_DEPTH.into())] {
@@ -229,8 +229,8 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Checks the subtree at node `number`; `first` is the key its parent gives it. Goes down at
-    /// most [`MAX_DEPTH`] levels, and to no node twice.
+    /// Checks the subtree at node `number`; `first` is its key in the parent. Descends at most
+    /// [`MAX_DEPTH`] levels, and visits no node twice.
     fn visit(
         &mut self,
         number: u32,
@@ -269,7 +269,7 @@ impl<'a> TreeWalk<'a> {
         Ok(())
     }
 
-    /// The node, if it is one that may stand there and was not met before.
+    /// Reads a node; `None` if it is invalid or was visited before.
     fn fetch(&mut self, number: u32, height: u8, report: &mut Report) -> Result<Option<Node>> {
         if number == 0 || u64::from(number) >= self.nodes() {
             let message = format!(
@@ -318,7 +318,7 @@ impl<'a> TreeWalk<'a> {
         Ok(Some(node))
     }
 
-    /// The links between neighbours, both ways.
+    /// Checks the links between neighbors in both directions.
     fn links(&mut self, node: &Node, height: u8, report: &mut Report) {
         let level = self.levels[usize::from(height)];
         if let Some((before, next)) = level.before {
@@ -352,7 +352,7 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// The last node of each level names no next one.
+    /// Checks that the last node of each level has no forward link.
     fn ends(&self, report: &mut Report) {
         for (before, next) in self
             .levels
@@ -364,7 +364,7 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Keys ascend within the node, after `before`, and have lengths they may have.
+    /// Checks that the keys of a node ascend, follow `before`, and have valid lengths.
     fn ascends(&self, node: &Node, before: Option<&[u8]>, report: &mut Report) {
         let (least, most) = key_lengths(self.kind);
         let mut last = before;
@@ -399,7 +399,7 @@ impl<'a> TreeWalk<'a> {
         Ok(())
     }
 
-    /// What the header says of the leaves.
+    /// Compares the leaf counts and leaf numbers of the header with the walk.
     fn totals(&self, report: &mut Report) {
         if self.torn {
             return;
@@ -434,7 +434,7 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
-/// What is wrong with the records of a header node.
+/// Returns a description of the first error in the records of a header node.
 fn header_node_faults(node: &Node, size: u16) -> Option<String> {
     if (node.kind, node.height) != (node_kind::HEADER, 0) {
         return Some(format!(
@@ -452,7 +452,7 @@ fn header_node_faults(node: &Node, size: u16) -> Option<String> {
         .then(|| format!("records of {expected:?} bytes expected, {lengths:?} found"))
 }
 
-/// The shortest and the longest key of a tree.
+/// Returns the minimum and maximum key length of a tree.
 fn key_lengths(kind: TreeKind) -> (u16, u16) {
     match kind {
         TreeKind::Extents => (EXTENTS_KEY_LENGTH, EXTENTS_KEY_LENGTH),

@@ -1,8 +1,8 @@
-//! The numbers of the nodes that a walk has met.
+//! The set of nodes visited by a walk.
 
 use std::collections::BTreeMap;
 
-/// Node numbers, a bit each, in pages that exist where a node is.
+/// A set of node numbers: a bitmap in pages, allocated when a node in them is inserted.
 #[derive(Debug, Default)]
 pub(super) struct NodeSet {
     pages: BTreeMap<u32, Box<[u64; PAGE_WORDS]>>,
@@ -17,7 +17,7 @@ impl NodeSet {
         (number / PAGE_BITS, within as usize / 64, 1 << (within % 64))
     }
 
-    /// Returns whether it is new.
+    /// Inserts a node; returns true if it was not in the set.
     pub(super) fn insert(&mut self, number: u32) -> bool {
         let (page, word, bit) = Self::place(number);
         let word = &mut self

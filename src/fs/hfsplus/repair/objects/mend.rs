@@ -1,4 +1,4 @@
-//! Mending what objects say of each other: numbers, names, types, and the way up to the root.
+//! Repair of the references between objects: numbers, names, types, and the path to the root.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,12 +11,12 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::repair::steps::Steps;
 use crate::fs::hfsplus::unicode::units;
 
-/// Where what has lost its folder is put.
+/// Folder for objects that have lost their folder.
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl AllObjects {
-    /// Mends numbers, names, types and the way of every object up to the root. Forks and links are
-    /// others'.
+    /// Repairs numbers, names, types and the path of every object to the root. Forks and links are
+    /// repaired elsewhere.
     pub(in crate::fs::hfsplus::repair) fn mend(&mut self, steps: &mut Steps) {
         self.mend_root(steps);
         self.restore_ids(steps);
@@ -65,15 +65,15 @@ impl AllObjects {
         steps.add("restore the root folder", String::new);
     }
 
-    /// Returns whether the thread of an object's number leads to where it lies.
+    /// Returns true if the thread of an object refers to the object's folder and name.
     pub(super) fn is_threaded(&self, object: &RepairedObject) -> bool {
         self.threads
             .get(&object.id())
             .is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
     }
 
-    /// An object that no thread leads to under its number, but one does under another that nobody
-    /// has, gets that one back: what lies in it and its attributes go by it.
+    /// Restores the number of an object without a matching thread, if a thread with an unused
+    /// number refers to it: its attributes and, for a folder, its entries refer to that number.
     fn restore_ids(&mut self, steps: &mut Steps) {
         let owned: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
         let stray = self
@@ -92,8 +92,8 @@ impl AllObjects {
             .filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
         {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
-                // The number of the thread may be what is damaged: what lies in a folder knows its
-                // number.
+                // The number in the thread may be the damaged one: the entries of a folder refer to
+                // its number.
                 if object.is_folder() && parents.contains(&object.id()) && !parents.contains(&id) {
                     continue;
                 }
@@ -106,8 +106,8 @@ impl AllObjects {
         }
     }
 
-    /// No number twice, none that is reserved. Of two objects the one keeps its number that its
-    /// thread leads to.
+    /// Gives a new number to objects with a duplicate or reserved one. Of two objects with the same
+    /// number, the one that matches the thread keeps it.
     fn mend_ids(&mut self, steps: &mut Steps) {
         let mut owners: HashMap<u32, usize> = HashMap::new();
         let mut homeless = Vec::new();
@@ -177,7 +177,7 @@ impl AllObjects {
         }
     }
 
-    /// The folder for what is lost; made when first asked for.
+    /// Returns the folder for lost objects, which is created on first use.
     pub(in crate::fs::hfsplus::repair) fn lost_and_found(&mut self, steps: &mut Steps) -> u32 {
         if let Some(id) = self.lost_and_found {
             return id;
@@ -212,8 +212,8 @@ impl AllObjects {
         id
     }
 
-    /// What lies in a folder that does not exist is where its thread says, if that folder exists
-    /// and has no such name.
+    /// Moves an object whose folder does not exist to the folder and name in its thread, if that
+    /// folder exists and the name is free.
     fn follow_threads(&mut self, steps: &mut Steps) {
         let folders: HashSet<u32> = self
             .all
@@ -230,7 +230,8 @@ impl AllObjects {
             .enumerate()
             .filter(|(_, object)| lost(object))
         {
-            // Others that lie there too have no folder that was damaged, but one that was lost.
+            // If others have the same parent, that folder was lost; otherwise the parent number is
+            // damaged.
             let alone = self
                 .all
                 .iter()
@@ -261,8 +262,8 @@ impl AllObjects {
         }
     }
 
-    /// What lies in a folder that does not exist gets it back, where its thread says or among what
-    /// is lost.
+    /// Restores folders that do not exist but have entries, under the name in their thread or in
+    /// lost+found.
     fn mend_parents(&mut self, steps: &mut Steps) {
         let mut folders: HashSet<u32> = self
             .all
@@ -285,8 +286,7 @@ impl AllObjects {
         missing.sort_unstable();
         missing.dedup();
         missing.retain(|id| !folders.contains(id));
-        // Folders above come before those in them where that can be told by their numbers, as it
-        // mostly can.
+        // Folders usually have higher numbers than their parents, so parents are restored first.
         for id in missing {
             if id < Cnid::FIRST_USER.0 || files.contains(&id) {
                 let home = self.lost_and_found(steps);
@@ -326,7 +326,7 @@ impl AllObjects {
         }
     }
 
-    /// A folder that lies in itself, by however many others, is moved out.
+    /// Moves folders that are their own descendants to lost+found.
     fn mend_loops(&mut self, steps: &mut Steps) {
         let above: BTreeMap<u32, u32> = self
             .all
@@ -365,7 +365,7 @@ impl AllObjects {
         }
     }
 
-    /// A folder that was lost. When it was made nobody knows.
+    /// Creates a folder that was lost. Its creation date is not known.
     fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> RepairedObject {
         let bsd = BsdInfoRaw {
             file_mode: (mode_type::FOLDER | 0o755).into(),
@@ -391,7 +391,7 @@ impl AllObjects {
         }
     }
 
-    /// No two objects of a folder have one name; the later ones get another.
+    /// Renames objects so that no two in a folder have the same name; the first keeps it.
     pub(in crate::fs::hfsplus::repair) fn part_names(&mut self, steps: &mut Steps) {
         let names = self.names;
         let mut order: Vec<usize> = (0..self.all.len()).collect();

@@ -1,4 +1,4 @@
-//! The catalog's records as objects, and as records again (§7).
+//! Conversion of the catalog's records to objects and back (§7).
 
 mod mend;
 
@@ -14,7 +14,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 
-/// A folder or file under its name.
+/// A folder or file with its name.
 #[derive(Debug)]
 pub(super) struct RepairedObject {
     pub(super) parent: u32,
@@ -29,7 +29,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The object in a record whose type is that of the other kind, by the record's length and the
+    /// Parses a record whose type is that of the other kind, judging by the record's length and the
     /// object's mode.
     fn mistyped(data: &[u8]) -> Option<Self> {
         let (kind, _) = U16::ref_from_prefix(data).ok()?;
@@ -91,7 +91,7 @@ impl RepairedObject {
         }
     }
 
-    /// Sets exactly these of the bits in `mask`; returns whether that changed anything.
+    /// Sets the flags in `mask` to `bits`; returns true if that changed anything.
     pub(super) fn set_flags(&mut self, mask: u16, bits: u16) -> bool {
         let flags = match &mut self.body {
             Body::Folder(folder) => &mut folder.flags,
@@ -107,7 +107,7 @@ impl RepairedObject {
     }
 }
 
-/// Where a thread led.
+/// The target of a thread.
 #[derive(Debug)]
 struct Lead {
     parent: u32,
@@ -115,7 +115,7 @@ struct Lead {
     folder: bool,
 }
 
-/// A name as it is to be stored.
+/// Returns a name as it is to be stored, with current decompositions.
 fn name_of(name: &[U16], steps: &mut Steps) -> Box<[U16]> {
     match redecomposed(name) {
         Some(name) => {
@@ -135,12 +135,12 @@ pub(super) struct AllObjects {
     variant: Variant,
     next_id: u32,
     lost_and_found: Option<u32>,
-    /// When the volume was changed last.
+    /// Date of the last modification of the volume.
     modified: U32,
 }
 
 impl AllObjects {
-    /// Takes the records of the volume with this header apart.
+    /// Parses the records of the volume with this header.
     pub(super) fn read(
         records: Vec<Box<[u8]>>,
         names: NameOrder,
@@ -210,14 +210,15 @@ impl AllObjects {
         id
     }
 
-    /// The number after the highest in use.
+    /// Returns the number after the highest in use.
     pub(super) fn next_id(&self) -> u32 {
         let highest = self.all.iter().map(RepairedObject::id).max().unwrap_or(0);
         self.next_id.max(highest.saturating_add(1))
     }
 
-    /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of
-    /// access rights among them; `folder_links` are the names of folders that are links.
+    /// Corrects counts and flags that can be derived from other records. `owners` are the objects
+    /// with attributes, with true if an access control list is among them; `folder_links` are the
+    /// links to folders.
     pub(super) fn count(
         &mut self,
         owners: &HashMap<u32, bool>,
@@ -268,7 +269,7 @@ impl AllObjects {
         }
     }
 
-    /// A bit for each text encoding in use, as in the volume header.
+    /// Returns a bit for each text encoding in use, as in the volume header.
     pub(super) fn encodings(&self) -> u64 {
         let encoding = |object: &RepairedObject| match &object.body {
             Body::Folder(folder) => folder.text_encoding.get(),
@@ -279,7 +280,7 @@ impl AllObjects {
             .fold(0, |bits, object| bits | encoding_bit(encoding(object)))
     }
 
-    /// The records of the catalog, in order: each object and its thread.
+    /// Returns the records of the catalog in order: each object and its thread.
     pub(super) fn records(&self, order: crate::fs::hfsplus::btree::KeyOrder) -> Vec<Box<[u8]>> {
         let mut records: Vec<Box<[u8]>> = Vec::with_capacity(2 * self.all.len());
         for object in &self.all {
@@ -312,7 +313,7 @@ impl AllObjects {
         records
     }
 
-    /// Returns whether both files of the journal are there.
+    /// Returns true if both files of the journal exist.
     pub(super) fn has_journal(&self) -> bool {
         self.all.iter().filter(|object| is_journal(object)).count() >= 2
     }
@@ -326,8 +327,7 @@ impl AllObjects {
         );
     }
 
-    /// The name that the thread of an object has for it, if it leads to the folder that the object
-    /// lies in.
+    /// Returns the name of an object in its thread, if the thread refers to the object's folder.
     pub(super) fn name_in_thread(&self, object: &RepairedObject) -> Option<&[U16]> {
         let lead = self
             .threads
@@ -336,7 +336,8 @@ impl AllObjects {
         Some(&lead.name)
     }
 
-    /// Returns how many threads differ from those that will be written.
+    /// Adds a step for each thread that has to be written again, and for each one without an
+    /// object.
     pub(super) fn tell_threads(&self, steps: &mut Steps) {
         for object in &self.all {
             let needed = object.is_folder()

@@ -1,4 +1,4 @@
-//! Blocks taken and given back, beside a model.
+//! Allocation and freeing of blocks, compared with a model.
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ fn the_last_run_is_found_across_windows() {
     assert_eq!(bitmap.find_last(2_000_001).unwrap(), None);
 }
 
-/// A volume of as many blocks as there can be.
+/// A volume with the maximum number of blocks.
 #[test]
 fn the_last_blocks_of_the_largest_volume() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Power cuts at every point of a few operations: what opens afterwards is some state of before,
-//! whole.
+//! Power failures at every point of a few operations: the volume opens afterwards in the state
+//! after some operation.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
     store.open("disk", Open::Create).unwrap().unwrap()
 }
 
-/// What is seen of a volume: paths with length, links and attributes' names.
+/// The visible state of a volume: paths with length, links and names of attributes.
 type Listing = BTreeMap<String, (FileKind, u64, u32, Vec<String>)>;
 
 fn state(fs: &dyn FileSystem) -> Listing {
@@ -40,12 +40,12 @@ fn state(fs: &dyn FileSystem) -> Listing {
     found
 }
 
-/// The states that the operations lead through, and from which point of the record each is durable.
+/// The states after each operation, and the positions in the record from which each is durable.
 struct Story {
     store: PowerCut,
     fs: HfsPlusMut,
     states: Vec<Listing>,
-    /// Position in the record, and the state that every crash from then on has got to at least.
+    /// Position in the record, and the minimum state after a crash from there on.
     durable: Vec<(usize, usize)>,
 }
 
@@ -105,8 +105,8 @@ impl Story {
         self.durable(|fs| fs.unmount().unwrap());
     }
 
-    /// What a crash leaves opens, is repaired by opening it for changes, and is one of the states
-    /// that it may be.
+    /// Checks that the volume after a crash opens, is recovered by opening it for changes, and is
+    /// in one of the possible states.
     fn judge(&self, position: usize, store: &PowerCut, what: &str) {
         let least = self
             .durable
@@ -181,8 +181,8 @@ fn a_cut_leaves_what_some_operation_left_on_a_volume_with_a_journal() {
     cut(true);
 }
 
-/// Wherever a journal is cut off on its way into a volume or out of it, the volume is whole, with
-/// it or without.
+/// If adding or removing a journal is interrupted at any point, the volume is consistent, with or
+/// without it.
 #[test]
 fn a_cut_leaves_a_journal_or_none() {
     let story = story(false);
@@ -213,8 +213,8 @@ fn a_cut_leaves_a_journal_or_none() {
     );
 }
 
-/// Programs that take no notice of a journal find the old files however far a commit has come, as
-/// long as writes arrive in the order they are made.
+/// Programs that ignore the journal find the old files at any point of a commit, as long as writes
+/// become durable in order.
 #[test]
 fn old_files_are_found_without_the_journal_too() {
     let mut story = story(false);

@@ -1,4 +1,5 @@
-//! Contents stored another way, and back: the same to every reader, before and after every crash.
+//! Conversion of contents to compressed form and back: unchanged for every reader, before and after
+//! every crash.
 
 use super::*;
 use crate::codec::Level;
@@ -12,7 +13,7 @@ const ALL: Bounds = Bounds {
     fork: u64::MAX,
 };
 
-/// Text that shrinks.
+/// Returns compressible text.
 fn text(len: usize) -> Vec<u8> {
     (0_u32..)
         .flat_map(|n| format!("{n} of {}; ", n.wrapping_mul(7919) % 9973).into_bytes())
@@ -66,7 +67,7 @@ fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
     file.read_vec(0, file.info().len as usize).unwrap()
 }
 
-/// A file whose blocks lie in many pieces.
+/// Creates a fragmented file.
 fn scattered(fs: &HfsPlusMut, name: &str, plain: &[u8]) -> NodeId {
     let root = fs.root();
     let node = fs.create(root, name, &file()).unwrap();
@@ -76,7 +77,7 @@ fn scattered(fs: &HfsPlusMut, name: &str, plain: &[u8]) -> NodeId {
         open.set_len(at + piece.len() as u64, AfterDiscard::Any)
             .unwrap();
         open.write_at(at, piece).unwrap();
-        // A file that is closed keeps no room behind it.
+        // A closed file has no reservation.
         drop(open);
         let between = fs
             .create(root, &format!("in between {number}"), &file())
@@ -240,7 +241,7 @@ fn a_crash_leaves_one_or_the_other() {
         assert!(contents(&fs, "/long") == plain, "{crash:?}");
         assert!(contents(&fs, "/short") == plain[..3000], "{crash:?}");
         seen[usize::from(fs.resolve("/long").unwrap().flags == UF_COMPRESSED)] += 1;
-        // A change lets what was left without a name go.
+        // A change deletes the files left without a name.
         fs.create(fs.root(), "one more", &file()).unwrap();
         fs.unmount().unwrap();
         drop(fs);

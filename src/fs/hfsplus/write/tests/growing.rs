@@ -1,4 +1,4 @@
-//! Files that grow little by little, side by side.
+//! Files that grow alternately in small steps.
 
 use super::file::file_of;
 use super::*;
@@ -6,7 +6,7 @@ use crate::Kind;
 use crate::device::AfterDiscard;
 use crate::fs::hfsplus::layout::fork_type;
 
-/// In how many pieces a file lies.
+/// Returns the number of extents of a file.
 fn pieces(fs: &HfsPlusMut, id: NodeId) -> usize {
     let volume = fs.shared.read();
     let (_, file) = file_of(&volume, Cnid(id.0 as u32)).unwrap();
@@ -44,7 +44,7 @@ fn files_that_grow_in_turns_lie_together() {
         for round in 0..rounds {
             for (number, log) in logs.iter().enumerate() {
                 append(&**log, &bytes(piece, (round + number) as u8));
-                // What is made meanwhile does not come between.
+                // Other files created in the meantime are not allocated in between.
                 if round % 50 == number {
                     fs.create(fs.root(), &format!("other {round}"), &file())
                         .unwrap();
@@ -61,7 +61,7 @@ fn files_that_grow_in_turns_lie_together() {
         );
         fs.sync().unwrap();
 
-        // What was kept for them is nobody's, on disk least of all.
+        // Reserved blocks are not allocated, in particular not on disk.
         let used = 3 * (piece * rounds).next_multiple_of(4096) as u64;
         assert!(
             free - fs.volume().free < used + (1 << 20),
@@ -105,7 +105,7 @@ fn what_is_kept_is_given_up_where_space_is_short() {
         logs.iter()
             .for_each(|log| append(&**log, &bytes(3000, round)));
     }
-    // All that is free, to the last block.
+    // All free space, to the last block.
     let id = fs.create(fs.root(), "all", &file()).unwrap();
     let all = fs.open_mut(id, Fork::Data).unwrap();
     let free = u64::from(fs.shared.read().read.header.free_blocks) * 4096;
@@ -114,7 +114,7 @@ fn what_is_kept_is_given_up_where_space_is_short() {
         assert_eq!(error.kind(), Kind::Limit);
         len -= 4096;
     }
-    // Trees may have grown meanwhile.
+    // Trees may have grown in the meantime.
     assert!(free - len <= 64 << 10, "{len} of {free} bytes");
     let error = logs[0].set_len(1 << 20, AfterDiscard::Any).unwrap_err();
     assert_eq!(error.kind(), Kind::Limit, "{error}");
@@ -125,7 +125,7 @@ fn what_is_kept_is_given_up_where_space_is_short() {
     sound(device);
 }
 
-/// A file that is closed keeps nothing.
+/// A closed file has no reservation.
 #[test]
 fn what_is_closed_keeps_nothing() {
     let device = empty(4 << 20);

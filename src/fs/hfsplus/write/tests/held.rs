@@ -1,11 +1,10 @@
-//! Files that are open without a name, files of the journal, and what an operation that fails
-//! leaves.
+//! Open files without a name, files of the journal, and the state after a failed operation.
 
 use super::*;
 use crate::device::AfterDiscard;
 use crate::{Error, Kind};
 
-/// A file that lost its name while it was open goes when it is closed, also after the volume was
+/// A file that lost its name while open is deleted when it is closed, even after the volume was
 /// unmounted.
 #[test]
 fn what_was_open_goes_after_the_unmounting_too() {
@@ -30,7 +29,7 @@ fn what_was_open_goes_after_the_unmounting_too() {
     assert_eq!(fs.volume().free, free);
 }
 
-/// What was written counts at once, and what somebody says of the date afterwards counts more.
+/// A write changes the date immediately, and a date that is set afterwards replaces it.
 #[test]
 fn a_date_that_is_set_while_a_file_is_open_stays() {
     let device = empty(2 << 20);
@@ -81,8 +80,8 @@ fn a_date_that_is_set_while_a_file_is_open_stays() {
     sound(device);
 }
 
-/// A fork that is being closed waits for the volume. Meanwhile its date counts, for who asks and
-/// for who opens it anew, and one that is set counts more.
+/// A fork that is being closed waits for the volume. In the meantime, its date is visible to other
+/// threads and when it is opened again, and a date that is set replaces it.
 #[test]
 fn a_date_is_not_lost_while_a_file_is_being_closed() {
     let device = empty(2 << 20);
@@ -172,7 +171,7 @@ fn the_journals_files_are_not_changed() {
     sound(device);
 }
 
-/// An operation that fails on its last step leaves everything as it was.
+/// An operation that fails in its last step leaves everything unchanged.
 #[test]
 fn an_operation_that_fails_changes_nothing() {
     let device = empty(4 << 20);
@@ -197,7 +196,7 @@ fn an_operation_that_fails_changes_nothing() {
     assert!(volume.try_entry(Cnid::ROOT, "never").unwrap().is_none());
 }
 
-/// A volume too full for the journal of a mount says what to do about it, and stays as it is.
+/// A volume too full for a transient journal reports a solution, and remains unchanged.
 #[test]
 fn a_volume_without_room_for_a_journal_says_so() {
     let device = empty(1 << 20);
@@ -206,7 +205,7 @@ fn a_volume_without_room_for_a_journal_says_so() {
     fs.write_all(id, &[1; 4096]).unwrap();
     fs.unmount().unwrap();
     drop(fs);
-    // A file takes what is left, as whoever needs no journal does it.
+    // Fills the volume with a file, as a writer without a journal would.
     let fs = open(&device);
     let volume = &mut *fs.shared.write();
     let free = volume.read.header.raw.free_blocks.get();

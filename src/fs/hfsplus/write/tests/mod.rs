@@ -1,4 +1,4 @@
-//! Changes of small volumes, each volume checked by rules written down a second time.
+//! Changes of small volumes, each checked by an independent implementation of the rules.
 
 mod crashes;
 mod exchange;
@@ -44,14 +44,14 @@ fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
     }
 }
 
-/// By the rules written down for the builder's tests, and by those that users check volumes by.
+/// Checks a volume with the rules of the builder's tests, and with the public check.
 fn sound(device: Arc<dyn BlockDevice>) {
     check(&*device);
     let problems = crate::fs::hfsplus::check::check(device, &Silent).unwrap();
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// An empty volume over all of `device`.
+/// Creates an empty volume over all of `device`.
 fn format(device: &dyn BlockDevice, options: Options) {
     Plan::new(Tree::empty(options.created), options)
         .unwrap()
@@ -77,7 +77,7 @@ fn folder() -> NewNode {
     NewNode::new(NewKind::Folder)
 }
 
-/// Contents that differ from place to place.
+/// Returns contents that differ from position to position.
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|at| {

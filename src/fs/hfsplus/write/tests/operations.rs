@@ -1,4 +1,4 @@
-//! One operation after another, and what is seen of each.
+//! Single operations and their visible effects.
 
 use super::*;
 use crate::Kind;
@@ -219,7 +219,7 @@ fn a_file_in_many_pieces_overflows_and_comes_back() {
     fs.remove(fs.root(), "odd").unwrap();
     fs.unmount().unwrap();
     sound(device.clone());
-    // A tree may have grown meanwhile, and keeps what it has.
+    // A tree may have grown, and does not shrink.
     let lost = free - fs.volume().free;
     assert!(lost <= 64 << 10, "{lost} bytes are gone");
 }
@@ -280,8 +280,8 @@ fn files_have_several_names() {
     sound(device.clone());
 }
 
-/// A second name makes the first a link too, which changes nothing in the folder that has it, nor
-/// in the root folder, which gets a folder that nobody sees.
+/// A second name turns the first into a link too. Neither its folder nor the root folder, which
+/// gets a hidden folder, changes its dates.
 #[test]
 fn a_second_name_changes_no_other_folder() {
     let device = empty(2 << 20);

@@ -1,19 +1,19 @@
-//! Volumes that get longer and shorter: whole, with all that was in them, also when the power fails
-//! on the way.
+//! Growing and shrinking of volumes: consistent and with all contents, even after a power failure.
 
 use super::*;
 use crate::Kind;
 use crate::device::AfterDiscard;
 use crate::fs::{ResizeVolume, VolumeInfo};
 
-/// The first `len` bytes of a volume's device, and more that were never written by it.
+/// Returns the first `len` bytes of a volume's device, extended by bytes that the volume never
+/// wrote.
 fn with_len(device: &Arc<Memory>, len: u64) -> Arc<Memory> {
     let mut bytes = device.to_vec();
     bytes.resize(len as usize, 0xA5);
     Arc::new(Memory::from(bytes))
 }
 
-/// The volume with another length, on a device of that length.
+/// Returns the volume resized to `len`, on a device of that length.
 fn resized(device: &Arc<Memory>, len: u64) -> Result<Arc<Memory>> {
     let long = with_len(device, len.max(device.info().len));
     open(&long).resize(len, &Silent)?;
@@ -26,7 +26,7 @@ fn info(device: &Arc<Memory>) -> VolumeInfo {
     HfsPlus::open(device.clone()).unwrap().volume()
 }
 
-/// Files with pieces everywhere, attributes of all sizes, and hundreds of names.
+/// Creates fragmented files, attributes of all sizes, and hundreds of names.
 fn lived_in(fs: &HfsPlusMut, seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut random = Random::new(seed);
     let root = fs.root();
@@ -114,7 +114,7 @@ fn volumes_get_longer_and_shorter_and_keep_all_files() {
 
 #[test]
 fn the_bitmap_grows_with_the_volume() {
-    // A block of 512 bytes of bitmap is 2 MiB of the volume.
+    // A block of 512 bytes of the bitmap covers 2 MiB of the volume.
     let device = Arc::new(Memory::zeros(1 << 20));
     format(&*device, layout(false, Some(512)));
     let mut now = device;
@@ -128,7 +128,7 @@ fn the_bitmap_grows_with_the_volume() {
     ] {
         now = resized(&now, len).unwrap();
     }
-    // A full volume has no room but the new one.
+    // A full volume has no free blocks except the new ones.
     let fs = open(&now);
     let id = fs.create(fs.root(), "all", &file()).unwrap();
     let free = fs.volume().free;
@@ -175,8 +175,8 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     );
 }
 
-/// Every state that a power cut could leave of a resize opens with all files, and doing it again
-/// completes it.
+/// After a power failure at any point of a resize, the volume opens with all files, and repeating
+/// the resize completes it.
 fn cut_short(journaled: bool, from: u64, to: u64) {
     let disk = |store: &PowerCut| store.open("disk", Open::Create).unwrap().unwrap();
     let store = PowerCut::default();

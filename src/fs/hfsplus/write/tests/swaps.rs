@@ -1,4 +1,4 @@
-//! Two entries change places.
+//! Exchange of two entries.
 
 use super::*;
 use crate::Kind;
@@ -34,13 +34,12 @@ fn whatever_they_are_and_wherever() {
             ),
             (b, a, b)
         );
-        // A file and a folder: the folders that they are in count folders, where the volume has it
-        // so.
+        // A file and a folder: their parents count folders, if the volume has folder counts.
         fs.swap((dir, "b"), (root, "other")).unwrap();
         assert_eq!((is_at(root, "other"), is_at(dir, "b")), (a, below));
         fs.unmount().unwrap();
         sound(device.clone());
-        // Two names of one file keep their places.
+        // Two names of the same file remain unchanged.
         fs.swap((root, "Größe"), (root, "b again")).unwrap();
         fs.swap((root, "other"), (root, "other")).unwrap();
         assert_eq!(is_at(root, "other"), a);
