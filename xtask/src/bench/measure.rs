@@ -141,6 +141,11 @@ impl Case {
         self.ratio().median >= self.at_least
     }
 
+    /// Returns the measured ratio as a share of the wanted one: below 1, the goal is missed.
+    pub(crate) fn margin(&self) -> f64 {
+        self.ratio().median / self.at_least
+    }
+
     /// The candidate's and the reference's median figures.
     pub(crate) fn figures(&self) -> (String, String) {
         let side = |pick: fn(&(f64, f64)) -> f64| {
