@@ -81,21 +81,21 @@ fn page(report: &Report) -> String {
 }
 
 const HEAD: &str = "\
-# Compressed files: what it saves, what it costs
+# Compressed files: savings and cost
 
 Written by `cargo xtask compression`; `bandsaw bench images --protocol compression` does the same on any image. An article about
-transparent compression on macOS measured five files on an HFS+ volume of a 5,400 rpm disk, the cache emptied before each reading.
-Here are five files like these, generated: words, instructions, and PDFs three quarters of which is compressed already. Sizes are
-bytes: on the volume those of whole blocks of 4096 and of what is in the attribute. Times are means of three readings, from
-finding and opening a file to its last byte: cold with the image just opened and the host's memory of it dropped, warm right after
-that. Speeds are those of the compressed file over those of the same file as it is, in the same kind of image; the last two columns
-are the article's.
+transparent compression on macOS measured five files on an HFS+ volume of a 5,400 rpm disk, with an empty cache before each read.
+The five files here are generated to resemble them: words, instructions, and PDFs of which three quarters are compressed already. Sizes
+are bytes on the volume: whole blocks of 4096 bytes, and the bytes in the attribute. Times are means of three reads, from the lookup
+of the file to its last byte: cold reads directly after the image is opened, with the host's cache dropped, warm reads directly after
+those. A speed is that of the compressed file divided by that of the same file uncompressed, in the same kind of image. The last two
+columns are the article's.
 
 ";
 
 const TAIL: &str = "
-What to take from it: a disk that had to seek was slower than the decoder, so that compressed files were *faster* to read in the
-article. Memory is faster than any decoder, so that warm readings are slower compressed: this shows what the processor pays, the
-article what the disk saves. The smallest files have their bytes in the attribute and save the way to a block. The article's
-tool refused the file of 404 MB; the limit of ours is 4 GiB, above which macOS fails.
+In the article, compressed files were *faster* to read, because the decoder was faster than a disk that has to seek. Memory is
+faster than any decoder, so that warm reads of compressed files are slower here. These figures show the cost in processor time, the
+article's the saving in disk time. The bytes of the smallest files are in the attribute, which saves the read of a block. The article's
+tool refused the file of 404 MB; the limit of Bandsaw is 4 GiB, above which macOS fails.
 ";

@@ -141,7 +141,12 @@ impl Case {
         self.ratio().median >= self.at_least
     }
 
-    /// Formats the median costs of candidate and reference.
+    /// Returns the measured ratio as a share of the wanted one: below 1, the goal is missed.
+    pub(crate) fn margin(&self) -> f64 {
+        self.ratio().median / self.at_least
+    }
+
+    /// The candidate's and the reference's median figures.
     pub(crate) fn figures(&self) -> (String, String) {
         let side = |pick: fn(&(f64, f64)) -> f64| {
             self.work

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the project's speed goals, each as a ratio of two alternating measurements
 //! in one run.
 //!
-//! The comparisons, and the reasons why the goals are achievable, are in `docs/benchmarks.md`,
-//! which this writes.
+//! The results go to `docs/benchmarks.md` (a summary), `docs/benchmarks/full.md` (all cases) and
+//! `docs/benchmarks.json` (all samples).
 
 mod bare_nbd;
 mod buckets;
@@ -47,11 +47,10 @@ pub(crate) struct Args {
     /// Only these goals, by number; the report keeps what it says of the others.
     #[arg(long, value_delimiter = ',')]
     goals: Vec<u32>,
-    /// Where to write the report; `-` prints the table only.
+    /// Where to write the report; `-` prints the table of all cases only.
     #[arg(long, default_value = "docs/benchmarks.md")]
     report: String,
-    /// Measure nothing: write the page of what was measured before, with what `bandsaw bench -o
-    /// docs/benchmarks/NAME.md` wrote.
+    /// Write the pages again from the JSON beside the report, without measuring.
     #[arg(long)]
     page: bool,
     /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.
@@ -168,14 +167,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     write(&report, &args.report)
 }
 
-/// Writes the page and its JSON to `path`; for `-`, prints the table.
+/// Writes the summary to `path`, its JSON beside it and the table of all cases to `full.md` in the
+/// folder of the same name; to `-`, prints the table of all cases.
 fn write(report: &report::Report, path: &str) -> Result<()> {
     if path == "-" {
-        print!("{}", report.markdown());
+        print!("{}", report.full());
         return Ok(());
     }
-    let protocols = report::protocols(&Path::new(path).with_extension(""))?;
-    std::fs::write(path, report.markdown() + &protocols)?;
+    let folder = Path::new(path).with_extension("");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("full.md"), report.full())?;
+    std::fs::write(path, report.summary())?;
     std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Results as a web page, and as JSON with every sample.
+//! Results as two pages, a summary and a table of all cases, and as JSON with every sample.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -75,10 +75,53 @@ impl Report {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    pub(super) fn markdown(&self) -> String {
-        let mut page = String::from(PREFACE);
-        page.push_str("| goals | machine | files on | pairs | sizes times | two threads, before and after |\n");
-        page.push_str("| --- | --- | --- | --- | --- | --- |\n");
+    /// The page for people: goals, one row each, and the cases that miss.
+    pub(super) fn summary(&self) -> String {
+        let mut page = String::from(SUMMARY);
+        page.push_str("| goal | subject and reference | wanted | measured | cases met | met |\n");
+        page.push_str("| --: | --- | --: | --: | --: | --- |\n");
+        let cases = self.cases();
+        for (goal, subject) in GOALS {
+            let wanted: Vec<&Case> = cases
+                .iter()
+                .copied()
+                .filter(|case| case.goal == goal && case.is_wanted())
+                .collect();
+            let Some(tightest) = wanted
+                .iter()
+                .min_by(|a, b| a.margin().total_cmp(&b.margin()))
+            else {
+                continue;
+            };
+            let met = wanted.iter().filter(|case| case.met()).count();
+            let _ = writeln!(
+                page,
+                "| {goal} | {subject} | {:.2} | {:.2} | {met} of {} | {} |",
+                tightest.at_least,
+                tightest.ratio().median,
+                wanted.len(),
+                yes_or_no(met == wanted.len()),
+            );
+        }
+        page.push_str("\n## Cases that miss their goal\n\n");
+        page.push_str("| goal | case | reference | wanted | measured |\n");
+        page.push_str("| --: | --- | --- | --: | --: |\n");
+        for case in cases.iter().filter(|case| !case.met()) {
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {:.2} | {:.3} |",
+                case.goal,
+                case.name,
+                case.reference,
+                case.at_least,
+                case.ratio().median
+            );
+        }
+        page.push_str(MACHINE);
+        page.push_str(
+            "| goals | machine | files on | pairs | size factor | two threads, before and after |\n",
+        );
+        page.push_str("| --- | --- | --- | --: | --: | --: |\n");
         for run in &self.runs {
             let goals: Vec<String> = run.goals().iter().map(u32::to_string).collect();
             let _ = writeln!(
@@ -93,17 +136,20 @@ impl Report {
                 run.scaling_after
             );
         }
-        page.push_str("\n| goal | case | ratio [min..max] | wanted | met | rate | reference |\n");
-        page.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
-        let mut cases: Vec<&Case> = self.runs.iter().flat_map(|run| &run.cases).collect();
-        cases.sort_by_key(|case| case.goal);
-        for case in cases {
+        page + CLOSING
+    }
+
+    /// The table of all cases.
+    pub(super) fn full(&self) -> String {
+        let mut page = String::from(FULL);
+        page.push_str("| goal | case | ratio [min..max] | wanted | met | rate | reference |\n");
+        page.push_str("| --: | --- | --- | --: | --- | --- | --- |\n");
+        for case in self.cases() {
             let Ratio { median, min, max } = case.ratio();
             let (rate, reference) = case.figures();
-            let wanted = match (case.is_wanted(), case.met()) {
-                (false, _) => "- | -".to_owned(),
-                (true, true) => format!("{:.2} | yes", case.at_least),
-                (true, false) => format!("{:.2} | **no**", case.at_least),
+            let wanted = match case.is_wanted() {
+                false => "- | -".to_owned(),
+                true => format!("{:.2} | {}", case.at_least, yes_or_no(case.met())),
             };
             let _ = writeln!(
                 page,
@@ -113,72 +159,182 @@ impl Report {
         }
         page
     }
-}
 
-/// Returns the second part of the page: the output of `bandsaw bench` in the folder beside it, a
-/// file per protocol. Empty without that folder.
-pub(super) fn protocols(folder: &Path) -> Result<String> {
-    let Ok(listed) = std::fs::read_dir(folder) else {
-        return Ok(String::new());
-    };
-    let mut parts = listed
-        .map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<Vec<_>>>()?;
-    parts.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    parts.sort_by_key(|path| (place(path), path.clone()));
-    if parts.is_empty() {
-        return Ok(String::new());
+    /// All cases in the order of their goals.
+    fn cases(&self) -> Vec<&Case> {
+        let mut cases: Vec<&Case> = self.runs.iter().flat_map(|run| &run.cases).collect();
+        cases.sort_by_key(|case| case.goal);
+        cases
     }
-    let mut page = String::from(PROTOCOLS);
-    for part in parts {
-        page.push('\n');
-        page.push_str(&std::fs::read_to_string(&part).with_context(|| part.display().to_string())?);
-    }
-    Ok(page)
 }
 
-/// Returns the position of a part: folders first, then the protocols from R1 to R6, then all
-/// others.
-fn place(part: &Path) -> usize {
-    const ORDER: [&str; 7] = [
-        "files",
-        "rewrite",
-        "steady",
-        "space",
-        "bands",
-        "refill",
-        "compression",
-    ];
-    let name = part.file_stem().unwrap_or_default().to_string_lossy();
-    ORDER
-        .iter()
-        .position(|known| name == *known)
-        .unwrap_or(ORDER.len())
+fn yes_or_no(met: bool) -> &'static str {
+    if met { "yes" } else { "**no**" }
 }
 
-const PROTOCOLS: &str = "
-# The articles' protocols
+/// The subject of each goal, and the reference it is compared with.
+pub(super) const GOALS: [(u32, &str); 32] = [
+    (1, "raw image against a plain file, one thread"),
+    (2, "sparse bundle against a plain file, one thread"),
+    (
+        3,
+        "sparse bundle on two threads against a plain file on two threads",
+    ),
+    (
+        4,
+        "slowest of twelve band sizes (2 to 1000 MiB) against the fastest",
+    ),
+    (
+        5,
+        "one file read while another is written, in an image against on the host",
+    ),
+    (6, "sparse image and ASIF against a plain file"),
+    (
+        7,
+        "writes right after creation against writes after close and reopen",
+    ),
+    (8, "AES-256 on one core against `openssl speed`"),
+    (
+        9,
+        "encrypted sparse bundle against an unencrypted one and a plain file",
+    ),
+    (
+        10,
+        "other encrypted images against the encrypted sparse bundle",
+    ),
+    (11, "AES-128 against AES-256"),
+    (12, "deriving a key from a passphrase against `openssl kdf`"),
+    (
+        13,
+        "NBD server, large requests, against nbdkit and qemu-nbd",
+    ),
+    (
+        14,
+        "NBD server, random 4 KiB reads, against nbdkit and qemu-nbd",
+    ),
+    (
+        15,
+        "NBD server on an encrypted bundle against the plain bundle, LUKS and a minimal server",
+    ),
+    (16, "FUSE mount against bindfs on a plain file"),
+    (17, "UDZO to raw against dmg2img and 7-Zip"),
+    (18, "UDZO compression, speed and size, against pigz"),
+    (19, "decoding UDBZ, ULFO and ULMO on two cores against one"),
+    (
+        20,
+        "`create --from` with 50,000 files against `tar c`; APFS against HFS+",
+    ),
+    (
+        21,
+        "`extract` of 50,000 files against `tar x`, 7-Zip and fsapfsmount",
+    ),
+    (
+        22,
+        "formatting 8 TiB against 1 GiB and mkapfs; bytes written",
+    ),
+    (
+        23,
+        "opening a bundle of 1,000,000 bands against 1,000 bands, time and memory",
+    ),
+    (
+        24,
+        "size on disk, full and after compaction; `compact` and `reband` times",
+    ),
+    (25, "`info` against an empty process and `qemu-img info`"),
+    (
+        26,
+        "compressed files (decmpfs) against libdeflate, tar and mksquashfs",
+    ),
+    (
+        30,
+        "50,000 files created one by one in a volume against ext4 on a loop device",
+    ),
+    (
+        31,
+        "lookup in a folder of 1,000,000 entries against a fixed limit",
+    ),
+    (
+        32,
+        "`check` of 1,000,000 files against limits of time and memory",
+    ),
+    (33, "`bandsaw bench` against the same requests without it"),
+    (
+        34,
+        "reads of an encrypted APFS volume against the plain volume and OpenSSL",
+    ),
+    (
+        35,
+        "sparse bundle in a bucket against bare PUT and GET; memory",
+    ),
+];
 
-Written by `bandsaw bench files` and `bandsaw bench images`, each part by one run, whose machine, scale and file system it names.
+const SUMMARY: &str = "# Benchmarks
 
-What must not be concluded: a scaled run keeps the number of files and makes them smaller, so that latency counts for more; files
-under 1 MB tell the speed of memory. Where caches could not be dropped, reading tells the speed of memory, too. Ratios are to files
-in the host's own folder in the same run; what was published of Apple's images was measured on Macs, and stands beside for its ratios alone.
+Bandsaw's speed goals, each against a reference that is measured in the same run. `cargo xtask bench`
+writes this page, the [table of all cases](benchmarks/full.md) and [every sample](benchmarks.json).
+
+## Goals
+
+A figure is a ratio: the speed of Bandsaw divided by the speed of the reference (for goals about sizes
+and memory, the reference divided by Bandsaw). Higher is better; 1.00 is parity. A goal has one case for
+each format, request size or reference. The row shows the case that comes closest to missing, or misses by
+most; a goal is met if all of its cases are.
+
 ";
 
-const PREFACE: &str = "# Benchmarks
+const MACHINE: &str = "
+## Machine
 
-Written by `cargo xtask bench`; every sample is in `benchmarks.json` beside this page.
+The last column is the speed of two threads relative to one, at work that shares nothing, before and after
+the run. Below 1.7 other programs kept the machine busy, and the run should be repeated.
 
-How to read it: a ratio is *speed of Bandsaw over speed of the reference*, both measured one after the other in the same run, the
-order changing from pair to pair; the figure is the median of the pairs, with the smallest and largest in brackets. Rates are medians
-and drift with the machine, ratios much less. What must not be concluded: figures on a memory file system say what the
-engine costs, not how fast a disk is; nothing here was run on a Mac.
+";
 
-A case without a wanted ratio says what is possible: a bare program against the same reference.
+const CLOSING: &str = "
+## Reproduce
 
-The machine of each run, and how much faster two threads were than one at work that shares nothing: under 1.7 a busy neighbour spoils
-the run.
+```sh
+cargo xtask bench                        # all goals, in /dev/shm
+cargo xtask bench --goals 2,13           # two goals; the others keep their results
+cargo xtask bench --dir /mnt/disk        # on another file system
+cargo xtask bench --page                 # writes the pages again from benchmarks.json
+```
+
+Candidate and reference run in turn, in changing order. A ratio is the median of the ratios of all pairs. Most
+reference programs come with `scripts/install-test-tools`; a case
+whose program is missing is left out.
+
+## What not to conclude
+
+* The files are on tmpfs, a file system in memory: the figures show the processor time that Bandsaw costs, not
+  the speed of a disk. Reads come from memory even where caches were dropped.
+* Absolute rates change with the machine and its load. Ratios change much less.
+* All runs were on two cores. They say nothing about larger machines.
+* Nothing was measured on macOS. Published figures of Apple's images, where a page shows them, come from Macs:
+  compare the ratios only.
+
+## Protocols of published measurements
+
+`bandsaw bench files` and `bandsaw bench images` repeat published measurements of Apple's disk images. Each page
+is the report of one run and names its machine, file system and scale. The runs use smaller files than the
+articles, so that latency counts for more, and files below 1 MB show the speed of memory.
+
+| page | measures |
+| --- | --- |
+| [files](benchmarks/files.md) | files of 16 sizes in a folder of the host |
+| [rewrite](benchmarks/rewrite.md) | first write, second write and read, for each format |
+| [steady](benchmarks/steady.md) | speed over a series of files, written and read |
+| [space](benchmarks/space.md) | size on disk after filling, deleting and compacting |
+| [bands](benchmarks/bands.md) | band sizes of a sparse bundle |
+| [refill](benchmarks/refill.md) | writes into empty, partly full and emptied images |
+| [compression](benchmarks/compression.md) | compressed files in a volume |
+";
+
+const FULL: &str = "# Benchmarks: all cases
+
+Written by `cargo xtask bench`; [benchmarks.md](../benchmarks.md) explains the figures. A ratio is the median of
+the pairs, with the smallest and the largest in brackets. Rates are medians. A case without a wanted ratio shows
+what is possible: a minimal program against the same reference.
 
 ";
 
@@ -220,27 +376,38 @@ fn file_system(dir: &Path) -> String {
 mod tests {
     use super::*;
 
+    fn docs() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+    }
+
     #[test]
-    fn what_the_command_wrote_is_the_second_part() {
-        let scratch = tempfile::tempdir().unwrap();
-        let folder = scratch.path().join("benchmarks");
-        assert_eq!(protocols(&folder).unwrap(), "");
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::write(folder.join("notes.txt"), "no part").unwrap();
-        assert_eq!(protocols(&folder).unwrap(), "");
-        for name in ["vm", "bands", "compression", "files", "rewrite"] {
-            std::fs::write(
-                folder.join(name).with_extension("md"),
-                format!("## {name}\n"),
-            )
-            .unwrap();
+    fn pages_are_up_to_date() {
+        let report = Report::read(&docs().join("benchmarks.json")).unwrap();
+        for (page, expected) in [
+            ("benchmarks.md", report.summary()),
+            ("benchmarks/full.md", report.full()),
+        ] {
+            let written = std::fs::read_to_string(docs().join(page)).unwrap();
+            assert!(
+                written == expected,
+                "{page}: run `cargo xtask bench --page`"
+            );
         }
-        let page = protocols(&folder).unwrap();
-        assert!(page.starts_with(PROTOCOLS));
-        let headings: Vec<&str> = page
-            .lines()
-            .filter_map(|line| line.strip_prefix("## "))
-            .collect();
-        assert_eq!(headings, ["files", "rewrite", "bands", "compression", "vm"]);
+    }
+
+    #[test]
+    fn every_goal_has_a_subject() {
+        let named: BTreeSet<u32> = GOALS.iter().map(|(goal, _)| *goal).collect();
+        let measured = super::super::GROUPS.iter().flat_map(|(goals, _)| *goals);
+        assert_eq!(named, measured.copied().collect());
+    }
+
+    #[test]
+    fn every_page_of_the_folder_is_listed() {
+        for entry in std::fs::read_dir(docs().join("benchmarks")).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let link = format!("(benchmarks/{name})");
+            assert!(SUMMARY.contains(&link) || CLOSING.contains(&link), "{name}");
+        }
     }
 }

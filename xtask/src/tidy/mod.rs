@@ -1,6 +1,7 @@
 //! Rules that the compiler does not check: see [`check`].
 
 mod imports;
+mod links;
 mod machine;
 mod source;
 
@@ -68,9 +69,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
 /// * every dependency comes from crates.io;
-/// * nothing names the development machine.
+/// * links between documents lead to a file and a heading that exist;
+/// * nothing names the machine it was written on.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
-    let mut faults = Vec::new();
+    let mut faults = links::check(files);
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));

@@ -20,7 +20,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["readwrite"],
         Nothing,
-        Ignored("what can be changed is, without it too"),
+        Ignored("images are attached read-write where possible"),
     ),
     opt(
         &["mountpoint"],
@@ -35,7 +35,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["mountrandom"],
         Value("folder"),
-        Done("the first volume is mounted on a folder in this one with a name of chance"),
+        Done("the first volume is mounted on a folder with a random name in this one"),
     ),
     opt(
         &["nomount"],
@@ -46,18 +46,18 @@ const OPTIONS: &[Opt] = &[
         &["mount"],
         Value("required, optional or suppressed"),
         Done(
-            "suppressed is -nomount; required fails where nothing can be mounted, optional shows the disk as one file then",
+            "suppressed is -nomount; required fails if no volume can be mounted, optional then shows the disk as one file",
         ),
     ),
     opt(
         &["nobrowse"],
         Nothing,
-        Ignored("no desktop is told of volumes"),
+        Ignored("volumes are not announced to a desktop"),
     ),
     opt(
         &["owners"],
         Value("on or off"),
-        Ignored("whoever attaches an image owns what is shown, unless that is root"),
+        Ignored("the user who attaches an image owns its files, unless that is root"),
     ),
     opt(
         &["kernel", "nokernel"],
@@ -82,19 +82,17 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["verify", "noverify"],
         Nothing,
-        Ignored(
-            "what is read of a compressed image is checked when it is read; `verify` checks all",
-        ),
+        Ignored("data of a compressed image is checked when it is read; `verify` checks all"),
     ),
     opt(
         &["ignorebadchecksums", "noignorebadchecksums"],
         Nothing,
-        Ignored("`verify` compares checksums, attaching does not"),
+        Ignored("attaching does not compare checksums; `verify` does"),
     ),
     opt(
         &["autofsck", "noautofsck"],
         Nothing,
-        Ignored("a journal is replayed, and a volume that is damaged is mounted read-only"),
+        Ignored("a journal is replayed, and a damaged volume is mounted read-only"),
     ),
     opt(
         &[

@@ -14,7 +14,7 @@ const OPTIONS: &[Opt] = &[opt(
     &["type"],
     Value("name"),
     Done(
-        "CRC32, MD5, SHA (SHA1), SHA256, SHA384, SHA512, of the disk's bytes; UDIF-CRC32 and UDIF-MD5 are taken for the same sums",
+        "CRC32, MD5, SHA (SHA1), SHA256, SHA384, SHA512, of the disk's bytes; UDIF-CRC32 and UDIF-MD5 give the same sums",
     ),
 )];
 

@@ -15,7 +15,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["newstdinpass"],
         Nothing,
-        Done("the new one is, behind the old one"),
+        Done("the new passphrase is read likewise, after the old one"),
     ),
     opt(
         &["recover"],
@@ -27,7 +27,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["srcimagekey", "imagekey"],
         Value("key=value"),
-        Done("hints for recognition, which needs none"),
+        Done("recognition hints, which are not needed"),
     ),
 ];
 

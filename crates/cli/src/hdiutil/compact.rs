@@ -7,11 +7,11 @@ use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["batteryallowed"], Nothing, Done("also on battery")),
+    opt(&["batteryallowed"], Nothing, Done("also on battery power")),
     opt(
         &["sleepallowed"],
         Nothing,
-        Done("the machine may go to sleep meanwhile"),
+        Done("the machine may sleep meanwhile"),
     ),
 ];
 
@@ -19,7 +19,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["compact"],
     operands: "*image*",
     count: (1, 1),
-    says: "Gives back what a sparse image or bundle stores and no file uses, and tells how much",
+    says: "Frees the storage of a sparse image or bundle that no file uses, and prints how much",
     options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
     run: Some(run),
 };

@@ -24,13 +24,13 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["imagekey", "tgtimagekey"],
         Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level; others change nothing"),
+        Done("sparse-band-size in sectors, zlib-level; others have no effect"),
     ),
     opt(
         &["srcimagekey"],
         Value("key=value"),
         Done(
-            "diskimage-class=CRawDiskImage takes the source for a raw image; other keys are hints for recognition, which needs none",
+            "diskimage-class=CRawDiskImage treats the source as a raw image; other keys are recognition hints, which are not needed",
         ),
     ),
     opt(
@@ -43,7 +43,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["shadow"],
         File,
-        Done("this file lies over the source, without a name IMAGE.shadow"),
+        Done("this file is a layer over the source; IMAGE.shadow by default"),
     ),
     opt(
         &["passphrase"],
@@ -63,14 +63,18 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["align"],
         Value("sectors"),
-        Ignored("chunks are aligned as they have to be"),
+        Ignored("chunks are always aligned as required"),
     ),
     opt(
         &["pmap", "nopmap"],
         Nothing,
-        Ignored("the disk keeps the map that it has"),
+        Ignored("the disk keeps its map"),
     ),
-    opt(&["tasks"], Value("number"), Ignored("all processors work")),
+    opt(
+        &["tasks"],
+        Value("number"),
+        Ignored("all processors are always used"),
+    ),
     segment::SIZE,
 ];
 
@@ -78,7 +82,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["convert"],
     operands: "*image*",
     count: (1, 1),
-    says: "Makes the same disk in another format, or with other bands",
+    says: "Converts an image to another format or band size",
     options: &[COMMON, PLIST, PUPPET, OVERWRITE, ENCRYPTING, OPTIONS],
     run: Some(run),
 };

@@ -24,7 +24,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["size"],
         Value("number and b, k, m, g, t, p or e"),
-        Done("the size of the disk; with a source what it needs, and some room"),
+        Done("the size of the disk; by default the size of the source and some free space"),
     ),
     opt(&["sectors"], Value("number"), Done("the same in sectors")),
     opt(&["megabytes"], Value("number"), Done("the same in MiB")),
@@ -32,7 +32,7 @@ const OPTIONS: &[Opt] = &[
         &["srcfolder", "srcdir"],
         Value("folder"),
         Done(
-            "fills the volume with what is in the folder; given several times, with the folders themselves",
+            "fills the volume with the contents of the folder; given several times, with the folders themselves",
         ),
     ),
     opt(
@@ -43,24 +43,24 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["volname"],
         Value("name"),
-        Done("the name of the volume; untitled, or that of the folder"),
+        Done("the name of the volume; by default untitled, or the name of the folder"),
     ),
     opt(
         &["fs"],
         Value("name"),
         Done(
-            "APFS without it; HFS+, JHFS+, HFSX, JHFS+X and APFS, Case-sensitive too; the FATs, ExFAT and UDF are refused",
+            "APFS by default; HFS+, JHFS+, HFSX, JHFS+X and APFS, also case-sensitive; FAT, ExFAT and UDF are refused",
         ),
     ),
     opt(
         &["type"],
         Value("UDIF, SPARSE or SPARSEBUNDLE"),
-        Done("an image without a source; the name can say it too"),
+        Done("the type of an image without a source; also taken from the name"),
     ),
     opt(
         &["format"],
         Value("code"),
-        Done("an image with a source; UDZO without it"),
+        Done("the format of an image with a source; UDZO by default"),
     ),
     opt(
         &["layout"],
@@ -70,7 +70,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["imagekey", "tgtimagekey"],
         Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level; others change nothing"),
+        Done("sparse-band-size in sectors, zlib-level; others have no effect"),
     ),
     opt(
         &["stdinpass"],
@@ -95,7 +95,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["fsargs"],
         Value("arguments"),
-        Ignored("sizes of trees are chosen as Apple's formatter chooses them"),
+        Ignored("tree sizes are those of Apple's formatter"),
     ),
     opt(
         &["align"],
@@ -105,17 +105,17 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["library"],
         Value("bundle"),
-        Ignored("there are no such libraries"),
+        Ignored("such libraries do not exist here"),
     ),
     opt(
         &["stretch"],
         Value("size"),
-        Ignored("a volume can grow later without having been made for it"),
+        Ignored("every volume can grow later"),
     ),
     opt(
         &["uid", "gid", "mode"],
         Value("number"),
-        Ignored("the root folder keeps owner and mode of the source"),
+        Ignored("the root folder keeps the owner and mode of the source"),
     ),
     opt(
         &["nospotlight"],
@@ -125,43 +125,43 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["autostretch", "noautostretch"],
         Nothing,
-        Ignored("a volume can grow later without having been made for it"),
+        Ignored("every volume can grow later"),
     ),
     opt(
         &["crossdev", "nocrossdev"],
         Nothing,
-        Ignored("what is mounted in the folder belongs to it"),
+        Ignored("file systems mounted in the folder are included"),
     ),
     opt(
         &["scrub", "noscrub"],
         Nothing,
-        Ignored("what is in the folder is taken as it is"),
+        Ignored("the folder is copied without changes"),
     ),
     opt(
         &["anyowners", "noanyowners"],
         Nothing,
-        Ignored("owners are numbers, and anybody may store them in an image"),
+        Ignored("owners are numbers, which every user may store in an image"),
     ),
     opt(
         &["atomic", "noatomic"],
         Nothing,
-        Ignored("an image is there when it is whole, and not before"),
+        Ignored("an image always becomes visible when it is complete"),
     ),
     opt(
         &["skipunreadable"],
         Nothing,
-        Ignored("a file that cannot be read is an error, for the image would lack it"),
+        Ignored("an unreadable file is an error, because the image would lack it"),
     ),
     opt(
         &["copyuid"],
         Value("user"),
-        Ignored("files are read as whoever calls"),
+        Ignored("files are read as the calling user"),
     ),
     segment::SIZE,
     opt(
         &["attach"],
         Nothing,
-        Done("attaches the new image, and tells what `attach` tells"),
+        Done("attaches the new image, with the output of `attach`"),
     ),
 ];
 

@@ -10,14 +10,14 @@ use crate::failure::Outcome;
 const OPTIONS: &[Opt] = &[opt(
     &["force"],
     Nothing,
-    Done("also if programs use it, which then get errors"),
+    Done("even while programs use it; they get errors"),
 )];
 
 pub(super) const VERB: Verb = Verb {
     names: &["detach", "eject"],
     operands: "*device or mount point*",
     count: (1, 1),
-    says: "Unmounts the volumes of an image and ends its server; the exit code is 16 where a program uses it",
+    says: "Unmounts the volumes of an image and ends its server; the exit code is 16 if a program uses it",
     options: &[COMMON, OPTIONS],
     run: Some(run),
 };

@@ -18,7 +18,7 @@ const COMMON: &[Opt] = &[
     opt(
         &["verbose"],
         Nothing,
-        Ignored("what is done is told in full anyway"),
+        Ignored("messages are always complete"),
     ),
     opt(
         &["quiet"],
@@ -51,26 +51,30 @@ const CREATE: &[Opt] = &[
     opt(
         &["volumeName", "n"],
         Value("name"),
-        Done("untitled without it"),
+        Done("untitled by default"),
     ),
     opt(
         &["fs"],
         Value("name"),
-        Done("APFS without it, HFS+ and its kin, None; ExFAT and MS-DOS are refused"),
+        Done("APFS by default; HFS+ and its variants, None; ExFAT and MS-DOS are refused"),
     ),
     opt(
         &["encrypt", "e"],
         Nothing,
         Done("the new image is encrypted by AES-256"),
     ),
-    opt(&["shadow"], Value("file"), Done("lies over the source")),
+    opt(
+        &["shadow"],
+        Value("file"),
+        Done("is a layer over the source"),
+    ),
 ];
 
 const RESIZE: &[Opt] = &[
     opt(
         &["size", "s"],
         Value("size or min"),
-        Done("the new size; without it the limits are told"),
+        Done("the new size; without it, prints the limits"),
     ),
     opt(
         &["image-only"],
@@ -82,7 +86,7 @@ const RESIZE: &[Opt] = &[
 const EXTRA: &[Opt] = &[opt(
     &["extra"],
     Nothing,
-    Ignored("everything is told anyway"),
+    Ignored("everything is always printed"),
 )];
 
 const ATTACH: &[Opt] = &[
@@ -90,7 +94,7 @@ const ATTACH: &[Opt] = &[
     opt(
         &["mountPoint", "m"],
         Value("folder"),
-        Done("the first volume is mounted here, on a folder that is made if it is missing"),
+        Done("the first volume is mounted here; a missing folder is created"),
     ),
     opt(
         &["mountOptions"],
@@ -101,7 +105,7 @@ const ATTACH: &[Opt] = &[
         &["mountPolicy"],
         Value("noMount, autoMount or forceMount"),
         Done(
-            "forceMount, without it too, fails where nothing can be mounted, autoMount shows the disk as one file then",
+            "forceMount, the default, fails if no volume can be mounted; autoMount then shows the disk as one file",
         ),
     ),
     opt(
@@ -112,14 +116,12 @@ const ATTACH: &[Opt] = &[
     opt(
         &["shadow"],
         File,
-        Done(
-            "changes go to this file over the image, without a name IMAGE_shadow; several lie over each other",
-        ),
+        Done("changes go to this file; IMAGE_shadow by default; several are stacked"),
     ),
     opt(
         &["nobrowse"],
         Nothing,
-        Ignored("no desktop is told of volumes"),
+        Ignored("volumes are not announced to a desktop"),
     ),
 ];
 
@@ -144,7 +146,7 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["info"],
         operands: "*image*",
         count: (1, 1),
-        says: "Tells what an image is",
+        says: "Describes an image",
         options: &[COMMON, EXTRA],
         run: Some(imageinfo::run),
     },
@@ -152,7 +154,7 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["resize"],
         operands: "*image*",
         count: (1, 1),
-        says: "Makes disk, map and volume longer or shorter together, or tells the limits in bytes",
+        says: "Resizes disk, map and volume together, or prints the limits in bytes",
         options: &[COMMON, RESIZE],
         run: Some(resize),
     },

@@ -6,32 +6,32 @@ use super::table::{COMMON, Effect, Opt, Takes, Verb};
 use super::{VERBS, disks, diskutil};
 
 const HEAD: &str = "\
-# The hdiutil face
+# Compatibility with hdiutil
 
-Called as `hdiutil` (a link of that name to `bandsaw`), or as `bandsaw hdiutil ...`, the command takes the verbs and options of macOS's
-hdiutil. This page is printed by `bandsaw hdiutil help -markdown` from the tables that the command reads its words by.
+Called as `hdiutil` (a link of that name to `bandsaw`), or as `bandsaw hdiutil ...`, the command accepts the verbs and options of macOS's
+hdiutil. `bandsaw hdiutil help -markdown` prints this page from the tables that the command parses its arguments with.
 
-* Options have one dash or two, can be shortened as long as no other begins like that, and have their value behind a space or `=`.
+* Options have one dash or two, may be abbreviated to an unambiguous prefix, and take their value after a space or `=`.
 * Sizes are powers of two: `b` sectors of 512 bytes, `k`, `m`, `g` (2^30), `t`, `p`, `e`; a bare number counts sectors.
-* The exit code is 0, or 1 for everything that fails. Standard error says `hdiutil: VERB failed - WORDS`, with hdiutil's words, and then
-  more in words of our own.
-* Where the name of a new image lacks the extension of its format (`.dmg`, `.sparseimage`, `.sparsebundle`, `.cdr`), it is added.
+* The exit code is 0, or 1 for every failure. Standard error has `hdiutil: VERB failed - MESSAGE` with hdiutil's message, then details from
+  Bandsaw.
+* The extension of the format (`.dmg`, `.sparseimage`, `.sparsebundle`, `.cdr`) is added to the name of a new image that lacks it.
 * Text on standard output is for people; programs use `-plist`.
 
-*Done*: as on macOS. *Ignored*: taken, and changes nothing. *Refused*: the verb ends.
+*Done*: as on macOS. *Ignored*: accepted, without effect. *Refused*: the verb fails.
 ";
 
 const DISKUTIL: &str = "
 # diskutil image
 
-Called as `diskutil`, or as `bandsaw diskutil image ...`, the command takes these verbs. Sizes are decimal: `10g` is 10,000,000,000 bytes,
-`10Gi` 2^30 times 10. The passphrases of source and new image stand on standard input in this order.
+Called as `diskutil`, or as `bandsaw diskutil image ...`, the command accepts these verbs. Sizes are decimal: `10g` is 10,000,000,000 bytes,
+`10Gi` is 10 times 2^30. Standard input has the passphrase of the source, then that of the new image.
 ";
 
 const DISKS: &str = "
 # diskutil
 
-The verbs about disks know those of attached images.
+The verbs about disks work on the disks of attached images.
 ";
 
 /// Returns the page.

@@ -8,7 +8,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["erasekeys"],
     operands: "*image*",
     count: (1, 1),
-    says: "Destroys the keys of an encrypted image, which nobody can read afterwards; as in hdiutil without a question",
+    says: "Destroys the keys of an encrypted image, which cannot be opened afterwards; as in hdiutil, without a question",
     options: &[COMMON, PLIST],
     run: Some(run),
 };

@@ -13,7 +13,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["fsid"],
     operands: "*image*",
     count: (1, 1),
-    says: "Tells which file systems are in an image",
+    says: "Lists the file systems in an image",
     options: &[COMMON, PLIST, OPENING],
     run: Some(run),
 };

@@ -30,7 +30,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["imageinfo"],
     operands: "*image*",
     count: (1, 1),
-    says: "Tells what an image is",
+    says: "Describes an image",
     options: &[COMMON, PLIST, OPENING, OPTIONS],
     run: Some(run),
 };

@@ -17,7 +17,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["isencrypted"],
     operands: "*image*",
     count: (1, 1),
-    says: "Tells whether an image is encrypted, and how",
+    says: "Shows whether an image is encrypted, and how",
     options: &[COMMON, PLIST],
     run: Some(run),
 };

@@ -34,7 +34,7 @@ const OPTIONS: &[Opt] = &[
             "joliet-volume-name",
         ],
         Value("name"),
-        Done("the name of the volume; that of the folder without it"),
+        Done("the name of the volume; by default that of the folder"),
     ),
     opt(
         &["abstract-file"],
@@ -60,25 +60,17 @@ const OPTIONS: &[Opt] = &[
         Value("file"),
         Done("the boot image, in the folder"),
     ),
-    opt(
-        &["no-emul-boot"],
-        Nothing,
-        Done("it is no picture of a disk"),
-    ),
-    opt(
-        &["hard-disk-boot"],
-        Nothing,
-        Done("it is one of a hard disk"),
-    ),
+    opt(&["no-emul-boot"], Nothing, Done("no disk emulation")),
+    opt(&["hard-disk-boot"], Nothing, Done("emulates a hard disk")),
     opt(
         &["boot-load-size"],
         Value("sectors"),
-        Done("how much of it is loaded"),
+        Done("the number of sectors to load"),
     ),
     opt(
         &["boot-load-seg"],
         Value("segment"),
-        Ignored("it is loaded to where programs expect it"),
+        Ignored("it is loaded at the usual segment"),
     ),
     opt(
         &["hide-all"],
@@ -98,7 +90,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["hide-hfs", "only-iso", "only-joliet"],
         Value("glob"),
-        Refused("what is in one volume is in the other"),
+        Refused("both volumes have the same contents"),
     ),
     opt(
         &["hide-udf", "only-udf", "udf-volume-name", "udf-version"],
@@ -118,7 +110,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["keep-mac-specific"],
         Nothing,
-        Ignored("everything in the folder is taken"),
+        Ignored("everything in the folder is included"),
     ),
     opt(
         &[

@@ -22,7 +22,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["endoffsets"],
         Nothing,
-        Done("the last sector of each too"),
+        Done("also prints the last sector of each"),
     ),
     opt(
         &["simple", "standard", "complete", "diagnostic"],

@@ -21,7 +21,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["sectors"],
         Value("number or min"),
-        Done("the same in sectors; min: as small as what is in it allows"),
+        Done("the same in sectors; min: the smallest possible size"),
     ),
     opt(
         &["imageonly"],
@@ -38,17 +38,17 @@ const OPTIONS: &[Opt] = &[
         Value("number"),
         Done("this partition instead of the last"),
     ),
-    opt(&["growonly"], Nothing, Done("only if it gets longer")),
-    opt(&["shrinkonly"], Nothing, Done("only if it gets shorter")),
+    opt(&["growonly"], Nothing, Done("only if the image grows")),
+    opt(&["shrinkonly"], Nothing, Done("only if the image shrinks")),
     opt(
         &["limits"],
         Nothing,
-        Done("tells the least, the present and the largest size in sectors"),
+        Done("prints the minimum, current and maximum size in sectors"),
     ),
     opt(
         &["nofinalgap"],
         Nothing,
-        Ignored("no gap is left behind the last partition"),
+        Ignored("there is never a gap behind the last partition"),
     ),
 ];
 
@@ -56,7 +56,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["resize"],
     operands: "*image*",
     count: (1, 1),
-    says: "Makes disk, map and volume longer or shorter together",
+    says: "Resizes disk, map and volume together",
     options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
     run: Some(run),
 };

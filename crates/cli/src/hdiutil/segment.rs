@@ -13,7 +13,11 @@ use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
     opt(&["o"], Value("file"), Done("the first of the parts")),
-    opt(&["segmentCount"], Value("number"), Done("how many parts")),
+    opt(
+        &["segmentCount"],
+        Value("number"),
+        Done("the number of parts"),
+    ),
     opt(&["segmentSize"], Value("size"), Done("the size of a part")),
     opt(
         &["firstSegmentSize"],
@@ -23,7 +27,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["restricted"],
         Nothing,
-        Ignored("it limited the parts to what old versions opened"),
+        Ignored("it limited the parts to sizes that old versions opened"),
     ),
 ];
 

@@ -75,13 +75,9 @@ pub(super) const COMMON: &[Opt] = &[
     opt(
         &["verbose"],
         Nothing,
-        Ignored("what is done is told in full anyway"),
+        Ignored("messages are always complete"),
     ),
-    opt(
-        &["debug"],
-        Nothing,
-        Ignored("there is no log of the framework's"),
-    ),
+    opt(&["debug"], Nothing, Ignored("there is no framework log")),
     opt(
         &["quiet"],
         Nothing,
@@ -113,13 +109,13 @@ pub(super) const OPENING: &[Opt] = &[
     opt(
         &["shadow"],
         File,
-        Done("changes go to this file over the image, without a name IMAGE.shadow"),
+        Done("changes go to this file; IMAGE.shadow by default"),
     ),
     opt(
         &["srcimagekey", "imagekey"],
         Value("key=value"),
         Done(
-            "diskimage-class=CRawDiskImage takes the source for a raw image; other keys are hints for recognition, which needs none",
+            "diskimage-class=CRawDiskImage treats the source as a raw image; other keys are recognition hints, which are not needed",
         ),
     ),
     opt(
@@ -140,12 +136,12 @@ pub(super) const OPENING: &[Opt] = &[
     opt(
         &["cacert"],
         Value("file"),
-        Ignored("the system says which certificates are trusted"),
+        Ignored("the trusted certificates are the system's"),
     ),
     opt(
         &["insecurehttp"],
         Nothing,
-        Ignored("images behind http:// are read without it, too"),
+        Ignored("images behind http:// are always read"),
     ),
 ];
 
@@ -154,7 +150,7 @@ pub(super) const ENCRYPTING: &[Opt] = &[
     opt(
         &["encryption"],
         Word(&["AES-128", "AES-256", "CEncryptedEncoding"]),
-        Done("the new image is encrypted; without a word by AES-128"),
+        Done("the new image is encrypted; AES-128 by default"),
     ),
     opt(
         &["certificate"],
@@ -169,8 +165,5 @@ pub(super) const ENCRYPTING: &[Opt] = &[
 ];
 
 /// The option for overwriting files.
-pub(super) const OVERWRITE: &[Opt] = &[opt(
-    &["ov"],
-    Nothing,
-    Done("an image that exists is replaced"),
-)];
+pub(super) const OVERWRITE: &[Opt] =
+    &[opt(&["ov"], Nothing, Done("an existing image is replaced"))];

@@ -15,7 +15,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["rez"],
         Nothing,
-        Refused("Rez is a language of classic Mac OS's tools; -xml prints the same"),
+        Refused("Rez is a language of classic Mac OS tools; -xml prints the same"),
     ),
 ];
 

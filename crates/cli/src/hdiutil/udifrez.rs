@@ -10,12 +10,12 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["xml"],
         Value("file"),
-        Done("the resources to put in, as a list in XML"),
+        Done("the resources to add, as a list in XML"),
     ),
     opt(
         &["replaceall"],
         Nothing,
-        Done("all others are removed, but block tables and the list of partitions"),
+        Done("all others are removed, except block tables and the list of partitions"),
     ),
 ];
 
