@@ -119,11 +119,18 @@ fn runs_are_compared_and_gates_hold() {
     scratch.ok(&[SHORT, &["-o", "a.json"]].concat());
     let mut report: Value =
         serde_json::from_slice(&fs::read(scratch.path("a.json")).unwrap()).unwrap();
-    for sample in report["series"][0]["samples"].as_array_mut().unwrap() {
-        let seconds = sample["seconds"].as_f64().unwrap();
-        sample["seconds"] = (seconds * 100.0).into();
-    }
-    scratch.write("slow.json", report.to_string());
+    let mut run_at = |name: &str, speed: &dyn Fn(usize) -> f64| {
+        let samples = report["series"][0]["samples"].as_array_mut().unwrap();
+        for (n, sample) in samples.iter_mut().enumerate() {
+            let size = sample["size_bytes"].as_f64().unwrap();
+            sample["seconds"] = (size / speed(n)).into();
+        }
+        scratch.write(name, report.to_string());
+    };
+    run_at("a.json", &|_| 1e8);
+    run_at("slow.json", &|_| 1e6);
+    // Every file another speed, from 1e8 to 48e8.
+    run_at("noisy.json", &|n| 1e8 * (n * 29 % 48 + 1) as f64);
     let compared = scratch.json(&["bench", "compare", "a.json", "slow.json"]);
     let rows = compared["compared"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
@@ -136,6 +143,35 @@ fn runs_are_compared_and_gates_hold() {
             .ok(&["bench", "compare", "a.json", "slow.json"])
             .contains("slower")
     );
+    let gate = ["bench", "gate", "noisy.json", "--min-ratio"];
+    let noisy = scratch.run(&[&gate[..], &["0.9", "--against", "a.json"]].concat());
+    let (shown, said) = (
+        String::from_utf8_lossy(&noisy.stdout).into_owned(),
+        crate::common::stderr(&noisy),
+    );
+    assert_eq!(noisy.status.code(), Some(1));
+    assert!(
+        shown.matches("too noisy").count() == 2 && !shown.contains("yes"),
+        "{shown}"
+    );
+    assert!(said.contains("too noisy to judge: host, ") && said.contains("--noisy warn"));
+    let warned = [
+        &gate[..],
+        &["0.9", "--against", "a.json", "--noisy", "warn"],
+    ]
+    .concat();
+    let warned = scratch.run(&warned);
+    assert_eq!(warned.status.code(), Some(0));
+    assert!(crate::common::stderr(&warned).contains("too noisy to judge: host, "));
+    // Whatever the noise, it is slower than that.
+    let slower = [
+        &gate[..],
+        &["1000", "--against", "a.json", "--noisy", "warn"],
+    ]
+    .concat();
+    let slower = scratch.run(&slower);
+    assert_eq!(slower.status.code(), Some(1));
+    assert!(crate::common::stderr(&slower).contains("slower than 1000"));
     scratch.ok(&[
         "bench",
         "gate",
@@ -339,8 +375,16 @@ fn images_are_held_against_the_host() {
     assert_eq!(gate.status.code(), Some(1));
     assert!(
         scratch
-            .ok(&["bench", "gate", "run.json", "--min-ratio", "0"])
-            .contains("yes")
+            .ok(&[
+                "bench",
+                "gate",
+                "run.json",
+                "--min-ratio",
+                "0",
+                "--noisy",
+                "warn"
+            ])
+            .contains("Ratios")
     );
 }
 

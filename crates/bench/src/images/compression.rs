@@ -149,7 +149,7 @@ impl Walk<'_> {
         }
         let mut samples = [Vec::new(), Vec::new()];
         let mut used: [Option<Process>; 2] = [None; 2];
-        let mut cooled = Cooled::Kept;
+        let mut cooled = None;
         let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
         for round in 1..=READINGS {
             pause(self.options.settings.pause, self.progress)?;
@@ -161,7 +161,8 @@ impl Walk<'_> {
                 // Whoever attached it anew has nothing of it in memory, and what is read of one
                 // file may bring the next one along.
                 let attached = self.subject.attach()?;
-                cooled = self.subject.cool(&attached, &names, self.progress)?;
+                let this = self.subject.cool(&attached, &names, self.progress)?;
+                cooled = Some(cooled.map_or(this, |cooled: Cooled| cooled.worse(this)));
                 for (samples, used) in samples.iter_mut().zip(&mut used) {
                     let watched = attached.process.as_ref().map(Watched::anew);
                     samples.push(self.read(&attached, number, round)?);
@@ -176,7 +177,7 @@ impl Walk<'_> {
             .into_iter()
             .zip(samples)
             .zip(used)
-            .zip([cooled, Cooled::Kept])
+            .zip([cooled.unwrap_or(Cooled::Kept), Cooled::Kept])
         {
             let mut series = Series::new(self.label(), Some(step), cooled, samples);
             series.process = used;

@@ -85,12 +85,8 @@ impl Place for HostFolder {
         let mut worst = Cooled::Dropped;
         for name in names {
             let path = self.folder.join(name);
-            match drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))? {
-                Cooled::Dropped => {}
-                Cooled::StillInMemory => worst = Cooled::StillInMemory,
-                _ if worst == Cooled::Dropped => worst = Cooled::Asked,
-                _ => {}
-            }
+            let dropped = drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))?;
+            worst = worst.worse(dropped);
         }
         Ok(worst)
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Report, Series};
+use super::{HOST, Report, Series};
 use crate::images::STEPS;
+use crate::place::Cooled;
 use crate::reference::references;
 use crate::sample::Direction;
 use crate::stats::Summary;
@@ -378,6 +379,22 @@ fn counts(report: &Report) -> String {
     }
 }
 
+/// Names the series that something is said of; nothing if there are none.
+fn of_series(series: &[&Series], is_meant: impl Fn(&Series) -> bool) -> String {
+    let names: Vec<String> = series
+        .iter()
+        .filter(|series| is_meant(series))
+        .map(|series| series.name())
+        .collect();
+    let host = names.iter().any(|name| name.starts_with(HOST));
+    let images = series.iter().filter(|series| series.label != HOST).count();
+    match names.len() {
+        len if len > 1 && len == series.len() => "all series".to_owned(),
+        len if len > 1 && len == images && !host => "all images".to_owned(),
+        _ => names.join("; "),
+    }
+}
+
 /// What the reader should know of a run, beside its numbers.
 pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let (settings, machine) = (&report.settings, &report.machine);
@@ -417,22 +434,29 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
             .to_owned(),
         ),
     ];
-    for series in report.series.iter().filter(|series| series.read.is_some()) {
-        let fact = ("Caches", series.cooled.words().to_owned());
-        if !facts.contains(&fact) {
-            facts.push(fact);
-        }
-    }
-    if report
+    let read: Vec<&Series> = report
         .series
         .iter()
-        .flat_map(|series| [&series.write, &series.read])
-        .flatten()
-        .any(|summary| summary.cache_speed > 0)
-    {
+        .filter(|series| series.read.is_some() || series.stream.is_some())
+        .collect();
+    let mut told: Vec<Cooled> = Vec::new();
+    for series in &read {
+        if told.contains(&series.cooled) {
+            continue;
+        }
+        told.push(series.cooled);
+        let of = of_series(&read, |other| other.cooled == series.cooled);
+        facts.push(("Caches", format!("{of}: {}", series.cooled.words())));
+    }
+    let all: Vec<&Series> = report.series.iter().collect();
+    let of = of_series(&all, |series| {
+        let summaries = [&series.write, &series.read].into_iter().flatten();
+        summaries.into_iter().any(|summary| summary.cache_speed > 0)
+    });
+    if !of.is_empty() {
         facts.push((
             "Note",
-            "files under 1 MB are here: what they tell is the speed of memory".to_owned(),
+            format!("{of}: files under 1 MB are here: what they tell is the speed of memory"),
         ));
     }
     facts.extend(report.notes.iter().map(|note| ("Note", note.clone())));

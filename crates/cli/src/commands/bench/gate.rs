@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use bandsaw::{Error, Kind};
-use bandsaw_bench::compare::gate;
+use bandsaw_bench::compare::{Judgment, gate};
 use bandsaw_bench::report::table::Table;
 use bandsaw_bench::stats::ratio::Ratio;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 
 use super::{kept, table};
@@ -16,12 +16,15 @@ use crate::output::Output;
 /// Fail if something is slower than it may be: for scripts
 ///
 /// Each image of the run is held against the host's folder in the same run; with --against, each
-/// series against the same of an earlier run. A ratio that is too noisy to say counts as what it
-/// is, with a warning.
+/// series against the same of an earlier run. A ratio below the limit fails the gate, with exit code
+/// 1. A ratio is too noisy if its upper bound is more than 1.25 times its lower bound, unless both
+/// are below the limit; with `--noisy fail`, the default, it fails the gate too, with `--noisy warn`
+/// it only gives a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw bench gate images.json --min-ratio 0.9
+  bandsaw bench gate images.json --min-ratio 0.9 --noisy warn
   bandsaw bench gate after.json --against before.json --min-ratio 0.95")]
 pub(crate) struct Gate {
     /// Results that `bandsaw bench` wrote
@@ -30,12 +33,25 @@ pub(crate) struct Gate {
     /// The least ratio of speeds
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     min_ratio: f64,
+    /// Result of ratios that are too noisy to judge
+    #[arg(long, value_enum, value_name = "RESULT", default_value_t)]
+    noisy: Noisy,
     /// Compare with this run in the place of the host's folder
     #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     against: Option<PathBuf>,
     /// Only series whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+}
+
+/// `--noisy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Noisy {
+    /// Warn, and let the gate pass
+    Warn,
+    /// Fail the gate
+    #[default]
+    Fail,
 }
 
 /// What `--json` prints.
@@ -53,6 +69,21 @@ struct Row {
     direction: String,
     ratio: Ratio,
     kept: bool,
+    too_noisy: bool,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        format!("{}, {}", self.series, self.direction)
+    }
+
+    fn judgment(&self) -> &'static str {
+        match (self.kept, self.too_noisy) {
+            (true, _) => "yes",
+            (_, true) => "too noisy",
+            _ => "no",
+        }
+    }
 }
 
 /// A ratio that others can be compared with.
@@ -80,7 +111,8 @@ impl Gate {
                 series: judged.label,
                 direction: judged.direction.to_string(),
                 ratio: judged.ratio,
-                kept: judged.kept,
+                kept: judged.judgment == Judgment::Kept,
+                too_noisy: judged.judgment == Judgment::TooNoisy,
             })
             .collect();
         if ratios.is_empty() {
@@ -93,37 +125,50 @@ impl Gate {
             return Err(Failure::from(none)
                 .hint("`--against` compares with another run; --only may leave nothing"));
         }
-        for row in ratios
-            .iter()
-            .filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high)
-        {
-            output.warn(&format!(
-                "{}, {}: too noisy to say",
-                row.series, row.direction
-            ));
-        }
-        let missed: Vec<String> = ratios
+        let (noisy, missed): (Vec<&Row>, Vec<&Row>) = ratios
             .iter()
             .filter(|row| !row.kept)
-            .map(|row| format!("{}, {}", row.series, row.direction))
-            .collect();
+            .partition(|row| row.too_noisy);
+        let mut failures = Vec::new();
+        if !missed.is_empty() {
+            let missed = names(&missed);
+            failures.push(format!(
+                "slower than {} of what they are compared with: {missed}",
+                self.min_ratio
+            ));
+        }
+        if !noisy.is_empty() {
+            let message = format!("too noisy to judge: {}", names(&noisy));
+            match self.noisy {
+                Noisy::Warn => output.warn(&message),
+                Noisy::Fail => failures.push(message),
+            }
+        }
+        let only_noisy = missed.is_empty();
         let facts = Facts {
             schema: 1,
             min_ratio: self.min_ratio,
-            kept: missed.is_empty(),
+            kept: failures.is_empty(),
             ratios,
         };
         output.facts(&facts, |out| table::write(&[facts.table()], output, out))?;
-        if missed.is_empty() {
+        if failures.is_empty() {
             return Ok(());
         }
-        let message = format!(
-            "slower than {} of what they are compared with: {}",
-            self.min_ratio,
-            missed.join("; ")
-        );
-        Err(Error::new(Kind::Limit, "gate", message).into())
+        let failure = Failure::from(Error::new(Kind::Limit, "gate", failures.join("; ")));
+        Err(if only_noisy {
+            failure.hint("measure again with more `--sets`, or pass `--noisy warn`")
+        } else {
+            failure
+        })
     }
+}
+
+fn names(rows: &[&Row]) -> String {
+    rows.iter()
+        .map(|row| row.name())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 impl Facts {
@@ -137,7 +182,6 @@ impl Facts {
             } = row.ratio;
             let [value, low, high, wanted] =
                 [value, low, high, self.min_ratio].map(|ratio| format!("{ratio:.3}"));
-            let kept = if row.kept { "yes" } else { "no" };
             vec![
                 row.series.clone(),
                 row.direction.clone(),
@@ -145,7 +189,7 @@ impl Facts {
                 low,
                 high,
                 wanted,
-                kept.to_owned(),
+                row.judgment().to_owned(),
             ]
         };
         Table {
