@@ -11,6 +11,12 @@ use serde_json::Value;
 /// What the browser does with the page; says `sound` if all of it went well.
 const VISIT: &str = include_str!("bench/visit.js");
 
+/// Looks at any page of results.
+fn look_at(scratch: &Scratch, page: &str, name: &str) {
+    let steps = format!("visit(\"true\", () => layout(\"{name}\"));");
+    crate::common::browse(scratch, page, &steps);
+}
+
 /// A run of a moment.
 const SHORT: &[&str] = &["bench", "files", "work", "--scale", "0.0002", "--sets", "3"];
 
@@ -575,6 +581,7 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
             .unwrap()
             .contains("| 0.57 |")
     );
+    look_at(&scratch, "run.html", "bands");
     let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
     assert!(refused.contains("brings its own files"), "{refused}");
     assert!(is_empty(&scratch, "work"));
@@ -584,6 +591,8 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
 fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
     let scratch = scratch();
     let report = scratch.json(&images(&[
+        "-o",
+        "run.html",
         "--protocol",
         "space",
         "--type",
@@ -640,6 +649,7 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
             "two sets in each round"
         );
     }
+    look_at(&scratch, "run.html", "space");
     assert!(is_empty(&scratch, "work"));
 }
 
@@ -702,6 +712,7 @@ fn compressed_files_are_read_cold_and_warm() {
         .find(|plot| plot.contains("plot-compression-saved"))
         .unwrap();
     assert!(plot.matches("data-value").count() == 15 && plot.contains("data-reference=\"27.7\""));
+    look_at(&scratch, "run.html", "compression");
     assert!(is_empty(&scratch, "work"));
 }
 

@@ -462,3 +462,37 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     facts.extend(report.notes.iter().map(|note| ("Note", note.clone())));
     facts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[test]
+    fn something_said_of_series_names_them() {
+        let series = |label: &str, cooled| {
+            let sample = Sample {
+                direction: Direction::Read,
+                set: 1,
+                number: 1,
+                size_bytes: 2_000_000,
+                seconds: 1.0,
+                flushed_seconds: None,
+            };
+            Series::new(label, None, cooled, vec![sample])
+        };
+        let host = series(HOST, Cooled::Dropped);
+        let of = |images: [Series; 2], is_meant: &dyn Fn(&Series) -> bool| {
+            let [one, other] = &images;
+            of_series(&[&host, one, other], is_meant)
+        };
+        let images = || [series("UDSB", Cooled::Asked), series("ASIF", Cooled::Asked)];
+        let asked = |series: &Series| series.cooled == Cooled::Asked;
+        assert_eq!(of(images(), &asked), "all images");
+        assert_eq!(of(images(), &|series| !asked(series)), "host");
+        assert_eq!(of(images(), &|_| true), "all series");
+        assert_eq!(of(images(), &|_| false), "");
+        let mixed = [series("UDSB", Cooled::Kept), series("ASIF", Cooled::Asked)];
+        assert_eq!(of(mixed, &asked), "ASIF");
+    }
+}
