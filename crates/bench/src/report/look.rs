@@ -51,11 +51,11 @@ const VARIANTS: [(&str, &str); 16] = [
     ),
     ("HFS+J, library", "M0 -4.2L4 -1.3L2.5 3.4H-2.5L-4 -1.3z"),
     ("APFS, library, zlib", "M4.4 0L-3.2 4.2V-4.2z"),
-    ("APFS, library, lzvn", "M-4.4 0L3.2 4.2V-4.2z"),
-    ("APFS, library, lzfse", "M-3.8 -4H3.8L-3.8 4H3.8z"),
+    ("APFS, library, LZVN", "M-4.4 0L3.2 4.2V-4.2z"),
+    ("APFS, library, LZFSE", "M-3.8 -4H3.8L-3.8 4H3.8z"),
     ("HFS+, library, zlib", "M-4.8 -1.8H4.8V1.8H-4.8z"),
-    ("HFS+, library, lzvn", "M-1.8 -4.8H1.8V4.8H-1.8z"),
-    ("HFS+, library, lzfse", "M-4 -3.8L4 3.8V-3.8L-4 3.8z"),
+    ("HFS+, library, LZVN", "M-1.8 -4.8H1.8V4.8H-1.8z"),
+    ("HFS+, library, LZFSE", "M-4 -3.8L4 3.8V-3.8L-4 3.8z"),
 ];
 
 /// The places of protocols' steps. Steps of the same place are never in one run.
@@ -273,6 +273,19 @@ mod tests {
         assert_eq!(colors.len(), Format::ALL.len() + 2);
         let shapes: HashSet<_> = VARIANTS.iter().map(|(_, shape)| shape).collect();
         assert_eq!(shapes.len(), VARIANTS.len());
+    }
+
+    #[test]
+    fn variants_are_named_as_runs_name_them() {
+        use bandsaw::decmpfs::Method;
+        for method in [Method::Zlib, Method::Lzvn, Method::Lzfse] {
+            for file_system in ["APFS", "HFS+"] {
+                let label = format!("UDRW, {file_system}, library, {method}");
+                assert!(known(&label, "cold").is_some(), "{label}");
+            }
+        }
+        let vm = crate::images::Kind::VM.to_string();
+        assert!(known(&vm, "").is_some(), "{vm}");
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::output::Output;
 /// Fail if something is slower than it may be: for scripts
 ///
 /// Each image of the run is held against the host's folder in the same run; with --against, each
-/// series against the same of an earlier run. A ratio below the limit fails the gate, with exit code
-/// 1. A ratio is too noisy if its upper bound is more than 1.25 times its lower bound, unless both
-/// are below the limit; with `--noisy fail`, the default, it fails the gate too, with `--noisy warn`
-/// it only gives a warning.
+/// series against the same of an earlier run. A ratio below the limit fails the gate: the exit code
+/// is 1. A ratio is too noisy if its upper bound is more than 1.25 times its lower bound, unless
+/// both are below the limit; with `--noisy fail`, the default, it fails the gate too, with
+/// `--noisy warn` it only gives a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
