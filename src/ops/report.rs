@@ -113,7 +113,7 @@ impl ReportPage {
                 .collect::<String>()
         };
         self.add(format!(
-            "<div class=\"wide\"><table>\n<tr>{}</tr>",
+            "<div class=\"wide\" tabindex=\"0\"><table>\n<tr>{}</tr>",
             cells("th", &mut heading.iter().copied())
         ));
         for row in rows {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::report::Report;
 use crate::sample::Direction;
-use crate::stats::ratio::{Ratio, Speed, trimmed_mean};
+use crate::stats::ratio::{Ratio, Speed, too_wide, trimmed_mean};
 use crate::stats::{Summary, speeds};
 
 /// A series that both runs have.
@@ -136,8 +136,30 @@ pub struct Judged {
     pub direction: Direction,
     /// Measured ratio.
     pub ratio: Ratio,
-    /// True if the ratio is at least the limit.
-    pub kept: bool,
+    /// The judgment.
+    pub judgment: Judgment,
+}
+
+/// The result of a ratio at a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgment {
+    /// It is at least the limit.
+    Kept,
+    /// Its bounds are too far apart to say.
+    TooNoisy,
+    /// It is below the limit, or all of its bounds are.
+    Missed,
+}
+
+impl Judgment {
+    fn of(ratio: &Ratio, least: f64) -> Self {
+        match () {
+            () if ratio.high < least => Self::Missed,
+            () if too_wide(ratio.low, ratio.high) => Self::TooNoisy,
+            () if ratio.value < least => Self::Missed,
+            () => Self::Kept,
+        }
+    }
 }
 
 /// Compares each ratio of a run, to the host of the same run or to `baseline`, with the limit
@@ -160,8 +182,34 @@ pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judge
         .map(|(label, direction, ratio)| Judged {
             label,
             direction,
+            judgment: Judgment::of(&ratio, least),
             ratio,
-            kept: ratio.value >= least,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::ratio::Verdict;
+
+    #[test]
+    fn a_ratio_is_judged_by_its_bounds_first() {
+        let judged = |value, low, high, least| {
+            let verdict = Verdict::Same;
+            let ratio = Ratio {
+                value,
+                low,
+                high,
+                verdict,
+            };
+            Judgment::of(&ratio, least)
+        };
+        assert_eq!(judged(27.0, 12.7, 59.1, 0.9), Judgment::TooNoisy);
+        assert_eq!(judged(0.5, 0.2, 1.1, 0.9), Judgment::TooNoisy);
+        assert_eq!(judged(0.5, 0.2, 0.8, 0.9), Judgment::Missed);
+        assert_eq!(judged(0.89, 0.85, 0.95, 0.9), Judgment::Missed);
+        assert_eq!(judged(0.91, 0.85, 0.95, 0.9), Judgment::Kept);
+        assert_eq!(judged(0.0, 0.0, 0.0, 0.0), Judgment::Kept);
+    }
 }

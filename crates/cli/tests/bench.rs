@@ -11,6 +11,12 @@ use serde_json::Value;
 /// What the browser does with the page; says `sound` if all of it went well.
 const VISIT: &str = include_str!("bench/visit.js");
 
+/// Looks at any page of results.
+fn look_at(scratch: &Scratch, page: &str, name: &str) {
+    let steps = format!("visit(\"true\", () => layout(\"{name}\"));");
+    crate::common::browse(scratch, page, &steps);
+}
+
 /// A run of a moment.
 const SHORT: &[&str] = &["bench", "files", "work", "--scale", "0.0002", "--sets", "3"];
 
@@ -119,11 +125,18 @@ fn runs_are_compared_and_gates_hold() {
     scratch.ok(&[SHORT, &["-o", "a.json"]].concat());
     let mut report: Value =
         serde_json::from_slice(&fs::read(scratch.path("a.json")).unwrap()).unwrap();
-    for sample in report["series"][0]["samples"].as_array_mut().unwrap() {
-        let seconds = sample["seconds"].as_f64().unwrap();
-        sample["seconds"] = (seconds * 100.0).into();
-    }
-    scratch.write("slow.json", report.to_string());
+    let mut run_at = |name: &str, speed: &dyn Fn(usize) -> f64| {
+        let samples = report["series"][0]["samples"].as_array_mut().unwrap();
+        for (n, sample) in samples.iter_mut().enumerate() {
+            let size = sample["size_bytes"].as_f64().unwrap();
+            sample["seconds"] = (size / speed(n)).into();
+        }
+        scratch.write(name, report.to_string());
+    };
+    run_at("a.json", &|_| 1e8);
+    run_at("slow.json", &|_| 1e6);
+    // Every file another speed, from 1e8 to 48e8.
+    run_at("noisy.json", &|n| 1e8 * (n * 29 % 48 + 1) as f64);
     let compared = scratch.json(&["bench", "compare", "a.json", "slow.json"]);
     let rows = compared["compared"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
@@ -136,6 +149,35 @@ fn runs_are_compared_and_gates_hold() {
             .ok(&["bench", "compare", "a.json", "slow.json"])
             .contains("slower")
     );
+    let gate = ["bench", "gate", "noisy.json", "--min-ratio"];
+    let noisy = scratch.run(&[&gate[..], &["0.9", "--against", "a.json"]].concat());
+    let (shown, said) = (
+        String::from_utf8_lossy(&noisy.stdout).into_owned(),
+        crate::common::stderr(&noisy),
+    );
+    assert_eq!(noisy.status.code(), Some(1));
+    assert!(
+        shown.matches("too noisy").count() == 2 && !shown.contains("yes"),
+        "{shown}"
+    );
+    assert!(said.contains("too noisy to judge: host, ") && said.contains("--noisy warn"));
+    let warned = [
+        &gate[..],
+        &["0.9", "--against", "a.json", "--noisy", "warn"],
+    ]
+    .concat();
+    let warned = scratch.run(&warned);
+    assert_eq!(warned.status.code(), Some(0));
+    assert!(crate::common::stderr(&warned).contains("too noisy to judge: host, "));
+    // Whatever the noise, it is slower than that.
+    let slower = [
+        &gate[..],
+        &["1000", "--against", "a.json", "--noisy", "warn"],
+    ]
+    .concat();
+    let slower = scratch.run(&slower);
+    assert_eq!(slower.status.code(), Some(1));
+    assert!(crate::common::stderr(&slower).contains("slower than 1000"));
     scratch.ok(&[
         "bench",
         "gate",
@@ -339,8 +381,16 @@ fn images_are_held_against_the_host() {
     assert_eq!(gate.status.code(), Some(1));
     assert!(
         scratch
-            .ok(&["bench", "gate", "run.json", "--min-ratio", "0"])
-            .contains("yes")
+            .ok(&[
+                "bench",
+                "gate",
+                "run.json",
+                "--min-ratio",
+                "0",
+                "--noisy",
+                "warn"
+            ])
+            .contains("Ratios")
     );
 }
 
@@ -531,6 +581,7 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
             .unwrap()
             .contains("| 0.57 |")
     );
+    look_at(&scratch, "run.html", "bands");
     let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
     assert!(refused.contains("has its own files"), "{refused}");
     assert!(is_empty(&scratch, "work"));
@@ -540,6 +591,8 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
 fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
     let scratch = scratch();
     let report = scratch.json(&images(&[
+        "-o",
+        "run.html",
         "--protocol",
         "space",
         "--type",
@@ -596,6 +649,7 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
             "two sets in each round"
         );
     }
+    look_at(&scratch, "run.html", "space");
     assert!(is_empty(&scratch, "work"));
 }
 
@@ -658,6 +712,7 @@ fn compressed_files_are_read_cold_and_warm() {
         .find(|plot| plot.contains("plot-compression-saved"))
         .unwrap();
     assert!(plot.matches("data-value").count() == 15 && plot.contains("data-reference=\"27.7\""));
+    look_at(&scratch, "run.html", "compression");
     assert!(is_empty(&scratch, "work"));
 }
 

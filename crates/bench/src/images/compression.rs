@@ -150,7 +150,7 @@ impl Walk<'_> {
         }
         let mut samples = [Vec::new(), Vec::new()];
         let mut used: [Option<Process>; 2] = [None; 2];
-        let mut cooled = Cooled::Kept;
+        let mut cooled = None;
         let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
         for round in 1..=READINGS {
             pause(self.options.settings.pause, self.progress)?;
@@ -162,7 +162,8 @@ impl Walk<'_> {
                 // Newly attached images have nothing cached, and reading one file may read the next
                 // one ahead.
                 let attached = self.subject.attach()?;
-                cooled = self.subject.cool(&attached, &names, self.progress)?;
+                let this = self.subject.cool(&attached, &names, self.progress)?;
+                cooled = Some(cooled.map_or(this, |cooled: Cooled| cooled.worse(this)));
                 for (samples, used) in samples.iter_mut().zip(&mut used) {
                     let watched = attached.process.as_ref().map(Watched::anew);
                     samples.push(self.read(&attached, number, round)?);
@@ -177,7 +178,7 @@ impl Walk<'_> {
             .into_iter()
             .zip(samples)
             .zip(used)
-            .zip([cooled, Cooled::Kept])
+            .zip([cooled.unwrap_or(Cooled::Kept), Cooled::Kept])
         {
             let mut series = Series::new(self.label(), Some(step), cooled, samples);
             series.process = used;

@@ -295,16 +295,21 @@ pub fn run(
         "images of {} bytes; the host's folder was measured in the same run",
         announced.image
     ));
-    if options.kinds.iter().any(|kind| kind.via != Via::Mount) {
-        report.notes.push(
-            "through the library and NBD a file's length is told before it is written, once"
-                .to_owned(),
-        );
+    let kinds = options.kinds.iter().filter(|kind| kind.via != Via::Mount);
+    let kinds: Vec<String> = kinds.map(ToString::to_string).collect();
+    if !kinds.is_empty() {
+        let kinds = if kinds.len() == options.kinds.len() {
+            "all images".to_owned()
+        } else {
+            kinds.join("; ")
+        };
+        report.notes.push(format!(
+            "{kinds}: through the library and NBD a file's length is told before it is written, once"
+        ));
         if options.settings.caches == Caches::Direct {
-            report.notes.push(
-                "direct I/O is that of files in folders: images were written through the cache"
-                    .to_owned(),
-            );
+            report.notes.push(format!(
+                "{kinds}: direct I/O is that of files in folders: images were written through the cache"
+            ));
         }
     }
     report.ended = seconds_since_1970();

@@ -242,17 +242,18 @@ impl Walk<'_> {
         self.note("removed", false)?;
         let source = stream::source_len(self.settings.plan.scale);
         let cool = |names: &[String]| self.subject.cool(&attached, names, self.progress);
-        samples.push(stream::run(
+        let (streamed, cooled) = stream::run(
             &*attached.place,
             self.settings,
             source,
             &cool,
             self.progress,
-        )?);
+        )?;
+        samples.push(streamed);
         let used = attached.detach()?;
         self.note("streamed", true)?;
         self.wind_up(&[], 1)?;
-        Ok(vec![self.series(None, Cooled::Kept, samples, used)])
+        Ok(vec![self.series(None, cooled, samples, used)])
     }
 }
 

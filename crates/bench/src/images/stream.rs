@@ -21,14 +21,15 @@ pub(super) fn source_len(scale: f64) -> u64 {
     ((SOURCE * scale) as u64).max(1 << 20)
 }
 
-/// Writes a file of `len` bytes, and times its compression into another.
+/// Writes a file of `len` bytes, and times its compression into another; also what became of the
+/// cache before it was read.
 pub(super) fn run(
     place: &dyn Place,
     settings: &Settings,
     len: u64,
     cool: &dyn Fn(&[String]) -> Result<Cooled>,
     progress: &dyn Progress,
-) -> Result<Sample> {
+) -> Result<(Sample, Cooled)> {
     let clock = HostClock::default();
     let request = settings.run(place, &clock)?.contents.request();
     let mut contents = Contents::new(settings.plan.seed, request, true);
@@ -44,7 +45,7 @@ pub(super) fn run(
         }
         sink.finish()?;
     }
-    cool(&[from.to_owned()])?;
+    let cooled = cool(&[from.to_owned()])?;
     let (mut buffer, mut packed) = (Buffer::new(request), Vec::with_capacity(request));
     let watch = Stopwatch::start(&clock);
     let mut source = place.open(from)?;
@@ -63,14 +64,15 @@ pub(super) fn run(
     drop(source);
     place.remove(from)?;
     place.remove(to)?;
-    Ok(Sample {
+    let sample = Sample {
         direction: Direction::Stream,
         set: 1,
         number: 1,
         size_bytes: len,
         seconds,
         flushed_seconds,
-    })
+    };
+    Ok((sample, cooled))
 }
 
 /// Copies the half of each block that is noise and omits the other half, which is zeros: a

@@ -407,10 +407,10 @@ impl Subject<'_> {
         if self.kind.is_none() || self.caches == Caches::Keep {
             return Ok(cooled);
         }
-        let mut worst = if cooled == Cooled::StillInMemory {
-            cooled
-        } else {
-            Cooled::Dropped
+        // A volume in this process has nothing to drop but the image's files.
+        let mut worst = match cooled {
+            Cooled::Kept => Cooled::Dropped,
+            mounted => mounted,
         };
         let mut folders = vec![self.image()];
         while let Some(path) = folders.pop() {
@@ -423,13 +423,9 @@ impl Subject<'_> {
                 continue;
             }
             let dropped = place::drop_from_cache(&path);
-            match dropped
-                .map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))?
-            {
-                Cooled::StillInMemory => worst = Cooled::StillInMemory,
-                Cooled::Asked if worst == Cooled::Dropped => worst = Cooled::Asked,
-                _ => {}
-            }
+            let dropped = dropped
+                .map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))?;
+            worst = worst.worse(dropped);
         }
         Ok(worst)
     }

@@ -86,12 +86,8 @@ impl Place for HostFolder {
         let mut worst = Cooled::Dropped;
         for name in names {
             let path = self.folder.join(name);
-            match drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))? {
-                Cooled::Dropped => {}
-                Cooled::StillInMemory => worst = Cooled::StillInMemory,
-                _ if worst == Cooled::Dropped => worst = Cooled::Asked,
-                _ => {}
-            }
+            let dropped = drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))?;
+            worst = worst.worse(dropped);
         }
         Ok(worst)
     }
@@ -104,8 +100,13 @@ pub(crate) fn drop_from_cache(path: &Path) -> io::Result<Cooled> {
     let len = file.metadata()?.len();
     let mut answer = Cooled::Dropped;
     for probe in 0..PROBES.min(len) {
-        // Probed from the end: a probe that misses may trigger readahead.
-        match is_in_memory(&file, len - 1 - (len - 1) / PROBES * probe) {
+        // From behind: a probe that finds nothing may have the system read ahead.
+        let offset = len - 1 - (len - 1) / PROBES * probe;
+        // A hole is read without waiting for a disk, too.
+        if is_hole(&file, offset) {
+            continue;
+        }
+        match is_in_memory(&file, offset) {
             Some(false) => {}
             Some(true) => return Ok(Cooled::StillInMemory),
             None => answer = Cooled::Asked,
@@ -129,8 +130,25 @@ fn forget(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if a byte of a file can be read without disk I/O; `None` if that cannot be
-/// determined.
+/// Returns whether a byte of a file has no storage, as far as its file system tells.
+#[cfg(target_os = "linux")]
+fn is_hole(file: &File, offset: u64) -> bool {
+    use rustix::fs::{SeekFrom, seek};
+    use rustix::io::Errno;
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data > offset,
+        // No data up to the end of the file.
+        Err(error) => error == Errno::NXIO,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_hole(_file: &File, _offset: u64) -> bool {
+    false
+}
+
+/// Returns whether a byte of a file can be read without waiting for a disk; `None` where that
+/// cannot be asked.
 #[cfg(target_os = "linux")]
 fn is_in_memory(file: &File, offset: u64) -> Option<bool> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -251,5 +269,15 @@ mod tests {
             Some(false),
             "what was just read is in memory"
         );
+    }
+
+    #[test]
+    fn a_hole_is_not_in_memory() {
+        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = scratch.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(drop_from_cache(&path).unwrap(), Cooled::Dropped);
     }
 }

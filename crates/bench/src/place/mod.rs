@@ -70,12 +70,27 @@ pub enum Cooled {
 }
 
 impl Cooled {
-    /// Returns a description.
+    /// The state of all files of which some are in this and others in the other, which were asked
+    /// for alike: the one that says least of them.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let rank = |cooled: &Self| match cooled {
+            Self::Dropped => 0,
+            Self::Direct => 1,
+            Self::Asked => 2,
+            Self::StillInMemory => 3,
+            Self::Kept => 4,
+        };
+        [self, other].into_iter().max_by_key(rank).unwrap_or(self)
+    }
+
+    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Dropped => "caches dropped between writing and reading",
             Self::StillInMemory => "caches could not be dropped: files were read from memory",
-            Self::Asked => "caches dropped as far as the system does when asked",
+            Self::Asked => {
+                "the system was asked to drop its caches; it does not tell whether it did"
+            }
             Self::Direct => "direct I/O, around the caches",
             Self::Kept => "caches left as they were: files may have been read from memory",
         }

@@ -1,6 +1,7 @@
 //! Plots of compressed files: savings and read speed, beside published values.
 
-use super::chart::{Anchor, BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
+use super::chart::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
+use super::look::Looks;
 use super::scale::Scale;
 use super::{Compressed, Report};
 use crate::images::STEPS;
@@ -11,13 +12,14 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
     let saved = Picture {
         name: "compression-saved".to_owned(),
         title: "What compression saves".to_owned(),
-        axis: "saved, in percent",
+        axis: "space saved (%)",
         about:
             "Points are this run, by the volume's whole blocks; the diamond is what was published."
                 .to_owned(),
         value: &|file| Some(file.saved()),
         published: &|file| file.saved_percent,
         even: 0.0,
+        no_change: "nothing saved",
     };
     let read = STEPS.map(|step| {
         move |file: &Compressed| {
@@ -29,12 +31,13 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         Picture {
         name: format!("compression-{}", STEPS[n]),
         title: format!("Reading compressed files, {}", STEPS[n]),
-        axis: "speed over that of the plain file",
+        axis: "speed over that of the plain file (ratio)",
         about: "Points above 1 are files that are read faster compressed; the diamond was published, of a disk of 5,400 rpm."
             .to_owned(),
         value: &read[n],
         published: if n == 0 { &|file| file.speed() } else { &|_| None },
         even: 1.0,
+        no_change: "as fast as the plain file",
     }
     };
     [&saved, &of_reading(0), &of_reading(1)]
@@ -53,6 +56,8 @@ struct Picture<'a> {
     published: &'a dyn Fn(&reference::Compressed) -> Option<f64>,
     /// Value at which compression makes no difference.
     even: f64,
+    /// The same in words.
+    no_change: &'a str,
 }
 
 impl Picture<'_> {
@@ -97,11 +102,17 @@ impl Picture<'_> {
             "currentColor",
             1.5,
         );
-        for (place, name) in files.iter().enumerate() {
-            let x = LEFT + step * (place as f64 + 0.5);
-            chart.text(x, BOTTOM + 17.0, Anchor::Middle, name);
+        let looks = Looks::of(ways.iter().map(|way| (*way, "")));
+        let places = (0..files.len()).map(|place| LEFT + step * (place as f64 + 0.5));
+        chart.labels(places.clone().zip(files.iter().copied()));
+        chart.bottom_rule("file");
+        ways.iter()
+            .for_each(|way| chart.legend(looks.get(way, ""), way));
+        chart.legend_of_rule(1.5, self.no_change);
+        for (x, name) in places.zip(&files) {
             if let Some(value) = theirs(name) {
                 let title = format!("{name}, published: {value:.2}");
+                chart.legend_of_diamond("published");
                 chart.diamond(
                     (x + step * 0.3, y.place(value)),
                     &format!(" data-reference=\"{value}\""),
@@ -116,16 +127,13 @@ impl Picture<'_> {
                 let aside = step * 0.4 * ((way as f64 + 0.5) / ways.len() as f64 - 0.5);
                 let title = format!("{name}, {}: {value:.2}", file.series);
                 chart.point(
-                    way,
+                    looks.get(&file.series, ""),
                     (x + aside, y.place(*value)),
                     &format!(" data-value=\"{value}\""),
                     &title,
                 );
             }
         }
-        ways.iter()
-            .enumerate()
-            .for_each(|(way, name)| chart.legend(way, name));
         Some(chart.finish(&self.name, &self.title, &self.about))
     }
 }

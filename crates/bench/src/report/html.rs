@@ -35,14 +35,15 @@ pub fn html(report: &Report) -> Result<String> {
     for plot in plots(report) {
         let (title, about) = (escape(&plot.title), escape(&plot.about));
         page.push(format!(
-            "<h2>{title}</h2>\n<figure>{}<figcaption>{about}</figcaption></figure>",
+            "<h2>{title}</h2>\n<figure><div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"{title}\">{}</div>\
+             <figcaption>{about}</figcaption></figure>",
             plot.inline()
         ));
     }
     for table in tables(report) {
         page.push(format!(
-            "<h2>{}</h2>\n<div class=\"wide\"><table>",
-            escape(&table.title)
+            "<h2>{title}</h2>\n<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"{title}\"><table>",
+            title = escape(&table.title)
         ));
         page.push(row("th", &table.heading));
         page.extend(table.rows.iter().map(|cells| row("td", cells)));

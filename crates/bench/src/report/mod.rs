@@ -10,6 +10,7 @@ mod chart;
 mod compression;
 pub mod csv;
 pub mod html;
+mod look;
 pub mod plot;
 pub mod png;
 mod scale;

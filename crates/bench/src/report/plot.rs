@@ -1,7 +1,8 @@
 //! Plots of a report.
 
 pub use super::chart::Plot;
-use super::chart::{Anchor, BOTTOM, Chart, LEFT, RIGHT, TOP};
+use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP};
+use super::look::{Look, Looks};
 use super::scale::Scale;
 use super::{Report, Series};
 use crate::reference::references;
@@ -15,20 +16,34 @@ const STEPS: usize = 60;
 
 /// Returns all plots for which a report has data.
 pub fn plots(report: &Report) -> Vec<Plot> {
+    let looks = Looks::of(
+        report
+            .series
+            .iter()
+            .map(|series| (&*series.label, step(series))),
+    );
     let mut plots = Vec::new();
     for direction in Direction::ALL {
-        plots.extend(speed_against_size(report, direction));
-        plots.extend(boxes(report, direction));
+        plots.extend(speed_against_size(report, &looks, direction));
+        plots.extend(boxes(report, &looks, direction));
     }
     plots.extend(
         Direction::ALL
             .into_iter()
-            .filter_map(|direction| ratios(report, direction)),
+            .filter_map(|direction| ratios(report, &looks, direction)),
     );
     plots.extend(band_sizes(report));
     plots.extend(space(report));
     plots.extend(super::compression::plots(report));
     plots
+}
+
+fn step(series: &Series) -> &str {
+    series.step.as_deref().unwrap_or_default()
+}
+
+fn look(looks: &Looks, series: &Series) -> Look {
+    looks.get(&series.label, step(series))
 }
 
 fn samples(series: &Series, direction: Direction) -> impl Iterator<Item = &Sample> {
@@ -52,9 +67,9 @@ fn with(report: &Report, direction: Direction) -> Vec<(usize, &Series)> {
         .collect()
 }
 
-/// Plots every file with the Theil-Sen line, which is a curve here: speed grows with size as the
-/// share of latency falls.
-fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
+/// Every file, and the line of Theil and Sen, which is a curve here: time grows with size, speed
+/// with how little of it is latency.
+fn speed_against_size(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let all = || {
         series
@@ -65,9 +80,10 @@ fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
     let x = Scale::log(all().map(|sample| sample.size_bytes as f64), LEFT, RIGHT);
     let y = Scale::linear(all().map(speed), BOTTOM, TOP);
     let mut chart = Chart::default();
-    chart.left_axis(&y, "speed", rate);
-    chart.bottom_axis(&x, "size of the file", decimal);
+    chart.left_axis(&y, "speed (bytes/s)", rate);
+    chart.bottom_axis(&x, "size of the file (bytes)", decimal);
     for (n, series) in &series {
+        let look = look(looks, series);
         for sample in samples(series, direction) {
             let data = format!(
                 " data-series=\"{n}\" data-direction=\"{direction}\" data-size=\"{}\" data-seconds=\"{}\"",
@@ -81,7 +97,7 @@ fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
                 rate(speed(sample))
             );
             chart.point(
-                *n,
+                look,
                 (x.place(sample.size_bytes as f64), y.place(speed(sample))),
                 &data,
                 &title,
@@ -97,20 +113,21 @@ fn speed_against_size(report: &Report, direction: Direction) -> Option<Plot> {
             let drawn = curve
                 .filter(|(_, speed)| speed.is_finite() && *speed > 0.0 && y.place(*speed) >= TOP);
             chart.line(
-                *n,
+                look,
                 drawn.map(|(size, speed)| (x.place(size), y.place(speed))),
-                false,
             );
+            chart.legend_of_line(look, &series.name());
+        } else {
+            chart.legend(look, &series.name());
         }
-        chart.legend(*n, &series.name());
     }
     let title = format!("Speed against size, {direction}");
     let about = "Each point is a file; the curve is the line of Theil and Sen through seconds against bytes.";
     Some(chart.finish(&format!("speed-{direction}"), &title, about))
 }
 
-/// Plots the quartiles, median and range of each series.
-fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
+/// Quartiles, medians and ends of each series.
+fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let y = Scale::linear(
         series
@@ -123,9 +140,11 @@ fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
         return None;
     }
     let mut chart = Chart::default();
-    chart.left_axis(&y, "speed", rate);
+    chart.left_axis(&y, "speed (bytes/s)", rate);
+    chart.bottom_rule("series, in the order of the run");
     let step = (RIGHT - LEFT) / series.len() as f64;
-    for (place, (n, series)) in series.iter().enumerate() {
+    for (place, (_, series)) in series.iter().enumerate() {
+        let look = look(looks, series);
         let speeds = sorted(&samples(series, direction).map(speed).collect::<Vec<_>>());
         let at = |share| quantile(&speeds, share).map_or(BOTTOM, |speed| y.place(speed));
         let x = LEFT + step * (place as f64 + 0.5);
@@ -137,16 +156,20 @@ fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
             rate(middle),
             speeds.len()
         );
-        chart.rule((x, at(0.0)), (x, at(1.0)), super::chart::colour(*n), 1.5);
-        chart.filled(*n, (x - half, at(0.25)), (x + half, at(0.75)), &title);
+        chart.rule((x, at(0.0)), (x, at(1.0)), look.color(), 2.0);
+        chart.filled(look, (x - half, at(0.25)), (x + half, at(0.75)), &title);
         chart.rule(
             (x - half, at(0.5)),
             (x + half, at(0.5)),
             "currentColor",
             2.0,
         );
-        chart.legend(*n, &series.name());
+        chart.point(look, (x, BOTTOM + 10.0), "", &title);
+        chart.legend(look, &series.name());
     }
+    chart.legend_of_box("half of the files");
+    chart.legend_of_rule(2.0, "median");
+    chart.legend_of_bounds("slowest to fastest");
     let about = "Half of the files are within the box, the median is its line, the ends are the slowest and the fastest.";
     Some(chart.finish(
         &format!("boxes-{direction}"),
@@ -155,9 +178,8 @@ fn boxes(report: &Report, direction: Direction) -> Option<Plot> {
     ))
 }
 
-/// Plots the ratios to the host with their bounds, and the published ratios of the same kind of
-/// image.
-fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
+/// Ratios to the host with their bounds, and what was published of images of the same kind.
+fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
     let ratios: Vec<_> = report
         .ratios
         .iter()
@@ -166,15 +188,9 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
     if ratios.is_empty() {
         return None;
     }
-    let series = |name: &str| {
-        report
-            .series
-            .iter()
-            .enumerate()
-            .find(|(_, series)| series.name() == name)
-    };
+    let series = |name: &str| report.series.iter().find(|series| series.name() == name);
     let published = |name: &str| {
-        series(name).map_or_else(Vec::new, |(_, series)| {
+        series(name).map_or_else(Vec::new, |series| {
             references().beside(&report.benchmark, series, direction)
         })
     };
@@ -186,7 +202,7 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
     });
     let y = Scale::linear(shown.chain([1.0]), BOTTOM, TOP);
     let mut chart = Chart::default();
-    chart.left_axis(&y, "speed over the host's", |ratio| {
+    chart.left_axis(&y, "speed over the host's (ratio)", |ratio| {
         format!("{ratio}").chars().take(4).collect()
     });
     chart.rule(
@@ -195,17 +211,15 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
         "currentColor",
         1.5,
     );
+    chart.bottom_rule("series, in the order of the run");
     let step = (RIGHT - LEFT) / ratios.len() as f64;
     for (place, against) in ratios.iter().enumerate() {
-        let n = series(&against.label).map_or(0, |(n, _)| n);
+        let Some(look) = series(&against.label).map(|series| look(looks, series)) else {
+            continue;
+        };
         let (x, ratio) = (LEFT + step * (place as f64 + 0.4), against.ratio);
         let top = y.place(ratio.high).max(TOP);
-        chart.rule(
-            (x, y.place(ratio.low)),
-            (x, top),
-            super::chart::colour(n),
-            2.0,
-        );
+        chart.rule((x, y.place(ratio.low)), (x, top), look.color(), 2.0);
         let title = format!(
             "{}: {:.2} [{:.2}..{:.2}], {}",
             against.label,
@@ -214,8 +228,11 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
             ratio.high,
             ratio.verdict.words()
         );
+        if y.place(ratio.high) < TOP {
+            chart.arrow(look, x, &title);
+        }
         chart.point(
-            n,
+            look,
             (x, y.place(ratio.value)),
             &format!(" data-ratio=\"{}\"", ratio.value),
             &title,
@@ -234,7 +251,21 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
                 &title,
             );
         }
-        chart.legend(n, &against.label);
+        chart.legend(look, &against.label);
+    }
+    chart.legend_of_rule(1.5, "as fast as the host");
+    chart.legend_of_bounds("bounds that hold in 95 of 100 cases");
+    if ratios
+        .iter()
+        .any(|against| y.place(against.ratio.high) < TOP)
+    {
+        chart.legend_of_arrow("upper bound above the picture");
+    }
+    if ratios
+        .iter()
+        .any(|against| !published(&against.label).is_empty())
+    {
+        chart.legend_of_diamond("published of Apple's images on a Mac");
     }
     let about = "Points are this run, with bounds that hold in 95 of 100 cases; diamonds are what was published of Apple's images on a Mac.";
     Some(chart.finish(
@@ -246,42 +277,54 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
 
 /// Plots speed against band size, if series differ in it.
 fn band_sizes(report: &Report) -> Option<Plot> {
-    let mut curve: Vec<(u64, Direction, f64)> = Vec::new();
+    let mut curve: Vec<(&str, u64, Direction, f64)> = Vec::new();
     for series in &report.series {
         let Some(size) = series.band_size else {
             continue;
         };
+        let kind = series.label.split(", bands of ").next().unwrap_or_default();
         for direction in Direction::ALL {
             curve.extend(
                 series
                     .summary(direction)
-                    .map(|summary| (size, direction, summary.median)),
+                    .map(|summary| (kind, size, direction, summary.median)),
             );
         }
     }
-    curve.sort_by_key(|(size, direction, _)| (*direction, *size));
+    curve.sort_by_key(|(kind, size, direction, _)| (*kind, *direction, *size));
     if curve.len() < 2 {
         return None;
     }
-    let x = Scale::log(curve.iter().map(|(size, ..)| *size as f64), LEFT, RIGHT);
+    let x = Scale::log(curve.iter().map(|(_, size, ..)| *size as f64), LEFT, RIGHT);
     let y = Scale::linear(curve.iter().map(|(.., speed)| *speed), BOTTOM, TOP);
     let mut chart = Chart::default();
-    chart.left_axis(&y, "median speed", rate);
-    chart.bottom_axis(&x, "size of a band", decimal);
-    for run in curve.chunk_by(|a, b| a.1 == b.1) {
-        let n = run[0].1 as usize + 1;
+    chart.left_axis(&y, "median speed (bytes/s)", rate);
+    chart.bottom_axis(&x, "size of a band (bytes)", decimal);
+    let runs = || curve.chunk_by(|a, b| (a.0, a.2) == (b.0, b.2));
+    let names: Vec<_> = runs().map(|run| (run[0].0, run[0].2.to_string())).collect();
+    let looks = Looks::of(names.iter().map(|(kind, direction)| (*kind, &**direction)));
+    for (run, (kind, direction)) in runs().zip(&names) {
+        let look = looks.get(kind, direction);
         chart.line(
-            n,
+            look,
             run.iter()
-                .map(|(size, _, speed)| (x.place(*size as f64), y.place(*speed))),
-            false,
+                .map(|(_, size, _, speed)| (x.place(*size as f64), y.place(*speed))),
         );
-        for (size, direction, speed) in run {
+        for (_, size, _, speed) in run {
             let data = format!(" data-band=\"{size}\" data-speed=\"{speed}\"");
-            let title = format!("bands of {}, {direction}: {}", bytes(*size), rate(*speed));
-            chart.point(n, (x.place(*size as f64), y.place(*speed)), &data, &title);
+            let title = format!(
+                "{kind}, bands of {}, {direction}: {}",
+                bytes(*size),
+                rate(*speed)
+            );
+            chart.point(
+                look,
+                (x.place(*size as f64), y.place(*speed)),
+                &data,
+                &title,
+            );
         }
-        chart.legend(n, &run[0].1.to_string());
+        chart.legend_of_line(look, &format!("{kind}, {direction}"));
     }
     let about = "The same work in bundles that differ in the size of their bands alone.";
     Some(chart.finish("bands", "Speed and the size of bands", about))
@@ -292,12 +335,14 @@ fn space(report: &Report) -> Option<Plot> {
     let series: Vec<_> = report
         .series
         .iter()
-        .enumerate()
-        .filter(|(_, series)| series.space.len() > 1)
+        .filter(|series| series.space.len() > 1)
         .collect();
-    let steps = series.iter().map(|(_, series)| series.space.len()).max()?;
+    let longest = series.iter().max_by_key(|series| series.space.len())?;
+    let steps = longest.space.len();
+    // A series has the space of all steps.
+    let looks = Looks::of(series.iter().map(|series| (&*series.label, "")));
     let published = |series: &Series, at: &str| references().of_step(report, series, at);
-    let shown = series.iter().flat_map(|(_, series)| {
+    let shown = series.iter().flat_map(|series| {
         let theirs = series
             .space
             .iter()
@@ -313,41 +358,29 @@ fn space(report: &Report) -> Option<Plot> {
     let y = Scale::linear(shown, BOTTOM, TOP);
     let x = |step: usize| LEFT + (RIGHT - LEFT) * (step as f64 + 0.5) / steps as f64;
     let mut chart = Chart::default();
-    chart.left_axis(&y, "on disk", decimal);
-    let longest = series.iter().max_by_key(|(_, series)| series.space.len());
-    // Labels are staggered on as many lines as their width requires.
-    let width = longest
-        .iter()
-        .flat_map(|(_, series)| &series.space)
-        .map(|space| 6.6 * space.at.chars().count() as f64);
-    let lines = (width.fold(0.0, f64::max) * steps as f64 / (RIGHT - LEFT))
-        .ceil()
-        .clamp(1.0, 3.0) as usize;
-    for (step, space) in longest
-        .iter()
-        .flat_map(|(_, series)| series.space.iter().enumerate())
-    {
-        chart.text(
-            x(step),
-            BOTTOM + 13.0 + 12.0 * (step % lines) as f64,
-            Anchor::Middle,
-            &space.at,
-        );
-    }
-    for (n, series) in &series {
+    chart.left_axis(&y, "size on disk (bytes)", decimal);
+    let at = longest.space.iter().enumerate();
+    chart.labels(at.map(|(step, space)| (x(step), &*space.at)));
+    chart.bottom_rule("step of the protocol");
+    for series in &series {
+        let look = looks.get(&series.label, "");
         chart.line(
-            *n,
+            look,
             series
                 .space
                 .iter()
                 .enumerate()
                 .map(|(step, space)| (x(step), y.place(space.on_disk as f64))),
-            false,
         );
         for (step, space) in series.space.iter().enumerate() {
             let data = format!(" data-on-disk=\"{}\"", space.on_disk);
-            let title = format!("{}, {}: {}", series.name(), space.at, bytes(space.on_disk));
-            chart.point(*n, (x(step), y.place(space.on_disk as f64)), &data, &title);
+            let title = format!("{}, {}: {}", series.label, space.at, bytes(space.on_disk));
+            chart.point(
+                look,
+                (x(step), y.place(space.on_disk as f64)),
+                &data,
+                &title,
+            );
             for (size, theirs) in published(series, &space.at) {
                 let article = references().articles.get(&theirs.article);
                 let from = article.map_or("", |article| article.date.as_str());
@@ -364,7 +397,14 @@ fn space(report: &Report) -> Option<Plot> {
                 );
             }
         }
-        chart.legend(*n, &series.name());
+        chart.legend_of_line(look, &series.label);
+    }
+    let is_published = |series: &&Series| {
+        let mut space = series.space.iter();
+        space.any(|space| !published(series, &space.at).is_empty())
+    };
+    if series.iter().copied().any(|series| is_published(&series)) {
+        chart.legend_of_diamond("published of Apple's images, times the scale");
     }
     let about = "What the files of an image take on the host after each step; diamonds are what was published of Apple's images, \
                  times the scale of this run.";

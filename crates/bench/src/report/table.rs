@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Report, Series};
+use super::{HOST, Report, Series};
 use crate::images::STEPS;
+use crate::place::Cooled;
 use crate::reference::references;
 use crate::sample::Direction;
 use crate::stats::Summary;
@@ -378,7 +379,23 @@ fn counts(report: &Report) -> String {
     }
 }
 
-/// Returns facts about a run that its numbers do not show.
+/// Names the series that something is said of; nothing if there are none.
+fn of_series(series: &[&Series], is_meant: impl Fn(&Series) -> bool) -> String {
+    let names: Vec<String> = series
+        .iter()
+        .filter(|series| is_meant(series))
+        .map(|series| series.name())
+        .collect();
+    let host = names.iter().any(|name| name.starts_with(HOST));
+    let images = series.iter().filter(|series| series.label != HOST).count();
+    match names.len() {
+        len if len > 1 && len == series.len() => "all series".to_owned(),
+        len if len > 1 && len == images && !host => "all images".to_owned(),
+        _ => names.join("; "),
+    }
+}
+
+/// What the reader should know of a run, beside its numbers.
 pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let (settings, machine) = (&report.settings, &report.machine);
     let mut facts = vec![
@@ -417,24 +434,65 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
             .to_owned(),
         ),
     ];
-    for series in report.series.iter().filter(|series| series.read.is_some()) {
-        let fact = ("Caches", series.cooled.words().to_owned());
-        if !facts.contains(&fact) {
-            facts.push(fact);
-        }
-    }
-    if report
+    let read: Vec<&Series> = report
         .series
         .iter()
-        .flat_map(|series| [&series.write, &series.read])
-        .flatten()
-        .any(|summary| summary.cache_speed > 0)
-    {
+        .filter(|series| series.read.is_some() || series.stream.is_some())
+        .collect();
+    let mut told: Vec<Cooled> = Vec::new();
+    for series in &read {
+        if told.contains(&series.cooled) {
+            continue;
+        }
+        told.push(series.cooled);
+        let of = of_series(&read, |other| other.cooled == series.cooled);
+        facts.push(("Caches", format!("{of}: {}", series.cooled.words())));
+    }
+    let all: Vec<&Series> = report.series.iter().collect();
+    let of = of_series(&all, |series| {
+        let summaries = [&series.write, &series.read].into_iter().flatten();
+        summaries.into_iter().any(|summary| summary.cache_speed > 0)
+    });
+    if !of.is_empty() {
         facts.push((
             "Note",
-            "files under 1 MB are here: what they tell is the speed of memory".to_owned(),
+            format!("{of}: files under 1 MB are here: what they tell is the speed of memory"),
         ));
     }
     facts.extend(report.notes.iter().map(|note| ("Note", note.clone())));
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[test]
+    fn something_said_of_series_names_them() {
+        let series = |label: &str, cooled| {
+            let sample = Sample {
+                direction: Direction::Read,
+                set: 1,
+                number: 1,
+                size_bytes: 2_000_000,
+                seconds: 1.0,
+                flushed_seconds: None,
+            };
+            Series::new(label, None, cooled, vec![sample])
+        };
+        let host = series(HOST, Cooled::Dropped);
+        let of = |images: [Series; 2], is_meant: &dyn Fn(&Series) -> bool| {
+            let [one, other] = &images;
+            of_series(&[&host, one, other], is_meant)
+        };
+        let images = || [series("UDSB", Cooled::Asked), series("ASIF", Cooled::Asked)];
+        let asked = |series: &Series| series.cooled == Cooled::Asked;
+        assert_eq!(of(images(), &asked), "all images");
+        assert_eq!(of(images(), &|series| !asked(series)), "host");
+        assert_eq!(of(images(), &|_| true), "all series");
+        assert_eq!(of(images(), &|_| false), "");
+        let mixed = [series("UDSB", Cooled::Kept), series("ASIF", Cooled::Asked)];
+        assert_eq!(of(mixed, &asked), "ASIF");
+    }
 }

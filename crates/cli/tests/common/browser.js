@@ -1,5 +1,6 @@
 // Drives Chromium by its own protocol over a pipe, so that nothing but node and the browser is needed.
 import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [browser, page, profile] = process.argv.slice(2);
@@ -53,4 +54,57 @@ const visit = async (ready, steps) => {
   }
   console.log(wrong.length ? wrong.join("\n") : "sound");
   end(wrong.length ? 1 : 0);
+};
+// What is wrong with the page as it is laid out: elements wider than the window outside of a box that scrolls, labels of a plot
+// that overlap each other or are cut off, series that look alike or have another look in another plot.
+const flaws = () => ask(`(() => {
+  const wrong = [], looks = new Map();
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push("the page is " + document.documentElement.scrollWidth + " wide");
+  for (const element of document.body.querySelectorAll("*")) {
+    const box = element.getBoundingClientRect();
+    if (element.parentElement.closest(".wide") || box.width === 0) continue;
+    if (box.left < -1 || box.right > innerWidth + 1) wrong.push("past the window: " + element.tagName + " " + element.textContent.slice(0, 40));
+  }
+  for (const box of document.querySelectorAll(".wide")) {
+    if (box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== "auto") wrong.push("a wide box does not scroll");
+  }
+  for (const plot of document.querySelectorAll("svg")) {
+    const frame = plot.getBoundingClientRect();
+    const boxes = [...plot.querySelectorAll("text, .key")].map((e) => [e.textContent || "a mark of the legend", e.getBoundingClientRect()]);
+    boxes.forEach(([text, box], n) => {
+      if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom) wrong.push(plot.id + ": cut off: " + text);
+      for (const [other, place] of boxes.slice(0, n)) if (meet(box, place)) wrong.push(plot.id + ": " + text + " overlaps " + other);
+    });
+    const keys = [...plot.querySelectorAll(".key")].map((key) => [key.nextElementSibling.textContent, key.innerHTML, key.lastElementChild]);
+    if (keys.length === 0) wrong.push(plot.id + ": no legend");
+    if (new Set(keys.map(([, symbol]) => symbol)).size !== keys.length) wrong.push(plot.id + ": two entries of the legend look alike");
+    const of = (mark) => [mark.getAttribute("d"), mark.getAttribute("fill"), mark.getAttribute("stroke")].join();
+    const explained = new Set(keys.map(([, , mark]) => of(mark)));
+    for (const mark of plot.querySelectorAll(".point, .reference")) if (!explained.has(of(mark))) wrong.push(plot.id + ": a mark is not in the legend");
+    for (const [text, , mark] of keys) {
+      if (looks.has(text) && looks.get(text) !== of(mark)) wrong.push(text + ": looks unlike itself elsewhere");
+      looks.set(text, of(mark));
+    }
+  }
+  return wrong;
+})()`);
+// Lays the page out at 1200 and 400 pixels, in the light and in the dark, and says what is wrong with it. Pictures of it are kept in
+// the folder BANDSAW_SCREENSHOTS, where that is set.
+const layout = async (name) => {
+  for (const width of [1200, 400]) {
+    for (const scheme of ["light", "dark"]) {
+      await view(width, 800);
+      await call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+      await sleep(200);
+      for (const flaw of await flaws()) wrong.push(`${width} pixels, ${scheme}: ${flaw}`);
+      const back = await ask("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((sum, part) => sum + Number(part), 0)");
+      expect(scheme === "dark" ? back < 150 : back > 600, `the page is ${scheme}: ${back}`);
+      const folder = process.env.BANDSAW_SCREENSHOTS;
+      if (!folder) continue;
+      const { cssContentSize } = await call("Page.getLayoutMetrics");
+      const { data } = await call("Page.captureScreenshot", { captureBeyondViewport: true, clip: { ...cssContentSize, width, scale: 1 } });
+      writeFileSync(`${folder}/${name}-${width}-${scheme}.png`, Buffer.from(data, "base64"));
+    }
+  }
 };

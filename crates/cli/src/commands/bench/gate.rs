@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use bandsaw::{Error, Kind};
-use bandsaw_bench::compare::gate;
+use bandsaw_bench::compare::{Judgment, gate};
 use bandsaw_bench::report::table::Table;
 use bandsaw_bench::stats::ratio::Ratio;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 
 use super::{kept, table};
@@ -22,6 +22,7 @@ use crate::output::Output;
 #[command(after_help = "\
 Examples:
   bandsaw bench gate images.json --min-ratio 0.9
+  bandsaw bench gate images.json --min-ratio 0.9 --noisy warn
   bandsaw bench gate after.json --against before.json --min-ratio 0.95")]
 pub(crate) struct Gate {
     /// The results, a JSON file of `bandsaw bench`
@@ -30,7 +31,10 @@ pub(crate) struct Gate {
     /// Set the smallest allowed ratio of speeds
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     min_ratio: f64,
-    /// Compare with this run instead of the host's folder
+    /// Result of ratios that are too noisy to judge
+    #[arg(long, value_enum, value_name = "RESULT", default_value_t)]
+    noisy: Noisy,
+    /// Compare with this run in the place of the host's folder
     #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     against: Option<PathBuf>,
     /// Compare only series whose name contains this
@@ -38,7 +42,17 @@ pub(crate) struct Gate {
     only: String,
 }
 
-/// The output of `--json`.
+/// `--noisy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Noisy {
+    /// Warn, and let the gate pass
+    Warn,
+    /// Fail the gate
+    #[default]
+    Fail,
+}
+
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
@@ -53,6 +67,21 @@ struct Row {
     direction: String,
     ratio: Ratio,
     kept: bool,
+    too_noisy: bool,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        format!("{}, {}", self.series, self.direction)
+    }
+
+    fn judgment(&self) -> &'static str {
+        match (self.kept, self.too_noisy) {
+            (true, _) => "yes",
+            (_, true) => "too noisy",
+            _ => "no",
+        }
+    }
 }
 
 /// Parses a ratio.
@@ -80,7 +109,8 @@ impl Gate {
                 series: judged.label,
                 direction: judged.direction.to_string(),
                 ratio: judged.ratio,
-                kept: judged.kept,
+                kept: judged.judgment == Judgment::Kept,
+                too_noisy: judged.judgment == Judgment::TooNoisy,
             })
             .collect();
         if ratios.is_empty() {
@@ -93,34 +123,50 @@ impl Gate {
             return Err(Failure::from(none)
                 .hint("`--against` compares with another run; --only may leave nothing"));
         }
-        for row in ratios
-            .iter()
-            .filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high)
-        {
-            output.warn(&format!("{}, {}: too noisy", row.series, row.direction));
-        }
-        let missed: Vec<String> = ratios
+        let (noisy, missed): (Vec<&Row>, Vec<&Row>) = ratios
             .iter()
             .filter(|row| !row.kept)
-            .map(|row| format!("{}, {}", row.series, row.direction))
-            .collect();
+            .partition(|row| row.too_noisy);
+        let mut failures = Vec::new();
+        if !missed.is_empty() {
+            let missed = names(&missed);
+            failures.push(format!(
+                "slower than {} of the reference: {missed}",
+                self.min_ratio
+            ));
+        }
+        if !noisy.is_empty() {
+            let message = format!("too noisy to judge: {}", names(&noisy));
+            match self.noisy {
+                Noisy::Warn => output.warn(&message),
+                Noisy::Fail => failures.push(message),
+            }
+        }
+        let only_noisy = missed.is_empty();
         let facts = Facts {
             schema: 1,
             min_ratio: self.min_ratio,
-            kept: missed.is_empty(),
+            kept: failures.is_empty(),
             ratios,
         };
         output.facts(&facts, |out| table::write(&[facts.table()], output, out))?;
-        if missed.is_empty() {
+        if failures.is_empty() {
             return Ok(());
         }
-        let message = format!(
-            "slower than {} of the reference: {}",
-            self.min_ratio,
-            missed.join("; ")
-        );
-        Err(Error::new(Kind::Limit, "gate", message).into())
+        let failure = Failure::from(Error::new(Kind::Limit, "gate", failures.join("; ")));
+        Err(if only_noisy {
+            failure.hint("measure again with more `--sets`, or pass `--noisy warn`")
+        } else {
+            failure
+        })
     }
+}
+
+fn names(rows: &[&Row]) -> String {
+    rows.iter()
+        .map(|row| row.name())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 impl Facts {
@@ -134,7 +180,6 @@ impl Facts {
             } = row.ratio;
             let [value, low, high, wanted] =
                 [value, low, high, self.min_ratio].map(|ratio| format!("{ratio:.3}"));
-            let kept = if row.kept { "yes" } else { "no" };
             vec![
                 row.series.clone(),
                 row.direction.clone(),
@@ -142,7 +187,7 @@ impl Facts {
                 low,
                 high,
                 wanted,
-                kept.to_owned(),
+                row.judgment().to_owned(),
             ]
         };
         Table {
