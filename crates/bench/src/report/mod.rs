@@ -1,10 +1,10 @@
 //! Reports of measurements, and their formats.
 //!
-//! * [`Report`]: all results, as JSON with a schema.
-//! * [`csv`]: a line per sample.
-//! * [`html`]: a web page.
-//! * [`table`]: tables.
-//! * [`plot`]: plots as SVG; as PNG, [`png`].
+//! * [`Report`] holds all results, as JSON with a schema.
+//! * [`csv`] has a line per sample.
+//! * [`html`] is a web page.
+//! * [`table`] makes tables.
+//! * [`plot`] makes plots as SVG, and [`png`] as PNG.
 
 mod chart;
 mod compression;
