@@ -53,7 +53,7 @@ const VARIANTS: [(&str, &str); 16] = [
     ("APFS, library, zlib", "M4.4 0L-3.2 4.2V-4.2z"),
     ("APFS, library, LZVN", "M-4.4 0L3.2 4.2V-4.2z"),
     ("APFS, library, LZFSE", "M-3.8 -4H3.8L-3.8 4H3.8z"),
-    ("HFS+, library, zlib", "M-4.8 -1.8H4.8V1.8H-4.8z"),
+    ("HFS+, library, zlib", "M-4.6 2.4a4.6 4.6 0 0 1 9.2 0z"),
     ("HFS+, library, LZVN", "M-1.8 -4.8H1.8V4.8H-1.8z"),
     ("HFS+, library, LZFSE", "M-4 -3.8L4 3.8V-3.8L-4 3.8z"),
 ];
