@@ -1,4 +1,4 @@
-//! Results as rows of words: what the terminal, the page and docs/benchmarks.md show alike.
+//! Results as rows of words, for the terminal, the HTML page and the pages in docs/benchmarks.
 
 use std::collections::BTreeSet;
 
