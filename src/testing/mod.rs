@@ -2,7 +2,7 @@
 //!
 //! * [`conformance`]: the contract of every device and every store, checked by one call.
 //! * [`contents`]: every file of an image, for comparing two states of it.
-//! * [`damage`]: volumes in which one structure is damaged.
+//! * [`corruptions`]: volumes in which one structure is damaged.
 //! * [`fields`]: `repair` against a change of each field of each structure.
 //! * [`fuzz`]: a function for each parser, with seeds.
 //! * [`mutate`]: corrupted copies of valid bytes.

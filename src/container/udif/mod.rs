@@ -9,7 +9,7 @@
 //! * [`set`]: the data fork, which may be split into several files; [`parts`]: splitting and
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
-//!   [`taken`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
+//!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
 //!   [`licence`] the resources of a license. [`verify`]: the stored checksums.
 //! * [`check`](mod@check): consistency check of the structures. [`checked`]: verification of
 //!   checksums during a read.
