@@ -882,3 +882,32 @@ fn damaged_images_do_no_harm() {
         "only {opened} of 200 opened: the damage is too heavy to tell anything"
     );
 }
+
+/// A tail may be a chunk with a damaged table entry: opening and writing to other chunks preserves
+/// it, new chunks overwrite it.
+#[test]
+fn a_tail_is_kept_until_a_chunk_needs_its_place() {
+    let mut bytes = some_chunks();
+    let len = bytes.len();
+    bytes.resize(len + (1 << 20), 7);
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::from(bytes));
+    let severities: Vec<_> = problems(&file).into_iter().map(|found| found.0).collect();
+    assert_eq!(severities, [Severity::Note]);
+    let tail = || file.read_vec(len as u64, 1 << 20).unwrap();
+
+    let image = Asif::open(file.clone()).unwrap();
+    let written = image.extent_at(0..image.info().len).unwrap();
+    assert_eq!(written.kind, ExtentKind::Data);
+    image.write_at(0, &[1; 512]).unwrap();
+    image.flush().unwrap();
+    assert!(tail() == [7; 1 << 20]);
+
+    for at in 3..10 {
+        image.write_at(at * MIB, &vec![2; MIB as usize]).unwrap();
+    }
+    image.flush().unwrap();
+    assert!(tail() == [2; 1 << 20]);
+    image.compact(&Silent).unwrap();
+    let severities: Vec<_> = problems(&file).into_iter().map(|found| found.0).collect();
+    assert_eq!(severities, []);
+}

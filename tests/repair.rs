@@ -227,6 +227,37 @@ fn ends_of_asif() {
     }
 }
 
+/// Offset of the table of a new ASIF image.
+const TABLE: usize = 5 << 20;
+
+/// A table entry that became zero: its chunk is now a tail, which `repair` does not remove.
+#[test]
+fn an_asif_chunk_without_an_entry_is_kept() {
+    let made = Arc::new(Memory::zeros(0));
+    let options = asif::CreateOptions {
+        len: 8 << 20,
+        block: 512,
+        kind: asif::LayerKind::Disk,
+    };
+    let image = Asif::create(made.clone(), &options).unwrap();
+    for at in 0..2_u64 {
+        image.write_at(at << 20, &[at as u8 + 1; 1 << 20]).unwrap();
+    }
+    image.flush().unwrap();
+    drop(image);
+    let mut bytes = made.to_vec();
+    let entry = TABLE + 8..TABLE + 16; // of the second chunk
+    assert!(bytes[entry.clone()] != [0; 8]);
+    bytes[entry].fill(0);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.asif");
+    fs::write(&path, &bytes).unwrap();
+    let done = run(&path, How::Apply).unwrap();
+    assert!(done.steps.is_empty(), "{:?}", done.steps);
+    assert!(fs::read(&path).unwrap() == bytes);
+}
+
 /// A map is repaired through the encryption, and without the passphrase nothing is changed.
 #[test]
 fn encrypted_images() {
@@ -829,11 +860,8 @@ fn every_container_is_undone() {
             if format == Format::Udsp || format == Format::Asif {
                 let mut file = fs::read(&path).unwrap();
                 if !is_encrypted {
-                    // Data after the last band of a sparse image would require a decision.
-                    file.resize(
-                        file.len() + (2 << 20),
-                        if format == Format::Asif { 7 } else { 0 },
-                    );
+                    // Data after the last band or chunk would require a decision; zeros do not.
+                    file.resize(file.len() + (2 << 20), 0);
                     fs::write(&path, file).unwrap();
                 }
             }

@@ -33,6 +33,16 @@ pub struct Placed {
     pub len: u64,
 }
 
+/// Data that an image stores and that is not part of its disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Beyond {
+    /// Length of the disk in bytes.
+    pub len: u64,
+    /// True if all of it is past the last band or chunk and nothing else is wrong. The cause is an
+    /// interrupted write, or a lost entry in the index.
+    pub is_tail: bool,
+}
+
 /// The valid band sizes of a format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BandSizes {

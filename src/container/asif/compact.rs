@@ -25,6 +25,7 @@ impl Asif {
     pub fn compact(&self, progress: &dyn Progress) -> Result<()> {
         self.check_changeable()?;
         self.begin()?;
+        self.space.drop_leftover();
         self.flush()?;
         progress.stage("pack", 0);
         loop {

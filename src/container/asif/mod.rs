@@ -51,7 +51,7 @@ pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
 pub use self::load::peek_uuid;
 pub use self::metadata::Metadata;
-pub use self::repair::{plan, repair};
+pub use self::repair::{data_beyond, plan, repair};
 
 const LAYER: &str = "asif";
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Asif, LAYER, check};
-use crate::device::BlockDevice;
+use crate::container::Beyond;
+use crate::device::{BlockDevice, regions};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -36,6 +37,22 @@ pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<
     Ok(steps)
 }
 
+/// Finds data past the last chunk that the index names. The cause is an interrupted write, or a
+/// lost entry of a table.
+pub fn data_beyond(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Option<Beyond>> {
+    let mut problems = Problems::default();
+    let image = check(file, &mut problems, progress)?;
+    let end = image.usage().chunks * image.geometry.chunk_bytes();
+    let file_len = file.info().len;
+    if file_len <= end || regions::is_zero(&**file, end..file_len)? {
+        return Ok(None);
+    }
+    Ok(Some(Beyond {
+        len: image.info().len,
+        is_tail: problems.worst() <= Some(Severity::Note),
+    }))
+}
+
 /// Repairs the image in `file`, durably. Returns one sentence for each step.
 pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
     let steps = plan(file, progress)?;
@@ -52,6 +69,7 @@ impl Asif {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
         self.begin_locked()?;
+        self.space.drop_leftover();
         let len = self.len.load(Ordering::SeqCst);
         let end = self.geometry.max_sectors * u64::from(self.geometry.block);
         self.failed

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LAYER;
 use super::layout::FileChunk;
-use crate::device::{AfterDiscard, BlockDevice};
+use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::{Error, Kind, Result};
 
 /// The file grows in steps of this many bytes; a flush truncates the unused tail.
@@ -106,6 +106,9 @@ struct Book {
     /// Chunks that memory no longer refers to, but the disk still does; they must not be reused
     /// yet.
     released: Vec<FileChunk>,
+    /// The file is not truncated below this length in bytes. Data past the last used chunk is
+    /// usually left by an interrupted write, but it may be a chunk whose table entry is damaged.
+    leftover_end: u64,
 }
 
 impl Space {
@@ -118,8 +121,26 @@ impl Space {
                 used,
                 hint,
                 released: Vec::new(),
+                leftover_end: 0,
             }),
         }
+    }
+
+    /// Keeps data past the last used chunk until a new chunk overwrites it.
+    pub(super) fn keep_leftover(&self) -> Result<()> {
+        let (end, len) = (
+            self.book().used.end().0 * self.chunk_bytes,
+            self.file.info().len,
+        );
+        if end < len && !regions::is_zero(&*self.file, end..len)? {
+            self.book().leftover_end = len;
+        }
+        Ok(())
+    }
+
+    /// Lets the next [`reclaim`](Self::reclaim) truncate data past the last used chunk.
+    pub(super) fn drop_leftover(&self) {
+        self.book().leftover_end = 0;
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -139,6 +160,9 @@ impl Space {
         }
         // Under the lock, because the file may have to grow.
         self.reach(chunk)?;
+        if book.leftover_end > 0 && chunk >= book.used.end() {
+            book.leftover_end = 0;
+        }
         book.used.claim(chunk);
         book.hint = FileChunk(chunk.0 + 1);
         Ok(chunk)
@@ -206,7 +230,7 @@ impl Space {
             book.used.free(chunk);
             book.hint = book.hint.min(chunk);
         }
-        let end = book.used.end().0 * self.chunk_bytes;
+        let end = (book.used.end().0 * self.chunk_bytes).max(book.leftover_end);
         if self.file.info().len > end {
             self.file.set_len(end, AfterDiscard::Any)
         } else {

@@ -35,7 +35,7 @@ use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
-pub use self::repair::{Beyond, data_beyond, plan, repair};
+pub use self::repair::{data_beyond, plan, repair};
 
 const LAYER: &str = "sparse image";
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{LAYER, SparseImage, load};
+use crate::container::Beyond;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
@@ -45,16 +46,6 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         ));
     }
     Ok(steps)
-}
-
-/// Stored data that is not part of the disk.
-#[derive(Debug, Clone, Copy)]
-pub struct Beyond {
-    /// Length of the disk in bytes.
-    pub len: u64,
-    /// True if all of it is past the last band and nothing else is wrong; the cause is an
-    /// interrupted write or a lost label.
-    pub is_tail: bool,
 }
 
 /// Finds data past the last band, and in bands past the end of the disk. The cause is an

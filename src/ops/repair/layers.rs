@@ -8,7 +8,7 @@ use super::lists::{Question, Resolved};
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
-use crate::container::{Format, asif, sparsebundle, sparseimage};
+use crate::container::{Beyond, Format, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{Access, AfterDiscard, BlockDevice, Overlay};
 use crate::fs::LockedVolume;
@@ -140,7 +140,10 @@ impl<'a> Work<'a> {
                         .map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
                 };
                 let planned = sparseimage::plan(&plain);
-                if planned.is_ok() && self.has_harmless_tail(&plain, open)? {
+                if planned.is_ok()
+                    && let Some(beyond) = sparseimage::data_beyond(&*plain)?
+                    && self.is_tail_kept(beyond, "sparse image", open)?
+                {
                     return Ok(());
                 }
                 self.check_ends(&planned, "sparse image", open)?;
@@ -155,6 +158,12 @@ impl<'a> Work<'a> {
                 let open = |plain| {
                     asif::Asif::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
                 };
+                if planned.is_ok()
+                    && let Some(beyond) = asif::data_beyond(&plain, self.progress)?
+                    && self.is_tail_kept(beyond, "ASIF", open)?
+                {
+                    return Ok(());
+                }
                 self.check_ends(&planned, "ASIF", open)?;
                 let steps = planned.and_then(|_| asif::repair(&plain, self.progress));
                 if !self.take_outside("ASIF", steps)? {
@@ -215,19 +224,18 @@ impl<'a> Work<'a> {
         Err(Undecided { what, alternatives }.into_error(layer))
     }
 
-    /// Refuses to remove data that a sparse image stores outside of its disk. Returns `true` if
-    /// there is data after the last band and no other problem, so that the image is left unchanged.
-    fn has_harmless_tail(
+    /// Returns `true` if data outside of the disk is a tail of an image without other problems,
+    /// which is left unchanged; `false` if the user chose to remove it. Fails with
+    /// [`Kind::Undecided`] otherwise.
+    fn is_tail_kept(
         &self,
-        plain: &Arc<dyn BlockDevice>,
+        Beyond { len, is_tail }: Beyond,
+        layer: &'static str,
         open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
     ) -> Result<bool> {
-        let beyond = sparseimage::data_beyond(&**plain)?;
-        let Some(sparseimage::Beyond { len, is_tail }) =
-            beyond.filter(|beyond| self.chosen.assume.size != Some(beyond.len))
-        else {
+        if self.chosen.assume.size == Some(len) {
             return Ok(false);
-        };
+        }
         let mut problems = Problems::default();
         let is_sound = match self.open_for_reading(open)? {
             Some(disk) => {
@@ -241,8 +249,8 @@ impl<'a> Work<'a> {
         if is_tail && is_sound && problems.worst() <= Some(Severity::Note) {
             return Ok(true);
         }
-        let what = "data are stored that belong to no band of the disk: a change was interrupted, or numbers of bands are wrong";
-        let evidence = "the size and the numbers are right, and these data are removed".to_owned();
+        let what = "the file stores data that belongs to no part of the disk: a write was interrupted, or the index is damaged";
+        let evidence = "the size and the index are right; remove this data".to_owned();
         let alternatives = vec![Alternative {
             assume: format!("size={len}"),
             evidence,
@@ -251,7 +259,7 @@ impl<'a> Work<'a> {
             what: what.into(),
             alternatives,
         }
-        .into_error("sparse image"))
+        .into_error(layer))
     }
 
     /// Opens the disk in the file read-only, because opening it for writing would remove leftovers.
