@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use super::evidence;
-use super::lists::{Question, Resolved};
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
@@ -13,6 +11,8 @@ use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{Access, AfterDiscard, BlockDevice, Overlay};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
+use crate::open::evidence;
+use crate::open::lists::{Question, Resolved};
 use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
 use crate::partition::{self, gpt};
 use crate::problem::{Problem, Problems, Severity};

@@ -4,7 +4,7 @@
 //! The rules, and the files that implement them:
 //!
 //! * Layers are resolved from the outside in (`layers.rs`). If two sources disagree and the other
-//!   evidence (`evidence.rs`, `lists.rs`) does not decide, the repair ends with
+//!   evidence (`open/evidence.rs`, `open/lists.rs`) does not decide, the repair ends with
 //!   [`Kind::Undecided`], and nothing is changed.
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
 //!   any image. A dry run ends there. The files in the result are counted (`losses.rs`) before
@@ -12,10 +12,8 @@
 //! * All data is saved (`undo.rs`) beside the image (`target.rs`) before it is overwritten or
 //!   removed.
 
-mod evidence;
 mod keys;
 mod layers;
-mod lists;
 mod losses;
 mod target;
 mod undo;

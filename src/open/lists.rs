@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::LAYER;
 use super::evidence::{self, Evidence};
+use super::{LAYER, OpenOptions, StoredImage, disk_of, find_volumes};
 use crate::container::sparsebundle::{self, Facts, Listed, name_of};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
 use crate::device::BlockDevice;
-use crate::open::{self, OpenOptions, StoredImage};
 use crate::partition::gpt;
 use crate::progress::Progress;
 use crate::store::Staged;
@@ -19,13 +18,13 @@ use crate::{Error, Kind, Result};
 const BAND_SIZES: std::ops::RangeInclusive<u32> = 20..=33;
 
 /// The inputs of a decision about the lists of a bundle.
-pub(super) struct Question<'a> {
-    pub(super) path: &'a Path,
-    pub(super) store: &'a Staged,
-    pub(super) options: &'a OpenOptions<'a>,
-    pub(super) assume: &'a Assumptions,
-    pub(super) temporary: &'a Path,
-    pub(super) progress: &'a dyn Progress,
+pub(crate) struct Question<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) store: &'a Staged,
+    pub(crate) options: &'a OpenOptions<'a>,
+    pub(crate) assume: &'a Assumptions,
+    pub(crate) temporary: &'a Path,
+    pub(crate) progress: &'a dyn Progress,
 }
 
 /// A possible combination of disk size and band size.
@@ -37,7 +36,7 @@ struct Candidate {
 }
 
 /// Result of a decision.
-pub(super) enum Resolved {
+pub(crate) enum Resolved {
     /// Values that both lists have, or are to be given. `is_whole` is true if data past the end of
     /// the disk does not belong to it.
     Facts { facts: Facts, is_whole: bool },
@@ -47,7 +46,7 @@ pub(super) enum Resolved {
 
 impl Question<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
-    pub(super) fn resolve(&self) -> Result<Resolved> {
+    pub(crate) fn resolve(&self) -> Result<Resolved> {
         let both =
             [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
         if let Some(error) = both.iter().find_map(|listed| match listed {
@@ -147,7 +146,7 @@ impl Question<'_> {
     fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
         let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
         sparsebundle::put_lists(&tried, facts)?;
-        open::disk_of(
+        disk_of(
             self.path,
             StoredImage::Folder(Arc::new(tried)),
             self.options,
@@ -225,7 +224,7 @@ impl Question<'_> {
         let told = match gpt::told_len(&*disk).ok()? {
             Some(told) => Some(told),
             None => {
-                let volumes = open::find_volumes(&disk, None).ok()?;
+                let volumes = find_volumes(&disk, None).ok()?;
                 volumes
                     .first()
                     .and_then(|volume| volume.told_len().ok().flatten())

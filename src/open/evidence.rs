@@ -6,26 +6,27 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::device::BlockDevice;
-use crate::open::{self, OpenOptions, Volume, VolumeFormat, volume_key};
 use crate::partition::{self, gpt};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind};
 
+use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
+
 /// Evidence for and against one interpretation of the stored bytes, one clause each.
 #[derive(Debug, Default)]
-pub(super) struct Evidence {
-    pub(super) support: Vec<String>,
-    pub(super) against: Vec<String>,
+pub(crate) struct Evidence {
+    pub(crate) support: Vec<String>,
+    pub(crate) against: Vec<String>,
 }
 
 impl Evidence {
     /// Returns true if independent sources support the interpretation and none contradicts it.
-    pub(super) fn is_consistent(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         !self.support.is_empty() && self.against.is_empty()
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         holds: bool,
         support: impl Into<String>,
@@ -39,7 +40,7 @@ impl Evidence {
     }
 
     /// Returns all evidence as one clause.
-    pub(super) fn description(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let mut text = match self.support.as_slice() {
             [] => "nothing speaks for it".to_owned(),
             support => support.join(", "),
@@ -52,7 +53,7 @@ impl Evidence {
 }
 
 /// Returns true if a quick check of the partition map does not contradict the length of the disk.
-pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
+pub(crate) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     if gpt::told_len(disk)?.is_some_and(|told| told > disk.info().len) {
         return Ok(false);
     }
@@ -68,7 +69,7 @@ pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
 }
 
 /// Collects all evidence on a disk about its length and contents. All volumes are checked.
-pub(super) fn of_disk(
+pub(crate) fn of_disk(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
@@ -107,7 +108,7 @@ pub(super) fn of_disk(
     {
         found.against.push(cut.message().to_owned());
     }
-    let volumes = match open::find_volumes(disk, map.as_ref()) {
+    let volumes = match find_volumes(disk, map.as_ref()) {
         Ok(volumes) => volumes,
         Err(error) if error.kind() == Kind::Io => return Err(error),
         Err(error) => {
