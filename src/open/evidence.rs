@@ -1,57 +1,175 @@
-//! Evidence about the length of a disk: its partition map, the backup map, volumes and their
-//! alternate headers.
+//! Evidence about the geometry of a disk: its partition map, the backup map, volumes and their
+//! alternate headers, and the files of a bundle.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::sync::Arc;
 
-use crate::Result;
-use crate::device::BlockDevice;
+use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
+use crate::decision::Which;
+use crate::device::{BlockDevice, Overlay};
 use crate::partition::{self, gpt};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Kind};
+use crate::{Error, Kind, Result};
 
-use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
+/// Memory for the changes when a partition map is tried out, in bytes.
+const TRIAL: u64 = 16 << 20;
 
-/// Evidence for and against one interpretation of the stored bytes, one clause each.
+/// The result of one comparison under an interpretation of the stored bytes. Whether it supports
+/// or contradicts the interpretation follows from its values ([`Fact::holds`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fact {
+    /// The length that the partition map tells, and the length of the disk, in bytes.
+    MapLength { told: u64, len: u64 },
+    /// True if the backup of the map is at the place in the map.
+    Backup { is_found: bool },
+    /// The reason why the map cannot be used.
+    MapUnusable(String),
+    /// The description of a partition that extends past the end of the disk.
+    PartitionCut(String),
+    /// The reason why no disk or no volume can be read.
+    Unreadable(String),
+    /// The reason why a volume cannot be read.
+    VolumeUnreadable { volume: String, why: String },
+    /// The length that a volume tells, and the space that it has, in bytes. `fits` is false if it
+    /// is too long, or too short for a disk that it has to itself.
+    VolumeLength {
+        volume: String,
+        told: u64,
+        room: u64,
+        fits: bool,
+    },
+    /// The reason why a volume cannot be checked.
+    VolumeUnchecked { volume: String, why: String },
+    /// The number of damages and warnings that the check of a volume found.
+    VolumeChecked { volume: String, problems: u64 },
+    /// The number of band files that extend past the end of the disk.
+    BandsPastEnd(usize),
+    /// The number of files within the disk that are longer than a band.
+    LongBands(usize),
+}
+
+impl Fact {
+    /// Returns true if the comparison supports the interpretation.
+    pub(crate) fn holds(&self) -> bool {
+        match self {
+            Self::MapLength { told, len } => told == len,
+            Self::Backup { is_found } => *is_found,
+            Self::VolumeLength { fits, .. } => *fits,
+            Self::VolumeChecked { problems, .. } => *problems == 0,
+            Self::MapUnusable(_)
+            | Self::PartitionCut(_)
+            | Self::Unreadable(_)
+            | Self::VolumeUnreadable { .. }
+            | Self::VolumeUnchecked { .. }
+            | Self::BandsPastEnd(_)
+            | Self::LongBands(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MapLength { told, len } if told == len => {
+                f.write_str("the map tells this length")
+            }
+            Self::MapLength { told, .. } => write!(f, "the map tells {told} bytes"),
+            Self::Backup { is_found: true } => f.write_str("its backup is where the map says"),
+            Self::Backup { is_found: false } => f.write_str("its backup is not where the map says"),
+            Self::MapUnusable(why) => write!(f, "the map cannot be used ({why})"),
+            Self::PartitionCut(what) | Self::Unreadable(what) => f.write_str(what),
+            Self::VolumeUnreadable { volume, why } => write!(f, "{volume} cannot be read ({why})"),
+            Self::VolumeLength {
+                volume, fits: true, ..
+            } => write!(f, "{volume} fits in it"),
+            Self::VolumeLength {
+                volume, told, room, ..
+            } => write!(f, "{volume} tells {told} bytes and has room for {room}"),
+            Self::VolumeUnchecked { volume, why } => {
+                write!(f, "{volume} cannot be checked ({why})")
+            }
+            Self::VolumeChecked {
+                volume,
+                problems: 0,
+            } => write!(f, "{volume} is in order"),
+            Self::VolumeChecked { volume, problems } => {
+                write!(f, "{volume} has {problems} problems")
+            }
+            Self::BandsPastEnd(bands) => write!(f, "{bands} bands reach past the end of the disk"),
+            Self::LongBands(files) => write!(f, "{files} files are longer than a band"),
+        }
+    }
+}
+
+/// All facts about one interpretation of the stored bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
-    pub(crate) support: Vec<String>,
-    pub(crate) against: Vec<String>,
+    facts: Vec<Fact>,
 }
 
 impl Evidence {
-    /// Returns true if independent sources support the interpretation and none contradicts it.
-    pub(crate) fn is_consistent(&self) -> bool {
-        !self.support.is_empty() && self.against.is_empty()
+    pub(crate) fn add(&mut self, fact: Fact) {
+        self.facts.push(fact);
     }
 
-    pub(crate) fn add(
-        &mut self,
-        holds: bool,
-        support: impl Into<String>,
-        against: impl Into<String>,
-    ) {
-        if holds {
-            self.support.push(support.into())
-        } else {
-            self.against.push(against.into())
-        }
+    /// Returns the facts that support the interpretation.
+    pub(crate) fn support(&self) -> impl Iterator<Item = &Fact> {
+        self.facts.iter().filter(|fact| fact.holds())
+    }
+
+    /// Returns the facts that contradict the interpretation.
+    pub(crate) fn against(&self) -> impl Iterator<Item = &Fact> {
+        self.facts.iter().filter(|fact| !fact.holds())
+    }
+
+    /// Returns true if independent sources support the interpretation and none contradicts it.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.support().next().is_some() && !self.is_contradicted()
+    }
+
+    /// Returns true if a source contradicts the interpretation.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.against().next().is_some()
+    }
+
+    /// Returns true if independent sources support the interpretation, and nothing contradicts it
+    /// except bands past the end of the disk.
+    pub(crate) fn is_consistent_but_for_leftovers(&self) -> bool {
+        self.support().next().is_some()
+            && self
+                .against()
+                .all(|fact| matches!(fact, Fact::BandsPastEnd(_)))
+    }
+
+    /// Returns true if the check of a volume found no problem.
+    pub(crate) fn has_sound_volume(&self) -> bool {
+        self.facts
+            .iter()
+            .any(|fact| matches!(fact, Fact::VolumeChecked { problems: 0, .. }))
     }
 
     /// Returns all evidence as one clause.
     pub(crate) fn description(&self) -> String {
-        let mut text = match self.support.as_slice() {
-            [] => "nothing speaks for it".to_owned(),
-            support => support.join(", "),
+        let joined = |facts: &mut dyn Iterator<Item = &Fact>| {
+            facts
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
-        if !self.against.is_empty() {
-            let _ = write!(text, "; against it: {}", self.against.join(", "));
+        let (support, against) = (joined(&mut self.support()), joined(&mut self.against()));
+        let support = if support.is_empty() {
+            "nothing speaks for it".to_owned()
+        } else {
+            support
+        };
+        if against.is_empty() {
+            support
+        } else {
+            format!("{support}; against it: {against}")
         }
-        text
     }
 }
-
 /// Returns true if a quick check of the partition map does not contradict the length of the disk.
 pub(crate) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     if gpt::told_len(disk)?.is_some_and(|told| told > disk.info().len) {
@@ -77,27 +195,17 @@ pub(crate) fn of_disk(
     let mut found = Evidence::default();
     let len = disk.info().len;
     if let Some(told) = gpt::told_len(&**disk)? {
-        found.add(
-            told == len,
-            "the map tells this length",
-            format!("the map tells {told} bytes"),
-        );
+        found.add(Fact::MapLength { told, len });
         if told <= len {
-            let whole = gpt::are_copies_whole(&**disk)? == Some(true);
-            found.add(
-                whole,
-                "its backup is where the map says",
-                "its backup is not where the map says",
-            );
+            let is_found = gpt::are_copies_whole(&**disk)? == Some(true);
+            found.add(Fact::Backup { is_found });
         }
     }
     let map = match partition::probe(&**disk) {
         Ok(map) => map,
         Err(error) if error.kind() == Kind::Io => return Err(error),
         Err(error) => {
-            found
-                .against
-                .push(format!("the map cannot be used ({})", error.message()));
+            found.add(Fact::MapUnusable(error.message().to_owned()));
             return Ok(found);
         }
     };
@@ -106,13 +214,13 @@ pub(crate) fn of_disk(
         .flat_map(|map| &map.problems)
         .find(|problem| problem.kind() == Kind::OutOfRange)
     {
-        found.against.push(cut.message().to_owned());
+        found.add(Fact::PartitionCut(cut.message().to_owned()));
     }
     let volumes = match find_volumes(disk, map.as_ref()) {
         Ok(volumes) => volumes,
         Err(error) if error.kind() == Kind::Io => return Err(error),
         Err(error) => {
-            found.against.push(error.message().to_owned());
+            found.add(Fact::Unreadable(error.message().to_owned()));
             return Ok(found);
         }
     };
@@ -144,9 +252,10 @@ fn of_volume(
     let told = match volume.told_len() {
         Ok(told) => told,
         Err(error) if is_evidence(&error) => {
-            found
-                .against
-                .push(format!("{name} cannot be read ({})", error.message()));
+            found.add(Fact::VolumeUnreadable {
+                volume: name,
+                why: error.message().to_owned(),
+            });
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -159,11 +268,12 @@ fn of_volume(
         u64::MAX
     };
     let fits = told <= room && room - told < most_left;
-    found.add(
+    found.add(Fact::VolumeLength {
+        volume: name.clone(),
+        told,
+        room,
         fits,
-        format!("{name} fits in it"),
-        format!("{name} tells {told} bytes and has room for {room}"),
-    );
+    });
     if !fits
         || !matches!(
             volume.format,
@@ -188,9 +298,10 @@ fn of_volume(
     match checked {
         Ok(()) => {}
         Err(error) if is_evidence(&error) => {
-            found
-                .against
-                .push(format!("{name} cannot be checked ({})", error.message()));
+            found.add(Fact::VolumeUnchecked {
+                volume: name,
+                why: error.message().to_owned(),
+            });
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -198,10 +309,40 @@ fn of_volume(
     // A missing alternate header is only a warning, but the best sign that the size or the band
     // size is wrong.
     let wrong = problems.count(Severity::Damage) + problems.count(Severity::Warning);
-    found.add(
-        wrong == 0,
-        format!("{name} is in order"),
-        format!("{name} has {wrong} problems"),
-    );
+    found.add(Fact::VolumeChecked {
+        volume: name,
+        problems: wrong,
+    });
     Ok(())
+}
+
+/// Decides which of two valid copies of a GPT that differ is correct: the only one with which all
+/// volumes fit and pass their check. Fails with `undecided` if that is neither or both.
+pub(crate) fn decide_map(
+    disk: &Arc<dyn BlockDevice>,
+    undecided: Error,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Which> {
+    let mut found = Vec::new();
+    for which in [Which::Primary, Which::Alternate] {
+        let tried: Arc<dyn BlockDevice> = Arc::new(Overlay::new(disk.clone(), TRIAL));
+        let applied = gpt::plan_with(&*tried, Some(which)).and_then(|plan| plan.apply(&*tried));
+        found.push(match applied {
+            Ok(_) => Some(of_disk(&tried, options, progress)?),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => None,
+        });
+    }
+    // The map itself supports each of them, so support by a volume is required too.
+    let is_chosen = |one: &Option<Evidence>, other: &Option<Evidence>| {
+        one.as_ref()
+            .is_some_and(|one| one.is_consistent() && one.has_sound_volume())
+            && other.as_ref().is_none_or(Evidence::is_contradicted)
+    };
+    match found.as_slice() {
+        [primary, alternate] if is_chosen(primary, alternate) => Ok(Which::Primary),
+        [primary, alternate] if is_chosen(alternate, primary) => Ok(Which::Alternate),
+        _ => Err(undecided),
+    }
 }

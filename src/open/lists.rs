@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::evidence::{self, Evidence};
+use super::evidence::{self, Evidence, Fact};
 use super::{LAYER, OpenOptions, StoredImage, disk_of, find_volumes};
 use crate::container::sparsebundle::{self, Facts, Listed, name_of};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
@@ -245,13 +245,14 @@ impl Question<'_> {
             .and_then(|disk| evidence::of_disk(&disk, self.options, self.progress));
         let mut evidence = match found {
             Ok(evidence) => evidence,
-            Err(error) if is_of_facts(&error) => Evidence {
-                support: Vec::new(),
-                against: vec![error.message().to_owned()],
-            },
+            Err(error) if is_of_facts(&error) => {
+                let mut evidence = Evidence::default();
+                evidence.add(Fact::Unreadable(error.message().to_owned()));
+                evidence
+            }
             Err(error) => return Err(error),
         };
-        evidence.against.extend(misplaced);
+        misplaced.into_iter().for_each(|fact| evidence.add(fact));
         Ok(Candidate {
             facts,
             lists,
@@ -284,14 +285,8 @@ impl Question<'_> {
                 lists,
                 evidence,
             } = candidate;
-            let only_leftovers = agreed
-                && *facts == told[0]
-                && evidence
-                    .against
-                    .iter()
-                    .all(|why| why.ends_with(PAST_THE_END));
-            let is_consistent =
-                evidence.is_consistent() || (only_leftovers && !evidence.support.is_empty());
+            let is_consistent = evidence.is_consistent()
+                || (agreed && *facts == told[0] && evidence.is_consistent_but_for_leftovers());
             is_consistent && lists.iter().all(|lists| *lists > 0) && (!agreed || *facts == told[0])
         };
         let rivals = candidates
@@ -308,10 +303,9 @@ impl Question<'_> {
             });
         }
         candidates.sort_by_key(|candidate| {
-            let Evidence { support, against } = &candidate.evidence;
             (
-                against.len(),
-                usize::MAX - support.len(),
+                candidate.evidence.against().count(),
+                usize::MAX - candidate.evidence.support().count(),
                 usize::MAX - candidate.lists.iter().sum::<usize>(),
             )
         });
@@ -353,10 +347,8 @@ impl Question<'_> {
     }
 }
 
-const PAST_THE_END: &str = "past the end of the disk";
-
 /// Returns the contradictions between the band files and these values.
-fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
+fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
     let Facts {
         size, band_size, ..
     } = facts;
@@ -374,10 +366,10 @@ fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
     let mut found = Vec::new();
     let past = past + tail.count();
     if past > 0 {
-        found.push(format!("{past} bands reach {PAST_THE_END}"));
+        found.push(Fact::BandsPastEnd(past));
     }
     if long > 0 {
-        found.push(format!("{long} files are longer than a band"));
+        found.push(Fact::LongBands(long));
     }
     found
 }

@@ -7,8 +7,8 @@ use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{Beyond, Format, asif, sparsebundle, sparseimage};
-use crate::decision::{Alternative, Undecided, Which};
-use crate::device::{Access, AfterDiscard, BlockDevice, Overlay};
+use crate::decision::{Alternative, Undecided};
+use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
 use crate::open::evidence;
@@ -19,9 +19,6 @@ use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
-
-/// Memory for the changes when a partition map is tried out, in bytes.
-const TRIAL: u64 = 16 << 20;
 
 /// A repair in progress.
 pub(super) struct Work<'a> {
@@ -240,9 +237,7 @@ impl<'a> Work<'a> {
         let is_sound = match self.open_for_reading(open)? {
             Some(disk) => {
                 partition::check(&*disk, &mut problems)?;
-                evidence::of_disk(&disk, self.options, self.progress)?
-                    .against
-                    .is_empty()
+                !evidence::of_disk(&disk, self.options, self.progress)?.is_contradicted()
             }
             None => true,
         };
@@ -281,9 +276,15 @@ impl<'a> Work<'a> {
 
     fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
         let plan = match gpt::plan_with(&**disk, self.chosen.assume.map) {
-            Err(error) if error.kind() == Kind::Undecided => {
-                gpt::plan_with(&**disk, Some(self.decide_map(disk, error)?))
-            }
+            Err(error) if error.kind() == Kind::Undecided => gpt::plan_with(
+                &**disk,
+                Some(evidence::decide_map(
+                    disk,
+                    error,
+                    self.options,
+                    self.progress,
+                )?),
+            ),
             plan => plan,
         };
         let plan = match plan {
@@ -311,47 +312,6 @@ impl<'a> Work<'a> {
         );
         self.done.refused.extend(plan.refused);
         self.volumes(disk)
-    }
-
-    /// Decides which of two complete copies of a map is correct: the only one with which all
-    /// volumes fit and pass their check.
-    fn decide_map(&self, disk: &Arc<dyn BlockDevice>, undecided: Error) -> Result<Which> {
-        let mut found = Vec::new();
-        for which in [Which::Primary, Which::Alternate] {
-            let tried: Arc<dyn BlockDevice> = Arc::new(Overlay::new(disk.clone(), TRIAL));
-            let applied = gpt::plan_with(&*tried, Some(which)).and_then(|plan| plan.apply(&*tried));
-            found.push(match applied {
-                Ok(_) => Some(evidence::of_disk(&tried, self.options, self.progress)?),
-                Err(error) if error.kind() == Kind::Io => return Err(error),
-                Err(_) => None,
-            });
-        }
-        // The map itself supports each of them, so support by a volume is required too.
-        let by_volumes = |found: &Option<evidence::Evidence>| {
-            found.as_ref().is_some_and(|found| {
-                found.is_consistent()
-                    && found.support.iter().any(|text| text.ends_with(" in order"))
-            })
-        };
-        match found.as_slice() {
-            [primary, alternate]
-                if by_volumes(primary)
-                    && !alternate
-                        .as_ref()
-                        .is_some_and(|other| other.against.is_empty()) =>
-            {
-                Ok(Which::Primary)
-            }
-            [primary, alternate]
-                if by_volumes(alternate)
-                    && !primary
-                        .as_ref()
-                        .is_some_and(|other| other.against.is_empty()) =>
-            {
-                Ok(Which::Alternate)
-            }
-            _ => Err(undecided),
-        }
     }
 
     /// Repairs the volumes on a disk, as far as they are found.
