@@ -6,6 +6,7 @@
 mod alter;
 mod apfs;
 mod container;
+mod contents;
 mod create;
 pub(crate) mod evidence;
 mod examine;
@@ -47,6 +48,7 @@ pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
+pub(crate) use contents::{find as find_contents, find_with as find_contents_with};
 pub use create::{CreateOptions, Draft, FileDraft, create};
 pub(crate) use examine::examine_outside;
 pub use examine::{Examination, Judged, Verdict, examine, examine_contents};

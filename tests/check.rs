@@ -593,3 +593,39 @@ fn corpus_images_are_sound() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The start of a disk is lost, in every container: the backup GPT leads to the volume, which is
+/// read with a warning, and the loss is damage.
+#[test]
+fn the_backup_map_counts_where_the_start_of_a_disk_is_lost() {
+    for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
+        for len in [1024, 34 * 512] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = make(folder.path(), format);
+            let writable = OpenOptions {
+                access: bandsaw::device::Access::ReadWrite,
+                ..OpenOptions::default()
+            };
+            let image = open::open(&path, &writable).unwrap();
+            image.disk().write_at(0, &vec![0; len]).unwrap();
+            image.disk().flush().unwrap();
+            drop(image);
+            let found = examine(&path, None);
+            let lines = lines(&found);
+            assert_eq!(found.problems.worst(), Some(Damage), "{format}: {lines:?}");
+            let volume = found
+                .layers
+                .iter()
+                .find(|judged| judged.layer.starts_with("HFS+"));
+            let verdict = &volume.unwrap().verdict;
+            assert!(matches!(verdict, Verdict::Checked), "{format}: {verdict:?}");
+            let image = open::open(&path, &OpenOptions::default()).unwrap();
+            let warnings = image.warnings().join("\n");
+            assert!(
+                warnings.contains("the backup is used"),
+                "{format}: {warnings}"
+            );
+            assert!(image.file_system(None).is_ok(), "{format}");
+        }
+    }
+}

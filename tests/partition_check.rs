@@ -289,3 +289,97 @@ fn maps_of_other_kinds() {
         "{found:?}"
     );
 }
+
+/// Whole copies of a GPT count although block 0 does not announce them, and a repair restores what
+/// is missing.
+#[test]
+fn a_map_that_block_0_does_not_announce() {
+    use gpt::Search::{self, Announced, Everywhere};
+    const TYPE: usize = 0x1be + 4;
+    let whole = disk();
+    let partitions = partition::probe(&Memory::from(whole.clone()))
+        .unwrap()
+        .unwrap()
+        .partitions;
+    type Change = fn(&mut [u8]);
+    let cases: [(&str, Option<Search>, bool, Change); 11] = [
+        ("blocks 0 and 1", Some(Everywhere), true, |disk| {
+            disk[..1024].fill(0)
+        }),
+        ("the primary", Some(Everywhere), true, |disk| {
+            disk[..34 * 512].fill(0)
+        }),
+        ("the head", Some(Everywhere), true, |disk| {
+            disk[..100 * 512].fill(0)
+        }),
+        ("the type", Some(Announced), true, |disk| disk[TYPE] = 0xdd),
+        ("the type, zero", Some(Announced), true, |disk| {
+            disk[TYPE] = 0
+        }),
+        ("the signature", Some(Announced), true, |disk| disk[510] = 0),
+        ("all of block 0", Some(Everywhere), false, |disk| {
+            disk[..512].fill(7)
+        }),
+        // Remains of former use.
+        ("block 0, and the backup", None, false, |disk| {
+            disk[..512].fill(7);
+            disk[LAST] = 0;
+        }),
+        ("the type, and the primary", None, false, |disk| {
+            disk[TYPE] = 0xdd;
+            disk[512] = 0;
+        }),
+        ("other partitions", None, false, |disk| {
+            disk[TYPE] = 0xdd;
+            disk[TYPE + 16] = 0x83;
+            disk[TYPE + 16 + 4..][..8].copy_from_slice(&[9; 8]);
+        }),
+        ("both copies", None, false, |disk| {
+            disk[..1024].fill(0);
+            disk[LAST] = 0;
+        }),
+    ];
+    for (what, found, is_mended, change) in cases {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        for search in [Announced, Everywhere] {
+            let what = format!("{what}, {search:?}");
+            let disk = Memory::from(bytes.clone());
+            let is_found = found.is_some_and(|least| least == Announced || search == Everywhere);
+            let map = partition::probe_with(&disk, search).unwrap();
+            let map = map.filter(|map| map.scheme == partition::Scheme::Gpt);
+            let mut problems = Problems::default();
+            let checked = partition::check_with(&disk, search, &mut problems).unwrap();
+            let checked = checked.filter(|map| map.scheme == partition::Scheme::Gpt);
+            assert_eq!(checked.is_some(), is_found, "{what}");
+            let plan = gpt::plan_with(&disk, search, None);
+            if !is_found {
+                assert!(map.is_none(), "{what}: {map:?}");
+                assert_eq!(plan.unwrap_err().kind(), Kind::NotFound, "{what}");
+                continue;
+            }
+            let map = map.unwrap();
+            assert_eq!(map.partitions, partitions, "{what}");
+            assert!(!map.problems.is_empty(), "{what}");
+            assert_eq!(problems.worst(), Some(Damage), "{what}");
+            let plan = plan.unwrap();
+            assert_eq!(plan.refused.is_empty(), is_mended, "{what}: {plan:?}");
+            plan.apply(&disk).unwrap();
+            // The boot code is no part of the map.
+            let from = if what.starts_with("the head") {
+                100 * 512
+            } else {
+                440
+            };
+            if is_mended {
+                assert!(
+                    disk.to_vec()[440..34 * 512] == whole[440..34 * 512],
+                    "{what}"
+                );
+                assert!(disk.to_vec()[from..] == whole[from..], "{what}");
+            } else {
+                assert!(disk.to_vec() == bytes, "{what}: written");
+            }
+        }
+    }
+}

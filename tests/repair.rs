@@ -970,3 +970,39 @@ fn two_whole_maps_that_differ() {
         }
     }
 }
+
+/// The start of a disk is lost and the backup GPT is whole: every container is repaired.
+#[test]
+fn the_start_of_a_disk_is_restored_from_the_backup_map() {
+    let volume = fuzz::sample(false, 4096);
+    let len = gpt::MapGeometry::holding(volume.len() as u64, 512)
+        .unwrap()
+        .disk_len();
+    for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let options = open::CreateOptions {
+            format,
+            len,
+            ..open::CreateOptions::default()
+        };
+        let image = open::create(&path, &options).unwrap();
+        let range =
+            gpt::create_single(&**image.disk(), 512, APPLE_HFS, Guids::derived("x")).unwrap();
+        image.disk().write_at(range.start, &volume).unwrap();
+        let whole = image.disk().read_vec(0, len as usize).unwrap();
+        image.disk().write_at(0, &[0; 34 * 512]).unwrap();
+        image.disk().flush().unwrap();
+        drop(image);
+        let done = run(&path, How::Apply).unwrap();
+        assert_eq!(done.outcome, Outcome::Repaired, "{format}: {done:?}");
+        assert!(done.remaining.is_empty(), "{format}: {done:?}");
+        let image = open::open(&path, &OpenOptions::default()).unwrap();
+        assert!(
+            image.disk().read_vec(0, len as usize).unwrap() == whole,
+            "{format}"
+        );
+        drop(image);
+        assert_eq!(damage(&path), (0, false, false), "{format}");
+    }
+}

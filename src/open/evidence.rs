@@ -327,7 +327,8 @@ pub(crate) fn decide_map(
     let mut found = Vec::new();
     for which in [Which::Primary, Which::Alternate] {
         let tried: Arc<dyn BlockDevice> = Arc::new(Overlay::new(disk.clone(), TRIAL));
-        let applied = gpt::plan_with(&*tried, Some(which)).and_then(|plan| plan.apply(&*tried));
+        let applied = gpt::plan_with(&*tried, gpt::Search::Announced, Some(which))
+            .and_then(|plan| plan.apply(&*tried));
         found.push(match applied {
             Ok(_) => Some(of_disk(&tried, options, progress)?),
             Err(error) if error.kind() == Kind::Io => return Err(error),

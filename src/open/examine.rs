@@ -8,8 +8,8 @@ use super::apfs::VolumeQuery;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, is_blank, look_at,
-    old_numbering, parts, stack, unlock, volume,
+    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, contents, is_blank,
+    look_at, old_numbering, parts, stack, unlock,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -330,14 +330,24 @@ fn examine_disk(
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let map = match partition::check(&**disk, &mut found.problems) {
-        Ok(None) => None,
-        Ok(Some(map)) => found.judged(map.scheme.to_string(), Ok(map))?,
-        Err(error) => return found.judged::<Map>("partition map", Err(error)).map(drop),
+    let mut is_map_unusable = false;
+    let problems = &mut found.problems;
+    let contents = contents::find_with(disk, |search| {
+        partition::check_with(&**disk, search, problems).inspect_err(|_| is_map_unusable = true)
+    });
+    let (map, volumes) = match contents {
+        Err(error) if is_map_unusable => {
+            return found.judged::<Map>("partition map", Err(error)).map(drop);
+        }
+        contents => match found.opened("volumes", contents)? {
+            Some(contents) => contents,
+            None => return Ok(()),
+        },
     };
-    let Some(volumes) = found.opened("volumes", volume::find(disk, map.as_ref()))? else {
-        return Ok(());
-    };
+    found.layers.extend(map.as_ref().map(|map| Judged {
+        layer: map.scheme.to_string(),
+        verdict: Verdict::Checked,
+    }));
     missing_volumes(&**disk, map.as_ref(), &volumes, &mut found.problems)?;
     let is_plain = matches!(format, Format::Udrw | Format::Udto) && options.image_format.is_none();
     if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {

@@ -1,6 +1,6 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
-use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, volume};
+use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, contents};
 use crate::container::Format;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
@@ -21,15 +21,20 @@ pub(super) fn survey_disk(
     layers: &mut Vec<Layer>,
 ) -> Result<()> {
     let as_told = options.image_format.is_some();
-    let map = match partition::probe(&*found.disk) {
-        Ok(map) => map,
-        Err(error) if as_told => {
-            found.warnings.push(error.to_string());
-            None
-        }
-        Err(error) => return Err(error),
-    };
-    let mut volumes = volume::find(&found.disk, map.as_ref())?;
+    let mut unusable = None;
+    let (map, mut volumes) =
+        contents::find_with(&found.disk, |search| {
+            match partition::probe_with(&*found.disk, search) {
+                Err(error) if as_told => {
+                    unusable = Some(error);
+                    Ok(None)
+                }
+                found => found,
+            }
+        })?;
+    found
+        .warnings
+        .extend(unusable.map(|error| error.to_string()));
     for volume in &mut volumes {
         volume.checkpoint = options.checkpoint;
         volume.cache = options.cache;

@@ -9,11 +9,20 @@ use crate::{Error, Result};
 /// Adds every problem of the map of `disk` and returns the map, with its own `problems` empty;
 /// `None` if the disk has none. Fails if no partition can be read. Nothing is written.
 pub fn check(disk: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<Map>> {
+    check_with(disk, gpt::Search::Announced, problems)
+}
+
+/// Like [`check`], with this search for a GPT.
+pub fn check_with(
+    disk: &dyn BlockDevice,
+    search: gpt::Search,
+    problems: &mut Problems,
+) -> Result<Option<Map>> {
     if disk.info().len < size_of::<MbrRaw>() as u64 {
         return Ok(None);
     }
     let block_0 = read::<MbrRaw>(disk, 0)?;
-    let map = match gpt::check(disk, &block_0, problems)? {
+    let map = match gpt::check(disk, &block_0, search, problems)? {
         Some(map) => Some(map),
         None => match apm::probe(disk)? {
             Some(map) => Some(map),

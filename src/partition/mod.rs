@@ -26,7 +26,7 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use areas::{Area, areas};
-pub use check::check;
+pub use check::{check, check_with};
 pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, MBR_HFS, TypeId};
 use layout::MbrRaw;
 pub(crate) use resize::Resizable;
@@ -107,11 +107,16 @@ impl fmt::Display for Scheme {
 ///
 /// Fails with [`Kind::Corrupt`] if a map is recognized but cannot be used. Nothing is written.
 pub fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
+    probe_with(disk, gpt::Search::Announced)
+}
+
+/// Like [`probe`], with this search for a GPT.
+pub fn probe_with(disk: &dyn BlockDevice, search: gpt::Search) -> Result<Option<Map>> {
     if disk.info().len < size_of::<MbrRaw>() as u64 {
         return Ok(None);
     }
     let mbr = read::<MbrRaw>(disk, 0)?;
-    let map = match gpt::probe(disk, &mbr)? {
+    let map = match gpt::probe(disk, &mbr, search)? {
         Some(map) => Some(map),
         None => match apm::probe(disk)? {
             Some(map) => Some(map),

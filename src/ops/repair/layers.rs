@@ -14,7 +14,7 @@ use crate::fs::apfs::FallBack;
 use crate::open::evidence;
 use crate::open::lists::{Question, Resolved};
 use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
-use crate::partition::{self, gpt};
+use crate::partition::{self, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Open, Staged};
@@ -275,24 +275,27 @@ impl<'a> Work<'a> {
     }
 
     fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
-        let plan = match gpt::plan_with(&**disk, self.chosen.assume.map) {
-            Err(error) if error.kind() == Kind::Undecided => gpt::plan_with(
-                &**disk,
-                Some(evidence::decide_map(
-                    disk,
-                    error,
-                    self.options,
-                    self.progress,
-                )?),
-            ),
+        let mut search = Search::Announced;
+        let found = open::find_contents_with(disk, |next| {
+            search = next;
+            partition::probe_with(&**disk, next)
+        });
+        if let Err(error) = found
+            && error.kind() == Kind::Io
+        {
+            return Err(error);
+        }
+        let plan = match gpt::plan_with(&**disk, search, self.chosen.assume.map) {
+            Err(error) if error.kind() == Kind::Undecided => {
+                let which = evidence::decide_map(disk, error, self.options, self.progress)?;
+                gpt::plan_with(&**disk, search, Some(which))
+            }
             plan => plan,
         };
         let plan = match plan {
             Ok(plan) => plan,
             // A disk without a GPT has none to repair.
             Err(error) if error.kind() == Kind::NotFound => return self.volumes(disk),
-            // Neither has a disk that is a single volume, even if it has remains of a map.
-            Err(_) if is_one_volume(disk) => return self.volumes(disk),
             Err(error) => return self.done.take("GPT", Err(error)).map(drop),
         };
         let parts = plan.apply(&**disk)?;
@@ -316,13 +319,10 @@ impl<'a> Work<'a> {
 
     /// Repairs the volumes on a disk, as far as they are found.
     fn volumes(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
-        let Ok(map) = partition::probe(&**disk) else {
-            return Ok(());
-        };
-        let found = match open::find_volumes(disk, map.as_ref()) {
+        let (_, found) = match open::find_contents(disk) {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Io => return Err(error),
-            // A partition extends past the end of the disk, as reported above.
+            // The map cannot be used, as reported above.
             Err(_) => return Ok(()),
         };
         for volume in &found {
@@ -503,9 +503,4 @@ fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         "the file is extended by {} bytes to {whole}, which were behind the last partition",
         whole - len
     )])
-}
-
-fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
-    matches!(partition::probe(&**disk), Ok(None))
-        && open::find_volumes(disk, None).is_ok_and(|found| !found.is_empty())
 }

@@ -8,7 +8,6 @@ use super::target::Target;
 use crate::device::Access;
 use crate::fs::{FileKind, FileSystem, hfsplus};
 use crate::open::{self, OpenOptions, Volume, VolumeFormat};
-use crate::partition;
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Kind, Result};
@@ -151,10 +150,7 @@ fn counts(
     else {
         return Ok(counts);
     };
-    let Some(map) = readable(partition::probe(&*disk))? else {
-        return Ok(counts);
-    };
-    let Some(volumes) = readable(open::find_volumes(&disk, map.as_ref()))? else {
+    let Some((_, volumes)) = readable(open::find_contents(&disk))? else {
         return Ok(counts);
     };
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {

@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
-use zerocopy::IntoBytes;
 
 use super::{
-    Copy, Found, HEADER, LAYER, PRIMARY, TABLE, block_sizes, last_block, read_backup, read_copy,
-    read_map,
+    Copies, Copy, HEADER, LAYER, PRIMARY, Search, TABLE, has_protective_form, last_block, read_map,
 };
 use crate::device::BlockDevice;
 use crate::error::Place;
@@ -30,56 +28,25 @@ const ALTERNATE_LBA_AT: u64 = 0x20;
 pub(in crate::partition) fn check(
     disk: &dyn BlockDevice,
     mbr: &MbrRaw,
+    search: Search,
     problems: &mut Problems,
 ) -> Result<Option<Map>> {
-    let (protective, blank) = (
-        mbr.is_protective(),
-        mbr.as_bytes().iter().all(|&byte| byte == 0),
-    );
-    if !protective && !blank {
+    let Some(copies) = Copies::find(disk, mbr, search)? else {
         return Ok(None);
+    };
+    if copies.primary.is_ok() || copies.backup.is_ok() {
+        check_mbr(mbr, last_block(disk, copies.block), problems);
     }
-    for block in block_sizes(disk) {
-        let copies = Copies::read(disk, block)?;
-        // With a blank block 0, only a valid primary is accepted, as by `probe`.
-        if copies.primary.is_ok() || (protective && copies.backup.is_ok()) {
-            check_mbr(mbr, last_block(disk, block), problems);
-            return Ok(copies.check(disk, block, problems));
-        }
-    }
-    if !protective || mbr.has_own_partitions() {
-        return Ok(None);
-    }
-    let [block, _] = block_sizes(disk);
-    Copies::read(disk, block)?.check(disk, block, problems);
-    Err(Error::new(
-        Kind::Corrupt,
-        LAYER,
-        "neither copy can be used, so no partition can be told",
-    ))
-}
-
-/// Both copies, or the errors of reading them.
-struct Copies {
-    primary: Found,
-    backup: Found,
+    let map = copies.check(disk, problems);
+    let neither = "neither copy can be used, so no partition can be told";
+    map.map(Some)
+        .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, neither))
 }
 
 impl Copies {
-    /// Reads both copies: the backup at the place stated by a valid primary, otherwise at the end
-    /// of the disk.
-    fn read(disk: &dyn BlockDevice, block: u32) -> Result<Self> {
-        let primary = read_copy(disk, block, PRIMARY)?;
-        let place = primary.as_ref().map_or(last_block(disk, block), |primary| {
-            primary.header.alternate_lba
-        });
-        Ok(Self {
-            backup: read_backup(disk, block, place)?,
-            primary,
-        })
-    }
-
-    fn check(self, disk: &dyn BlockDevice, block: u32, problems: &mut Problems) -> Option<Map> {
+    /// Adds every problem of the copies and returns the map from the better one.
+    fn check(self, disk: &dyn BlockDevice, problems: &mut Problems) -> Option<Map> {
+        let block = self.block;
         let last = last_block(disk, block);
         let at = |lba: u64| lba.saturating_mul(block.into());
         let other = self
@@ -207,11 +174,20 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
     let mut add =
         |severity, at: u64, what: String| problems.add(severity, Error::corrupt(MBR, at, what));
     if !mbr.is_protective() {
-        return add(
-            Severity::Damage,
-            0,
-            "is missing: block 0 is blank, so that most programs see no partitions".into(),
-        );
+        let what = if mbr.is_blank() {
+            "is missing: block 0 is blank, so that most programs see no partitions".to_owned()
+        } else if !has_protective_form(mbr, last) {
+            "is missing: block 0 has other contents, so that most programs see no partitions"
+                .to_owned()
+        } else if mbr.has_signature() {
+            format!(
+                "has an entry of type {:#04x} instead of {PROTECTIVE:#04x}, so that most programs see no GPT",
+                mbr.entries[0].kind
+            )
+        } else {
+            "has no signature 55 aa, so that most programs see no partitions".to_owned()
+        };
+        return add(Severity::Damage, 0, what);
     }
     if mbr.has_own_partitions() {
         add(

@@ -13,12 +13,13 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::{GPT_REVISION, GPT_SIGNATURE, GptEntryRaw, GptHeaderRaw, MbrRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range};
-use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::{Error, Kind, Result};
 
 pub(super) use areas::copies;
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
+use check::is_well_sized;
 pub use create::{Guids, MapGeometry, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, plan_with, repair};
 
@@ -58,39 +59,119 @@ struct Copy {
 /// The result of reading a copy.
 type Found = Result<Copy>;
 
+/// The extent of the search for a GPT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Search {
+    /// A GPT counts if block 0 announces it, with either copy; if block 0 is blank, with a valid
+    /// primary; and if block 0 is a damaged protective MBR, with two copies that agree.
+    Announced,
+    /// As above. In addition, the backup alone counts if block 0 is blank, and two copies that
+    /// agree count if block 0 is no MBR. For disks on which nothing else is found: these copies may
+    /// be remains of former use.
+    Everywhere,
+}
+
 /// Reads the map, if there is one. `mbr` is block 0.
-///
-/// A GPT is accepted if the MBR is protective. If block 0 is blank, an undamaged primary copy is
-/// accepted too. With other contents in block 0, a header is considered a remainder of former use.
-pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>> {
-    let protective = mbr.is_protective();
-    let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
-    if !protective && !blank {
+pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw, search: Search) -> Result<Option<Map>> {
+    let Some(copies) = Copies::find(disk, mbr, search)? else {
         return Ok(None);
-    }
-    let mut damage = None;
-    for block in block_sizes(disk) {
-        let primary = read_copy(disk, block, PRIMARY)?;
-        if protective || primary.is_ok() {
-            match choose(disk, block, primary)? {
-                Ok(mut map) => {
-                    if !protective {
-                        map.problems.push(Error::corrupt(
-                            LAYER,
-                            0,
-                            "the protective MBR is missing",
-                        ));
-                    }
-                    return Ok(Some(map));
-                }
-                Err(error) => damage = damage.or(Some(error)),
+    };
+    let last = last_block(disk, copies.block);
+    let mut map = copies.into_map(disk)?;
+    let block_0 = if mbr.is_blank() {
+        Some("the protective MBR is missing")
+    } else if mbr.is_protective() {
+        None
+    } else if has_protective_form(mbr, last) {
+        Some("the protective MBR is damaged; the GPT is used")
+    } else {
+        Some("block 0 is no protective MBR; the GPT is used")
+    };
+    map.problems
+        .extend(block_0.map(|what| Error::corrupt(LAYER, 0, what)));
+    Ok(Some(map))
+}
+
+/// Returns true if the entries are those of a protective MBR of a disk whose last block is `last`,
+/// except for the type. No program creates a partition that begins in block 1 and covers the disk.
+fn has_protective_form(mbr: &MbrRaw, last: u64) -> bool {
+    let [claim, rest @ ..] = &mbr.entries;
+    is_well_sized(claim, last) && rest.iter().all(|entry| is_zero(entry.as_bytes()))
+}
+
+/// Both copies of a GPT with blocks of the same size, or the errors of reading them.
+struct Copies {
+    block: u32,
+    primary: Found,
+    backup: Found,
+}
+
+impl Copies {
+    /// Reads the copies of the GPT that counts on a disk with this block 0. `None`: the disk has
+    /// none. Neither copy is valid if block 0 announces a GPT that cannot be used.
+    fn find(disk: &dyn BlockDevice, mbr: &MbrRaw, search: Search) -> Result<Option<Self>> {
+        let (protective, blank) = (mbr.is_protective(), mbr.is_blank());
+        let mut unusable = None;
+        for block in block_sizes(disk) {
+            let last = last_block(disk, block);
+            let is_damaged = !protective && !blank && has_protective_form(mbr, last);
+            let is_unknown = !mbr.has_signature() && search == Search::Everywhere;
+            if !(protective || blank || is_damaged || is_unknown) {
+                continue;
+            }
+            let primary = read_copy(disk, block, PRIMARY)?;
+            let backup_alone = protective || blank && search == Search::Everywhere;
+            if primary.is_err() && !backup_alone {
+                continue;
+            }
+            let place = primary
+                .as_ref()
+                .map_or(last, |primary| primary.header.alternate_lba);
+            let found = Self {
+                block,
+                backup: read_backup(disk, block, place)?,
+                primary,
+            };
+            let counts = match (&found.primary, &found.backup) {
+                (Ok(_), _) if protective || blank => true,
+                (Ok(primary), Ok(backup)) => place == last && backup.agrees_with(primary),
+                (Err(_), Ok(_)) => true,
+                (_, Err(_)) => false,
+            };
+            if counts {
+                return Ok(Some(found));
+            }
+            if protective && !mbr.has_own_partitions() {
+                unusable.get_or_insert(found);
             }
         }
+        Ok(unusable)
     }
-    match damage {
-        Some(error) if !mbr.has_own_partitions() => Err(error),
-        _ => Ok(None),
+
+    /// Returns the map from the better of the two copies.
+    fn into_map(self, disk: &dyn BlockDevice) -> Result<Map> {
+        let last = last_block(disk, self.block);
+        match (self.primary, self.backup) {
+            (Ok(primary), backup) => {
+                let mut map = read_map(disk, &primary);
+                map.problems.extend(backup_problem(&primary, backup, last));
+                Ok(map)
+            }
+            (Err(damage), Ok(backup)) => {
+                let mut map = read_map(disk, &backup);
+                map.problems
+                    .push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
+                Ok(map)
+            }
+            (Err(damage), Err(backup)) => Err(neither(damage, &backup)),
+        }
     }
+}
+
+/// Returns the error for a GPT of which neither copy is valid.
+fn neither(primary: Error, backup: &Error) -> Error {
+    let what = format!("neither copy can be used; the backup: {backup}; the primary");
+    Error::new(Kind::Corrupt, LAYER, what).caused_by(primary)
 }
 
 /// Returns the block sizes to try, that of the disk first: a GPT counts in blocks but does not
@@ -100,32 +181,6 @@ fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
         [4096, 512]
     } else {
         [512, 4096]
-    }
-}
-
-/// Returns the map from the better of the two copies; the inner error is the reason why neither can
-/// be used.
-fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<Map>> {
-    let last = last_block(disk, block);
-    match primary {
-        Ok(primary) => {
-            let backup = read_backup(disk, block, primary.header.alternate_lba)?;
-            let mut map = read_map(disk, &primary);
-            map.problems.extend(backup_problem(&primary, backup, last));
-            Ok(Ok(map))
-        }
-        Err(damage) => Ok(match read_backup(disk, block, last)? {
-            Ok(backup) => {
-                let mut map = read_map(disk, &backup);
-                map.problems
-                    .push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
-                Ok(map)
-            }
-            Err(backup) => {
-                let what = format!("neither copy can be used; the backup: {backup}; the primary");
-                Err(Error::new(Kind::Corrupt, LAYER, what).caused_by(damage))
-            }
-        }),
     }
 }
 

@@ -6,7 +6,9 @@ use zerocopy::IntoBytes;
 
 use super::check::is_well_sized;
 use super::create::protective_mbr;
-use super::{Copy, Found, Header, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
+use super::{
+    Copies, Copy, Found, Header, LAYER, PRIMARY, Search, has_protective_form, last_block, neither,
+};
 use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero, regions};
 use crate::partition::kind::PROTECTIVE;
@@ -57,54 +59,37 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
 /// Plans [`repair`] without writing. Fails in the same cases, except that a read-only device is
 /// accepted.
 pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
-    plan_with(disk, Some(Which::Primary))
+    plan_with(disk, Search::Announced, Some(Which::Primary))
 }
 
-/// Plans a repair in which `counts` selects the copy to use if both are valid and differ. With
-/// `None`, that is an error of [`Kind::Undecided`].
-pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair> {
+/// Plans a repair of the GPT that `search` finds, in which `counts` selects the copy to use if both
+/// are valid and differ. With `None`, that is an error of [`Kind::Undecided`].
+pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) -> Result<Repair> {
     let mbr = read::<MbrRaw>(disk, 0)?;
-    let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
-    if !blank && !mbr.is_protective() {
-        return Err(Error::new(
-            Kind::NotFound,
-            LAYER,
-            "block 0 does not say that the disk has a GPT",
-        )
-        .at(0));
+    let Some(Copies {
+        block,
+        primary,
+        backup,
+    }) = Copies::find(disk, &mbr, search)?
+    else {
+        return Err(Error::new(Kind::NotFound, LAYER, "the disk has no GPT").at(0));
+    };
+    let last = last_block(disk, block);
+    let mut plan = match (primary, backup) {
+        (Ok(primary), backup) => by_primary(disk, primary, backup, counts)?,
+        (Err(_), Ok(backup)) => Repair {
+            primary: Some(primary_of(&backup)?),
+            ..Repair::default()
+        },
+        (Err(damage), Err(backup)) => return Err(neither(damage, &backup)),
+    };
+    if mbr.is_protective() || mbr.is_blank() || has_protective_form(&mbr, last) {
+        plan.mbr = mended(&mbr, last);
+    } else {
+        let what = "block 0 is neither blank nor a protective MBR; it is left";
+        plan.refused.push(Error::corrupt(LAYER, 0, what));
     }
-    let mut damage = None;
-    for block in block_sizes(disk) {
-        let last = last_block(disk, block);
-        let mut plan = match read_copy(disk, block, PRIMARY)? {
-            Ok(primary) => by_primary(disk, primary, counts)?,
-            Err(error) if blank => {
-                damage = damage.or(Some(error));
-                continue;
-            }
-            Err(error) => match read_backup(disk, block, last)? {
-                Ok(backup) => Repair {
-                    primary: Some(primary_of(&backup)?),
-                    ..Repair::default()
-                },
-                Err(_) => {
-                    damage = damage.or(Some(error));
-                    continue;
-                }
-            },
-        };
-        plan.mbr = mended(&mbr, blank, last);
-        return Ok(plan);
-    }
-    let error = Error::new(
-        Kind::Corrupt,
-        LAYER,
-        "neither copy can be used to restore the other",
-    );
-    Err(match damage {
-        Some(damage) => error.caused_by(damage),
-        None => error,
-    })
+    Ok(plan)
 }
 
 impl Repair {
@@ -136,23 +121,32 @@ impl Repair {
 }
 
 /// Returns the corrected block 0; `None` if it is right, or contains more than a protective entry.
-fn mended(mbr: &MbrRaw, blank: bool, last: u64) -> Option<MbrRaw> {
+fn mended(mbr: &MbrRaw, last: u64) -> Option<MbrRaw> {
     let right = protective_mbr(last + 1);
-    if blank {
+    if mbr.is_blank() {
         return Some(right);
+    }
+    let corrected = MbrRaw {
+        boot_code: mbr.boot_code,
+        ..right
+    };
+    if !mbr.is_protective() {
+        return Some(corrected);
     }
     let mut claims = mbr.entries.iter().filter(|entry| entry.kind == PROTECTIVE);
     let only = claims
         .next()
         .filter(|_| claims.next().is_none() && !mbr.has_own_partitions());
     only.filter(|entry| !is_well_sized(entry, last))
-        .map(|_| MbrRaw {
-            boot_code: mbr.boot_code,
-            ..right
-        })
+        .map(|_| corrected)
 }
 
-fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> Result<Repair> {
+fn by_primary(
+    disk: &dyn BlockDevice,
+    primary: Copy,
+    backup: Found,
+    counts: Option<Which>,
+) -> Result<Repair> {
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
         let what = format!(
@@ -161,7 +155,6 @@ fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> R
         );
         return Err(Error::new(Kind::Corrupt, LAYER, what));
     }
-    let backup = read_backup(disk, primary.header.block, primary.header.alternate_lba)?;
     if let Ok(backup) = &backup
         && !backup.agrees_with(&primary)
     {
@@ -318,7 +311,7 @@ mod tests {
 
     use super::*;
     use crate::device::Memory;
-    use crate::partition::gpt::{NewPartition, create};
+    use crate::partition::gpt::{NewPartition, create, read_copy};
     use crate::partition::{APPLE_HFS, probe};
 
     /// Numbers of blocks before and after the disk has grown.

@@ -2,9 +2,11 @@
 
 mod change;
 
+use zerocopy::IntoBytes;
+
 use super::layout::{MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range, kind, read};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Result};
 
 pub(super) use self::change::{change, last_end};
@@ -15,9 +17,17 @@ const LAYER: &str = "mbr";
 const MAX_LOGICAL: u32 = 128;
 
 impl MbrRaw {
+    pub(super) fn is_blank(&self) -> bool {
+        is_zero(self.as_bytes())
+    }
+
+    pub(super) fn has_signature(&self) -> bool {
+        self.signature == MBR_SIGNATURE
+    }
+
     /// Returns true if the MBR is the protective MBR of a GPT.
     pub(super) fn is_protective(&self) -> bool {
-        self.signature == MBR_SIGNATURE
+        self.has_signature()
             && self
                 .entries
                 .iter()
@@ -34,7 +44,7 @@ impl MbrRaw {
     /// Returns true if the sector can be a partition table. Boot sectors of FAT, exFAT and NTFS
     /// have the same signature, and code or text at the place of the entries.
     fn is_plausible(&self) -> bool {
-        self.signature == MBR_SIGNATURE
+        self.has_signature()
             && self.entries.iter().all(|entry| entry.status & 0x7f == 0)
             && self.entries.iter().any(MbrEntryRaw::is_used)
             && !is_boot_sector(&self.boot_code)
