@@ -70,6 +70,9 @@ pub enum Reason {
     BandSize,
     /// The name for the unfinished image is taken by an unfinished image of another kind.
     PartialExists,
+    /// A change of the key entries of an encrypted image failed after the new ones were written:
+    /// they are in force, or may be, as the message says.
+    KeysChanged,
     /// The image holds no volume that can be mounted.
     NoVolumes,
 }
@@ -90,6 +93,7 @@ impl Reason {
             Self::RepairInterrupted => "repair-interrupted",
             Self::BandSize => "band-size",
             Self::PartialExists => "partial-exists",
+            Self::KeysChanged => "keys-changed",
             Self::NoVolumes => "no-volumes",
         }
     }

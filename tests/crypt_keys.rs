@@ -10,7 +10,8 @@ use bandsaw::crypt::{
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
-use bandsaw::{Kind, Result};
+use bandsaw::testing::faults::{Call, Fault, FaultyDevice, at_every};
+use bandsaw::{Kind, Reason, Result};
 
 const OWNER: &[u8] = include_bytes!("keys/owner.pem");
 const OWNER_PKCS1: &[u8] = include_bytes!("keys/owner-pkcs1.pem");
@@ -334,6 +335,36 @@ fn a_crash_leaves_the_old_passphrase_or_the_new() {
             assert!(header(found)[0x108..].iter().all(|&byte| byte == 0));
         },
     );
+}
+
+/// A full disk or a failed write at any point: the error says which passphrase opens the image.
+#[test]
+fn a_failed_change_says_which_passphrase_is_in_force() {
+    let mut changed = 0;
+    for (call, fault) in [
+        (Call::Write, Fault::NoSpace),
+        (Call::Write, Fault::Io),
+        (Call::Flush, Fault::Io),
+    ] {
+        let calls = at_every(call, fault, |faults, n| {
+            let file = image();
+            let faulty: Arc<dyn BlockDevice> = Arc::new(FaultyDevice::new(file.clone(), faults));
+            let done = ring(&faulty, &word("old")).replace(0, &new_word("new"));
+            let is_new = match &done {
+                Ok(()) => true,
+                Err(error) => error.reason() == Some(Reason::KeysChanged),
+            };
+            changed += u32::from(is_new && done.is_err());
+            assert_eq!(opens(&file, &word("new")), is_new, "{call:?} {n}: {done:?}");
+            assert_eq!(
+                opens(&file, &word("old")),
+                !is_new,
+                "{call:?} {n}: {done:?}"
+            );
+        });
+        assert!(calls > 2, "{calls} calls");
+    }
+    assert!(changed > 2, "{changed} failures after the commit");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 //!
 //! The directory selects the valid entries, and all of it that is written here is in the first
 //! sector of 512 bytes, which a disk writes atomically. The new entries are first written to free
-//! space, then the directory is switched to them; then they are written to their final place,
-//! directly after the directory, and it is switched once more. A flush separates these steps.
-//! Finally everything that no entry uses is wiped.
+//! space, then the directory is switched to them, which is the commit; then they are written to
+//! their final place, directly after the directory, and it is switched once more. A flush separates
+//! these steps. Finally everything that no entry uses is wiped. An error says on which side of the
+//! commit it occurred.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::entry::{KeyEntry, packed};
 use super::layout::{DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "encryption header";
 /// Number of bytes that a disk writes atomically.
@@ -23,7 +24,8 @@ const SECTOR: u64 = 512;
 const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 
 /// Replaces `old` with `new` (type and bytes of each entry). On return it is durable, and `old` is
-/// wiped.
+/// wiped. After an error the old entries are in force, unless its reason is
+/// [`Reason::KeysChanged`].
 pub(super) fn rewrite(
     file: &dyn BlockDevice,
     header: &Header,
@@ -39,12 +41,38 @@ pub(super) fn rewrite(
     }
     let places = packed(new.iter().map(|(_, bytes)| bytes.len() as u64));
     let aside = aside(header, old, &places)?;
-    put(file, new, &aside)?;
-    put(file, new, &places)?;
-    wipe(
-        file,
-        places.last().map_or(HEADER_SIZE, |last| last.end)..header.data_offset,
-    )
+    write_entries(file, new, &aside)?;
+    if let Err(error) = write_directory(file, new, &aside) {
+        // A failed write or flush may have changed the directory all the same.
+        return Err(match is_directory(file, new, &aside) {
+            Ok(false) => error,
+            Ok(true) => changed(error),
+            Err(_) => Error::new(
+                error.kind(),
+                LAYER,
+                "the key entries may have been changed: either the old or the new ones are in force",
+            )
+            .because(Reason::KeysChanged)
+            .caused_by(error),
+        });
+    }
+    let tidy = || {
+        write_entries(file, new, &places)?;
+        write_directory(file, new, &places)?;
+        wipe(
+            file,
+            places.last().map_or(HEADER_SIZE, |last| last.end)..header.data_offset,
+        )
+    };
+    tidy().map_err(changed)
+}
+
+/// Returns the error about a failure after the commit.
+fn changed(error: Error) -> Error {
+    let message = "the key entries were changed and the new ones are in force, but copies of the old ones may remain in the header";
+    Error::new(error.kind(), LAYER, message)
+        .because(Reason::KeysChanged)
+        .caused_by(error)
 }
 
 /// Removes all entries. Durable on return.
@@ -55,18 +83,45 @@ pub(super) fn erase(file: &dyn BlockDevice, header: &Header) -> Result<()> {
     wipe(file, SECTOR..header.data_offset)
 }
 
-/// Writes entries and then, in one sector, the directory that refers to them.
-fn put(file: &dyn BlockDevice, entries: &[(u32, Vec<u8>)], places: &[Range<u64>]) -> Result<()> {
+/// Writes entries, durably.
+fn write_entries(
+    file: &dyn BlockDevice,
+    entries: &[(u32, Vec<u8>)],
+    places: &[Range<u64>],
+) -> Result<()> {
     for ((_, bytes), place) in entries.iter().zip(places) {
         file.write_at(place.start, bytes)?;
     }
-    file.flush()?;
+    file.flush()
+}
+
+/// Returns the directory of entries at these places, with their number before it.
+fn directory(entries: &[(u32, Vec<u8>)], places: &[Range<u64>]) -> Vec<u8> {
     let mut directory = (entries.len() as u32).to_be_bytes().to_vec();
     for ((kind, _), place) in entries.iter().zip(places) {
         directory.extend_from_slice(DirectoryRaw::new(*kind, place).as_bytes());
     }
-    file.write_at(ENTRIES_AT, &directory)?;
+    directory
+}
+
+/// Writes the directory that refers to entries at these places, in one sector, durably.
+fn write_directory(
+    file: &dyn BlockDevice,
+    entries: &[(u32, Vec<u8>)],
+    places: &[Range<u64>],
+) -> Result<()> {
+    file.write_at(ENTRIES_AT, &directory(entries, places))?;
     file.flush()
+}
+
+/// Returns true if the directory in the file is that of entries at these places.
+fn is_directory(
+    file: &dyn BlockDevice,
+    entries: &[(u32, Vec<u8>)],
+    places: &[Range<u64>],
+) -> Result<bool> {
+    let expected = directory(entries, places);
+    Ok(file.read_vec(ENTRIES_AT, expected.len())? == expected)
 }
 
 /// Returns free space for entries of the lengths of `places`, which overlaps neither the old nor
@@ -102,11 +157,12 @@ fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec
 }
 
 fn wipe(file: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
-    // Pieces that are zeros already are not written, so that the host keeps its holes.
+    // Pieces that are zeros already are not written, so that the host keeps its holes and needs no
+    // room. A piece ends where a block of the host does.
     const PIECE: u64 = 4096;
     let mut at = range.start;
     while at < range.end {
-        let piece = (range.end - at).min(PIECE) as usize;
+        let piece = (range.end - at).min(PIECE - at % PIECE) as usize;
         if !is_zero(&file.read_vec(at, piece)?) {
             file.write_at(at, &vec![0; piece])?;
         }
