@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use bandsaw::crypt::{Encryption, Secret};
+use bandsaw::open::Image;
 use bandsaw::size;
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::passphrase::{self, Iterations, Wrapping};
 
 /// The cipher of a new image.
@@ -33,6 +34,27 @@ impl Cipher {
         } else {
             Self::Aes256
         }
+    }
+}
+
+/// The option that permits a decrypted copy.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Decrypting {
+    /// Write a decrypted copy of an encrypted image
+    #[arg(long, help_heading = "Encryption", display_order = 701)]
+    pub(crate) decrypt: bool,
+}
+
+impl Decrypting {
+    /// Refuses to write the plain text of an encrypted image without the option.
+    pub(crate) fn check(self, source: &Image) -> Outcome {
+        if self.decrypt || source.encryption().is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "--decrypt",
+            "the source is encrypted, and the copy would not be; this option permits it",
+        ))
     }
 }
 

@@ -151,13 +151,49 @@ fn conversions_encrypt_decrypt_and_encrypt_again() {
         "dear diary"
     );
 
-    let output = scratch.run(&["convert", "--passfile", "new", "two.dmg", "four.img"]);
-    assert!(
-        output.status.success()
-            && stderr(&output).contains("not encrypted, although the source is"),
-        "{}",
-        stderr(&output)
-    );
+    // Plain text is written on request only.
+    scratch.ok(&[
+        "convert",
+        "--decrypt",
+        "--passfile",
+        "new",
+        "two.dmg",
+        "plain.dmg",
+        "--format",
+        "udzo",
+    ]);
+    scratch.ok(&[
+        "convert",
+        "--encrypt",
+        "--new-passfile",
+        "new",
+        iterations,
+        count,
+        "plain.dmg",
+        "packed.dmg",
+        "--format",
+        "udzo",
+    ]);
+    for refused in [
+        &["convert", "two.dmg", "four.img"][..],
+        &["segment", "packed.dmg", "-o", "four.dmg", "--size", "1m"],
+        &["join", "packed.dmg", "-o", "four.dmg"],
+    ] {
+        let output = scratch.run(&[refused, &["--passfile", "new"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{refused:?}");
+        assert!(stderr(&output).contains("--decrypt"), "{}", stderr(&output));
+        assert!(!scratch.path("four.img").exists() && !scratch.path("four.dmg").exists());
+    }
+    scratch.ok(&[
+        "join",
+        "--decrypt",
+        "--passfile",
+        "new",
+        "packed.dmg",
+        "-o",
+        "four.dmg",
+    ]);
+    assert_eq!(scratch.ok(&["cat", "four.dmg:/letter"]), "dear diary");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::encrypting::{Cipher, Encrypting};
+use crate::encrypting::{Cipher, Decrypting, Encrypting};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -98,20 +98,20 @@ struct Wish {
         num_args = 0..=1,
         default_missing_value = "aes-256",
         hide_possible_values = true,
+        conflicts_with = "decrypt",
         help_heading = "Encryption",
         display_order = 700
     )]
     encrypt: Option<Cipher>,
-    /// Write a decrypted copy of an encrypted image
-    #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"], help_heading = "Encryption", display_order = 701)]
-    decrypt: bool,
+    #[command(flatten)]
+    decrypting: Decrypting,
     /// Encrypt an encrypted image with new keys
     ///
     /// The keys have the same length as before. Old headers and passphrases cannot open the new
     /// image.
     #[arg(
         long,
-        conflicts_with = "encrypt",
+        conflicts_with_all = ["encrypt", "decrypt"],
         help_heading = "Encryption",
         display_order = 701
     )]
@@ -150,6 +150,7 @@ impl Convert {
         target: PathBuf,
         remove_signature: bool,
         container: Container,
+        decrypting: Decrypting,
         opening: Opening,
     ) -> Self {
         Self {
@@ -162,7 +163,10 @@ impl Convert {
             skip_free: false,
             container,
             opening,
-            wish: Wish::default(),
+            wish: Wish {
+                decrypting,
+                ..Wish::default()
+            },
         }
     }
 
@@ -216,8 +220,8 @@ impl Convert {
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
-        if source.encryption().is_none() && (self.wish.decrypt || self.wish.re_encrypt) {
-            let option = if self.wish.decrypt {
+        if source.encryption().is_none() && (self.wish.decrypting.decrypt || self.wish.re_encrypt) {
+            let option = if self.wish.decrypting.decrypt {
                 "--decrypt"
             } else {
                 "--re-encrypt"
@@ -229,14 +233,9 @@ impl Convert {
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the source is signed; the new image has no code signature");
         }
-        if source.encryption().is_some()
-            && self.wish.encrypt.is_none()
-            && !self.wish.decrypt
-            && !self.wish.re_encrypt
-        {
-            output.warn(
-                "the new image is not encrypted, although the source is; --decrypt confirms that, --re-encrypt encrypts it",
-            );
+        if self.wish.encrypt.is_none() && !self.wish.re_encrypt {
+            (self.wish.decrypting.check(&source))
+                .map_err(|refused| refused.hint("--re-encrypt encrypts the copy with new keys"))?;
         }
         Ok(source)
     }
@@ -256,6 +255,13 @@ impl Convert {
         let facts = Facts::of_copy(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
+        for volume in made.image.volumes() {
+            if let Some(damage) = volume.find_damage()? {
+                output.warn(&format!(
+                    "the copy is complete, but its volume is damaged: {damage}"
+                ));
+            }
+        }
         let Copied {
             read: bytes_read,
             written: bytes_written,

@@ -7,6 +7,7 @@ use bandsaw::container::udif::Cut;
 use clap::{Args, ValueHint};
 
 use super::segment::{self, Rewriting};
+use crate::encrypting::Decrypting;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::source::Opening;
@@ -30,6 +31,8 @@ pub(crate) struct Join {
     #[command(flatten)]
     rewriting: Rewriting,
     #[command(flatten)]
+    decrypting: Decrypting,
+    #[command(flatten)]
     opening: Opening,
 }
 
@@ -40,6 +43,7 @@ impl Join {
             &self.output,
             Cut::Whole,
             &self.rewriting,
+            self.decrypting,
             &self.opening,
             output,
         )

@@ -9,6 +9,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::encrypting::Decrypting;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -49,6 +50,8 @@ pub(crate) struct Segment {
     first_size: Option<u64>,
     #[command(flatten)]
     rewriting: Rewriting,
+    #[command(flatten)]
+    decrypting: Decrypting,
     #[command(flatten)]
     opening: Opening,
 }
@@ -113,6 +116,7 @@ impl Segment {
             &self.output,
             cut,
             &self.rewriting,
+            self.decrypting,
             &self.opening,
             output,
         )
@@ -125,6 +129,7 @@ pub(crate) fn write(
     target: &Path,
     cut: Cut,
     rewriting: &Rewriting,
+    decrypting: Decrypting,
     opening: &Opening,
     output: &Output,
 ) -> Outcome {
@@ -132,9 +137,7 @@ pub(crate) fn write(
     let image = opening.read(&path, output).advise(Kind::NotFound, || {
         format!("all parts belong into the folder of {path}")
     })?;
-    if image.encryption().is_some() {
-        output.warn("the segments are not encrypted, although the image is");
-    }
+    decrypting.check(&image)?;
     let bar = Bar::new(output);
     let Rewriting {
         overwrite,

@@ -72,6 +72,9 @@ fn run(call: &Call) -> Outcome {
         words.push("--overwrite".into());
     }
     words.push("--remove-signature".into());
+    if Call::is_encrypted_at(call.image())? {
+        words.push("--decrypt".into());
+    }
     words.extend(call.opening());
     call.own(words)?;
     call.created(&[output.into()])
@@ -89,8 +92,10 @@ pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome)
         ));
     }
     let size = size::parse(size)?.to_string();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let whole = path.with_file_name(format!(".{name}.whole-{}.dmg", std::process::id()));
+    let whole = path.with_file_name(bandsaw::platform::hidden_name(
+        path.file_name().unwrap_or_default(),
+        &format!(".whole-{}.dmg", std::process::id()),
+    ));
     let mut words: Vec<OsString> = vec![
         "segment".into(),
         whole.clone().into(),

@@ -6,6 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::split;
 use crate::commands::convert::Convert;
+use crate::encrypting::Decrypting;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::Opening;
@@ -30,6 +31,8 @@ pub(crate) struct Flatten {
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
+    decrypting: Decrypting,
+    #[command(flatten)]
     opening: Opening,
 }
 
@@ -45,6 +48,7 @@ impl Flatten {
             target,
             self.remove_signature,
             self.container,
+            self.decrypting,
             opening,
         )
         .run(output)
