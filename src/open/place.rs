@@ -124,9 +124,7 @@ impl ImagePlace {
     /// Claims `target` for an image under a fixed temporary name, which is not removed on drop.
     pub(super) fn claim_kept(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let mut place = Self::claim(target, overwrite, mode)?;
-        let mut name = OsString::from(".");
-        name.push(target.file_name().unwrap_or_default());
-        name.push(".partial");
+        let name = platform::hidden_name(target.file_name().unwrap_or_default(), ".partial");
         (place.aside, place.keeps) = (target.with_file_name(name), true);
         Ok(place)
     }
@@ -247,10 +245,7 @@ fn unfinished(target: &Path) -> Result<OsString> {
             "is no name for a new image",
         ));
     };
-    let mut prefix = OsString::from(".");
-    prefix.push(name);
-    prefix.push(".new-");
-    Ok(prefix)
+    Ok(platform::hidden_name(name, ".new-"))
 }
 
 /// Returns an unused name beside `target`.

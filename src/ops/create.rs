@@ -4,7 +4,6 @@
 //! size from the beginning and is written once, sequentially. It is created under a temporary name
 //! and renamed when it is complete.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -32,7 +31,7 @@ use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::store::FileMode;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, platform};
 
 const LAYER: &str = "create";
 /// Block size of all but the largest volumes, in bytes.
@@ -413,9 +412,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
 /// encrypted, so is this disk, with a random passphrase that is never stored: plaintext never
 /// reaches the host.
 fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result<Draft> {
-    let mut name = OsString::from(".");
-    name.push(image.file_name().unwrap_or_default());
-    name.push(format!(".{what}"));
+    let name = platform::hidden_name(image.file_name().unwrap_or_default(), &format!(".{what}"));
     let passphrase = || {
         Secret::new(
             [Uuid::new_v4(), Uuid::new_v4()]

@@ -1,6 +1,8 @@
 //! Temporary files of killed processes, removed by later runs that use the same folder.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -44,17 +46,43 @@ pub fn own_suffix() -> String {
     )
 }
 
+/// Longest part of a name that [`hidden_name`] takes over, in bytes. Hosts allow 255 in all.
+const MAX_NAME_PART: usize = 150;
+
+/// Returns `.NAME` plus `extension` for a temporary file beside the file `name`. A long name is
+/// shortened, with a checksum, so that what is appended still fits.
+pub fn hidden_name(name: &OsStr, extension: &str) -> OsString {
+    let mut hidden = OsString::from(".");
+    let bytes = name.as_bytes();
+    if bytes.len() <= MAX_NAME_PART + 50 {
+        hidden.push(name);
+    } else {
+        let mut end = MAX_NAME_PART;
+        // Not within a character of UTF-8.
+        while end > 0 && bytes[end] & 0xC0 == 0x80 {
+            end -= 1;
+        }
+        hidden.push(OsStr::from_bytes(&bytes[..end]));
+        hidden.push(format!("-{:08x}", fnv(bytes)));
+    }
+    hidden.push(extension);
+    hidden
+}
+
+/// The 32-bit FNV-1a hash. It keeps names short; a collision of two is harmless.
+fn fnv(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5_u32, |sum, &byte| {
+        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
 fn mark() -> Option<&'static str> {
     static MARK: OnceLock<Option<String>> = OnceLock::new();
     MARK.get_or_init(|| {
         let start = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
         let space = fs::read_link("/proc/self/ns/pid").ok()?;
-        // FNV-1a keeps names short; a collision of two marks is harmless.
-        let bytes = start.iter().chain(space.as_os_str().as_encoded_bytes());
-        let sum = bytes.fold(0x811c_9dc5_u32, |sum, &byte| {
-            (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        });
-        Some(format!("{sum:08x}"))
+        let bytes = [&start, space.as_os_str().as_bytes()].concat();
+        Some(format!("{:08x}", fnv(&bytes)))
     })
     .as_deref()
 }

@@ -35,7 +35,7 @@ pub(crate) use host::{
     can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable,
     make_names_durable, punch_hole,
 };
-pub use leftovers::{own_suffix, remove_leftovers, take_removed};
+pub use leftovers::{hidden_name, own_suffix, remove_leftovers, take_removed};
 
 /// A mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! A new file of the host that appears in its place only when it is complete.
 
-use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -130,9 +129,7 @@ impl Drop for NewFile {
 /// Returns a hidden name in the same folder, so that the file can be renamed. Leftovers of killed
 /// runs under such names are removed.
 fn aside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".new-");
+    let mut name = platform::hidden_name(path.file_name().unwrap_or_default(), ".new-");
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

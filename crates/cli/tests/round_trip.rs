@@ -15,6 +15,27 @@ fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// The temporary name of a new image is no longer than the name allowed by the host.
+#[test]
+fn names_may_be_as_long_as_the_host_allows() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    for (extension, letter) in [
+        ("img", "a"),
+        ("sparsebundle", "ä"),
+        ("dmg", "b"),
+        ("asif", "€"),
+    ] {
+        let len = 255 - extension.len() - 1;
+        let name = format!("{}.{extension}", letter.repeat(len / letter.len()));
+        scratch.ok(&["create", &name, "--fs", "hfs+", "--from", "src"]);
+        scratch.ok(&["ls", &name]);
+        scratch.ok(&["convert", &name, "copy.img", "--overwrite"]);
+        scratch.ok(&["convert", "copy.img", &name, "--overwrite", "--resume"]);
+    }
+    scratch.ok(&["report", "copy.img", "-o", &"r".repeat(255)]);
+}
+
 #[test]
 fn a_folder_becomes_a_bundle_and_a_folder_again() {
     let scratch = Scratch::new();
