@@ -27,9 +27,12 @@ pub(crate) fn of(error: &Error) -> Errno {
 /// Maps a host error: ENOSPC and EDQUOT are passed on because programs can react to a full disk;
 /// all others become EIO.
 fn of_host(error: &Error) -> Errno {
-    let host = error
-        .source()
-        .and_then(|source| source.downcast_ref::<io::Error>());
+    let mut host = None;
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        host = error.downcast_ref::<io::Error>().or(host);
+        cause = error.source();
+    }
     match host.map(io::Error::kind) {
         Some(io::ErrorKind::StorageFull) => Errno::ENOSPC,
         Some(io::ErrorKind::QuotaExceeded) => Errno::EDQUOT,
@@ -52,6 +55,11 @@ mod tests {
         let host = |kind: io::ErrorKind| of(&Error::io("test", "write", io::Error::from(kind)));
         assert_eq!(host(io::ErrorKind::StorageFull), Errno::ENOSPC);
         assert_eq!(host(io::ErrorKind::PermissionDenied), Errno::EIO);
+        let full = Error::io("file", "write", io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(
+            of(&Error::new(Kind::Io, "hfs+ journal", "cannot be written").caused_by(full)),
+            Errno::ENOSPC
+        );
         assert_eq!(
             of(&Error::new(Kind::Limit, "hfs+ space", "full")),
             Errno::ENOSPC

@@ -112,7 +112,7 @@ impl MountOptions {
                 ("gid", Some(value)) => self.gid = Some(number(option, value, 10)?),
                 ("umask", Some(value)) => self.umask = (number(option, value, 8)? & 0o777) as u16,
                 ("threads", Some(value)) => {
-                    self.threads = Some(number(option, value, 10)?.clamp(1, 256) as usize)
+                    self.threads = Some(threads(value)?);
                 }
                 ("fsname", Some(value)) => self.source = value.to_owned(),
                 (name, None) if NOT_OURS.contains(&name) => {}
@@ -137,6 +137,21 @@ impl MountOptions {
 fn number(option: &str, value: &str, radix: u32) -> Result<u32> {
     u32::from_str_radix(value, radix)
         .map_err(|_| Error::new(Kind::Invalid, LAYER, "a number expected").named(option))
+}
+
+/// Most threads of a mount. Each holds a buffer of 16 MiB for the largest request.
+const MAX_THREADS: u32 = 64;
+
+fn threads(value: &str) -> Result<usize> {
+    match number("threads", value, 10)? {
+        count @ 1..=MAX_THREADS => Ok(count as usize),
+        _ => Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            format!("must be between 1 and {MAX_THREADS}"),
+        )
+        .named("threads")),
+    }
 }
 
 #[cfg(test)]
