@@ -496,6 +496,20 @@ mod tests {
     }
 
     #[test]
+    fn writes_to_a_removed_file_fail_at_the_flush() {
+        let (folder, store) = local();
+        let file = store.open("bands/0", Open::Create).unwrap().unwrap();
+        file.set_len(4, AfterDiscard::Any).unwrap();
+        file.write_at(0, b"kept").unwrap();
+        file.flush().unwrap();
+        std::fs::remove_file(folder.path().join("bands/0")).unwrap();
+        file.write_at(0, b"lost").unwrap();
+        let error = file.flush().unwrap_err();
+        assert_eq!(error.kind(), Kind::Io, "{error}");
+        assert!(error.to_string().contains("bands/0"), "{error}");
+    }
+
+    #[test]
     fn the_holder_of_a_lock_is_named() {
         let (folder, store) = local();
         let held = store.lock("lock", Lock::Exclusive).unwrap();
