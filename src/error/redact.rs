@@ -8,8 +8,8 @@ const MASK: &str = "***";
 /// Characters that end an address in running text.
 const ENDS: &[char] = &['"', '\'', '<', '>', '`', '|'];
 
-/// Returns `text` with the user name and password of every URL in it, and the values of its query,
-/// replaced by `***`.
+/// Returns `text` with the user name and password of every URL in it, the values of its query and
+/// its fragment replaced by `***`.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let secrets = Secrets::of(text);
     match secrets.is_empty() {
@@ -53,6 +53,9 @@ impl Secrets {
             if has_scheme {
                 self.add_url(url);
             }
+            if before.ends_with("http") || before.ends_with("https") {
+                self.add_fragment(url);
+            }
             rest = after;
         }
         self.parts
@@ -77,6 +80,18 @@ impl Secrets {
                 Some((key, _)) => self.parts.push((part.to_owned(), format!("{key}={MASK}"))),
                 None => self.parts.push((format!("?{part}"), format!("?{MASK}"))),
             }
+        }
+    }
+
+    /// Adds the fragment of `url`. `:#2` is not one, but selects a volume.
+    fn add_fragment(&mut self, url: &str) {
+        let mut starts = url.match_indices('#').map(|(at, _)| at);
+        let Some(at) = starts.find(|&at| !url[..at].ends_with(':')) else {
+            return;
+        };
+        let fragment = url[at..].split(':').next().unwrap_or_default();
+        if fragment.len() > 1 {
+            self.parts.push((fragment.to_owned(), format!("#{MASK}")));
         }
     }
 
@@ -109,6 +124,8 @@ mod tests {
                 "https://h/d.dmg?X-Amz-Signature=***&X-Amz-Date=***:Docs:/a",
             ),
             ("https://h/get?abc", "https://h/get?***"),
+            ("https://h/d.dmg#token=abc:/a", "https://h/d.dmg#***:/a"),
+            ("https://h/d.dmg?a=b#c", "https://h/d.dmg?a=***#***"),
             (
                 "cannot get 'https://u:p@h:8080/x' and http://t@h",
                 "cannot get 'https://***@h:8080/x' and http://***@h",
@@ -120,6 +137,8 @@ mod tests {
             "s3://bucket/Docs.sparsebundle@monday:/a",
             "disk.dmg:Docs@old:/a?b=c",
             "https://h:80/x",
+            "https://h/d.dmg:#2:/a",
+            "s3://bucket/Disk#2.sparsebundle",
             "a@b",
             "://u@h",
             "",
