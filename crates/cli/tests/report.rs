@@ -1,6 +1,8 @@
 //! The page that `report` writes, opened in a real browser: hover, zoom, dark, narrow, no console
 //! error, nothing fetched.
 
+use std::os::unix::fs::PermissionsExt;
+
 use crate::common::Scratch;
 
 /// What the browser does with the page; says `sound` if all of it went well.
@@ -58,6 +60,24 @@ fn a_page_is_one_file_and_safe_from_names() {
         (advice["band_size"].as_u64(), advice["present"].as_u64()),
         (Some(32 << 20), Some(1 << 20))
     );
+}
+
+/// A report lists names in the image, so it is no more open than the image.
+#[test]
+fn a_page_is_as_private_as_the_image() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "Docs.img", "--size", "2m", "--volname", "Docs"]);
+    let mode = |name: &str| scratch.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    for bits in [0o600, 0o640] {
+        let private = std::fs::Permissions::from_mode(bits);
+        std::fs::set_permissions(scratch.path("Docs.img"), private).unwrap();
+        let name = format!("{bits:o}.html");
+        scratch.ok(&["report", "Docs.img", "-o", &name]);
+        assert_eq!(mode(&name), bits);
+    }
+    let mut names = scratch.names();
+    names.retain(|name| !name.ends_with(".html") && name != "Docs.img");
+    assert_eq!(names, [""; 0], "nothing else is left");
 }
 
 #[test]

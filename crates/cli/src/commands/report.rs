@@ -1,16 +1,17 @@
 //! `bandsaw report`: an HTML page about an image.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
+use bandsaw::Kind;
 use bandsaw::ops::report;
-use bandsaw::{Error, Kind};
+use bandsaw::store::FileMode;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Advise, Outcome};
+use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -62,7 +63,12 @@ impl Report {
             out.write_all(page.as_bytes())?;
             return Ok(out.flush()?);
         }
-        self.write(&page)?;
+        // It lists names in the image, so it is no more open than the image.
+        let mode = FileMode::of(image.path()).unwrap_or(FileMode::PRIVATE);
+        let mut file = NewFile::create_as(&self.output, self.overwrite, mode)
+            .advise(Kind::Conflict, || "`--overwrite` replaces it".to_owned())?;
+        file.write_all(page.as_bytes())?;
+        file.finish()?;
         let facts = Facts {
             schema: 1,
             report: self.output.to_string_lossy().into_owned(),
@@ -71,28 +77,5 @@ impl Report {
         output.done(&facts, |out| {
             writeln!(out, "{}", output.name(&facts.report))
         })
-    }
-
-    fn write(&self, page: &str) -> Outcome {
-        let failed = |source: std::io::Error| match source.kind() {
-            std::io::ErrorKind::AlreadyExists => Failure::from(
-                Error::new(
-                    Kind::Conflict,
-                    "report",
-                    "already exists (use --overwrite to replace it)",
-                )
-                .in_file(&self.output),
-            )
-            .hint("`--overwrite` replaces it"),
-            _ => Error::io("report", "write", source)
-                .in_file(&self.output)
-                .into(),
-        };
-        let mut file = match self.overwrite {
-            true => File::create(&self.output),
-            false => File::create_new(&self.output),
-        }
-        .map_err(failed)?;
-        file.write_all(page.as_bytes()).map_err(failed)
     }
 }
