@@ -50,6 +50,7 @@ impl Volume {
     }
 
     fn open_hfs_plus(&self) -> Result<HfsPlusMut> {
+        self.check_before_change()?;
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 HfsPlusMut::open(self.device().clone(), self.write_options())

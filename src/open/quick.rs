@@ -36,7 +36,7 @@ impl Progress for Budget {
     }
 }
 
-/// Refuses a volume that the first part of its check finds damaged. No key is requested, so the
+/// Refuses to change a volume that the first part of its check finds damaged. No key is requested, so the
 /// files of an encrypted volume are not checked. Other errors are ignored: opening the volume
 /// reports them.
 ///
@@ -45,6 +45,11 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
     if volume.device().info().access == Access::ReadOnly || volume.checkpoint.is_some() {
         return Ok(());
     }
+    damage(volume)?.map_or(Ok(()), Err)
+}
+
+/// Returns the damage that the first part of the check of a volume finds.
+pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
     let budget = Budget(AtomicU64::new(MOST_NODES));
     let problems = match volume.format {
         VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -56,19 +61,18 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
         .into_iter()
         .filter(|problem| problem.severity == Severity::Damage);
     let Some(first) = damage.next() else {
-        return Ok(());
+        return Ok(None);
     };
     let message = match damage.count() {
-        0 => "is damaged, so it is not changed".to_owned(),
-        more => format!(
-            "is damaged in {} places or more, so it is not changed; the first",
-            more + 1
-        ),
+        0 => "is damaged".to_owned(),
+        more => format!("is damaged in {} places or more; the first", more + 1),
     };
-    Err(Error::new(Kind::Corrupt, LAYER, message)
-        .because(Reason::DamagedVolume)
-        .named(volume.place())
-        .caused_by(first.error))
+    Ok(Some(
+        Error::new(Kind::Corrupt, LAYER, message)
+            .because(Reason::DamagedVolume)
+            .named(volume.place())
+            .caused_by(first.error),
+    ))
 }
 
 fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {

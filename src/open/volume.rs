@@ -167,15 +167,31 @@ impl Volume {
         self.open_mut_within(None, None)
     }
 
+    /// Returns the damage that a [quick check](super::OpenOptions::change_damaged) of the volume
+    /// finds, if its format is checked.
+    pub fn find_damage(&self) -> Result<Option<Error>> {
+        if self.format.is_supported() {
+            quick::damage(self)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Refuses a volume that a [quick check](super::OpenOptions::change_damaged) finds damaged.
+    pub(crate) fn check_before_change(&self) -> Result<()> {
+        if self.change_damaged {
+            return Ok(());
+        }
+        quick::check(self)
+    }
+
     /// Opens a volume of the container by number, from 1, or the first, for changes.
     fn open_mut_within(
         &self,
         number: Option<u32>,
         keys: Option<&dyn Keys>,
     ) -> Result<Arc<dyn FileSystemMut>> {
-        if !self.change_damaged {
-            quick::check(self)?;
-        }
+        self.check_before_change()?;
         match self.format {
             VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlusMut::open(

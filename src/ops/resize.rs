@@ -336,6 +336,9 @@ impl<'a> ResizePlan<'a> {
 
     fn run(&self, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
         let from = self.disk.info().len;
+        if !options.dry_run {
+            self.volume.check_before_change()?;
+        }
         if let Some(partition) = self.partition.filter(|_| !options.dry_run) {
             self.disk.info().check_writable(LAYER)?;
             partition.mend()?;

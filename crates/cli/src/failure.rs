@@ -307,6 +307,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(passphrase::VOLUME_HINT)
         }
         Kind::WrongKey => Some(passphrase::HINT),
+        Kind::Corrupt if error.reason() == Some(Reason::DamagedVolume) => {
+            Some("run `bandsaw check` to list the damage, and `bandsaw repair` to repair it")
+        }
         _ => None,
     }
 }

@@ -491,12 +491,21 @@ fn a_damaged_volume_is_not_changed_unasked() {
             "{fs}"
         );
         scratch.write("new", "new");
-        let refused = [
+        let mut refused = vec![
             vec!["mkdir".to_owned(), at("/after")],
+            vec![
+                "resize".into(),
+                "--size".into(),
+                "24m".into(),
+                image.clone(),
+            ],
             vec!["put".into(), "--from".into(), "new".into(), at("/new")],
             vec!["rm".into(), "-r".into(), "-f".into(), at("/before")],
             vec!["mv".into(), at("/before"), at("/renamed")],
         ];
+        if fs == "hfs+" {
+            refused.push(vec!["enable-journal".into(), image.clone()]);
+        }
         for args in &refused {
             let args: Vec<_> = args.iter().map(String::as_str).collect();
             let error = scratch.fails(5, &args);
@@ -509,6 +518,11 @@ fn a_damaged_volume_is_not_changed_unasked() {
             std::fs::read(&path).unwrap() == bytes,
             "{fs}: what is refused changes nothing"
         );
+        let copied = scratch.run(&["convert", &image, "copy.img", "--overwrite"]);
+        assert!(
+            copied.status.success() && crate::common::stderr(&copied).contains("volume is damaged")
+        );
+        assert!(std::fs::read(scratch.path("copy.img")).unwrap() == bytes);
         scratch.ok(&["mkdir", "--force", &at("/after")]);
         scratch.ok(&["rm", "-r", "--force-damaged", &at("/before")]);
         let listed = scratch.ok(&["ls", &at("/")]);
