@@ -11,7 +11,9 @@ use std::sync::{Arc, RwLock};
 use bandsaw::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, Memory, Slice,
 };
-use bandsaw::store::{Local, LocalFile, MemoryObjects, MemoryStore, Open};
+use bandsaw::store::{
+    Local, LocalFile, MemoryObjects, MemoryStore, Meta, Open, PrefixStore, Put, SingleFile, Store,
+};
 use bandsaw::testing::conformance::{self, Devices, Stores};
 use bandsaw::testing::faults::{Faults, FaultyDevice, FaultyStore};
 use bandsaw::testing::model::{Model, operations};
@@ -130,6 +132,60 @@ fn local_store() {
     stores
         .reopen(|| Arc::new(Local::new(scratch.last())))
         .check();
+}
+
+#[test]
+fn prefix_store() {
+    conformance::store(|| {
+        let parent = Arc::new(MemoryStore::default());
+        parent.put("a/bother", b"outside", Put::Replace).unwrap();
+        Arc::new(PrefixStore::new(parent, "a/b"))
+    });
+    let scratch = Scratch::new();
+    let within = |folder| Arc::new(PrefixStore::new(Arc::new(Local::new(folder)), "a/b"));
+    let stores = Stores::new(|| within(scratch.next()));
+    stores.reopen(|| within(scratch.last())).check();
+}
+
+#[test]
+fn single_file() {
+    let store = |file: Arc<Memory>| {
+        let meta = Meta {
+            len: file.info().len,
+            allocated: 0,
+            version: 5,
+        };
+        SingleFile::new("image", file, move || Ok(meta))
+    };
+    conformance::device(|| {
+        let store = store(Arc::new(Memory::zeros(1 << 20)));
+        store.open("image", Open::Write).unwrap().unwrap()
+    });
+    let store = store(Arc::new(Memory::zeros(512)));
+    assert!(store.open("image", Open::Create).unwrap().is_some());
+    assert!(store.open("image", Open::CreateNew).unwrap().is_none());
+    assert!(store.open("other", Open::Write).unwrap().is_none());
+    assert!(store.stat("other").unwrap().is_none() && !store.remove("other").unwrap());
+    assert_eq!(store.stat("image").unwrap().unwrap().version, 5);
+    for refused in [
+        store.open("other", Open::Create).map(drop),
+        store.put("image", b"", Put::Replace).map(drop),
+        store.rename("image", "other"),
+        store.copy("image", "other"),
+        store.remove("image").map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), Kind::Unsupported);
+    }
+    for (prefix, expected) in [("", 1), ("im", 1), ("image/", 0)] {
+        let mut count = 0;
+        let listed = store.list(prefix, &mut |entry| {
+            count += 1;
+            assert_eq!((entry.name, entry.meta()?.unwrap().len), ("image", 512));
+            Ok(())
+        });
+        listed.unwrap();
+        assert_eq!(count, expected, "{prefix:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::locks::Locks;
-use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{Access, BlockDevice, Memory};
 use crate::{Error, Result};
 
@@ -82,6 +82,10 @@ impl Store for MemoryStore {
     fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
         Ok(self.files().remove(name).is_some())
+    }
+
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        check_folder(name)
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {

@@ -10,9 +10,11 @@ mod local;
 mod locks;
 mod memory;
 pub mod objects;
+mod prefix;
 #[cfg(feature = "s3")]
 mod ranges;
 mod remote;
+mod single;
 mod staged;
 #[cfg(feature = "s3")]
 pub(crate) mod web;
@@ -31,9 +33,11 @@ pub use local::{FileMode, Local, LocalFile};
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
 pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
+pub use prefix::PrefixStore;
 pub use remote::{
     CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status,
 };
+pub use single::SingleFile;
 pub(crate) use staged::Content;
 pub use staged::Staged;
 
@@ -62,6 +66,11 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Removes a file. `false`: it did not exist.
     fn remove(&self, name: &str) -> Result<bool>;
+
+    /// Removes the folder `name` (the store's own folder is "") with its subfolders if they hold no
+    /// files; otherwise the folders that hold some are left. Does nothing if a folder is no more
+    /// than a part of names.
+    fn remove_folder(&self, name: &str) -> Result<()>;
 
     /// Calls `each` for every file whose name begins with `prefix`, in any order, recursively. An
     /// error from `each` stops the listing and is returned. Files created or removed concurrently
@@ -207,5 +216,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::new(Kind::Invalid, "store", "not a name within the folder").named(name))
+    }
+}
+
+/// Like [`check_name`] for a folder; the empty name is the folder of the store.
+pub(crate) fn check_folder(name: &str) -> Result<()> {
+    if name.is_empty() {
+        Ok(())
+    } else {
+        check_name(name)
     }
 }

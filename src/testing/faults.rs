@@ -330,6 +330,11 @@ impl Store for FaultyStore {
         self.inner.remove(name)
     }
 
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        self.change(Call::Remove)?;
+        self.inner.remove_folder(name)
+    }
+
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         self.faults.check(Call::List)?;
         self.inner.list(prefix, each)

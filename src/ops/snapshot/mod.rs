@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 255;
 /// The storage of a bundle's snapshots.
 enum Keeper {
     Bucket(Arc<Remote>),
-    Folder(Folder),
+    Folder(Box<Folder>),
 }
 
 impl Keeper {
@@ -32,7 +32,7 @@ impl Keeper {
     fn of(image: &Path, access: Access, network: NetworkOptions) -> Result<Self> {
         match remote::bundle(image, access, network)? {
             Some(bundle) => Ok(Self::Bucket(bundle)),
-            None => Folder::open(image).map(Self::Folder),
+            None => Folder::open(image).map(Box::new).map(Self::Folder),
         }
     }
 }

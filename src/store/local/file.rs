@@ -17,7 +17,7 @@ use super::FileMode;
 use super::loans::Loans;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
-use crate::store::{Lock, Open};
+use crate::store::{Lock, Meta, Open};
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "file";
@@ -181,6 +181,21 @@ impl LocalFile {
             cannot_punch: AtomicBool::new(false),
             loans: Arc::default(),
         })
+    }
+
+    /// Returns the metadata of the open file. The version of a disk, whose changes the host does
+    /// not record, is 0.
+    pub(crate) fn meta(&self) -> Result<Meta> {
+        if self.fixed_len {
+            return Ok(Meta {
+                len: self.info().len,
+                allocated: self.info().len,
+                version: 0,
+            });
+        }
+        rustix::fs::fstat(&self.file)
+            .map(|stat| super::meta(&stat))
+            .map_err(|errno| Error::io(LAYER, "look at", errno).in_file(&self.path))
     }
 
     /// Returns the path of the file.

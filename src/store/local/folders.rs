@@ -7,10 +7,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::FileMode;
+use super::replace::UNFINISHED;
 use crate::platform;
 
 /// Maximum number of folders kept open. A bundle has three; a tree of thousands must not use up the
@@ -102,6 +103,47 @@ impl Folders {
         }
         self.get(name)?
             .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Removes the folder `name` and its subfolders, at most `depth` levels, if they hold no files
+    /// except leftovers of killed processes.
+    pub(super) fn remove(&self, name: &str, depth: usize) -> io::Result<()> {
+        let folder = match self.get(name) {
+            Ok(Some(folder)) if depth > 0 => folder,
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        platform::remove_leftovers(&self.root.join(name), UNFINISHED);
+        for found in Dir::read_from(&*folder)? {
+            let found = found?;
+            let Ok(last) = found.file_name().to_str() else {
+                continue;
+            };
+            let stat = rustix::fs::statat(&*folder, last, AtFlags::SYMLINK_NOFOLLOW)?;
+            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            match name {
+                _ if !is_folder || matches!(last, "." | "..") => {}
+                "" => self.remove(last, depth - 1)?,
+                _ => self.remove(&format!("{name}/{last}"), depth - 1)?,
+            }
+        }
+        // An open folder without a name must not be used for new files.
+        self.cache().remove(name);
+        let removed = if name.is_empty() {
+            rustix::fs::rmdir(&self.root)
+        } else {
+            let (parent, last) = split(name);
+            let parent = self.get(parent)?.ok_or(io::ErrorKind::NotFound)?;
+            rustix::fs::unlinkat(&*parent, last, AtFlags::REMOVEDIR)
+        };
+        match removed {
+            Ok(()) if name.is_empty() => self.changed().above.extend(holders_of_new(&self.root)),
+            Ok(()) => self.mark(split(name).0),
+            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
     }
 
     /// Marks the names in `folder` as changed. Must be called after the change: otherwise a

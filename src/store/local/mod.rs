@@ -12,15 +12,16 @@ mod mode;
 mod replace;
 mod share;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result, platform};
 use folders::{Folders, split};
@@ -39,10 +40,12 @@ const DEPTH: usize = 64;
 #[derive(Debug)]
 pub struct Local {
     folders: Folders,
-    /// Leftovers of killed processes in the folder itself have been removed.
-    swept: Once,
+    /// Folders from which the leftovers of killed processes have been removed.
+    swept: Mutex<BTreeSet<String>>,
     /// The mode of new files and folders; determined when the first is created, unless set before.
     mode: OnceLock<FileMode>,
+    /// Folders in which another mode applies.
+    modes: Vec<(String, FileMode)>,
 }
 
 impl Local {
@@ -50,8 +53,9 @@ impl Local {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folders: Folders::new(folder.into()),
-            swept: Once::new(),
+            swept: Mutex::default(),
             mode: OnceLock::new(),
+            modes: Vec::new(),
         }
     }
 
@@ -65,7 +69,22 @@ impl Local {
         }
     }
 
-    fn mode(&self) -> FileMode {
+    /// Sets another mode for the folder `name` and what is created in it.
+    #[must_use]
+    pub fn with_mode_in(mut self, name: &str, mode: FileMode) -> Self {
+        self.modes.push((name.to_owned(), mode));
+        self
+    }
+
+    /// Returns the mode of a new file or folder.
+    fn mode(&self, name: &str) -> FileMode {
+        let holds = |folder: &str| {
+            name.strip_prefix(folder)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if let Some((_, mode)) = self.modes.iter().find(|(folder, _)| holds(folder)) {
+            return *mode;
+        }
         *self
             .mode
             .get_or_init(|| FileMode::of(self.folders.root()).unwrap_or(FileMode::ANY))
@@ -98,7 +117,7 @@ impl Local {
         let (folder, last) = split(name);
         let open = self
             .folders
-            .make(folder, self.mode())
+            .make(folder, self.mode(name))
             .map_err(|source| self.failed("make", folder, source))?;
         Ok((open, last))
     }
@@ -115,6 +134,14 @@ impl Local {
         self.folders.mark(split(name).0);
     }
 
+    /// Removes the leftovers of killed processes in a folder when the first file is stored in it.
+    fn sweep(&self, folder: &str) {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if swept.insert(folder.to_owned()) {
+            platform::remove_leftovers(&self.path(folder), UNFINISHED);
+        }
+    }
+
     /// Renames a file that `fill` creates under an unused name to `name`. `false`: the name is
     /// taken.
     fn finish(
@@ -125,10 +152,7 @@ impl Local {
     ) -> Result<bool> {
         self.check_changeable(name)?;
         let (folder, last) = self.make_place(name)?;
-        if split(name).0.is_empty() {
-            self.swept
-                .call_once(|| platform::remove_leftovers(self.folders.root(), UNFINISHED));
-        }
+        self.sweep(split(name).0);
         let new = unfinished_name(&folder)
             .map_err(|source| self.failed("make a new file for", name, source))?;
         let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
@@ -212,7 +236,11 @@ impl Store for Local {
                 None => return Ok(None),
             }
         };
-        let mode = if creates { self.mode() } else { FileMode::ANY };
+        let mode = if creates {
+            self.mode(name)
+        } else {
+            FileMode::ANY
+        };
         let file = LocalFile::open_at(
             &*folder,
             last,
@@ -232,7 +260,7 @@ impl Store for Local {
                 folder,
                 new,
                 OFlags::WRONLY | NEW,
-                self.mode().file(),
+                self.mode(name).file(),
             )?);
             keep_mode(folder, split(name).1, &file)?;
             file.write_all(bytes)?;
@@ -294,11 +322,17 @@ impl Store for Local {
         }
     }
 
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        check_folder(name)?;
+        self.check_changeable(name)?;
+        self.folders
+            .remove(name, DEPTH)
+            .map_err(|source| self.failed("remove", name, source))
+    }
+
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let (folder, start) = split(prefix);
-        if !folder.is_empty() {
-            check_name(folder)?;
-        }
+        check_folder(folder)?;
         self.walk(folder, start, DEPTH, each)
     }
 
@@ -322,7 +356,7 @@ impl Store for Local {
             last,
             mode,
             if mode == Lock::Exclusive {
-                self.mode()
+                self.mode(name)
             } else {
                 FileMode::ANY
             },
@@ -342,7 +376,7 @@ impl Store for Local {
                     folder,
                     name: last.to_owned(),
                     path: self.path(name),
-                    mode: self.mode(),
+                    mode: self.mode(name),
                 }))
             }
             Ok(true) => Ok(Guard::new(file)),

@@ -8,7 +8,7 @@ use super::layout::{FileState, LAYER, Part, Plain, ROOT};
 use super::shared::{Live, Shared};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
-use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::{Error, Kind, Result};
 
 /// Refuses names that are not valid in a bundle.
@@ -258,6 +258,10 @@ impl Store for Remote {
         drop(live);
         self.shared().note_name(name);
         Ok(true)
+    }
+
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        check_folder(name)
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {

@@ -123,6 +123,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("a copy is independent", copies_are_independent),
     ("a rename replaces", renames_replace),
     ("remove says whether there was a file", removes),
+    ("a folder without files is removed", removes_folders),
     ("list meets what begins with the prefix, once", lists),
     ("a file seen twice is one file", one_file),
     ("sync may be repeated", |case| {
@@ -306,6 +307,9 @@ fn names_lead_nowhere_else(case: &StoreCase) {
         refuse("rename from", case.store.rename(name, "x"));
         refuse("rename to", case.store.rename("file", name));
         refuse("remove", case.store.remove(name).map(drop));
+        if !name.is_empty() {
+            refuse("remove folder", case.store.remove_folder(name));
+        }
         refuse("lock", case.store.lock(name, Lock::Exclusive).map(drop));
     }
     case.expect_names("", &["file"]);
@@ -439,6 +443,37 @@ fn removes(case: &StoreCase) {
     case.expect_names("", &[]);
     case.put("x/a", b"2");
     case.expect("x/a", b"2");
+}
+
+fn removes_folders(case: &StoreCase) {
+    let remove = |name| case.must("remove folder", case.store.remove_folder(name));
+    for name in ["x/y/z/a", "x/y/b", "x/c"] {
+        case.put(name, b"1");
+    }
+    remove("none");
+    remove("no/ne");
+    remove("x");
+    remove("x/c");
+    case.expect_names("", &["x/c", "x/y/b", "x/y/z/a"]);
+    case.must("remove", case.store.remove("x/y/z/a"));
+    case.must("remove", case.store.remove("x/y/b"));
+    remove("x/y");
+    remove("x");
+    case.must("sync", case.store.sync());
+    case.expect_names("", &["x/c"]);
+    for name in ["x/y/z/a", "x/y/b"] {
+        case.put(name, b"2");
+        case.expect(name, b"2");
+    }
+    case.must("sync", case.store.sync());
+    for name in ["x/y/z/a", "x/y/b", "x/c"] {
+        case.must("remove", case.store.remove(name));
+    }
+    remove("");
+    case.expect_names("", &[]);
+    case.put("x/y/b", b"3");
+    case.expect("x/y/b", b"3");
+    case.expect_names("", &["x/y/b"]);
 }
 
 fn lists(case: &StoreCase) {

@@ -199,6 +199,8 @@ impl Disk {
                 FileState {
                     live: contents.clone(),
                     durable: contents,
+                    // A version is as durable as the contents that it counts.
+                    changes: state.changes + u64::from(!state.unflushed.is_empty()),
                     ..FileState::default()
                 },
             )

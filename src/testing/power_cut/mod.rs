@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::Pages;
 use crate::device::{Access, BlockDevice};
-use crate::store::{Entry, Guard, Lock, Locks, Meta, Open, Put, Store, check_name};
+use crate::store::{Entry, Guard, Lock, Locks, Meta, Open, Put, Store, check_folder, check_name};
 use crate::{Error, Result};
 use disk::{Disk, Event};
 use file::PowerCutFile;
@@ -248,6 +248,10 @@ impl Store for PowerCut {
             });
         }
         Ok(found)
+    }
+
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        check_folder(name)
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
