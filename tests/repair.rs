@@ -2,7 +2,9 @@
 //! its contents, and a second repair completes the first.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use bandsaw::partition::gpt::{self, Guids, NewPartition};
 use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::{Progress, Silent};
-use bandsaw::store::{MemoryStore, Open, Put, Store};
+use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore};
 use bandsaw::testing::power_cut::Keep;
 use bandsaw::testing::{PowerCut, Random, fuzz, mutate};
@@ -558,41 +560,47 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     );
     let whole = contents(&store, "b/");
     assert!(!whole.contains_key("b/bands/ff") && whole["b/Info.bckup"] == whole["b/Info.plist"]);
-    let (mut untouched, mut undone) = (0, 0);
+    let (mut untouched, mut undone, mut rolled_back) = (0, 0, 0);
     for crash in store.crashes_from(begun, 5, 3) {
+        let place = format!("after event {}, {:?}", crash.position, crash.keep);
         let store: Arc<dyn Store> = Arc::new(crash.store);
         let target = Target::in_store(store.clone(), "b").unwrap();
+        let left = contents(&*store, "");
+        let try_again =
+            |how| repair_target(&target, &OpenOptions::default(), &chosen(how), &Silent).unwrap();
+        // A dry run takes the same steps, on a view, and a repair that was not interrupted has none.
+        let tried = try_again(How::DryRun);
+        assert!(contents(&*store, "") == left, "{place}: a dry run writes");
+        if left.contains_key("b.undo/1/state") && tried.rolled_back.is_none() {
+            assert!(contents(&*store, "b/") == whole, "{place}");
+            assert_eq!(tried.outcome, Outcome::NothingToDo, "{place}: {tried:?}");
+        } else {
+            assert_eq!(tried.steps, done.steps, "{place}");
+        }
+        let is_tried_as_is = tried.rolled_back.is_none();
+        if crash.position % 3 == 0 {
+            // The next repair rolls the first one back, and is undone itself.
+            let again = try_again(How::Apply);
+            assert_eq!(again.steps, tried.steps, "{place}");
+            assert_eq!(again.rolled_back, tried.rolled_back, "{place}");
+            assert!(contents(&*store, "b/") == whole, "{place}");
+            rolled_back += usize::from(!is_tried_as_is);
+        }
         match undo_target(&target) {
             Ok(_) => undone += 1,
             Err(error) => {
-                assert_eq!(
-                    error.kind(),
-                    Kind::NotFound,
-                    "{} {:?}: {error}",
-                    crash.position,
-                    crash.keep
-                );
+                assert_eq!(error.kind(), Kind::NotFound, "{place}: {error}");
                 untouched += 1;
             }
         }
-        assert!(
-            contents(&*store, "b/") == damaged,
-            "after event {}, {:?}",
-            crash.position,
-            crash.keep
-        );
-        assert!(contents(&*store, "b.undo/").is_empty());
-        // It can be repaired as before.
-        let again = repair_target(
-            &target,
-            &OpenOptions::default(),
-            &chosen(How::DryRun),
-            &Silent,
-        )
-        .unwrap();
-        assert_eq!(again.steps, done.steps);
+        assert!(contents(&*store, "b/") == damaged, "{place}");
+        assert!(contents(&*store, "b.undo/").is_empty(), "{place}");
+        assert_eq!(try_again(How::DryRun).steps, done.steps);
     }
-    assert!(untouched > 5 && undone > 20, "{untouched}, {undone}");
+    assert!(
+        untouched > 5 && undone > 20 && rolled_back > 5,
+        "{untouched}, {undone}, {rolled_back}"
+    );
     // An interrupted undo is completed by the next.
     let begun = store.position();
     undo_target(&target).unwrap();
@@ -726,6 +734,61 @@ fn undo_is_refused_after_a_change() {
     );
     assert!(contents(&store, "b.undo/").is_empty());
     assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::NotFound);
+}
+
+/// Undo data of which any byte is wrong, or that another version wrote, is refused, and nothing is
+/// changed.
+#[test]
+fn damaged_undo_data_is_refused() {
+    let damaged = bundle(true);
+    let store = MemoryStore::default();
+    copy_into(&store, &damaged);
+    let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
+    repair_target(
+        &target,
+        &OpenOptions::default(),
+        &chosen(How::Apply),
+        &Silent,
+    )
+    .unwrap();
+    let repaired = contents(&store, "");
+    let mut files = 0;
+    for (name, bytes) in contents(&store, "b.undo/") {
+        for at in [0, bytes.len() / 2, bytes.len() - 1] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 0x20;
+            store.put(&name, &wrong, Put::Replace).unwrap();
+            let before = contents(&store, "");
+            let error = undo_target(&target).unwrap_err();
+            assert!(
+                matches!(error.kind(), Kind::Corrupt),
+                "{name} {at}: {error}"
+            );
+            assert!(contents(&store, "") == before, "{name} {at}");
+        }
+        let newer = String::from_utf8_lossy(&bytes).replace("bandsaw undo 2", "bandsaw undo 3");
+        if newer.as_bytes() != bytes {
+            store.put(&name, newer.as_bytes(), Put::Replace).unwrap();
+            let error = undo_target(&target).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported, "{name}: {error}");
+        }
+        store.put(&name, &bytes, Put::Replace).unwrap();
+        files += 1;
+    }
+    assert!(files >= 5 && contents(&store, "") == repaired, "{files}");
+    // Undo data of an older version has a log, and no state.
+    let state = contents(&store, "b.undo/1/state");
+    store.remove("b.undo/1/state").unwrap();
+    store
+        .put("b.undo/1/log", b"bandsaw undo 1\nend 0\n", Put::Replace)
+        .unwrap();
+    assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::Unsupported);
+    store
+        .put("b.undo/1/log", &repaired["b.undo/1/log"], Put::Replace)
+        .unwrap();
+    copy_into(&store, &state);
+    undo_target(&target).unwrap();
+    assert!(contents(&store, "b/") == damaged);
 }
 
 /// Property lists that disagree, with contents that match one of them or neither: no file is
@@ -894,7 +957,7 @@ fn every_container_is_undone() {
             assert!(read() != before);
             let undo = done.undo.unwrap();
             assert_eq!(undo, repair::undo_folder(&path, None));
-            for name in ["1/log", "1/data", "1/sealed"] {
+            for name in ["1/log", "1/data", "1/state"] {
                 assert_eq!(
                     fs::metadata(undo.join(name)).unwrap().permissions().mode() & 0o777,
                     0o600,
@@ -918,6 +981,73 @@ fn every_container_is_undone() {
             }
         }
     }
+}
+
+/// Names that are not text have undo data of their own, to which files are copied.
+#[test]
+fn names_that_are_not_text_do_not_collide() {
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = bundle(true);
+    let paths: Vec<PathBuf> = [0xf1, 0xf2]
+        .map(|byte| folder.path().join(OsStr::from_bytes(&[b'b', byte])))
+        .into();
+    let store = |path: &Path| Local::new(path);
+    let strip = |(name, bytes): (&String, &Vec<u8>)| (name[2..].to_owned(), bytes.clone());
+    let expected: BTreeMap<_, _> = damaged.iter().map(strip).collect();
+    let options = OpenOptions::default();
+    for path in &paths {
+        copy_into(&store(path), &expected);
+        let done = repair(path, &options, &chosen(How::Apply), &Silent).unwrap();
+        assert_eq!(done.outcome, Outcome::Repaired);
+        assert!(done.undo.unwrap().join("1/files/bands/ff").exists());
+    }
+    let mut names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for path in &paths {
+        repair::undo(path, &options, &chosen(How::Apply)).unwrap();
+        let mut now = contents(&store(path), "");
+        now.remove("lock");
+        assert!(now == expected, "{}", path.display());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// A copy to the quarantine that was interrupted does not replace the file of which it is a part.
+#[test]
+fn an_interrupted_copy_to_the_quarantine_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, undo_dir) = (folder.path().join("b"), folder.path().join("kept"));
+    fs::create_dir(&undo_dir).unwrap();
+    let damaged = bundle(true);
+    let strip = |(name, bytes): (&String, &Vec<u8>)| (name[2..].to_owned(), bytes.clone());
+    let expected: BTreeMap<_, _> = damaged.iter().map(strip).collect();
+    copy_into(&Local::new(&path), &expected);
+    let options = OpenOptions::default();
+    let chosen = Options {
+        undo_dir: Some(&undo_dir),
+        ..chosen(How::Apply)
+    };
+    repair(&path, &options, &chosen, &Silent).unwrap();
+    // As if the band were still being copied.
+    let state = undo_dir.join("b.undo/1/state");
+    let prepared = "prepared";
+    let sum = crc32fast::hash(prepared.as_bytes());
+    fs::write(
+        state,
+        format!("bandsaw undo 2\n{prepared}\nend {sum:08x}\n"),
+    )
+    .unwrap();
+    fs::write(path.join("bands/ff"), [1; 5000]).unwrap();
+    fs::write(undo_dir.join("b.undo/1/files/bands/ff"), [1; 300]).unwrap();
+    repair::undo(&path, &options, &chosen).unwrap();
+    let mut now = contents(&Local::new(&path), "");
+    now.remove("lock");
+    assert!(now == expected);
+    assert_eq!(fs::read_dir(&undo_dir).unwrap().count(), 0);
 }
 
 /// Two valid maps that differ: the one that matches the volume is used, or none.

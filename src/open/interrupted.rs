@@ -1,68 +1,203 @@
 //! Detection of interrupted repairs, by the undo data beside an image.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{LAYER, remote};
-use crate::device::Access;
-use crate::store::{Local, Store};
+use crate::device::{Access, BlockDeviceExt};
+use crate::store::{Local, Open, Store};
 use crate::{Error, Kind, Reason, Result};
 
 /// The suffix of the folder of an image's undo data.
 pub(crate) const UNDO_SUFFIX: &str = ".undo";
 
-/// Files of the undo data of one repair, in a folder of its number: the log of changes; the state
-/// of the image when the repair ended, written last; and a mark that exists while the repair is
-/// being undone.
+/// Files of the undo data of one repair, in a folder of its number: the log of changes, and the
+/// state of the repair.
 pub(crate) const LOG: &str = "log";
-pub(crate) const SEALED: &str = "sealed";
-pub(crate) const UNDOING: &str = "undoing";
+pub(crate) const STATE: &str = "state";
 
-/// Returns the folder of the undo data of the image at `path`, beside the image.
+/// First line of a file of the undo data.
+const HEAD: &str = "bandsaw undo 2";
+/// Maximum length of a file that is read into memory, in bytes.
+pub(crate) const MAX_LEN: u64 = 1 << 30;
+
+/// The state of a repair. Without one, its undo data is incomplete and nothing has been changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The undo data is complete; the image is being changed.
+    Prepared,
+    /// The repair is complete.
+    Applied,
+    /// The repair is being undone.
+    Undoing,
+}
+
+impl State {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Applied => "applied",
+            Self::Undoing => "undoing",
+        }
+    }
+}
+
+/// Returns the path of the image itself if `path` is a symbolic link or has no file name.
+pub(crate) fn real_path(path: &Path) -> PathBuf {
+    // Without a slash at its end, which would follow a link.
+    let path = path.components().as_path();
+    let is_real = path.file_name().is_some() && fs::read_link(path).is_err();
+    if is_real {
+        return path.to_owned();
+    }
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the folder that holds the file at `path`.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Returns the folder of the undo data of the image at `path`, beside the image itself.
 pub(crate) fn undo_folder(path: &Path) -> PathBuf {
-    let text = path.to_string_lossy();
-    let trimmed = Path::new(text.trim_end_matches('/'));
-    let mut name = trimmed.file_name().unwrap_or_default().to_owned();
+    let path = real_path(path);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(UNDO_SUFFIX);
-    trimmed.with_file_name(name)
+    path.with_file_name(name)
 }
 
 /// Refuses changes of an image with an interrupted repair; for a read-only open, returns a warning.
 /// Undo data in a folder of the user's choice is not found.
 pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
-    let folder = undo_folder(path);
-    if remote::url(path).is_some() || !folder.is_dir() || !is_unfinished(&Local::new(&folder))? {
+    if remote::url(path).is_some() {
         return Ok(None);
     }
-    let message = "a repair of this image was interrupted: run `bandsaw repair --undo` on it first";
-    match access {
-        Access::ReadWrite => Err(Error::new(Kind::Conflict, LAYER, message)
-            .because(Reason::RepairInterrupted)
-            .in_file(path)),
-        Access::ReadOnly => Ok(Some(message.to_owned())),
+    let folder = undo_folder(path);
+    if !folder.is_dir() {
+        return Ok(None);
     }
+    let error = match is_unfinished(&Local::new(&folder)) {
+        Ok(false) => return Ok(None),
+        Ok(true) => error(),
+        Err(error) => error.in_file(&folder),
+    };
+    match access {
+        Access::ReadWrite => Err(error.in_file(path)),
+        Access::ReadOnly => Ok(Some(error.message().to_owned())),
+    }
+}
+
+/// Returns the error about an interrupted repair.
+pub(crate) fn error() -> Error {
+    let message = "a repair of this image was interrupted: run `bandsaw repair --undo` on it to \
+                   restore it, or `bandsaw repair` to restore and then repair it";
+    Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted)
 }
 
 /// Returns true if one of the repairs in a folder of undo data, or its undo, was interrupted.
 pub(crate) fn is_unfinished(undo: &dyn Store) -> Result<bool> {
-    let mut numbers = Vec::new();
-    undo.list("", &mut |entry| {
-        numbers.extend(
-            entry
-                .name
-                .split_once('/')
-                .and_then(|(number, _)| number.parse::<u64>().ok()),
-        );
-        Ok(())
-    })?;
-    numbers.dedup();
-    for number in numbers {
-        let there = |name: &str| {
-            undo.stat(&format!("{number}/{name}"))
-                .map(|found| found.is_some())
-        };
-        if there(LOG)? && (!there(SEALED)? || there(UNDOING)?) {
+    for number in repairs(undo)? {
+        if state(undo, number)?.is_some_and(|state| state != State::Applied) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Returns the numbers of the repairs that have undo data, in order.
+pub(crate) fn repairs(undo: &dyn Store) -> Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    undo.list("", &mut |entry| {
+        let number = entry
+            .name
+            .split_once('/')
+            .and_then(|(number, _)| number.parse::<u64>().ok());
+        if let Some(number) = number
+            && !numbers.contains(&number)
+        {
+            numbers.push(number);
+        }
+        Ok(())
+    })?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Returns the state of a repair. `None`: it has not changed the image.
+pub(crate) fn state(undo: &dyn Store, number: u64) -> Result<Option<State>> {
+    // The beginning suffices: the rest can be long, and every image that is opened needs this.
+    let name = format!("{number}/{STATE}");
+    let Some(start) = start(undo, &name)? else {
+        // Undo data of another version may have no state, but it has a log.
+        let name = format!("{number}/{LOG}");
+        start(undo, &name)?.map_or(Ok(()), |start| check_version(&start, &name))?;
+        return Ok(None);
+    };
+    check_version(&start, &name)?;
+    let known = [State::Prepared, State::Applied, State::Undoing];
+    let state = known
+        .into_iter()
+        .find(|state| start.lines().take(2).eq([HEAD, state.name()]));
+    state.map(Some).ok_or_else(|| corrupt(&name))
+}
+
+/// Returns the first bytes of a text file of the undo data.
+fn start(undo: &dyn Store, name: &str) -> Result<Option<String>> {
+    let Some(file) = undo.open(name, Open::Read)? else {
+        return Ok(None);
+    };
+    let bytes = file.read_vec(0, file.info().len.min(64) as usize)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn check_version(text: &str, name: &str) -> Result<()> {
+    let head = text.lines().next().unwrap_or_default();
+    if head != HEAD && head.starts_with("bandsaw undo ") {
+        let message = "the undo data is of a version that is not supported: use the version of \
+                       Bandsaw that made it";
+        return Err(Error::unsupported(LAYER, message).named(name));
+    }
+    Ok(())
+}
+
+fn corrupt(name: &str) -> Error {
+    Error::new(
+        Kind::Corrupt,
+        LAYER,
+        "the undo data is damaged: checksum mismatch",
+    )
+    .named(name)
+}
+
+/// Reads a text file of the undo data, and checks its version and checksum.
+pub(crate) fn read(undo: &dyn Store, name: &str) -> Result<String> {
+    let missing = || Error::not_found(LAYER, name);
+    let file = undo.open(name, Open::Read)?.ok_or_else(missing)?;
+    let len = file.info().len;
+    if len > MAX_LEN {
+        return Err(corrupt(name));
+    }
+    let text = String::from_utf8(file.read_vec(0, len as usize)?).map_err(|_| corrupt(name))?;
+    check_version(&text, name)?;
+    let body = text
+        .strip_prefix(HEAD)
+        .and_then(|rest| {
+            rest.strip_prefix('\n')?
+                .strip_suffix('\n')?
+                .rsplit_once('\n')
+        })
+        .and_then(|(body, sum)| (sum == end(body)).then_some(body));
+    body.map(str::to_owned).ok_or_else(|| corrupt(name))
+}
+
+/// Returns the contents of a text file of the undo data with these lines.
+pub(crate) fn file_of(body: &str) -> Vec<u8> {
+    let body = body.trim_end_matches('\n');
+    format!("{HEAD}\n{body}\n{}\n", end(body)).into_bytes()
+}
+
+fn end(body: &str) -> String {
+    format!("end {:08x}", crc32fast::hash(body.as_bytes()))
 }

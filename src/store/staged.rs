@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, regions,
 };
@@ -36,8 +36,6 @@ struct Inner {
     spill: Arc<Spill>,
     /// Names that have been opened for changes, created, renamed or removed (`None`).
     files: Mutex<BTreeMap<String, Option<Arc<Content>>>>,
-    /// Number of flushes and syncs so far, by which changes are ordered.
-    epoch: Arc<AtomicU64>,
 }
 
 /// The contents of a staged name.
@@ -49,7 +47,6 @@ pub(crate) struct Content {
     pub(crate) is_put: bool,
     state: RwLock<State>,
     spill: Arc<Spill>,
-    epoch: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -58,17 +55,12 @@ struct State {
     /// Bytes from the start of the file below that are still visible, except for changed chunks.
     through: u64,
     chunks: BTreeMap<u64, Chunk>,
-    is_changed: bool,
+    /// Number of changes, which is the version.
+    changes: u64,
 }
 
 #[derive(Debug)]
-struct Chunk {
-    epoch: u64,
-    bytes: Bytes,
-}
-
-#[derive(Debug)]
-enum Bytes {
+enum Chunk {
     Zero,
     Memory(Box<[u8; CHUNK_LEN]>),
     /// At this offset of the spill file.
@@ -106,10 +98,10 @@ impl Spill {
         Ok(made)
     }
 
-    fn keep(&self, bytes: Box<[u8; CHUNK_LEN]>) -> Result<Bytes> {
+    fn keep(&self, bytes: Box<[u8; CHUNK_LEN]>) -> Result<Chunk> {
         let at = self.used.fetch_add(CHUNK, Ordering::Relaxed);
         if at < IN_MEMORY {
-            return Ok(Bytes::Memory(bytes));
+            return Ok(Chunk::Memory(bytes));
         }
         if at >= MOST {
             return Err(Error::new(
@@ -122,22 +114,22 @@ impl Spill {
         written.map_err(|error| {
             Error::io(LAYER, "cannot keep changes", error).in_file(&self.folder)
         })?;
-        Ok(Bytes::Spilled(at - IN_MEMORY))
+        Ok(Chunk::Spilled(at - IN_MEMORY))
     }
 
-    fn read(&self, bytes: &Bytes) -> Result<Box<[u8; CHUNK_LEN]>> {
-        let mut chunk = Box::new([0; CHUNK_LEN]);
-        match bytes {
-            Bytes::Zero => {}
-            Bytes::Memory(bytes) => chunk.copy_from_slice(&bytes[..]),
-            Bytes::Spilled(at) => {
-                let read = self.file()?.read_exact_at(&mut chunk[..], *at);
+    fn read(&self, chunk: &Chunk) -> Result<Box<[u8; CHUNK_LEN]>> {
+        let mut bytes = Box::new([0; CHUNK_LEN]);
+        match chunk {
+            Chunk::Zero => {}
+            Chunk::Memory(kept) => bytes.copy_from_slice(&kept[..]),
+            Chunk::Spilled(at) => {
+                let read = self.file()?.read_exact_at(&mut bytes[..], *at);
                 read.map_err(|error| {
                     Error::io(LAYER, "cannot read kept changes", error).in_file(&self.folder)
                 })?;
             }
         }
-        Ok(chunk)
+        Ok(bytes)
     }
 }
 
@@ -154,7 +146,6 @@ impl Staged {
             below,
             spill,
             files: Mutex::default(),
-            epoch: Arc::default(),
         }))
     }
 
@@ -167,7 +158,7 @@ impl Staged {
     pub(crate) fn changes(&self) -> Vec<(String, Option<Arc<Content>>)> {
         let is_changed = |name: &String, content: &Option<Arc<Content>>| {
             content.as_ref().is_none_or(|content| {
-                content.origin.as_ref() != Some(name) || content.state().is_changed
+                content.origin.as_ref() != Some(name) || content.state().changes > 0
             })
         };
         let files = self.files();
@@ -192,15 +183,14 @@ impl Staged {
             len,
             through: len,
             chunks: BTreeMap::new(),
-            is_changed: origin.is_none(),
+            changes: 0,
         };
-        let (spill, epoch) = (self.0.spill.clone(), self.0.epoch.clone());
+        let spill = self.0.spill.clone();
         Arc::new(Content {
             origin,
             is_put: false,
             state: RwLock::new(state),
             spill,
-            epoch,
         })
     }
 
@@ -294,11 +284,11 @@ impl Store for Staged {
         check_name(name)?;
         match self.files().get(name) {
             Some(Some(content)) => {
-                let len = content.state().len;
+                let State { len, changes, .. } = *content.state();
                 Ok(Some(Meta {
                     len,
                     allocated: len,
-                    version: self.0.epoch.load(Ordering::Relaxed),
+                    version: changes,
                 }))
             }
             Some(None) => Ok(None),
@@ -337,6 +327,10 @@ impl Store for Staged {
         Ok(there)
     }
 
+    fn remove_folder(&self, name: &str) -> Result<()> {
+        check_folder(name)
+    }
+
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let known: BTreeMap<String, bool> = self
             .files()
@@ -358,7 +352,6 @@ impl Store for Staged {
     }
 
     fn sync(&self) -> Result<()> {
-        self.0.epoch.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -386,18 +379,15 @@ impl Content {
         self.state().through
     }
 
-    /// Returns the runs of changed bytes within the file, with the number of flushes before each
-    /// was last changed.
-    pub(crate) fn runs(&self) -> Vec<(Range<u64>, u64)> {
+    /// Returns the runs of changed bytes within the file.
+    pub(crate) fn runs(&self) -> Vec<Range<u64>> {
         let state = self.state();
-        let mut runs: Vec<(Range<u64>, u64)> = Vec::new();
-        for (&number, chunk) in &state.chunks {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for &number in state.chunks.keys() {
             let range = number * CHUNK..((number + 1) * CHUNK).min(state.len);
             match runs.last_mut() {
-                Some((last, epoch)) if last.end == range.start && *epoch == chunk.epoch => {
-                    last.end = range.end
-                }
-                _ => runs.push((range, chunk.epoch)),
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => runs.push(range),
             }
         }
         runs
@@ -411,8 +401,7 @@ impl Content {
         bytes: Option<&[u8]>,
     ) -> Result<()> {
         let mut state = self.state_mut();
-        state.is_changed = true;
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        state.changes += 1;
         let mut at = range.start;
         while at < range.end {
             let (number, within) = (at / CHUNK, (at % CHUNK) as usize);
@@ -422,33 +411,18 @@ impl Content {
                 .map(|bytes| &bytes[(at - range.start) as usize..(end - range.start) as usize]);
             at = end;
             if length == CHUNK_LEN && new.is_none() {
-                state.chunks.insert(
-                    number,
-                    Chunk {
-                        epoch,
-                        bytes: Bytes::Zero,
-                    },
-                );
+                state.chunks.insert(number, Chunk::Zero);
                 continue;
             }
             let old = state.chunks.remove(&number);
             let place = match &old {
-                Some(Chunk {
-                    bytes: Bytes::Memory(_),
-                    ..
-                }) => Some(None),
-                Some(Chunk {
-                    bytes: Bytes::Spilled(place),
-                    ..
-                }) => Some(Some(*place)),
+                Some(Chunk::Memory(_)) => Some(None),
+                Some(Chunk::Spilled(place)) => Some(Some(*place)),
                 _ => None,
             };
             let mut whole = match old {
-                Some(Chunk {
-                    bytes: Bytes::Memory(bytes),
-                    ..
-                }) => bytes,
-                Some(chunk) => self.spill.read(&chunk.bytes)?,
+                Some(Chunk::Memory(bytes)) => bytes,
+                Some(chunk) => self.spill.read(&chunk)?,
                 None => {
                     let mut whole = Box::new([0; CHUNK_LEN]);
                     let start = number * CHUNK;
@@ -463,17 +437,17 @@ impl Content {
                 Some(new) => whole[within..within + length].copy_from_slice(new),
                 None => whole[within..within + length].fill(0),
             }
-            let bytes = match place {
+            let chunk = match place {
                 // Its place in the spill file is reused.
-                Some(None) => Bytes::Memory(whole),
+                Some(None) => Chunk::Memory(whole),
                 Some(Some(place)) => {
                     let written = self.spill.file()?.write_all_at(&whole[..], place);
                     written.map_err(|error| Error::io(LAYER, "cannot keep changes", error))?;
-                    Bytes::Spilled(place)
+                    Chunk::Spilled(place)
                 }
                 None => self.spill.keep(whole)?,
             };
-            state.chunks.insert(number, Chunk { epoch, bytes });
+            state.chunks.insert(number, chunk);
         }
         Ok(())
     }
@@ -517,7 +491,7 @@ impl BlockDevice for StagedFile {
         for (&number, chunk) in state.chunks.range(offset / CHUNK..end.div_ceil(CHUNK)) {
             let start = number * CHUNK;
             let (from, to) = (start.max(offset), (start + CHUNK).min(end));
-            let bytes = self.content.spill.read(&chunk.bytes)?;
+            let bytes = self.content.spill.read(chunk)?;
             let place = &mut buf[(from - offset) as usize..(to - offset) as usize];
             place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
         }
@@ -549,7 +523,7 @@ impl BlockDevice for StagedFile {
             .next();
         let until = match next {
             Some((&number, chunk)) if number * CHUNK <= range.start => {
-                let kind = if matches!(chunk.bytes, Bytes::Zero) {
+                let kind = if matches!(chunk, Chunk::Zero) {
                     ExtentKind::Zero
                 } else {
                     ExtentKind::Data
@@ -574,7 +548,6 @@ impl BlockDevice for StagedFile {
     }
 
     fn flush(&self) -> Result<()> {
-        self.content.epoch.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -596,7 +569,7 @@ impl BlockDevice for StagedFile {
         state.through = state.through.min(len);
         state.chunks.retain(|number, _| number * CHUNK < len);
         state.len = len;
-        state.is_changed = true;
+        state.changes += 1;
         Ok(())
     }
 

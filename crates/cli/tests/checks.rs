@@ -1,6 +1,7 @@
 //! `check`, `diagnose` and `repair`, as a user runs them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use crate::common::{Scratch, stderr};
 use serde_json::Value;
@@ -532,20 +533,29 @@ fn undo_data_has_a_place_or_nothing_is_repaired() {
     assert!(!scratch.path("x.img.undo").exists() && scratch.ok(&["ls", "x.img"]).contains("more"));
 }
 
-/// An image whose repair was cut off is read with a warning, and written only after the undo.
+/// An image whose repair was cut off is read with a warning; nothing writes to it but `repair`,
+/// which rolls back first.
 #[test]
-fn an_interrupted_repair_is_undone_first() {
+fn an_interrupted_repair_is_rolled_back_first() {
     let scratch = images();
     edit(&scratch, "x.img", |disk| disk[512..1024].fill(9));
     let damaged = fs::read(scratch.path("x.img")).unwrap();
-    scratch.ok(&["repair", "x.img"]);
-    // The seal is written last.
-    fs::remove_file(scratch.path("x.img.undo/1/sealed")).unwrap();
+    let first = facts(&scratch, 0, &["repair", "x.img"]);
+    let repaired = fs::read(scratch.path("x.img")).unwrap();
+    // The state `applied` is written last.
+    let interrupt = |scratch: &Scratch| {
+        edit(scratch, "x.img.undo/1/state", |state| {
+            *state = b"bandsaw undo 2\nprepared\nend 95d4e726\n".to_vec();
+        });
+        edit(scratch, "x.img", |disk| disk[600..800].fill(7));
+    };
+    interrupt(&scratch);
+    let left = fs::read(scratch.path("x.img")).unwrap();
     scratch.write("more", "more");
     for args in [
         &["put", "--from", "more", "x.img:/more"][..],
         &["resize", "--size", "1g", "x.img"],
-        &["repair", "x.img"],
+        &["repair", "--commit", "x.img"],
     ] {
         let refused = scratch.fails(4, args);
         assert!(
@@ -555,12 +565,63 @@ fn an_interrupted_repair_is_undone_first() {
     }
     let read = scratch.run(&["ls", "x.img"]);
     assert!(
-        read.status.success() && stderr(&read).contains("a repair of this image was interrupted"),
+        stderr(&read).contains("a repair of this image was interrupted"),
         "{}",
         stderr(&read)
     );
+    let tried = facts(&scratch, 0, &["repair", "-n", "x.img"]);
+    assert_eq!(
+        (&tried["rolled_back"], &tried["repaired"]),
+        (&1.into(), &first["repaired"])
+    );
+    assert!(fs::read(scratch.path("x.img")).unwrap() == left);
+    let again = scratch.ok(&["repair", "x.img"]);
+    assert!(
+        again.contains("rolled back: an interrupted repair (1 file restored)"),
+        "{again}"
+    );
+    assert!(fs::read(scratch.path("x.img")).unwrap() == repaired);
+    interrupt(&scratch);
     scratch.ok(&["repair", "--undo", "x.img"]);
     assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+}
+
+/// A symbolic link in place of the undo data is not followed; one to the image leads to the undo
+/// data of the image itself.
+#[test]
+fn undo_data_belongs_to_one_image() {
+    let scratch = images();
+    for image in ["x.img", "x.sparsebundle"] {
+        let undo = format!("{image}.undo");
+        let disk = if image == "x.img" {
+            image.to_owned()
+        } else {
+            format!("{image}/bands/0")
+        };
+        let whole = fs::read(scratch.path(&disk)).unwrap();
+        edit(&scratch, &disk, |disk| disk[512..1024].fill(9));
+        let damaged = fs::read(scratch.path(&disk)).unwrap();
+        fs::create_dir_all(scratch.path("elsewhere")).unwrap();
+        symlink("elsewhere", scratch.path(&undo)).unwrap();
+        let refused = scratch.fails(1, &["repair", image]);
+        assert!(refused.contains("--undo-dir"), "{refused}");
+        assert!(fs::read(scratch.path(&disk)).unwrap() == damaged);
+        assert_eq!(fs::read_dir(scratch.path("elsewhere")).unwrap().count(), 0);
+        fs::remove_file(scratch.path(&undo)).unwrap();
+        // By either name.
+        fs::create_dir_all(scratch.path("links")).unwrap();
+        let link = format!("links/{image}");
+        symlink(format!("../{image}"), scratch.path(&link)).unwrap();
+        for (repair, other) in [(&link[..], image), (image, &link[..])] {
+            scratch.ok(&["repair", repair]);
+            assert!(scratch.path(&undo).exists());
+            assert_eq!(fs::read_dir(scratch.path("links")).unwrap().count(), 1);
+            assert!(fs::read(scratch.path(&disk)).unwrap() == whole);
+            scratch.ok(&["repair", "--undo", other]);
+            assert!(fs::read(scratch.path(&disk)).unwrap() == damaged);
+        }
+        fs::remove_file(scratch.path(&link)).unwrap();
+    }
 }
 
 /// Every cause that people meet, by its name, and something of what is told.

@@ -9,14 +9,16 @@
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
 //!   any image. A dry run ends there. The files in the result are counted (`losses.rs`) before
 //!   anything is written.
-//! * All data is saved (`undo.rs`) beside the image (`target.rs`) before it is overwritten or
-//!   removed.
+//! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
+//!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
 mod keys;
 mod layers;
+mod log;
 mod losses;
 mod target;
 mod undo;
+mod undo_store;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,10 +26,9 @@ use std::sync::Arc;
 
 use self::keys::Remembered;
 use self::layers::Work;
-use self::undo::check_finished;
 use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
-use crate::open::{self, Keys, OpenOptions, StoredImage};
+use crate::open::{self, Keys, OpenOptions, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
@@ -140,6 +141,8 @@ pub struct Repaired {
     pub remaining: Vec<Problem>,
     /// Folder with the undo data.
     pub undo: Option<PathBuf>,
+    /// The interrupted repair that was rolled back first.
+    pub rolled_back: Option<Undone>,
 }
 
 impl Repaired {
@@ -218,11 +221,7 @@ pub fn repair_target(
     chosen: &Options<'_>,
     progress: &dyn Progress,
 ) -> Result<Repaired> {
-    match (&target.vault, chosen.how) {
-        (Ok(vault), _) => check_finished(vault)?,
-        (Err(_), How::Apply) => drop(target.vault()?),
-        (Err(_), How::DryRun) => {}
-    }
+    let (image, rolled_back) = roll_back(target, chosen)?;
     let keys = options.keys.map(Remembered::new);
     let keys = keys.as_ref().map(|keys| keys as &dyn Keys);
     let options = &OpenOptions {
@@ -230,7 +229,7 @@ pub fn repair_target(
         keys,
         ..*options
     };
-    let staged = Staged::new(target.store.clone(), chosen.temporary.clone());
+    let staged = Staged::new(image.clone(), chosen.temporary.clone());
     // Problems before and after are those of the newest state, even with a fallback.
     let newest = &OpenOptions {
         checkpoint: None,
@@ -241,7 +240,7 @@ pub fn repair_target(
         open::examine_outside(&target.path, stored, newest, progress).map(|found| found.problems)
     };
     // No other process can have the image locked: it is locked here already.
-    let untouched = Staged::new(target.store.clone(), chosen.temporary.clone());
+    let untouched = Staged::new(image, chosen.temporary.clone());
     let before = outside(Arc::new(untouched.clone()))?;
     let mut work = Work::new(target, &staged, options, chosen, progress);
     match work.run() {
@@ -256,6 +255,7 @@ pub fn repair_target(
         changed_outside,
         ..
     } = work;
+    done.rolled_back = rolled_back;
     let is_changed = !done.steps.is_empty();
     let after = if done.undecided.is_none() && changed_outside {
         Some(outside(Arc::new(staged.clone()))?)
@@ -300,10 +300,33 @@ pub fn repair_target(
         return Ok(done);
     }
     done.outcome = Outcome::Repaired;
-    if chosen.how == How::Apply && undo::write(target, &staged)? {
-        done.undo = target.vault()?.folder().map(Path::to_owned);
+    // Texts that are stored beside the undo data: name and contents.
+    let notes: [(&str, &str); 0] = [];
+    if chosen.how == How::Apply && undo::write(target, &staged, &notes)? {
+        done.undo = target.undo()?.folder().map(Path::to_owned);
     }
     Ok(done)
+}
+
+/// Rolls back an interrupted repair. Returns the store with the restored image: in a dry run, a
+/// staged view.
+fn roll_back(target: &Target, chosen: &Options<'_>) -> Result<(Arc<dyn Store>, Option<Undone>)> {
+    let image = target.store.clone();
+    let undo = match (target.undo(), chosen.how) {
+        (Ok(undo), _) => undo,
+        (Err(error), How::Apply) => return Err(error),
+        (Err(_), How::DryRun) => return Ok((image, None)),
+    };
+    undo.check()?;
+    if chosen.how == How::Apply {
+        return Ok((image, undo::roll_back(target)?));
+    }
+    if !interrupted::is_unfinished(undo.store())? {
+        return Ok((image, None));
+    }
+    let view = Staged::new(image, chosen.temporary.clone());
+    let done = undo::try_roll_back(&view, undo)?;
+    Ok((Arc::new(view), done))
 }
 
 /// Undoes all repairs of the image at `path` that have undo data, the last first.
@@ -331,7 +354,7 @@ pub fn commit_target(target: &Target) -> Result<Undone> {
 
 /// Returns the stored bytes of a target, seen through `store`.
 fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<StoredImage> {
-    Ok(match &target.file {
+    Ok(match target.file {
         None => StoredImage::Folder(store),
         Some(name) => StoredImage::File(
             store

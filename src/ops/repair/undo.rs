@@ -3,15 +3,16 @@
 //! Each repair has a folder of its own, `1/`, `2/`, …, undone from the last to the first:
 //!
 //! ```text
-//! log         the changes, a line each, with checksums of the new bytes (see `Log`)
+//! log         the changes, with checksums of the old and of the new bytes (`log.rs`)
 //! data        the bytes that are overwritten or truncated, as stored in the image's files
 //! files/NAME  files of the image that the repair removed
-//! sealed      written last: length and time of every file of the image at the end of the repair
-//! undoing     exists while the repair is being undone
+//! state       `prepared` (the rest is complete; the image is being changed), `applied` (followed
+//!             by length and version of every file of the image at the end of the repair) or
+//!             `undoing`
 //! ```
 //!
-//! A folder without `log` belongs to a repair that changed nothing; one without `sealed` to a
-//! repair that was interrupted.
+//! `state` is written as a whole. Without it the repair has changed nothing; in any state but
+//! `applied` it was interrupted and is rolled back, which can begin at any step and be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,58 +20,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::LAYER;
-use super::target::{Target, Vault};
+use super::log::{Edit, FileChange, Log, Saved, escaped, unescaped};
+use super::target::Target;
+use super::undo_store::{UndoStore, checksum, copy_file};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
-use crate::open::interrupted::{self, LOG, SEALED, UNDOING};
+use crate::open::interrupted::{self, LOG, STATE, State};
 use crate::store::{Content, Open, Put, Staged, Store};
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Kind, Result};
 
-const HEAD: &str = "bandsaw undo 1";
 const DATA: &str = "data";
 const FILES: &str = "files/";
-/// Bytes compared and saved at a time.
+/// Bytes compared, saved and restored at a time.
 const PIECE: u64 = 1 << 20;
 /// Granularity of the comparison, in bytes.
 const SECTOR: usize = 512;
-/// Largest log in bytes, which is read into memory as a whole.
-const MOST_LOG: u64 = 1 << 30;
-
-/// Bytes of a file that a repair overwrites or truncates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Old {
-    range: Range<u64>,
-    /// Offset of the saved bytes in `data`. `None`: they are zeros.
-    kept: Option<u64>,
-    /// CRC-32 of the new bytes. `None`: the range is truncated.
-    new: Option<u32>,
-    epoch: u64,
-}
-
-/// A change of the image's files.
-#[derive(Debug, PartialEq, Eq)]
-enum FileChange {
-    /// The file is moved to `files/` of the undo data.
-    Take(String),
-    /// A file is renamed to a name that is unused.
-    Rename(String, String),
-    /// A file is replaced as a whole; its old bytes are saved.
-    Replace(String, Vec<u8>),
-    /// A file is created.
-    Create(String),
-    /// Bytes or the length of a file change.
-    Edit {
-        name: String,
-        old_len: u64,
-        new_len: u64,
-        old: Vec<Old>,
-    },
-}
-
-/// All changes of a repair in the order in which they are made.
-#[derive(Debug, Default)]
-struct Log {
-    changes: Vec<FileChange>,
-}
+/// Maximum length of a file that is stored as a whole, in bytes.
+const MAX_REPLACED: u64 = 64 << 20;
 
 /// Result of an undo or a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,33 +48,32 @@ pub struct Undone {
     pub bytes: u64,
 }
 
-/// Writes the staged changes to the image of `target`. Returns `false` if there are none. If
-/// writing fails, the image is restored.
-pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
-    let vault = target.vault()?;
-    check_finished(vault)?;
+/// Writes the staged changes to the image of `target`. `notes` (name and text) are stored with the
+/// undo data. Returns `false` if there are no changes. If writing fails, the image is restored.
+pub(super) fn write(target: &Target, staged: &Staged, notes: &[(&str, &str)]) -> Result<bool> {
+    let undo = target.undo()?;
+    undo.check()?;
     let planned = plan(staged)?;
     if planned.log.changes.is_empty() {
         return Ok(false);
     }
-    vault.make()?;
-    let folder = format!("{}/", generations(vault)?.last().map_or(1, |last| last + 1));
-    let kept = keep(vault, &folder, staged, &planned);
-    let log = match kept {
+    let number = undo.repairs()?.last().map_or(1, |(last, _)| last + 1);
+    let log = match save(undo, number, staged, &planned, notes) {
         Ok(log) => log,
         Err(error) => {
             // The image is unchanged. Errors of this cleanup would hide the original failure.
-            let _ = clear(vault, &folder);
-            return Err(error);
+            let _ = undo.clear(number);
+            return Err(undo.cannot_save(error));
         }
     };
-    let done = apply(target, vault, &folder, staged, &planned, &log)
-        .and_then(|()| seal(target, vault, &folder));
+    let done = apply(target, undo, number, staged, &planned, &log)
+        .and_then(|()| undo.set_state(number, State::Applied, &state_of(target)?));
     if let Err(error) = done {
-        // Marked first, because a partly restored image does not match the sealed state.
-        let restored =
-            mark_undoing(vault, &folder).and_then(|()| revert(target, vault, &folder, &log));
-        return match restored.and_then(|_| clear(vault, &folder)) {
+        // Marked first, because a partly restored image does not match the recorded state.
+        let restored = undo
+            .set_state(number, State::Undoing, "")
+            .and_then(|()| revert(&*target.store, undo, number, &log, false));
+        return match restored.and_then(|_| undo.clear(number)) {
             Ok(()) => Err(error),
             Err(second) => {
                 let message = format!(
@@ -120,31 +84,6 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
         };
     }
     Ok(true)
-}
-
-/// Fails if an interrupted repair has to be undone first.
-pub(super) fn check_finished(vault: &Vault) -> Result<()> {
-    vault.check()?;
-    if interrupted::is_unfinished(vault.store())? {
-        let message = "an earlier repair of this image was interrupted: run `bandsaw repair --undo` on it first";
-        return Err(Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted));
-    }
-    Ok(())
-}
-
-/// Returns the numbers of the repairs that have undo data, in order.
-fn generations(vault: &Vault) -> Result<Vec<u64>> {
-    let mut found = BTreeSet::new();
-    vault.store().list("", &mut |entry| {
-        found.extend(
-            entry
-                .name
-                .split_once('/')
-                .and_then(|(number, _)| number.parse::<u64>().ok()),
-        );
-        Ok(())
-    })?;
-    Ok(found.into_iter().collect())
 }
 
 /// The planned changes, without the old bytes.
@@ -165,43 +104,46 @@ fn plan(staged: &Staged) -> Result<Planned> {
         .collect();
     let (mut taken, mut renamed, mut new, mut edited) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let take = |name: &String| FileChange::Take {
+        name: name.clone(),
+        len: 0,
+        sum: 0,
+    };
     for (name, content) in &changes {
         let was_there = below.stat(name)?.is_some();
         let moves_away = origins.contains_key(name.as_str());
         let Some(content) = content else {
             if was_there && !moves_away {
-                taken.push(FileChange::Take(name.clone()));
+                taken.push(take(name));
             }
             continue;
         };
         contents.insert(name.clone(), content.clone());
-        let edit = FileChange::Edit {
+        let edit = Edit {
             name: name.clone(),
             old_len: 0,
             new_len: content.len(),
-            old: Vec::new(),
+            saved: Vec::new(),
         };
         match &content.origin {
-            Some(origin) if origin == name => edited.push(edit),
+            Some(origin) if origin == name => edited.push(FileChange::Edit(edit)),
             Some(origin) => {
                 if was_there && !moves_away {
-                    taken.push(FileChange::Take(name.clone()));
+                    taken.push(take(name));
                 }
                 renamed.push((origin.clone(), name.clone()));
-                edited.push(edit);
+                edited.push(FileChange::Edit(edit));
             }
             None if moves_away => {
                 let message =
                     "a file is moved and another put in its place, which this version cannot undo";
                 return Err(Error::unsupported(LAYER, message).named(name));
             }
-            None if was_there && content.is_put => {
-                new.push(FileChange::Replace(name.clone(), Vec::new()))
-            }
-            None if was_there => edited.push(edit),
+            None if was_there && content.is_put => new.push(FileChange::Replace(edit)),
+            None if was_there => edited.push(FileChange::Edit(edit)),
             None => {
                 new.push(FileChange::Create(name.clone()));
-                edited.push(edit);
+                edited.push(FileChange::Edit(edit));
             }
         }
     }
@@ -229,84 +171,116 @@ fn plan(staged: &Staged) -> Result<Planned> {
     Ok(Planned { log, contents })
 }
 
-/// Writes the log and all old bytes to the undo data, durably.
-fn keep(vault: &Vault, folder: &str, staged: &Staged, planned: &Planned) -> Result<Log> {
-    let name = |last: &str| format!("{folder}{last}");
+/// Writes all old bytes, the log and the notes to the undo data, durably, and then the state.
+fn save(
+    undo: &UndoStore,
+    number: u64,
+    staged: &Staged,
+    planned: &Planned,
+    notes: &[(&str, &str)],
+) -> Result<Log> {
+    let name = |last: &str| format!("{number}/{last}");
     let missing = || Error::not_found(LAYER, name(DATA));
-    let data = vault
+    let data = undo
         .store()
         .open(&name(DATA), Open::Create)?
         .ok_or_else(missing)?;
-    vault.protect(&name(DATA))?;
-    let mut keeper = Keeper {
+    let mut writer = UndoWriter {
         data: &*data,
         len: 0,
     };
+    let below = &**staged.below();
     let mut log = Log::default();
     for change in &planned.log.changes {
         log.changes.push(match change {
-            FileChange::Take(name) => FileChange::Take(name.clone()),
+            FileChange::Take { name, .. } => {
+                let file = below
+                    .open(name, Open::Read)?
+                    .ok_or_else(|| Error::not_found(LAYER, name))?;
+                let len = file.info().len;
+                FileChange::Take {
+                    name: name.clone(),
+                    len,
+                    sum: checksum(&*file, 0..len)?.unwrap_or_default(),
+                }
+            }
             FileChange::Rename(from, to) => FileChange::Rename(from.clone(), to.clone()),
             FileChange::Create(name) => FileChange::Create(name.clone()),
-            FileChange::Replace(name, _) => {
-                FileChange::Replace(name.clone(), read_all(&**staged.below(), name)?)
+            FileChange::Replace(edit) => {
+                FileChange::Replace(writer.replace(staged, edit, &planned.contents[&edit.name])?)
             }
-            FileChange::Edit { name, .. } => {
-                match keeper.edit(staged, name, &planned.contents[name])? {
-                    FileChange::Edit {
-                        old_len,
-                        new_len,
-                        old,
-                        ..
-                    } if old_len == new_len && old.is_empty() => continue,
-                    edit => edit,
+            FileChange::Edit(edit) => {
+                let edit = writer.edit(staged, &edit.name, &planned.contents[&edit.name])?;
+                if edit.old_len == edit.new_len && edit.saved.is_empty() {
+                    continue;
                 }
+                FileChange::Edit(edit)
             }
         });
     }
     data.flush()?;
-    vault
-        .store()
-        .put(&name(LOG), log.to_text().as_bytes(), Put::Replace)?;
-    vault.protect(&name(LOG))?;
-    vault.store().sync()?;
-    vault.sync()?;
+    let text = interrupted::file_of(&log.to_text());
+    undo.store().put(&name(LOG), &text, Put::Replace)?;
+    for (note, text) in notes {
+        undo.store()
+            .put(&name(note), text.as_bytes(), Put::Replace)?;
+    }
+    undo.store().sync()?;
+    undo.set_state(number, State::Prepared, "")?;
     Ok(log)
 }
 
-fn read_all(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
-    let file = store
-        .open(name, Open::Read)?
-        .ok_or_else(|| Error::not_found(LAYER, name))?;
-    let len = file.info().len;
-    if len > MOST_LOG {
-        return Err(Error::new(
-            Kind::Limit,
-            LAYER,
-            format!("{len} bytes are too many to be kept"),
-        )
-        .named(name));
-    }
-    file.read_vec(0, len as usize)
-}
-
-struct Keeper<'a> {
+/// The file of saved bytes.
+struct UndoWriter<'a> {
     data: &'a dyn BlockDevice,
     len: u64,
 }
 
-impl Keeper<'_> {
+impl UndoWriter<'_> {
+    /// Saves a file that is stored anew as a whole.
+    fn replace(&mut self, staged: &Staged, edit: &Edit, content: &Arc<Content>) -> Result<Edit> {
+        let missing = || Error::not_found(LAYER, &edit.name);
+        let old = staged
+            .below()
+            .open(&edit.name, Open::Read)?
+            .ok_or_else(missing)?;
+        let new = staged
+            .device(content.clone(), Access::ReadOnly)?
+            .ok_or_else(missing)?;
+        let (old_len, new_len) = (old.info().len, new.info().len);
+        if old_len.max(new_len) > MAX_REPLACED {
+            let message = format!("{old_len} bytes are too many to be replaced as a whole");
+            return Err(Error::new(Kind::Limit, LAYER, message).named(&edit.name));
+        }
+        let old = old.read_vec(0, old_len as usize)?;
+        let saved = Saved {
+            range: 0..old_len,
+            offset: self.save(&old)?,
+            old: crc32fast::hash(&old),
+            new: checksum(&*new, 0..new_len)?,
+        };
+        Ok(Edit {
+            name: edit.name.clone(),
+            old_len,
+            new_len,
+            saved: vec![saved],
+        })
+    }
+
     /// Returns the change of a file's contents, and saves the old bytes of the ranges that differ.
-    fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<FileChange> {
+    fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<Edit> {
         let old_name = content.origin.as_deref().unwrap_or(name);
         let below = staged.below().open(old_name, Open::Read)?;
         let missing = || Error::not_found(LAYER, name);
         let new = staged
             .device(content.clone(), Access::ReadOnly)?
             .ok_or_else(missing)?;
-        let old_len = below.as_ref().map_or(0, |below| below.info().len);
-        let new_len = content.len();
-        let mut old = Vec::new();
+        let mut edit = Edit {
+            name: name.to_owned(),
+            old_len: below.as_ref().map_or(0, |below| below.info().len),
+            new_len: content.len(),
+            saved: Vec::new(),
+        };
         let mut runs = content.runs();
         // A range that was truncated and extended again reads as zeros.
         let through = if content.origin.is_some() {
@@ -314,49 +288,36 @@ impl Keeper<'_> {
         } else {
             0
         };
-        if through < old_len.min(new_len) {
-            runs.push((through..old_len.min(new_len), 0));
+        let both = edit.old_len.min(edit.new_len);
+        if through < both {
+            runs.push(through..both);
         }
-        for (range, epoch) in runs {
+        for range in runs {
             let mut at = range.start;
             while at < range.end {
                 let piece = at..range.end.min(at + PIECE);
-                self.compare(
-                    below.as_deref(),
-                    old_len,
-                    &*new,
-                    piece.clone(),
-                    epoch,
-                    &mut old,
-                )?;
                 at = piece.end;
+                self.compare(below.as_deref(), &*new, piece, &mut edit)?;
             }
         }
-        if let Some(below) = below.filter(|_| new_len < old_len) {
-            self.cut(&*below, new_len..old_len, &mut old)?;
+        if let Some(below) = below.filter(|_| edit.new_len < edit.old_len) {
+            self.cut(&*below, &mut edit)?;
         }
-        Ok(FileChange::Edit {
-            name: name.to_owned(),
-            old_len,
-            new_len,
-            old,
-        })
+        Ok(edit)
     }
 
     /// Saves the bytes that differ in `range`, which has at most [`PIECE`] bytes.
     fn compare(
         &mut self,
         below: Option<&dyn BlockDevice>,
-        old_len: u64,
         new: &dyn BlockDevice,
         range: Range<u64>,
-        epoch: u64,
-        old: &mut Vec<Old>,
+        edit: &mut Edit,
     ) -> Result<()> {
         let len = (range.end - range.start) as usize;
         let after = new.read_vec(range.start, len)?;
         let mut before = vec![0; len];
-        let there = range.end.min(old_len).saturating_sub(range.start) as usize;
+        let there = range.end.min(edit.old_len).saturating_sub(range.start) as usize;
         if let Some(below) = below.filter(|_| there > 0) {
             below.read_at(range.start, &mut before[..there])?;
         }
@@ -368,13 +329,12 @@ impl Keeper<'_> {
                 break;
             };
             let end = (start..len).step_by(SECTOR).find(same).unwrap_or(len);
-            let kept = self.keep(&before[start..end.min(there.max(start))])?;
-            let place = range.start + start as u64..range.start + end as u64;
-            old.push(Old {
-                range: place,
-                kept,
+            let old = &before[start..end.min(there.max(start))];
+            edit.saved.push(Saved {
+                range: range.start + start as u64..range.start + end as u64,
+                offset: self.save(old)?,
+                old: crc32fast::hash(old),
                 new: Some(crc32fast::hash(&after[start..end])),
-                epoch,
             });
             from = end;
         }
@@ -382,29 +342,21 @@ impl Keeper<'_> {
     }
 
     /// Saves the bytes that are truncated.
-    fn cut(
-        &mut self,
-        below: &dyn BlockDevice,
-        range: Range<u64>,
-        old: &mut Vec<Old>,
-    ) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let extent = below.extent_at(at..range.end)?;
-            let end = at
-                + if extent.kind == ExtentKind::Data {
-                    extent.len.min(PIECE)
-                } else {
-                    extent.len
-                };
+    fn cut(&mut self, below: &dyn BlockDevice, edit: &mut Edit) -> Result<()> {
+        let mut at = edit.new_len;
+        while at < edit.old_len {
+            let extent = below.extent_at(at..edit.old_len)?;
+            let mut end = at + extent.len;
             if extent.kind == ExtentKind::Data {
-                let kept = self.keep(&below.read_vec(at, (end - at) as usize)?)?;
-                old.extend(kept.map(|kept| Old {
+                end = end.min(at + PIECE);
+                let old = below.read_vec(at, (end - at) as usize)?;
+                let saved = Saved {
                     range: at..end,
-                    kept: Some(kept),
+                    offset: self.save(&old)?,
+                    old: crc32fast::hash(&old),
                     new: None,
-                    epoch: 0,
-                }));
+                };
+                edit.saved.extend(saved.offset.map(|_| saved));
             }
             at = end;
         }
@@ -412,7 +364,7 @@ impl Keeper<'_> {
     }
 
     /// Saves bytes and returns their offset. `None`: they are zeros.
-    fn keep(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
+    fn save(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         if is_zero(bytes) {
             return Ok(None);
         }
@@ -424,111 +376,60 @@ impl Keeper<'_> {
     }
 }
 
-/// Performs the changes: names first, then contents in the order in which they were flushed.
+/// Performs the changes: names first, then contents. The order is of no importance to a crash,
+/// after which the log restores the image.
 fn apply(
     target: &Target,
-    vault: &Vault,
-    folder: &str,
+    undo: &UndoStore,
+    number: u64,
     staged: &Staged,
     planned: &Planned,
     log: &Log,
 ) -> Result<()> {
     let image = &*target.store;
-    let mut has_names = false;
+    let new_of = |name: &String| {
+        staged
+            .device(planned.contents[name].clone(), Access::ReadOnly)?
+            .ok_or_else(|| Error::not_found(LAYER, name))
+    };
     for change in &log.changes {
         match change {
-            FileChange::Take(name) => vault.take(image, name, &format!("{folder}{FILES}{name}"))?,
+            FileChange::Take { name, .. } => {
+                undo.take(image, name, &format!("{number}/{FILES}{name}"))?;
+            }
             FileChange::Rename(from, to) => image.rename(from, to)?,
-            FileChange::Create(name) => {
-                image.open(name, Open::CreateNew)?;
-                vault.adopt(name)?;
+            FileChange::Create(name) => drop(image.open(name, Open::CreateNew)?),
+            FileChange::Replace(Edit { name, new_len, .. }) => {
+                let bytes = new_of(name)?.read_vec(0, *new_len as usize)?;
+                image.put(name, &bytes, Put::Replace)?;
             }
-            FileChange::Replace(name, _) => {
-                let content = &planned.contents[name];
-                let missing = || Error::not_found(LAYER, name);
-                let new = staged
-                    .device(content.clone(), Access::ReadOnly)?
-                    .ok_or_else(missing)?;
-                image.put(
-                    name,
-                    &new.read_vec(0, content.len() as usize)?,
-                    Put::Replace,
-                )?;
+            FileChange::Edit(edit) => {
+                let missing = || Error::not_found(LAYER, &edit.name);
+                let file = image.open(&edit.name, Open::Write)?.ok_or_else(missing)?;
+                write_edit(&*file, &*new_of(&edit.name)?, edit)?;
             }
-            FileChange::Edit { .. } => continue,
-        }
-        has_names = true;
-    }
-    if has_names {
-        image.sync()?;
-        vault.sync()?;
-    }
-    let edits = log.changes.iter().filter_map(|change| match change {
-        FileChange::Edit {
-            name, new_len, old, ..
-        } => Some((name, *new_len, old)),
-        _ => None,
-    });
-    let mut writes: BTreeMap<u64, BTreeMap<&str, Vec<&Old>>> = BTreeMap::new();
-    let mut lens = Vec::new();
-    for (name, new_len, old) in edits {
-        let missing = || Error::not_found(LAYER, name);
-        let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
-        if file.info().len < new_len {
-            file.set_len(new_len, AfterDiscard::Zeros)?;
-            file.flush()?;
-        }
-        lens.push((name, new_len));
-        for one in old.iter().filter(|old| old.new.is_some()) {
-            writes
-                .entry(one.epoch)
-                .or_default()
-                .entry(name)
-                .or_default()
-                .push(one);
-        }
-    }
-    for files in writes.values() {
-        for (name, ranges) in files {
-            let missing = || Error::not_found(LAYER, *name);
-            let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
-            let new = staged
-                .device(planned.contents[*name].clone(), Access::ReadOnly)?
-                .ok_or_else(missing)?;
-            for one in ranges {
-                let bytes =
-                    new.read_vec(one.range.start, (one.range.end - one.range.start) as usize)?;
-                file.write_at(one.range.start, &bytes)?;
-            }
-            file.flush()?;
-        }
-    }
-    for (name, new_len) in lens {
-        let missing = || Error::not_found(LAYER, name);
-        let file = image.open(name, Open::Write)?.ok_or_else(missing)?;
-        if file.info().len > new_len {
-            file.set_len(new_len, AfterDiscard::Any)?;
-            file.flush()?;
         }
     }
     image.sync()
 }
 
-/// Records the state of the image, so that an undo detects later changes.
-fn seal(target: &Target, vault: &Vault, folder: &str) -> Result<()> {
-    let name = format!("{folder}{SEALED}");
-    vault.store().put(
-        &name,
-        with_sum(state_of(target, vault)?).as_bytes(),
-        Put::Replace,
-    )?;
-    vault.protect(&name)?;
-    vault.store().sync()?;
-    vault.sync()
+/// Writes the new contents of a file, durably.
+fn write_edit(file: &dyn BlockDevice, new: &dyn BlockDevice, edit: &Edit) -> Result<()> {
+    if file.info().len < edit.new_len {
+        file.set_len(edit.new_len, AfterDiscard::Zeros)?;
+    }
+    for Saved { range, .. } in edit.saved.iter().filter(|saved| saved.new.is_some()) {
+        let bytes = new.read_vec(range.start, (range.end - range.start) as usize)?;
+        file.write_at(range.start, &bytes)?;
+    }
+    if file.info().len > edit.new_len {
+        file.set_len(edit.new_len, AfterDiscard::Any)?;
+    }
+    file.flush()
 }
 
-/// Returns length and time of each file of an image, a line each, sorted by name.
-fn state_of(target: &Target, vault: &Vault) -> Result<String> {
+/// Returns length and version of each file of an image, a line each, sorted by name.
+fn state_of(target: &Target) -> Result<String> {
     let mut lines = Vec::new();
     target.store.list("", &mut |entry| {
         let last = entry.name.rsplit('/').next().unwrap_or_default();
@@ -538,49 +439,85 @@ fn state_of(target: &Target, vault: &Vault) -> Result<String> {
             return Ok(());
         }
         if let Some(meta) = entry.meta()? {
-            lines.push((
-                escaped(entry.name),
-                meta.len,
-                vault.stamp(&*target.store, entry.name)?,
-            ));
+            lines.push((escaped(entry.name), meta.len, meta.version));
         }
         Ok(())
     })?;
     lines.sort();
-    let mut text = format!("{HEAD}\n");
-    for (name, len, stamp) in lines {
-        let _ = writeln!(text, "file {len} {stamp:x} {name}");
+    let mut text = String::new();
+    for (name, len, version) in lines {
+        let _ = writeln!(text, "file {len} {version:x} {name}");
     }
     Ok(text)
 }
 
-/// Undoes all repairs that have undo data, the last first. [`Kind::Conflict`] if the image changed
-/// since.
-pub(super) fn undo(target: &Target) -> Result<Undone> {
-    let vault = target.vault()?;
-    let mut done = Undone::default();
-    let mut is_first = true;
-    for number in generations(vault)?.into_iter().rev() {
-        let folder = format!("{number}/");
-        let Some(log) = Log::read(vault, &folder)? else {
-            clear(vault, &folder)?;
-            continue;
-        };
-        let is_undoing = vault.store().stat(&format!("{folder}{UNDOING}"))?.is_some();
-        if is_first && !is_undoing {
-            check_unchanged(target, vault, &folder, &log)?;
+/// Rolls back an interrupted repair, or completes an interrupted undo of one. `None`: there is
+/// none.
+pub(super) fn roll_back(target: &Target) -> Result<Option<Undone>> {
+    let undo = target.undo()?;
+    let mut done = None;
+    for (number, state) in undo.repairs()?.into_iter().rev() {
+        match state {
+            None => undo.clear(number)?,
+            Some(State::Applied) => {}
+            Some(State::Prepared | State::Undoing) => {
+                let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
+                verify(&*target.store, undo, number, &log)?;
+                done.get_or_insert_with(Undone::default)
+                    .add(undo_one(target, undo, number, &log)?);
+            }
         }
-        is_first = false;
-        mark_undoing(vault, &folder)?;
-        let one = revert(target, vault, &folder, &log)?;
-        clear(vault, &folder)?;
-        done = Undone {
-            repairs: done.repairs + 1,
-            files: done.files + one.files,
-            bytes: done.bytes + one.bytes,
-        };
     }
-    vault.remove()?;
+    Ok(done)
+}
+
+/// Does the same to `image`, a staged view, and leaves the undo data.
+pub(super) fn try_roll_back(image: &dyn Store, undo: &UndoStore) -> Result<Option<Undone>> {
+    let mut done = None;
+    for (number, state) in undo.repairs()?.into_iter().rev() {
+        if state.is_some_and(|state| state != State::Applied) {
+            let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
+            verify(image, undo, number, &log)?;
+            done.get_or_insert_with(Undone::default)
+                .add(revert(image, undo, number, &log, true)?);
+        }
+    }
+    Ok(done)
+}
+
+impl Undone {
+    fn add(&mut self, other: Self) {
+        self.repairs += other.repairs;
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Undoes all repairs that have undo data, the last first. [`Kind::Conflict`] if the image changed
+/// since, [`Kind::Corrupt`] if the undo data is damaged; nothing is changed then.
+pub(super) fn undo(target: &Target) -> Result<Undone> {
+    let undo = target.undo()?;
+    undo.check()?;
+    let repairs = undo.repairs()?;
+    let mut is_last = true;
+    for (number, state) in repairs.iter().rev() {
+        let Some(state) = state else { continue };
+        let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
+        verify(&*target.store, undo, *number, &log)?;
+        if is_last && *state == State::Applied {
+            check_unchanged(target, undo, *number, &log)?;
+        }
+        is_last = false;
+    }
+    let mut done = Undone::default();
+    for (number, state) in repairs.into_iter().rev() {
+        if state.is_none() {
+            undo.clear(number)?;
+            continue;
+        }
+        let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
+        done.add(undo_one(target, undo, number, &log)?);
+    }
     if done.repairs == 0 {
         let message =
             "there is no undo data of this image: it was not repaired, or the repair was committed";
@@ -589,38 +526,31 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Removes the undo data of one repair. The log is durably removed first: without it the other
-/// files are ignored.
-fn clear(vault: &Vault, folder: &str) -> Result<()> {
-    if vault.store().remove(&format!("{folder}{LOG}"))? {
-        vault.store().sync()?;
-    }
-    vault.clear(folder)
-}
-
-fn mark_undoing(vault: &Vault, folder: &str) -> Result<()> {
-    vault
-        .store()
-        .put(&format!("{folder}{UNDOING}"), b"", Put::Replace)?;
-    vault.store().sync()
+fn undo_one(target: &Target, undo: &UndoStore, number: u64, log: &Log) -> Result<Undone> {
+    undo.set_state(number, State::Undoing, "")?;
+    let done = revert(&*target.store, undo, number, log, false)?;
+    undo.clear(number)?;
+    Ok(done)
 }
 
 /// Removes all undo data and all quarantined files.
 pub(super) fn commit(target: &Target) -> Result<Undone> {
-    let vault = target.vault()?;
-    check_finished(vault)?;
+    let undo = target.undo()?;
+    undo.check()?;
+    if interrupted::is_unfinished(undo.store())? {
+        return Err(interrupted::error());
+    }
     let mut done = Undone::default();
-    for number in generations(vault)? {
-        let folder = format!("{number}/");
-        vault.store().list(&folder, &mut |entry| {
-            done.files += usize::from(entry.name[folder.len()..].starts_with(FILES));
+    for (number, _) in undo.repairs()? {
+        let files = format!("{number}/{FILES}");
+        undo.store().list(&format!("{number}/"), &mut |entry| {
+            done.files += usize::from(entry.name.starts_with(&files));
             done.bytes += entry.meta()?.map_or(0, |meta| meta.len);
             Ok(())
         })?;
-        clear(vault, &folder)?;
+        undo.clear(number)?;
         done.repairs += 1;
     }
-    vault.remove()?;
     if done.repairs == 0 {
         return Err(Error::new(
             Kind::NotFound,
@@ -631,43 +561,37 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Fails with [`Kind::Conflict`] unless the image is as the repair left it. Nothing is checked
-/// after an interrupted repair, which recorded no state.
-fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<()> {
+/// Fails with [`Kind::Conflict`] unless the image is as the repair left it.
+fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) -> Result<()> {
     let changed = |what: String| {
         let message =
             format!("changed since it was repaired, and undoing would mix old and new: {what}");
         Err(Error::new(Kind::Conflict, LAYER, message))
     };
-    let name = format!("{folder}{SEALED}");
-    if vault.store().stat(&name)?.is_none() {
-        return Ok(());
-    }
-    let text = read_text(vault.store(), &name)?;
-    let now = state_of(target, vault)?;
+    let text = interrupted::read(undo.store(), &format!("{number}/{STATE}"))?;
+    let now = state_of(target)?;
     let (then, now): (BTreeSet<&str>, BTreeSet<&str>) =
-        (text.lines().collect(), now.lines().collect());
+        (text.lines().skip(1).collect(), now.lines().collect());
     if let Some(line) = then.symmetric_difference(&now).next() {
         return changed(unescaped(line.splitn(4, ' ').last().unwrap_or_default()));
     }
     for change in &log.changes {
-        let FileChange::Edit {
-            name, new_len, old, ..
-        } = change
-        else {
+        let (FileChange::Edit(edit) | FileChange::Replace(edit)) = change else {
             continue;
         };
+        let name = &edit.name;
         let Some(file) = target.store.open(name, Open::Read)? else {
             return changed(name.clone());
         };
-        if file.info().len != *new_len {
+        if file.info().len != edit.new_len {
             return changed(name.clone());
         }
-        for Old { range, new, .. } in old {
-            let Some(sum) = new else { continue };
-            if crc32fast::hash(&file.read_vec(range.start, (range.end - range.start) as usize)?)
-                != *sum
-            {
+        for Saved { range, new, .. } in &edit.saved {
+            let range = match change {
+                FileChange::Replace(_) => 0..edit.new_len,
+                _ => range.clone(),
+            };
+            if new.is_some() && checksum(&*file, range.clone())? != *new {
                 return changed(format!("{name} at byte {}", range.start));
             }
         }
@@ -675,42 +599,101 @@ fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> R
     Ok(())
 }
 
-/// Restores the image. It can start from any step and be repeated: each step is idempotent.
-fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Undone> {
-    let image = &*target.store;
-    let mut done = Undone::default();
-    let data = vault.store().open(&format!("{folder}{DATA}"), Open::Read)?;
+/// Fails with [`Kind::Corrupt`] if the undo data of a repair is damaged.
+fn verify(image: &dyn Store, undo: &UndoStore, number: u64, log: &Log) -> Result<()> {
+    let damaged = |name: &str| {
+        let message = "the undo data is damaged (checksum mismatch); nothing was changed";
+        Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("{number}/{name}")))
+    };
+    let data = undo.store().open(&format!("{number}/{DATA}"), Open::Read)?;
+    for change in &log.changes {
+        match change {
+            FileChange::Take { name, len, sum } => {
+                let kept = format!("{FILES}{name}");
+                if !is_file(undo.store(), &format!("{number}/{kept}"), *len, *sum)?
+                    && !is_file(image, name, *len, *sum)?
+                {
+                    return damaged(&kept);
+                }
+            }
+            FileChange::Edit(edit) | FileChange::Replace(edit) => {
+                for saved in &edit.saved {
+                    let old = edit.old_range(saved);
+                    let Some(start) = saved.offset else { continue };
+                    let end = start.saturating_add(old.end - old.start);
+                    let found = match &data {
+                        Some(data) => checksum(&**data, start..end)?,
+                        None => None,
+                    };
+                    if found != Some(saved.old) {
+                        return damaged(DATA);
+                    }
+                }
+            }
+            FileChange::Rename(..) | FileChange::Create(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a file has this length and checksum.
+fn is_file(store: &dyn Store, name: &str, len: u64, sum: u32) -> Result<bool> {
+    let Some(file) = store.open(name, Open::Read)? else {
+        return Ok(false);
+    };
+    Ok(file.info().len == len && checksum(&*file, 0..len)? == Some(sum))
+}
+
+/// Restores the image. Can start from any step and be repeated: each step is idempotent. In a
+/// trial the undo data stays as it is.
+fn revert(
+    image: &dyn Store,
+    undo: &UndoStore,
+    number: u64,
+    log: &Log,
+    is_trial: bool,
+) -> Result<Undone> {
+    let mut done = Undone {
+        repairs: 1,
+        ..Undone::default()
+    };
+    let (mut created, mut old_names) = (BTreeSet::new(), BTreeMap::new());
+    for change in &log.changes {
+        match change {
+            FileChange::Create(name) => drop(created.insert(name.as_str())),
+            FileChange::Rename(from, to) => drop(old_names.insert(to.as_str(), from.as_str())),
+            _ => {}
+        }
+    }
+    let data = undo.store().open(&format!("{number}/{DATA}"), Open::Read)?;
     for change in log.changes.iter().rev() {
         match change {
-            FileChange::Edit {
-                name, old_len, old, ..
-            } => {
-                let is_new = log
-                    .changes
-                    .iter()
-                    .any(|change| matches!(change, FileChange::Create(new) if new == name));
-                let was = log.changes.iter().find_map(|change| match change {
-                    FileChange::Rename(from, to) if to == name => Some(from.as_str()),
-                    _ => None,
-                });
-                // The rename may not have happened yet.
-                let file = match image.open(name, Open::Write)? {
-                    Some(file) => Some(file),
-                    None => was
-                        .map(|was| image.open(was, Open::Write))
-                        .transpose()?
-                        .flatten(),
-                };
-                let Some(file) = file.filter(|_| !is_new) else {
+            FileChange::Edit(edit) => {
+                let name = edit.name.as_str();
+                if created.contains(name) {
                     continue;
+                }
+                // The rename may not have happened yet.
+                let file = match (image.open(name, Open::Write)?, old_names.get(name)) {
+                    (None, Some(old)) => image.open(old, Open::Write)?,
+                    (file, _) => file,
                 };
-                done.bytes += restore(&*file, *old_len, old, data.as_deref())?;
+                let Some(file) = file else { continue };
+                done.bytes += restore(&*file, edit, data.as_deref())?;
                 done.files += 1;
             }
-            FileChange::Replace(name, bytes) => {
-                image.put(name, bytes, Put::Replace)?;
+            FileChange::Replace(edit) => {
+                let [Saved { offset, .. }] = &edit.saved[..] else {
+                    return Err(Error::new(Kind::Corrupt, LAYER, "malformed log").named(LOG));
+                };
+                let len = edit.old_len.min(MAX_REPLACED) as usize;
+                let old = match (offset, &data) {
+                    (Some(offset), Some(data)) => data.read_vec(*offset, len)?,
+                    _ => vec![0; len],
+                };
+                image.put(&edit.name, &old, Put::Replace)?;
                 done.files += 1;
-                done.bytes += bytes.len() as u64;
+                done.bytes += edit.old_len;
             }
             FileChange::Create(name) => drop(image.remove(name)?),
             FileChange::Rename(from, to) => {
@@ -719,267 +702,55 @@ fn revert(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<Und
                     done.files += 1;
                 }
             }
-            FileChange::Take(name) => {
-                let kept = format!("{folder}{FILES}{name}");
-                if vault.store().stat(&kept)?.is_some() {
-                    vault.give_back(image, &kept, name)?;
-                    done.files += 1;
+            FileChange::Take { name, len, sum } => {
+                // A copy that was interrupted may have left both files.
+                let kept = format!("{number}/{FILES}{name}");
+                if undo.store().stat(&kept)?.is_none() || is_file(image, name, *len, *sum)? {
+                    continue;
                 }
+                if is_trial {
+                    copy_file(undo.store(), &kept, image, name)?;
+                } else {
+                    undo.give_back(image, &kept, name)?;
+                }
+                done.files += 1;
             }
         }
     }
     image.sync()?;
-    vault.sync()?;
+    if !is_trial {
+        undo.store().sync()?;
+    }
     Ok(done)
 }
 
 /// Restores the old bytes and length of a file, durably. Returns the number of bytes restored.
-fn restore(
-    file: &dyn BlockDevice,
-    old_len: u64,
-    old: &[Old],
-    data: Option<&dyn BlockDevice>,
-) -> Result<u64> {
-    if file.info().len < old_len {
-        file.set_len(old_len, AfterDiscard::Zeros)?;
+fn restore(file: &dyn BlockDevice, edit: &Edit, data: Option<&dyn BlockDevice>) -> Result<u64> {
+    if file.info().len < edit.old_len {
+        file.set_len(edit.old_len, AfterDiscard::Zeros)?;
     }
     let mut bytes = 0;
-    for Old { range, kept, .. } in old {
-        let range = range.start..range.end.min(old_len);
-        if range.is_empty() {
-            continue;
-        }
+    for saved in &edit.saved {
+        let range = edit.old_range(saved);
         bytes += range.end - range.start;
-        match (kept, data) {
+        let mut at = range.start;
+        match (saved.offset, data) {
+            (None, _) if range.is_empty() => {}
             (None, _) => file.discard(range, AfterDiscard::Zeros)?,
-            (Some(at), Some(data)) => {
-                let kept = data.read_vec(*at, (range.end - range.start) as usize)?;
-                file.write_at(range.start, &kept)?;
+            (Some(offset), Some(data)) => {
+                while at < range.end {
+                    let len = (range.end - at).min(PIECE);
+                    let old = data.read_vec(offset + (at - range.start), len as usize)?;
+                    file.write_at(at, &old)?;
+                    at += len;
+                }
             }
             (Some(_), None) => return Err(Error::not_found(LAYER, DATA)),
         }
     }
-    if file.info().len > old_len {
-        file.set_len(old_len, AfterDiscard::Any)?;
+    if file.info().len > edit.old_len {
+        file.set_len(edit.old_len, AfterDiscard::Any)?;
     }
     file.flush()?;
     Ok(bytes)
-}
-
-fn read_text(store: &dyn Store, name: &str) -> Result<String> {
-    let corrupt = |what: &'static str| Error::new(Kind::Corrupt, LAYER, what).named(name);
-    let text = String::from_utf8(read_all(store, name)?).map_err(|_| corrupt("expected text"))?;
-    let (body, sum) = text
-        .trim_end()
-        .rsplit_once('\n')
-        .ok_or_else(|| corrupt("expected a sum at its end"))?;
-    let body = format!("{body}\n");
-    if sum != format!("end {:08x}", crc32fast::hash(body.as_bytes())) {
-        return Err(corrupt("its checksum does not match"));
-    }
-    if body.lines().next() != Some(HEAD) {
-        return Err(Error::unsupported(
-            LAYER,
-            "is undo data of a kind that this version does not know",
-        )
-        .named(name));
-    }
-    Ok(body)
-}
-
-fn with_sum(mut text: String) -> String {
-    let sum = crc32fast::hash(text.as_bytes());
-    let _ = writeln!(text, "end {sum:08x}");
-    text
-}
-
-/// Escapes a name so that it fits on one line.
-fn escaped(name: &str) -> String {
-    name.replace('%', "%25")
-        .replace('\n', "%0a")
-        .replace('\r', "%0d")
-        .replace(' ', "%20")
-}
-
-fn unescaped(name: &str) -> String {
-    name.replace("%20", " ")
-        .replace("%0d", "\r")
-        .replace("%0a", "\n")
-        .replace("%25", "%")
-}
-
-impl Log {
-    fn to_text(&self) -> String {
-        let mut text = format!("{HEAD}\n");
-        for change in &self.changes {
-            let _ = match change {
-                FileChange::Take(name) => writeln!(text, "take {}", escaped(name)),
-                FileChange::Rename(from, to) => {
-                    writeln!(text, "rename {} {}", escaped(from), escaped(to))
-                }
-                FileChange::Create(name) => writeln!(text, "create {}", escaped(name)),
-                FileChange::Replace(name, bytes) => {
-                    let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
-                        let _ = write!(hex, "{byte:02x}");
-                        hex
-                    });
-                    writeln!(text, "replace {} {hex}", escaped(name))
-                }
-                FileChange::Edit {
-                    name,
-                    old_len,
-                    new_len,
-                    ..
-                } => writeln!(text, "edit {} {old_len} {new_len}", escaped(name)),
-            };
-            let FileChange::Edit { old, .. } = change else {
-                continue;
-            };
-            for Old {
-                range,
-                kept,
-                new,
-                epoch,
-            } in old
-            {
-                let kept = kept.map_or("zeros".to_owned(), |at| at.to_string());
-                let new = new.map_or("cut".to_owned(), |sum| format!("{sum:08x}"));
-                let _ = writeln!(
-                    text,
-                    "bytes {} {} {kept} {new} {epoch}",
-                    range.start, range.end
-                );
-            }
-        }
-        with_sum(text)
-    }
-
-    /// Reads the log. `None`: there is none, so nothing was changed.
-    fn read(vault: &Vault, folder: &str) -> Result<Option<Self>> {
-        let name = format!("{folder}{LOG}");
-        if vault.store().stat(&name)?.is_none() {
-            return Ok(None);
-        }
-        let text = read_text(vault.store(), &name)?;
-        let mut log = Self::default();
-        for line in text.lines().skip(1) {
-            let words: Vec<&str> = line.split(' ').collect();
-            log.add(&words).ok_or_else(|| {
-                Error::new(Kind::Corrupt, LAYER, format!("unknown line {line:?}")).named(&name)
-            })?;
-        }
-        Ok(Some(log))
-    }
-
-    fn add(&mut self, words: &[&str]) -> Option<()> {
-        let change = match words {
-            ["take", name] => FileChange::Take(unescaped(name)),
-            ["rename", from, to] => FileChange::Rename(unescaped(from), unescaped(to)),
-            ["create", name] => FileChange::Create(unescaped(name)),
-            ["replace", name, hex] => FileChange::Replace(unescaped(name), from_hex(hex)?),
-            ["edit", name, old_len, new_len] => {
-                let (old_len, new_len) = (old_len.parse().ok()?, new_len.parse().ok()?);
-                FileChange::Edit {
-                    name: unescaped(name),
-                    old_len,
-                    new_len,
-                    old: Vec::new(),
-                }
-            }
-            ["bytes", start, end, kept, new, epoch] => {
-                let Some(FileChange::Edit { old, .. }) = self.changes.last_mut() else {
-                    return None;
-                };
-                let range = start.parse().ok()?..end.parse().ok()?;
-                if range.start > range.end {
-                    return None;
-                }
-                let kept = if *kept == "zeros" {
-                    None
-                } else {
-                    Some(kept.parse().ok()?)
-                };
-                let new = if *new == "cut" {
-                    None
-                } else {
-                    Some(u32::from_str_radix(new, 16).ok()?)
-                };
-                old.push(Old {
-                    range,
-                    kept,
-                    new,
-                    epoch: epoch.parse().ok()?,
-                });
-                return Some(());
-            }
-            _ => return None,
-        };
-        self.changes.push(change);
-        Some(())
-    }
-}
-
-fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let digits = hex.as_bytes().chunks(2);
-    digits
-        .map(|two| {
-            u8::from_str_radix(
-                std::str::from_utf8(two).ok().filter(|two| two.len() == 2)?,
-                16,
-            )
-            .ok()
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_is_read_as_it_was_written() {
-        let old = vec![
-            Old {
-                range: 5..700,
-                kept: Some(12),
-                new: Some(7),
-                epoch: 3,
-            },
-            Old {
-                range: 700..900,
-                kept: None,
-                new: None,
-                epoch: 0,
-            },
-        ];
-        let log = Log {
-            changes: vec![
-                FileChange::Take("bands/ a%b\nc".into()),
-                FileChange::Rename("bands/A".into(), "bands/a".into()),
-                FileChange::Create("bands/1".into()),
-                FileChange::Replace("Info.plist".into(), vec![0, 255, 16]),
-                FileChange::Edit {
-                    name: "bands/0".into(),
-                    old_len: 900,
-                    new_len: 700,
-                    old,
-                },
-            ],
-        };
-        let text = log.to_text();
-        let mut read = Log::default();
-        for line in text
-            .lines()
-            .skip(1)
-            .filter(|line| !line.starts_with("end "))
-        {
-            read.add(&line.split(' ').collect::<Vec<_>>()).unwrap();
-        }
-        assert_eq!(read.changes, log.changes);
-        assert!(
-            Log::default()
-                .add(&["bytes", "1", "2", "zeros", "cut", "0"])
-                .is_none()
-        );
-    }
 }

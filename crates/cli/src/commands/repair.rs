@@ -33,7 +33,8 @@ use crate::text::counted;
 ///
 /// All bytes that will be overwritten are first saved to IMAGE.undo beside the image, and files are
 /// moved there instead of being removed. --undo restores the image bit for bit as long as it has
-/// not changed since; --commit removes the undo data.
+/// not changed since; --commit removes the undo data. A repair that was interrupted is rolled back
+/// before the image is repaired again.
 ///
 /// The exit code is 0 if the image was repaired completely (with --dry-run: could be), 10 if there
 /// was nothing to repair, 9 if a decision is needed, and 5 or 8 if damage or warnings remain.
@@ -86,6 +87,8 @@ struct Facts {
     dry_run: bool,
     /// `repaired`, `nothing-to-do`, `undecided`, `loss-refused`.
     outcome: &'static str,
+    /// Number of files restored by rolling back an interrupted repair first.
+    rolled_back: Option<usize>,
     /// Damage and warnings found before the repair.
     problems: Vec<String>,
     /// Repairs that were made, or would be.
@@ -231,6 +234,7 @@ impl Facts {
             schema: 1,
             dry_run,
             outcome: done.outcome.name(),
+            rolled_back: done.rolled_back.as_ref().map(|done| done.files),
             problems: found.map(|problem| problem.error.to_string()).collect(),
             repaired: done
                 .steps
@@ -251,6 +255,15 @@ impl Facts {
 
     fn write(&self, path: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let is_stopped = matches!(self.outcome, "undecided" | "loss-refused");
+        if let Some(files) = self.rolled_back {
+            let verb = if self.dry_run {
+                "would roll back"
+            } else {
+                "rolled back"
+            };
+            let files = counted(files as u64, "file", "files");
+            writeln!(out, "{verb}: an interrupted repair ({files} restored)")?;
+        }
         let mut tell = |what: &str, lines: &[String]| {
             lines
                 .iter()
@@ -297,6 +310,7 @@ impl Facts {
         if self.problems.is_empty()
             && self.repaired.is_empty()
             && self.refused.is_empty()
+            && self.rolled_back.is_none()
             && !is_stopped
         {
             writeln!(out, "there is nothing to repair")?;

@@ -1,0 +1,198 @@
+//! The storage of undo data: a folder beside the image or elsewhere on this host.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::LAYER;
+use crate::device::{BlockDevice, BlockDeviceExt, regions};
+use crate::open::interrupted::{self, STATE, State};
+use crate::store::{Open, PrefixStore, Put, Store};
+use crate::{Error, Result};
+
+/// Bytes of which a checksum is computed at a time.
+const PIECE: u64 = 1 << 20;
+
+/// The storage of the undo data of an image. Each repair has a folder in it, named by its number.
+#[derive(Debug)]
+pub(super) struct UndoStore {
+    store: Arc<dyn Store>,
+    /// The store that holds both the image and the undo data, so that files can be moved between
+    /// them. `None`: they are copied.
+    shared: Option<Shared>,
+    /// The folder on this host.
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    parent: Arc<dyn Store>,
+    image: PrefixStore,
+    undo: PrefixStore,
+}
+
+impl UndoStore {
+    /// Uses the folder `undo` beside the image `name` in the same store.
+    pub(super) fn beside(parent: Arc<dyn Store>, name: &str, undo: &str) -> Self {
+        let shared = Shared {
+            image: PrefixStore::new(parent.clone(), name),
+            undo: PrefixStore::new(parent.clone(), undo),
+            parent,
+        };
+        Self {
+            store: Arc::new(shared.undo.clone()),
+            shared: Some(shared),
+            folder: None,
+        }
+    }
+
+    /// Uses a store of its own.
+    pub(super) fn apart(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            shared: None,
+            folder: None,
+        }
+    }
+
+    /// Sets the path of the folder on this host.
+    pub(super) fn at(self, folder: PathBuf) -> Self {
+        Self {
+            folder: Some(folder),
+            ..self
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Returns the folder. `None` if it is not on this host.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// Fails if something else has the name of the folder, or if the folder for it does not exist.
+    /// A symbolic link is not followed: it may lead into other data.
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let found = match fs::symlink_metadata(folder) {
+            Ok(meta) if meta.is_dir() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::metadata(interrupted::folder_of(folder)).map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| Error::io(LAYER, NO_UNDO, error).in_file(folder))
+    }
+
+    /// Adds to an error the reason why nothing is repaired.
+    pub(super) fn cannot_save(&self, error: Error) -> Error {
+        let message = format!("{NO_UNDO}: {error}");
+        let named = Error::new(error.kind(), LAYER, message).caused_by(error);
+        match &self.folder {
+            Some(folder) => named.in_file(folder),
+            None => named,
+        }
+    }
+
+    /// Returns the numbers of all repairs, and their states.
+    pub(super) fn repairs(&self) -> Result<Vec<(u64, Option<State>)>> {
+        interrupted::repairs(&*self.store)?
+            .into_iter()
+            .map(|number| Ok((number, interrupted::state(&*self.store, number)?)))
+            .collect()
+    }
+
+    /// Sets the state of a repair durably. `body` is recorded with it.
+    pub(super) fn set_state(&self, number: u64, state: State, body: &str) -> Result<()> {
+        let text = interrupted::file_of(&format!("{}\n{body}", state.name()));
+        self.store
+            .put(&format!("{number}/{STATE}"), &text, Put::Replace)?;
+        self.store.sync()
+    }
+
+    /// Moves a file of the image to the undo data.
+    pub(super) fn take(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
+        match &self.shared {
+            Some(shared) => shared
+                .parent
+                .rename(&shared.image.full(name), &shared.undo.full(to)),
+            None => move_by_copy(image, name, &*self.store, to),
+        }
+    }
+
+    /// Moves a file of the undo data back to the image.
+    pub(super) fn give_back(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
+        match &self.shared {
+            Some(shared) => shared
+                .parent
+                .rename(&shared.undo.full(from), &shared.image.full(name)),
+            None => move_by_copy(&*self.store, from, image, name),
+        }
+    }
+
+    /// Removes the undo data of a repair. Its state is durably removed first: without it the other
+    /// files are ignored.
+    pub(super) fn clear(&self, number: u64) -> Result<()> {
+        if self.store.remove(&format!("{number}/{STATE}"))? {
+            self.store.sync()?;
+        }
+        let mut names = Vec::new();
+        self.store.list(&format!("{number}/"), &mut |entry| {
+            names.push(entry.name.to_owned());
+            Ok(())
+        })?;
+        for name in &names {
+            self.store.remove(name)?;
+        }
+        self.store.remove_folder(&number.to_string())?;
+        self.store.remove_folder("")?;
+        self.store.sync()
+    }
+}
+
+const NO_UNDO: &str =
+    "cannot keep undo data, without which nothing is repaired (`--undo-dir` names another place)";
+
+/// Copies a file to another store durably.
+pub(super) fn copy_file(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
+    let source = from
+        .open(name, Open::Read)?
+        .ok_or_else(|| Error::not_found(LAYER, name))?;
+    let copy = to
+        .open(target, Open::Create)?
+        .ok_or_else(|| Error::not_found(LAYER, target))?;
+    regions::copy_all(&*source, &*copy)?;
+    copy.flush()?;
+    to.sync()
+}
+
+/// Moves a file to another store. The copy is durable before the original is removed.
+fn move_by_copy(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
+    copy_file(from, name, to, target)?;
+    from.remove(name)?;
+    from.sync()
+}
+
+/// Returns the CRC-32 of a range. `None`: the device ends before it.
+pub(super) fn checksum(
+    device: &dyn BlockDevice,
+    range: std::ops::Range<u64>,
+) -> Result<Option<u32>> {
+    if range.end > device.info().len {
+        return Ok(None);
+    }
+    let mut sum = crc32fast::Hasher::new();
+    let mut at = range.start;
+    while at < range.end {
+        let bytes = device.read_vec(at, (range.end - at).min(PIECE) as usize)?;
+        sum.update(&bytes);
+        at += bytes.len() as u64;
+    }
+    Ok(Some(sum.finalize()))
+}
