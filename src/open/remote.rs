@@ -374,7 +374,7 @@ mod network {
     fn without() -> Error {
         Error::unsupported(
             LAYER,
-            "this build reaches no images over a network: one made with the feature `s3` does, as the command is by default",
+            "this build has no object stores and no https (feature `s3`)",
         )
     }
 

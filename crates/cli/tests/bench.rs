@@ -74,10 +74,7 @@ fn a_folder_is_measured_and_its_results_are_kept() {
                 .unwrap()
                 .starts_with("<svg")
         );
-        assert_eq!(
-            fs::read(scratch.path(&format!("plots/{name}.png"))).unwrap()[..4],
-            *b"\x89PNG"
-        );
+        assert!(!scratch.path(&format!("plots/{name}.png")).exists());
     }
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
     assert!(
@@ -88,6 +85,43 @@ fn a_folder_is_measured_and_its_results_are_kept() {
     crate::common::browse(&scratch, "run.html", VISIT);
     let again = scratch.fails(4, &[SHORT, &["-o", "run.json"]].concat());
     assert!(again.contains("--overwrite"), "{again}");
+}
+
+#[test]
+fn plots_become_png_files_by_another_program() {
+    let scratch = scratch();
+    let plots = [SHORT, &["--plots", "plots", "--plots-png"]].concat();
+    let absent = scratch.command(&plots).env("PATH", "").output().unwrap();
+    let why = crate::common::stderr(&absent);
+    assert_eq!(absent.status.code(), Some(6), "{why}");
+    assert!(
+        why.contains("rsvg-convert is not installed") && !scratch.path("plots").exists(),
+        "{why}"
+    );
+    let program = scratch.write("bin/rsvg-convert", "#!/bin/sh\nexec /bin/cat\n");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    let made = scratch
+        .command(&plots)
+        .env("PATH", scratch.path("bin"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", crate::common::stderr(&made));
+    let light = fs::read_to_string(scratch.path("plots/speed-write.png")).unwrap();
+    assert!(light.starts_with("<svg") && !light.contains("prefers-color-scheme"));
+    scratch.write(
+        "bin/rsvg-convert",
+        "#!/bin/sh\necho out of ink >&2\nexit 1\n",
+    );
+    let failed = scratch
+        .command(&plots)
+        .env("PATH", scratch.path("bin"))
+        .output()
+        .unwrap();
+    let why = crate::common::stderr(&failed);
+    assert!(
+        failed.status.code() == Some(1) && why.contains("rsvg-convert failed: out of ink"),
+        "{why}"
+    );
 }
 
 /// Nobody wants to measure for an hour and be told no more than that a file was in the way.

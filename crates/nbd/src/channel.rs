@@ -11,13 +11,38 @@ use std::time::{Duration, Instant};
 use crate::busy_poll::BusyPoll;
 use crate::platform;
 use crate::socket::Socket;
-use crate::tls::{Session, Tls};
+
+/// Encryption of connections.
+pub(crate) trait Encryption {
+    /// Returns a session for one connection, before its handshake.
+    fn session(&self) -> io::Result<Box<dyn Session>>;
+}
+
+/// An encrypted connection. One thread receives and decrypts while others encrypt and send.
+/// `receive` reads encrypted data from the socket.
+pub(crate) trait Session: std::fmt::Debug + Send + Sync {
+    /// Performs the handshake, including the client's certificate.
+    fn greet(&self, socket: &Socket, receive: &mut Receive<'_>) -> io::Result<()>;
+    /// Receives decrypted data, at least a byte; returns 0 at the end of the stream.
+    fn receive(
+        &self,
+        socket: &Socket,
+        into: &mut [u8],
+        receive: &mut Receive<'_>,
+    ) -> io::Result<usize>;
+    /// Encrypts and sends all of `parts`.
+    fn send(&self, socket: &Socket, parts: &[IoSlice<'_>]) -> io::Result<()>;
+    /// Sends a close notification.
+    fn end(&self, socket: &Socket);
+}
+
+pub(crate) type Receive<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 
 /// A connection with a client.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: Arc<Socket>,
-    tls: OnceLock<Session>,
+    session: OnceLock<Box<dyn Session>>,
     poll: BusyPoll,
     /// True after the handshake: the client may be idle for any time.
     patient: AtomicBool,
@@ -42,24 +67,24 @@ impl Channel {
     pub(crate) fn new(socket: Arc<Socket>) -> Self {
         Self {
             socket,
-            tls: OnceLock::new(),
+            session: OnceLock::new(),
             poll: BusyPoll::default(),
             patient: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
-        self.tls.get().is_some()
+        self.session.get().is_some()
     }
 
     /// Performs the TLS handshake, including the client's certificate, and encrypts from then on.
     /// Fails after `deadline`.
-    pub(crate) fn start_tls(&self, tls: &Tls, deadline: Instant) -> io::Result<()> {
-        let session = Session::new(tls)?;
+    pub(crate) fn start_tls(&self, tls: &dyn Encryption, deadline: Instant) -> io::Result<()> {
+        let session = tls.session()?;
         session.greet(&self.socket, &mut |into| {
             self.receive_raw(into, Some(deadline))
         })?;
-        self.tls
+        self.session
             .set(session)
             .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
@@ -76,7 +101,7 @@ impl Channel {
         into: &mut [u8],
         deadline: Option<Instant>,
     ) -> io::Result<usize> {
-        match self.tls.get() {
+        match self.session.get() {
             Some(session) => session.receive(&self.socket, into, &mut |raw| {
                 self.receive_raw(raw, deadline)
             }),
@@ -108,7 +133,7 @@ impl Channel {
     /// Sends all of `parts`. With `more`, further data follows immediately. Only one thread at a
     /// time may send, so that replies are not interleaved.
     pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool) -> io::Result<()> {
-        match self.tls.get() {
+        match self.session.get() {
             Some(session) => session.send(&self.socket, parts),
             None => self
                 .socket
@@ -134,7 +159,7 @@ impl Channel {
 
     /// Closes the connection, with TLS after a close notification.
     pub(crate) fn end(&self) {
-        if let Some(session) = self.tls.get() {
+        if let Some(session) = self.session.get() {
             session.end(&self.socket);
         }
         self.socket.end(std::net::Shutdown::Both);

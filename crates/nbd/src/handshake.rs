@@ -4,14 +4,13 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Encryption};
 use crate::export::{Export, Exports};
 use crate::layout::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
     answer, greeting, info, option,
 };
 use crate::options::{ContextQuery, InfoQuery};
-use crate::tls::Tls;
 
 /// Maximum length of an option's data, in bytes; longer data closes the connection.
 const MAX_DATA: usize = 64 << 10;
@@ -30,7 +29,7 @@ pub(crate) struct Agreement {
 pub(crate) struct Handshake<'a> {
     channel: &'a Channel,
     exports: &'a Exports,
-    tls: Option<&'a Tls>,
+    tls: Option<&'a dyn Encryption>,
     deadline: Instant,
     /// Called once an export is chosen; returns the reason for a refusal.
     admit: &'a dyn Fn() -> Result<(), &'static str>,
@@ -51,7 +50,7 @@ impl<'a> Handshake<'a> {
     pub(crate) fn new(
         channel: &'a Channel,
         exports: &'a Exports,
-        tls: Option<&'a Tls>,
+        tls: Option<&'a dyn Encryption>,
         deadline: Instant,
         admit: &'a dyn Fn() -> Result<(), &'static str>,
     ) -> Self {

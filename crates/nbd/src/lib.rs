@@ -14,7 +14,7 @@
 //! ```
 //!
 //! It is independent of image formats: it serves any [`BlockDevice`](bandsaw::device::BlockDevice).
-//! It supports the fixed newstyle handshake with TLS, simple and structured replies and block
+//! It supports the fixed newstyle handshake, with TLS by the feature `tls`, simple and structured replies and block
 //! status in `base:allocation`; requests read and write up to 32 MiB.
 //!
 //! | topic | module |
@@ -54,6 +54,7 @@ mod server;
 mod socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(feature = "tls")]
 mod tls;
 mod transmission;
 mod watch;
@@ -64,6 +65,7 @@ pub use export::Export;
 pub use listener::Listener;
 pub use server::{Limits, Options, Server};
 pub use socket::Socket;
+#[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use watch::{Note, Unwatched, Watch};
 

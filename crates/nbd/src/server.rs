@@ -16,12 +16,13 @@ use bandsaw::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::LAYER;
-use crate::channel::Channel;
+use crate::channel::{Channel, Encryption};
 use crate::export::{Export, Exports};
 use crate::handshake::{Agreement, Handshake};
 use crate::link::Link;
 use crate::listener::Listener;
 use crate::socket::Socket;
+#[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::transmission;
 use crate::watch::{Note, Throttle, Watch};
@@ -58,6 +59,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Options {
     /// Certificates; if set, nothing is disclosed or served without TLS.
+    #[cfg(feature = "tls")]
     pub tls: Option<Tls>,
     /// Limits of the server.
     pub limits: Limits,
@@ -68,6 +70,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            #[cfg(feature = "tls")]
             tls: None,
             limits: Limits::default(),
             watch: Arc::new(crate::Unwatched),
@@ -315,7 +318,15 @@ impl Server {
         channel.socket().limit_writes(Some(limits.handshake_time))?;
         let deadline = Instant::now() + limits.handshake_time;
         let admit = || self.admit(number);
-        let tls = self.0.options.tls.as_ref();
+        #[cfg(feature = "tls")]
+        let tls = self
+            .0
+            .options
+            .tls
+            .as_ref()
+            .map(|tls| tls as &dyn Encryption);
+        #[cfg(not(feature = "tls"))]
+        let tls: Option<&dyn Encryption> = None;
         let agreement = Handshake::new(channel, &self.0.exports, tls, deadline, &admit).run()?;
         if agreement.is_some() {
             channel.without_deadline()?;

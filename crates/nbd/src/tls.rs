@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
+use crate::channel::{self, Encryption, Receive};
 use crate::socket::Socket;
 
 /// TLS configuration of a server. Clients must present a certificate signed by a configured
@@ -87,9 +88,9 @@ const LAYER: &str = "certificates";
 /// Size of a read from the socket in bytes: as much as the TLS library buffers.
 const PIECE: usize = 64 << 10;
 
-/// An encrypted connection. One thread receives and decrypts while others encrypt and send.
+/// A connection encrypted by TLS.
 #[derive(Debug)]
-pub(crate) struct Session {
+struct Session {
     connection: Mutex<ServerConnection>,
     /// Encrypted data to be sent; locked from encryption to the socket, so that records stay in
     /// order.
@@ -109,10 +110,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Session {
-    pub(crate) fn new(tls: &Tls) -> io::Result<Self> {
-        let connection = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
-        Ok(Self {
+impl Encryption for Tls {
+    fn session(&self) -> io::Result<Box<dyn channel::Session>> {
+        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        Ok(Box::new(Session {
             connection: Mutex::new(connection),
             leaving: Mutex::default(),
             arriving: Mutex::new(Arriving {
@@ -120,16 +121,12 @@ impl Session {
                 start: 0,
                 end: 0,
             }),
-        })
+        }))
     }
+}
 
-    /// Performs the TLS handshake, including the client's certificate. `receive` reads from the
-    /// socket.
-    pub(crate) fn greet(
-        &self,
-        socket: &Socket,
-        receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
-    ) -> io::Result<()> {
+impl channel::Session for Session {
+    fn greet(&self, socket: &Socket, receive: &mut Receive<'_>) -> io::Result<()> {
         while lock(&self.connection).is_handshaking() {
             self.leave(socket)?;
             if lock(&self.connection).is_handshaking() && !self.arrive(socket, receive)? {
@@ -139,12 +136,11 @@ impl Session {
         self.leave(socket)
     }
 
-    /// Receives decrypted data, at least a byte; returns 0 at the end of the stream.
-    pub(crate) fn receive(
+    fn receive(
         &self,
         socket: &Socket,
         into: &mut [u8],
-        receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+        receive: &mut Receive<'_>,
     ) -> io::Result<usize> {
         loop {
             let got = lock(&self.connection).reader().read(into);
@@ -158,12 +154,31 @@ impl Session {
         }
     }
 
+    fn send(&self, socket: &Socket, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
+        let mut leaving = lock(&self.leaving);
+        for part in parts {
+            let mut rest: &[u8] = part;
+            while !rest.is_empty() {
+                let mut connection = lock(&self.connection);
+                let taken = connection.writer().write(rest)?;
+                drop(connection);
+                rest = &rest[taken..];
+                self.write_out(socket, &mut leaving)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, socket: &Socket) {
+        lock(&self.connection).send_close_notify();
+        // The client may have disconnected already.
+        let _ = self.leave(socket);
+    }
+}
+
+impl Session {
     /// Receives encrypted data; returns `false` at its end.
-    fn arrive(
-        &self,
-        socket: &Socket,
-        receive: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
-    ) -> io::Result<bool> {
+    fn arrive(&self, socket: &Socket, receive: &mut Receive<'_>) -> io::Result<bool> {
         let mut arriving = lock(&self.arriving);
         let Arriving { bytes, start, end } = &mut *arriving;
         if start == end {
@@ -186,22 +201,6 @@ impl Session {
             .map(|()| true)
     }
 
-    /// Encrypts and sends all of `parts`.
-    pub(crate) fn send(&self, socket: &Socket, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
-        let mut leaving = lock(&self.leaving);
-        for part in parts {
-            let mut rest: &[u8] = part;
-            while !rest.is_empty() {
-                let mut connection = lock(&self.connection);
-                let taken = connection.writer().write(rest)?;
-                drop(connection);
-                rest = &rest[taken..];
-                self.write_out(socket, &mut leaving)?;
-            }
-        }
-        Ok(())
-    }
-
     fn leave(&self, socket: &Socket) -> io::Result<()> {
         self.write_out(socket, &mut lock(&self.leaving))
     }
@@ -215,12 +214,5 @@ impl Session {
         let sent = socket.send(&mut [io::IoSlice::new(leaving)], false, true);
         leaving.clear();
         sent
-    }
-
-    /// Sends a close notification.
-    pub(crate) fn end(&self, socket: &Socket) {
-        lock(&self.connection).send_close_notify();
-        // The client may have disconnected already.
-        let _ = self.leave(socket);
     }
 }

@@ -1,282 +1,433 @@
-//! Corruption of a structure of a volume, located by the volume's own header.
+//! Kinds of damage, as disks, cables, drivers and power cuts do it.
+
+use std::ops::Range;
 
 use bandsaw::testing::Random;
 
-/// The structure that is corrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Target {
-    Header,
-    HeaderForks,
-    Alternate,
-    BothHeaders,
-    TreeHeader,
-    TreeMap,
-    NodeDescriptor,
-    NodeOffsets,
-    FreeNode,
-    IndexRecord,
-    CatalogFolder,
-    CatalogFile,
-    CatalogForks,
-    CatalogThread,
-    CatalogKey,
-    ExtentsRecord,
-    AttributesRecord,
-    Bitmap,
-    Journal,
-    Sector,
-    Anywhere,
+use super::places::{Node, Places, TARGETS, Target, be16, be32};
+use super::volumes::Sample;
+
+/// A kind of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Bits, bytes or numbers somewhere in a structure.
+    Field(Target),
+    /// A declared field of a record gets another value that it could have.
+    RecordField,
+    /// A record is moved to another place or another leaf, whose structure stays valid.
+    RecordMove,
+    /// A few bytes in a row.
+    Run,
+    ZeroSector,
+    OnesSector,
+    RandomSector,
+    SwappedSectors,
+    SwappedNodes,
+    CopiedNode,
+    /// The contents of a node are shifted by some bytes.
+    ShiftedNode,
+    /// Sectors of a file or of other metadata are written to metadata.
+    MisdirectedWrite,
+    /// Sectors of an older state of the volume.
+    StaleSector,
+    /// A node of an older state of the volume.
+    StaleNode,
+    /// A whole structure, or several nodes in a row, zeroed.
+    ZeroRegion,
 }
 
-pub(super) const TARGETS: [Target; 21] = [
-    Target::Header,
-    Target::HeaderForks,
-    Target::Alternate,
-    Target::BothHeaders,
-    Target::TreeHeader,
-    Target::TreeMap,
-    Target::NodeDescriptor,
-    Target::NodeOffsets,
-    Target::FreeNode,
-    Target::IndexRecord,
-    Target::CatalogFolder,
-    Target::CatalogFile,
-    Target::CatalogForks,
-    Target::CatalogThread,
-    Target::CatalogKey,
-    Target::ExtentsRecord,
-    Target::AttributesRecord,
-    Target::Bitmap,
-    Target::Journal,
-    Target::Sector,
-    Target::Anywhere,
+/// The kinds other than changes of a field of a [`Target`].
+const KINDS: [Kind; 14] = [
+    Kind::RecordField,
+    Kind::RecordMove,
+    Kind::Run,
+    Kind::ZeroSector,
+    Kind::OnesSector,
+    Kind::RandomSector,
+    Kind::SwappedSectors,
+    Kind::SwappedNodes,
+    Kind::CopiedNode,
+    Kind::ShiftedNode,
+    Kind::MisdirectedWrite,
+    Kind::StaleSector,
+    Kind::StaleNode,
+    Kind::ZeroRegion,
 ];
 
-/// Byte ranges of a consistent volume, by structure.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    by_target: Vec<(Target, usize, usize)>,
-}
-
-fn be16(bytes: &[u8], at: usize) -> usize {
-    bytes
-        .get(at..at + 2)
-        .map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
-}
-
-fn be32(bytes: &[u8], at: usize) -> usize {
-    bytes
-        .get(at..at + 4)
-        .map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
-}
-
-impl Places {
-    pub(super) fn of(volume: &[u8]) -> Self {
-        let mut places = Self::default();
-        let block = be32(volume, 1024 + 40);
-        places.add(Target::Header, 1024, 112);
-        places.add(Target::HeaderForks, 1024 + 112, 400);
-        places.add(Target::Alternate, volume.len() - 1024, 512);
-        places.add(Target::BothHeaders, 1024, 512);
-        let fork = |at: usize| -> Vec<(usize, usize)> {
-            let extents =
-                (0..8).map(|n| (be32(volume, at + 16 + 8 * n), be32(volume, at + 20 + 8 * n)));
-            extents
-                .filter(|(_, count)| *count > 0)
-                .map(|(start, count)| (start * block, count * block))
-                .collect()
-        };
-        let blocks = be32(volume, 1024 + 44);
-        if let Some(&(at, len)) = fork(1024 + 112).first() {
-            places.add(Target::Bitmap, at, len.min(blocks.div_ceil(8)));
-        }
-        for (tree, at) in [("extents", 192), ("catalog", 272), ("attributes", 352)] {
-            places.tree(volume, tree, &fork(1024 + at));
-        }
-        let info = be32(volume, 1024 + 12) * block;
-        if info > 0 {
-            places.add(Target::Journal, info, 52);
-            let offset = be32(volume, info + 40);
-            places.add(Target::Journal, offset, 44);
-            places.add(Target::Journal, offset + 512, 4096);
-        }
-        places.add(Target::Anywhere, 1024, 512);
-        places
+impl Kind {
+    /// Returns every kind.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        KINDS.into_iter().chain(TARGETS.map(Self::Field))
     }
 
-    fn add(&mut self, target: Target, at: usize, len: usize) {
-        if len > 0 {
-            self.by_target.push((target, at, len));
+    /// Returns a kind at random: fields of structures in two of five cases.
+    pub(super) fn random(random: &mut Random) -> Self {
+        if random.within(0..5) < 2 {
+            Self::Field(TARGETS[random.within(0..TARGETS.len() as u64) as usize])
+        } else {
+            KINDS[random.within(0..KINDS.len() as u64) as usize]
         }
     }
 
-    fn tree(&mut self, volume: &[u8], tree: &str, extents: &[(usize, usize)]) {
-        let Some(&(start, _)) = extents.first() else {
-            return;
-        };
-        let size = be16(volume, start + 14 + 18);
-        if size < 512 {
-            return;
-        }
-        self.add(Target::TreeHeader, start + 14, 106);
-        self.add(Target::TreeHeader, start + 14, 44);
-        self.add(Target::TreeMap, start + 248, size - 256);
-        let total = be32(volume, start + 14 + 22);
-        self.add(
-            Target::TreeMap,
-            start + 248,
-            (total / 8 + 2).min(size - 256),
-        );
-        for &(at, len) in extents {
-            for node in (at..at + len).step_by(size) {
-                self.node(volume, tree, node, size);
-            }
+    /// Returns its name in tables and in `--only`.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Field(target) => format!("{target:?}"),
+            kind => format!("{kind:?}"),
         }
     }
 
-    fn node(&mut self, volume: &[u8], tree: &str, node: usize, size: usize) {
-        let (kind, records) = (volume[node + 8] as i8, be16(volume, node + 10));
-        if records == 0 {
-            self.add(Target::FreeNode, node, size);
-            return;
-        }
-        self.add(Target::NodeDescriptor, node, 14);
-        self.add(
-            Target::NodeOffsets,
-            node + size - 2 * (records + 1),
-            2 * (records + 1),
-        );
-        for sector in (node..node + size).step_by(512) {
-            self.add(Target::Sector, sector, 512);
-        }
-        self.add(Target::Anywhere, node, size);
-        let offset = |index: usize| be16(volume, node + size - 2 * (index + 1));
-        for index in 0..records {
-            let (at, end) = (node + offset(index), node + offset(index + 1));
-            if at >= end || end > node + size {
-                continue;
-            }
-            match (kind, tree) {
-                (0, _) => self.add(Target::IndexRecord, at, end - at),
-                (-1, "extents") => self.add(Target::ExtentsRecord, at, end - at),
-                (-1, "attributes") => self.add(Target::AttributesRecord, at, end - at),
-                (-1, _) => {
-                    let key = 2 + be16(volume, at);
-                    self.add(Target::CatalogKey, at, key);
-                    let data = at + key;
-                    match be16(volume, data) {
-                        1 => self.add(Target::CatalogFolder, data, 88),
-                        2 => {
-                            self.add(Target::CatalogFile, data, 88);
-                            self.add(Target::CatalogForks, data + 88, 160);
-                        }
-                        _ => self.add(Target::CatalogThread, data, end - data),
-                    }
-                }
-                _ => {}
-            }
-        }
+    /// Returns true if it takes contents from an older state of the volume.
+    pub(super) fn is_stale(self) -> bool {
+        matches!(self, Self::StaleSector | Self::StaleNode)
     }
 
-    /// Corrupts one place of `target` and returns a description; `None` if the volume has no such
-    /// structure.
+    /// Damages `volume`, which has the structures of `sample`, and returns a description; `None` if
+    /// the volume has nothing that can be damaged in this manner.
     pub(super) fn damage(
-        &self,
-        target: Target,
+        self,
+        sample: &Sample,
+        places: &Places,
         volume: &mut [u8],
         random: &mut Random,
     ) -> Option<String> {
-        let all: Vec<_> = self
-            .by_target
-            .iter()
-            .filter(|(of, ..)| *of == target)
-            .collect();
-        if all.is_empty() {
-            return None;
+        let sectors = &places.sectors;
+        match self {
+            Self::Field(target) => return places.change_field(target, volume, random),
+            Self::RecordField => return record_field(places, volume, random),
+            Self::RecordMove => return record_move(places, volume, random),
+            _ => {}
         }
-        let &&(_, at, len) = all.get(random.within(0..all.len() as u64) as usize)?;
-        if target == Target::BothHeaders {
-            let change = Change::random(random, at, len);
-            change.apply(volume);
-            let other = Change {
-                at: volume.len() - 2048 + change.at,
-                ..change.clone()
-            };
-            other.apply(volume);
-            return Some(format!("{change:?} in both headers"));
-        }
-        let change = if target == Target::Sector {
-            let bytes = if random.one_in(2) {
-                vec![0; len]
-            } else {
-                random.bytes(len)
-            };
-            Change {
-                at,
-                bytes,
-                flip: false,
+        let range = match self {
+            Self::Run => run(places, volume, random)?,
+            Self::ZeroSector | Self::OnesSector | Self::RandomSector => {
+                let at = pick(random, sectors)?;
+                let bytes = match self {
+                    Self::ZeroSector => vec![0; 512],
+                    Self::OnesSector => vec![0xFF; 512],
+                    _ => random.bytes(512),
+                };
+                put(volume, at, &bytes)
             }
-        } else {
-            Change::random(random, at, len)
-        };
-        change.apply(volume);
-        let shown = if change.bytes.len() > 8 {
-            format!("sector {at}")
-        } else {
-            format!("{change:?} ({} of {len})", change.at - at)
-        };
-        Some(format!("{target:?}: {shown}"))
-    }
-}
-
-/// Bytes to write, or bits to flip.
-#[derive(Debug, Clone)]
-struct Change {
-    at: usize,
-    bytes: Vec<u8>,
-    flip: bool,
-}
-
-impl Change {
-    fn random(random: &mut Random, at: usize, len: usize) -> Self {
-        let within = |random: &mut Random, unit: usize| {
-            let places = (len / unit).max(1);
-            at + unit * random.within(0..places as u64) as usize
-        };
-        match random.within(0..6) {
-            0..=2 => Self {
-                at: within(random, 1),
-                bytes: vec![1 << random.within(0..8)],
-                flip: true,
-            },
-            3 => Self {
-                at: within(random, 1),
-                bytes: vec![random.number() as u8],
-                flip: false,
-            },
-            4 => {
-                let value = [0, 1, 0xFFFF, random.number() as u16][random.within(0..4) as usize];
-                Self {
-                    at: within(random, 2),
-                    bytes: value.to_be_bytes().to_vec(),
-                    flip: false,
+            Self::SwappedSectors => {
+                let (a, b) = (pick(random, sectors)?, pick(random, sectors)?);
+                swap(volume, a..a + 512, b..b + 512)
+            }
+            Self::SwappedNodes | Self::CopiedNode => {
+                let a = pick_node(random, used(places))?;
+                // Most nodes of a tree are free.
+                let is_free = random.one_in(5);
+                let others = places.nodes.iter().filter(|b| {
+                    b.tree == a.tree && b.range != a.range && b.records.is_empty() == is_free
+                });
+                let b = pick_node(random, others)?;
+                if self == Self::SwappedNodes {
+                    swap(volume, a.range.clone(), b.range.clone())
+                } else {
+                    let copy = volume[a.range.clone()].to_vec();
+                    put(volume, b.range.start, &copy)
                 }
+            }
+            Self::ShiftedNode => {
+                let node = pick_node(random, used(places))?;
+                let by = random.within(1..65) as usize;
+                let from = random.within(0..(node.range.len() / 2) as u64) as usize;
+                let bytes = &mut volume[node.range.start + from..node.range.end];
+                if random.one_in(2) {
+                    bytes.rotate_right(by);
+                } else {
+                    bytes.rotate_left(by);
+                }
+                node.range.start + from..node.range.end
+            }
+            Self::MisdirectedWrite => {
+                let at = pick(random, sectors)?;
+                let count = [1, 1, 2, 4, 8][random.within(0..5) as usize];
+                // Only metadata are overwritten: which contents a file had, nothing tells.
+                let count = (1..=count).rfind(|count| {
+                    (0..*count).all(|sector| sectors.contains(&(at + sector * 512)))
+                })?;
+                let from = volume
+                    .chunks_exact(512)
+                    .enumerate()
+                    .filter(|(_, sector)| sector.iter().any(|byte| *byte != 0))
+                    .map(|(number, _)| number * 512)
+                    .collect::<Vec<_>>();
+                let from = pick(random, &from)?.min(volume.len() - count * 512);
+                let bytes = volume[from..from + count * 512].to_vec();
+                put(volume, at, &bytes)
+            }
+            Self::StaleSector => {
+                let ranges = sectors.iter().map(|at| *at..at + 512);
+                stale(sample, volume, random, ranges)?
+            }
+            Self::StaleNode => {
+                let ranges = places.nodes.iter().map(|node| node.range.clone());
+                stale(sample, volume, random, ranges)?
             }
             _ => {
-                let value = [0, 1, 2, 0xFFFF_FFFF, random.within(0..5000) as u32]
-                    [random.within(0..5) as usize];
-                Self {
-                    at: within(random, 4),
-                    bytes: value.to_be_bytes().to_vec(),
-                    flip: false,
+                let mut region = pick_range(random, &places.regions)?;
+                if random.one_in(2) {
+                    // From a node in use to the end of its tree's extent.
+                    let node = pick_node(random, used(places))?;
+                    region = places
+                        .regions
+                        .iter()
+                        .find(|region| region.contains(&node.range.start))?
+                        .clone();
+                    if random.one_in(2) {
+                        region.start = node.range.start;
+                    }
                 }
+                let len = if random.one_in(4) {
+                    region.len()
+                } else {
+                    (random.within(1..9) as usize * 4096).min(region.len())
+                };
+                put(volume, region.start, &vec![0; len])
             }
-        }
+        };
+        Some(format!("{}: {range:?}", self.name()))
     }
+}
 
-    fn apply(&self, volume: &mut [u8]) {
-        for (place, byte) in volume.iter_mut().skip(self.at).zip(&self.bytes) {
-            *place = if self.flip { *place ^ byte } else { *byte };
-        }
+fn pick(random: &mut Random, from: &[usize]) -> Option<usize> {
+    (!from.is_empty()).then(|| from[random.within(0..from.len() as u64) as usize])
+}
+
+fn pick_range(random: &mut Random, from: &[Range<usize>]) -> Option<Range<usize>> {
+    (!from.is_empty()).then(|| from[random.within(0..from.len() as u64) as usize].clone())
+}
+
+fn pick_node<'a>(
+    random: &mut Random,
+    from: impl Iterator<Item = &'a Node> + Clone,
+) -> Option<&'a Node> {
+    let count = from.clone().count() as u64;
+    (count > 0)
+        .then(|| from.clone().nth(random.within(0..count) as usize))
+        .flatten()
+}
+
+/// Returns the used nodes.
+fn used(places: &Places) -> impl Iterator<Item = &Node> + Clone {
+    places.nodes.iter().filter(|node| !node.records.is_empty())
+}
+
+/// Returns the leaves.
+fn leaves(places: &Places) -> impl Iterator<Item = &Node> + Clone {
+    used(places).filter(|node| node.is_leaf)
+}
+
+fn put(volume: &mut [u8], at: usize, bytes: &[u8]) -> Range<usize> {
+    volume[at..at + bytes.len()].copy_from_slice(bytes);
+    at..at + bytes.len()
+}
+
+fn swap(volume: &mut [u8], a: Range<usize>, b: Range<usize>) -> Range<usize> {
+    let (old_a, old_b) = (volume[a.clone()].to_vec(), volume[b.clone()].to_vec());
+    put(volume, a.start, &old_b);
+    put(volume, b.start, &old_a);
+    a.start..b.end
+}
+
+/// Restores one of `ranges` to the older state, one that has changed since.
+fn stale(
+    sample: &Sample,
+    volume: &mut [u8],
+    random: &mut Random,
+    ranges: impl Iterator<Item = Range<usize>>,
+) -> Option<Range<usize>> {
+    let changed: Vec<_> = ranges
+        .filter(|range| sample.older[range.clone()] != volume[range.clone()])
+        .collect();
+    let range = pick_range(random, &changed)?;
+    let old = sample.older[range.clone()].to_vec();
+    Some(put(volume, range.start, &old))
+}
+
+fn run(places: &Places, volume: &mut [u8], random: &mut Random) -> Option<Range<usize>> {
+    let region = if random.one_in(4) {
+        pick_range(random, &places.regions)?
+    } else {
+        pick_node(random, used(places))?.range.clone()
+    };
+    let len = (random.within(2..257) as usize).min(region.len());
+    let at = region.start + random.within(0..(region.len() - len + 1) as u64) as usize;
+    let bytes = match random.within(0..4) {
+        0 => vec![0; len],
+        1 => vec![0xFF; len],
+        2 => b"all work and no play "
+            .iter()
+            .copied()
+            .cycle()
+            .take(len)
+            .collect(),
+        _ => random.bytes(len),
+    };
+    Some(put(volume, at, &bytes))
+}
+
+/// Fields of records: name, offset in the data after the key, size.
+const FOLDER_FIELDS: [(&str, usize, usize); 6] = [
+    ("kind", 0, 2),
+    ("flags", 2, 2),
+    ("valence", 4, 4),
+    ("CNID", 8, 4),
+    ("create date", 12, 4),
+    ("mode", 42, 2),
+];
+const FILE_FIELDS: [(&str, usize, usize); 16] = [
+    ("kind", 0, 2),
+    ("flags", 2, 2),
+    ("CNID", 8, 4),
+    ("modify date", 16, 4),
+    ("owner flags", 41, 1),
+    ("mode", 42, 2),
+    ("link reference", 44, 4),
+    ("type", 48, 4),
+    ("data fork, size", 88, 8),
+    ("data fork, blocks", 100, 4),
+    ("data fork, first start", 104, 4),
+    ("data fork, first count", 108, 4),
+    ("data fork, second start", 112, 4),
+    ("resource fork, size", 168, 8),
+    ("resource fork, blocks", 180, 4),
+    ("resource fork, first start", 184, 4),
+];
+const THREAD_FIELDS: [(&str, usize, usize); 3] = [
+    ("kind", 0, 2),
+    ("parent", 4, 4),
+    ("length of the name", 8, 2),
+];
+const EXTENT_FIELDS: [(&str, usize, usize); 3] = [
+    ("first start", 0, 4),
+    ("first count", 4, 4),
+    ("second start", 8, 4),
+];
+const ATTRIBUTE_FIELDS: [(&str, usize, usize); 4] = [
+    ("kind", 0, 4),
+    ("size", 12, 4),
+    ("first byte", 16, 1),
+    ("fork, first start", 24, 4),
+];
+/// Fields of the keys of the catalog.
+const KEY_FIELDS: [(&str, usize, usize); 3] = [
+    ("length of the key", 0, 2),
+    ("parent of the key", 2, 4),
+    ("length of the key's name", 6, 2),
+];
+
+fn record_field(places: &Places, volume: &mut [u8], random: &mut Random) -> Option<String> {
+    let node = pick_node(random, leaves(places))?;
+    let record = pick_range(random, &node.records)?;
+    let data = record.start + 2 + be16(volume, record.start);
+    let (fields, base): (&[(&str, usize, usize)], usize) = match node.tree {
+        "catalog" if random.one_in(5) => (&KEY_FIELDS, record.start),
+        "extents" => (&EXTENT_FIELDS, data),
+        "attributes" => (&ATTRIBUTE_FIELDS, data),
+        _ => match be16(volume, data) {
+            1 => (&FOLDER_FIELDS, data),
+            2 => (&FILE_FIELDS, data),
+            _ => (&THREAD_FIELDS, data),
+        },
+    };
+    let (name, offset, size) = fields[random.within(0..fields.len() as u64) as usize];
+    let at = base + offset;
+    if at + size > record.end {
+        return None;
     }
+    let bytes = |value: u64| value.to_be_bytes()[8 - size..].to_vec();
+    let mut wide = [0; 8];
+    wide[8 - size..].copy_from_slice(&volume[at..at + size]);
+    let old = u64::from_be_bytes(wide);
+    let new = match random.within(0..9) {
+        0 => 0,
+        1 => 1,
+        2 => old.wrapping_add(1),
+        3 => old.wrapping_sub(1),
+        4 => old << 1,
+        5 => old >> 1,
+        6 => old ^ 1 << random.within(0..8 * size as u64),
+        // The number of another file or folder.
+        7 => random.within(16..(be32(volume, 1024 + 64) as u64).max(17)),
+        _ => random.within(0..be32(volume, 1024 + 44) as u64),
+    };
+    let range = put(volume, at, &bytes(new));
+    Some(format!(
+        "RecordField: {name} of a record of the {} at {range:?}: {old:#x} -> {new:#x}",
+        node.tree
+    ))
+}
+
+/// Moves a record to another place of its node, or to another leaf of the tree, or exchanges it
+/// with a record of another leaf.
+fn record_move(places: &Places, volume: &mut [u8], random: &mut Random) -> Option<String> {
+    let from = pick_node(random, leaves(places))?;
+    let others = leaves(places).filter(|to| to.tree == from.tree && to.range != from.range);
+    let to = match random.one_in(3) {
+        true => None,
+        false => pick_node(random, others),
+    };
+    let mut records = read_records(volume, from)?;
+    let at = random.within(0..records.len() as u64) as usize;
+    let Some(to) = to else {
+        let record = records.remove(at);
+        let place = random.within(0..records.len() as u64 + 1) as usize;
+        records.insert(place, record);
+        write_records(volume, from, &records)?;
+        return Some(format!(
+            "RecordMove: {at} of the {} node at {} to {place}",
+            from.tree, from.range.start
+        ));
+    };
+    let mut theirs = read_records(volume, to)?;
+    let place = random.within(0..theirs.len() as u64) as usize;
+    if random.one_in(2) {
+        std::mem::swap(&mut records[at], &mut theirs[place]);
+    } else {
+        theirs.insert(place, records.remove(at));
+    }
+    let before = volume[to.range.clone()].to_vec();
+    write_records(volume, to, &theirs)?;
+    if write_records(volume, from, &records).is_none() {
+        put(volume, to.range.start, &before);
+        return None;
+    }
+    Some(format!(
+        "RecordMove: {at} of the {} node at {} to {place} of that at {}",
+        from.tree, from.range.start, to.range.start
+    ))
+}
+
+/// Reads the records of a node as it is now; `None` if an earlier damage broke its structure.
+fn read_records(volume: &[u8], node: &Node) -> Option<Vec<Vec<u8>>> {
+    let bytes = &volume[node.range.clone()];
+    let offset = |index: usize| be16(bytes, bytes.len().saturating_sub(2 * (index + 1)));
+    let records: Option<Vec<_>> = (0..be16(bytes, 10))
+        .map(|index| Some(bytes.get(offset(index)..offset(index + 1))?.to_vec()))
+        .collect();
+    records.filter(|records| !records.is_empty())
+}
+
+/// Writes `records` to a node; `None` if they do not fit.
+fn write_records(volume: &mut [u8], node: &Node, records: &[Vec<u8>]) -> Option<()> {
+    let size = node.range.len();
+    let used = 14 + records.iter().map(Vec::len).sum::<usize>() + 2 * (records.len() + 1);
+    if records.is_empty() || used > size {
+        return None;
+    }
+    let bytes = &mut volume[node.range.clone()];
+    bytes[14..].fill(0);
+    bytes[10..12].copy_from_slice(&(records.len() as u16).to_be_bytes());
+    let mut at = 14;
+    for (index, record) in records.iter().enumerate() {
+        let place = size - 2 * (index + 1);
+        bytes[place..place + 2].copy_from_slice(&(at as u16).to_be_bytes());
+        bytes[at..at + record.len()].copy_from_slice(record);
+        at += record.len();
+    }
+    let place = size - 2 * (records.len() + 1);
+    bytes[place..place + 2].copy_from_slice(&(at as u16).to_be_bytes());
+    Some(())
 }

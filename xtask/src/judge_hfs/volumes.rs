@@ -1,37 +1,61 @@
 //! Small volumes of every kind, in which each file has distinct contents.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use bandsaw::codec::Level;
+use bandsaw::decmpfs::{Method, Packing};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{
-    FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode,
-    NodeId,
+    Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind,
+    NewNode, NodeId, Timestamp,
 };
+use bandsaw::ops::compress::{CompressOptions, compress_one};
+use bandsaw::progress::Silent;
 use bandsaw::testing::Random;
 
 /// A consistent volume and its contents.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) bytes: Vec<u8>,
+    /// An older consistent state of it.
+    pub(super) older: Vec<u8>,
     pub(super) about: String,
     pub(super) holds: Contents,
+    /// The contents of the older state.
+    pub(super) older_holds: Contents,
 }
 
-/// Hashes of a volume's contents.
+/// The contents of a file or symbolic link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileContents {
+    /// Length of the data fork, decoded; of a symbolic link, of its target.
+    len: u64,
+    /// Length of the resource fork.
+    resource_len: u64,
+    /// Hash of the data fork.
+    data: u64,
+    /// Hash of both forks.
+    hash: u64,
+}
+
+/// The contents of a volume, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// Hashes of both forks of each file.
-    pub(super) files: HashSet<u64>,
-    /// Hashes of each path with the contents of its file.
-    pub(super) paths: HashSet<u64>,
-    /// Hashes of each extended attribute's value with its name.
-    pub(super) values: HashSet<u64>,
+    /// `None`: a fork cannot be read.
+    pub(super) files: BTreeMap<String, Option<FileContents>>,
+    /// Hashes of the values of extended attributes, by path and name.
+    pub(super) attributes: BTreeMap<(String, String), u64>,
+    /// The hashes of all `files`.
+    anywhere: HashSet<u64>,
+    /// The hashes of all names and values of `attributes`.
+    attributes_anywhere: HashSet<u64>,
 }
 
 impl Contents {
@@ -63,8 +87,11 @@ impl Contents {
     }
 
     fn add(&mut self, volume: &HfsPlus, id: NodeId, kind: FileKind, path: &str) {
-        let all =
-            |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).ok();
+        let all = |device: Arc<dyn BlockDevice>| {
+            let len = device.info().len;
+            // A damaged number claims more than any file here has.
+            (len < 1 << 30).then(|| device.read_vec(0, len as usize).ok())?
+        };
         let contents = match kind {
             FileKind::File => [Fork::Data, Fork::Resource]
                 .into_iter()
@@ -74,28 +101,145 @@ impl Contents {
                 .read_link(id)
                 .ok()
                 .map(|target| vec![target.into_bytes()]),
-            _ => None,
+            _ => return self.add_attributes(volume, id, path),
         };
-        if let Some(contents) = contents {
-            self.files.insert(hash(&contents));
-            self.paths.insert(hash(&(path, &contents)));
-        }
+        let contents = contents.map(|forks| FileContents {
+            len: forks[0].len() as u64,
+            resource_len: forks.get(1).map_or(0, Vec::len) as u64,
+            data: hash(&forks[0]),
+            hash: hash(&forks),
+        });
+        self.anywhere.extend(contents.iter().map(|file| file.hash));
+        self.files.insert(path.to_owned(), contents);
+        self.add_attributes(volume, id, path);
+    }
+
+    fn add_attributes(&mut self, volume: &HfsPlus, id: NodeId, path: &str) {
         for name in volume.xattrs(id).unwrap_or_default() {
-            if let Some(value) = volume.xattr(id, &name).ok().flatten().and_then(all) {
-                self.values.insert(hash(&(name, value)));
-            }
+            let value = volume.xattr(id, &name).ok().flatten();
+            let Some(value) = value.and_then(|value| {
+                let len = value.info().len;
+                (len < 1 << 20).then(|| value.read_vec(0, len as usize).ok())?
+            }) else {
+                continue;
+            };
+            self.attributes_anywhere.insert(hash(&(&name, &value)));
+            self.attributes
+                .insert((path.to_owned(), name), hash(&value));
         }
     }
 
-    /// Returns the number of files, paths and values of `self` that are also in `other`.
-    pub(super) fn kept(&self, other: &Self) -> [usize; 3] {
-        let both = |a: &HashSet<u64>, b: &HashSet<u64>| a.intersection(b).count();
-        [
-            both(&self.files, &other.files),
-            both(&self.paths, &other.paths),
-            both(&self.values, &other.values),
-        ]
+    /// Compares the contents of a volume that once held those of `self`.
+    pub(super) fn kept(&self, now: &Self) -> Kept {
+        let mut kept = Kept::default();
+        for (path, file) in &self.files {
+            let Some(file) = file else { continue };
+            kept.at_path += usize::from(now.files.get(path).and_then(Option::as_ref) == Some(file));
+            kept.anywhere += usize::from(now.anywhere.contains(&file.hash));
+        }
+        for ((path, name), value) in &self.attributes {
+            let key = (path.clone(), name.clone());
+            kept.attributes += usize::from(now.attributes.get(&key) == Some(value));
+        }
+        kept
     }
+
+    /// Returns what the volume held as `self` and holds nowhere as `now`. Where it has what it had
+    /// in an `older` state, if one is given, nothing is gone.
+    pub(super) fn gone(&self, now: &Self, older: Option<&Self>) -> Vec<Gone> {
+        let is_older =
+            |path: &str| older.is_some_and(|older| older.files.get(path) == now.files.get(path));
+        let mut gone = Vec::new();
+        for (path, file) in &self.files {
+            let Some(file) = file else { continue };
+            if now.anywhere.contains(&file.hash) || is_older(path) {
+                continue;
+            }
+            let how = match now.files.get(path) {
+                None => How::Vanished,
+                Some(None) => How::Unreadable,
+                Some(Some(now)) if now.len == 0 && file.len > 0 => How::Emptied,
+                Some(Some(now)) if now.len < file.len => How::Cut,
+                Some(Some(now))
+                    if now.data == file.data && now.resource_len < file.resource_len =>
+                {
+                    How::Resource
+                }
+                Some(Some(_)) => How::Other,
+            };
+            gone.push(Gone {
+                path: path.clone(),
+                how,
+            });
+        }
+        for ((path, name), value) in &self.attributes {
+            let key = (path.clone(), name.clone());
+            let is_older =
+                older.is_some_and(|older| older.attributes.get(&key) == now.attributes.get(&key));
+            // An attribute goes with its file.
+            if now.attributes.get(&key) != Some(value)
+                && !is_older
+                && now.files.contains_key(path)
+                && !gone.iter().any(|gone| gone.path == *path)
+            {
+                gone.push(Gone {
+                    path: path.clone(),
+                    how: match now.attributes.contains_key(&key) {
+                        true => How::OtherValue,
+                        false => How::Attribute,
+                    },
+                });
+            }
+        }
+        gone
+    }
+}
+
+/// Numbers of files and attributes that a volume still holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Files with the right contents at the right path.
+    pub(super) at_path: usize,
+    /// Files whose contents some file has.
+    pub(super) anywhere: usize,
+    /// Attributes with the right value, of the file at the right path.
+    pub(super) attributes: usize,
+}
+
+/// What happened to contents that are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// There is no file at the path.
+    Vanished,
+    /// A fork of the file at the path cannot be read, or its contents cannot be decoded.
+    Unreadable,
+    /// The file at the path has no contents.
+    Emptied,
+    /// The file at the path is shorter.
+    Cut,
+    /// The file at the path has its contents, but lost its resource fork or a part of it.
+    Resource,
+    /// The file at the path has its contents, but lost an attribute.
+    Attribute,
+    /// The file at the path has other contents.
+    Other,
+    /// The file at the path has its contents, and an attribute with another value.
+    OtherValue,
+}
+
+impl How {
+    /// Returns true if something is missing. Of contents that differ nothing is known, as no
+    /// checksum covers them.
+    pub(super) fn is_missing(self) -> bool {
+        !matches!(self, Self::Unreadable | Self::Other | Self::OtherValue)
+    }
+}
+
+/// Contents that are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) path: String,
+    pub(super) how: How,
 }
 
 fn hash(what: &impl Hash) -> u64 {
@@ -157,36 +301,78 @@ pub(super) fn make(seed: u64, newfs: &Path, scratch: &Path) -> Result<Sample> {
     std::fs::remove_file(&path)?;
     let device = Arc::new(Memory::from(bytes));
     let files = pick(&mut random, &[12, 40, 120, 300]);
-    fill(&device, &mut random, files).context("cannot fill a volume")?;
+    let older = fill(&device, &mut random, files).context("cannot fill a volume")?;
+    let is_full = random.one_in(5);
+    if is_full {
+        fill_up(&device, &mut random).context("cannot fill a volume up")?;
+    }
     let bytes = device.to_vec();
     let about = format!(
-        "{} MiB, blocks {block}, nodes {catalog}/{extents}/{attributes}{}{}, {files} files",
+        "{} MiB, blocks {block}, nodes {catalog}/{extents}/{attributes}{}{}{}, {files} files",
         size >> 20,
         if journaled { ", journaled" } else { "" },
         if sensitive { ", HFSX" } else { "" },
+        if is_full { ", nearly full" } else { "" },
     );
-    let holds = Contents::of(&bytes);
     Ok(Sample {
+        holds: Contents::of(&bytes),
+        older_holds: Contents::of(&older),
         bytes,
+        older,
         about,
-        holds,
     })
 }
 
-fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
-    let volume = HfsPlusMut::open(device.clone(), WriteOptions::default())?;
+/// Returns options with a fixed time, so that a seed makes the same volume each time.
+fn options() -> WriteOptions {
+    WriteOptions {
+        now: Some(Timestamp::from_seconds(1_700_000_000)),
+        ..WriteOptions::default()
+    }
+}
+
+/// Creates the files, and returns the volume as it was when three of four existed.
+fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<Vec<u8>> {
+    let volume = HfsPlusMut::open(device.clone(), options())?;
     let mut folders = vec![volume.root()];
     let mut made = Vec::new();
-    for number in 0..files {
+    let most = files * 3 / 4;
+    add_files(&volume, random, 0..most, &mut folders, &mut made)?;
+    fragment(&volume, random)?;
+    volume.unmount()?;
+    drop(volume);
+    let older = device.to_vec();
+    let volume = HfsPlusMut::open(device.clone(), options())?;
+    change_some(&volume, random, &mut made)?;
+    add_files(&volume, random, most..files, &mut folders, &mut made)?;
+    volume.unmount()?;
+    Ok(older)
+}
+
+/// A file with its folder and name.
+type Made = (NodeId, NodeId, String);
+
+fn add_files(
+    volume: &HfsPlusMut,
+    random: &mut Random,
+    numbers: Range<usize>,
+    folders: &mut Vec<NodeId>,
+    made: &mut Vec<Made>,
+) -> Result<()> {
+    let block = u64::from(volume.volume().block_size);
+    for number in numbers {
+        if volume.volume().free < 40 * block + (1 << 17) {
+            break;
+        }
         if random.one_in(6) {
-            let parent = pick(random, &folders);
+            let parent = pick(random, folders);
             folders.push(volume.create(
                 parent,
                 &format!("folder {number}"),
                 &NewNode::new(NewKind::Folder),
             )?);
         }
-        let parent = pick(random, &folders);
+        let parent = pick(random, folders);
         let name = match random.within(0..4) {
             0 => format!("file {number}"),
             1 => format!("Ünïcödé {number}"),
@@ -206,15 +392,59 @@ fn fill(device: &Arc<Memory>, random: &mut Random, files: usize) -> Result<()> {
         if volume.write_all(id, &random.bytes(len)).is_err() {
             break;
         }
-        made.push((id, parent));
-        decorate(&volume, random, id, number, &folders)?;
+        decorate(volume, random, id, number, folders)?;
+        made.push((id, parent, name));
     }
-    fragment(&volume, random)?;
+    Ok(())
+}
+
+/// Removes, rewrites and renames some of the files.
+fn change_some(volume: &HfsPlusMut, random: &mut Random, made: &mut Vec<Made>) -> Result<()> {
+    let mut kept = Vec::new();
+    for (id, parent, name) in made.drain(..) {
+        let flags = volume.attributes(id)?.flags;
+        match random.within(0..12) {
+            0 => volume.remove(parent, &name)?,
+            1 if flags & bandsaw::fs::UF_COMPRESSED == 0 => {
+                let len = pick(random, &[20, 3000, 9000]);
+                // A full volume keeps what it has.
+                let _ = volume.write_all(id, &random.bytes(len));
+                kept.push((id, parent, name));
+            }
+            2 => {
+                let new = format!("renamed {name}");
+                volume.rename((parent, &name), (parent, &new), Existing::Error)?;
+                kept.push((id, parent, new));
+            }
+            _ => kept.push((id, parent, name)),
+        }
+    }
+    *made = kept;
+    Ok(())
+}
+
+/// Uses the free space up to a few blocks, in files whose contents differ.
+fn fill_up(device: &Arc<Memory>, random: &mut Random) -> Result<()> {
+    let volume = HfsPlusMut::open(device.clone(), options())?;
+    let block = u64::from(volume.volume().block_size);
+    let left = random.within(0..24) * block;
+    for number in 0..8 {
+        let len = (volume.volume().free.saturating_sub(left) / 2).max(block);
+        if volume.volume().free < left + len {
+            break;
+        }
+        let name = format!("filler {number}");
+        let id = volume.create(volume.root(), &name, &NewNode::new(NewKind::File))?;
+        if volume.write_all(id, &random.bytes(len as usize)).is_err() {
+            volume.remove(volume.root(), &name)?;
+            break;
+        }
+    }
     volume.unmount()?;
     Ok(())
 }
 
-/// Gives a file a resource fork, attributes or further names, or makes it a compressed one.
+/// Gives a file a resource fork, attributes or further names, or compresses it.
 fn decorate(
     volume: &HfsPlusMut,
     random: &mut Random,
@@ -238,7 +468,16 @@ fn decorate(
         volume.set_xattr_bytes(id, "com.apple.system.Security", &random.bytes(60))?;
     }
     if random.one_in(12) {
-        // A file compressed into its attribute.
+        // Compressed into its resource fork or its attribute, by its length.
+        let len = pick(random, &[2000, 30_000]);
+        let bytes: Vec<_> = random.bytes(len / 10).repeat(10);
+        volume.write_all(id, &bytes)?;
+        let method = pick(random, &[Method::Zlib, Method::Lzvn, Method::Lzfse]);
+        let options = CompressOptions::new(Packing::new(method, Level::default())?);
+        let file = volume.attributes(id)?;
+        compress_one(volume, String::new(), &file, &options, &Silent)?;
+    } else if random.one_in(12) {
+        // Stored in its attribute, as it does not get any shorter.
         let contents = random.bytes(100);
         let mut value = b"fpmc\x03\0\0\0".to_vec();
         value.extend((contents.len() as u64).to_le_bytes());

@@ -54,8 +54,8 @@ impl Plot {
         self.alone("<style>@media (prefers-color-scheme: dark) { svg { color: #e4e6e9 } .back { fill: #16181b } }</style>")
     }
 
-    /// Returns a standalone SVG in light colors, for PNG.
-    pub(super) fn light(&self) -> String {
+    /// Returns a standalone SVG in light colors, to be made a PNG file of.
+    pub fn light(&self) -> String {
         self.alone("")
     }
 

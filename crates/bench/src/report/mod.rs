@@ -4,7 +4,7 @@
 //! * [`csv`] has a line per sample.
 //! * [`html`] is a web page.
 //! * [`table`] makes tables.
-//! * [`plot`] makes plots as SVG, and [`png`] as PNG.
+//! * [`plot`] makes plots as SVG.
 
 mod chart;
 mod compression;
@@ -12,7 +12,6 @@ pub mod csv;
 pub mod html;
 mod look;
 pub mod plot;
-pub mod png;
 mod scale;
 pub mod table;
 

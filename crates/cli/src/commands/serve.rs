@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bandsaw::Error;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Tls, Watch};
+use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Watch};
 use bandsaw_registry::{Entry, Registration, Registry, Use};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -106,19 +106,15 @@ impl Serve {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let addresses = self.addresses()?;
-        let tls = self
-            .tls_certificates
-            .as_deref()
-            .map(Tls::from_folder)
-            .transpose()?;
+        let options = self.options(output)?;
         // A signal must not leave anything behind that is made below.
         let mut signals = Signals::catch()?;
         let (image, read_only) = self.open(&path, output)?;
         let registration =
             Registry::of_user().and_then(|registry| Ok((registry.reserve()?, registry)));
         let listeners = self.listeners(&addresses, registration.as_ref().ok())?;
-        let encrypted = tls.is_some();
-        let (server, exports) = self.server(&image, tls, output)?;
+        let encrypted = self.tls_certificates.is_some();
+        let (server, exports) = server(&image, options)?;
         let facts = Facts {
             schema: 1,
             device: registration
@@ -255,27 +251,12 @@ impl Serve {
         }
     }
 
-    /// Returns the server, and the name, description and size of each export.
-    #[expect(clippy::type_complexity, reason = "three facts of each")]
-    fn server(
-        &self,
-        image: &Image,
-        tls: Option<Tls>,
-        output: &Output,
-    ) -> Outcome<(Server, Vec<(String, String, u64)>)> {
-        let parts = parts::of(image)?;
-        let told = parts
-            .iter()
-            .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))
-            .collect();
-        let export = |part: Part| {
-            // The disk has no name. Its parts cannot grow, as the partition map determines their
-            // sizes.
-            let grows = part.name.is_empty();
-            let export = Export::new(part.name, part.what, part.device);
-            if grows { export.may_grow() } else { export }
-        };
-        let exports = parts.into_iter().map(export).collect();
+    fn options(&self, output: &Output) -> Outcome<Options> {
+        #[cfg(not(feature = "tls"))]
+        if self.tls_certificates.is_some() {
+            let why = "cannot serve with certificates: this build has no TLS (feature `tls`)";
+            return Err(Error::unsupported("nbd", why).into());
+        }
         let limits = Limits {
             connections: usize::from(self.max_connections),
             ..Limits::default()
@@ -284,8 +265,36 @@ impl Serve {
             output: output.clone(),
             verbose: self.verbose,
         });
-        Ok((Server::new(exports, Options { tls, limits, watch })?, told))
+        Ok(Options {
+            limits,
+            watch,
+            #[cfg(feature = "tls")]
+            tls: self
+                .tls_certificates
+                .as_deref()
+                .map(bandsaw_nbd::Tls::from_folder)
+                .transpose()?,
+        })
     }
+}
+
+/// Returns the server, and the name, description and size of each export.
+#[expect(clippy::type_complexity, reason = "three facts of each")]
+fn server(image: &Image, options: Options) -> Outcome<(Server, Vec<(String, String, u64)>)> {
+    let parts = parts::of(image)?;
+    let told = parts
+        .iter()
+        .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))
+        .collect();
+    let export = |part: Part| {
+        // The disk has no name. Its parts cannot grow, as the partition map determines their
+        // sizes.
+        let grows = part.name.is_empty();
+        let export = Export::new(part.name, part.what, part.device);
+        if grows { export.may_grow() } else { export }
+    };
+    let exports = parts.into_iter().map(export).collect();
+    Ok((Server::new(exports, options)?, told))
 }
 
 /// Reads `ADDRESS[:PORT]`.

@@ -1,11 +1,12 @@
 //! Files with results: their formats, writing and reading them.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use bandsaw::{Error, Kind};
-use bandsaw_bench::report::{Report, csv, html, plot, png, table};
+use bandsaw_bench::report::{Report, csv, html, plot, table};
 use clap::{Args, ValueHint};
 
 use super::table as terminal;
@@ -23,9 +24,14 @@ pub(super) struct Keeping {
     /// The extension sets the format. The option may be given several times.
     #[arg(long = "output", short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
-    /// Write each plot into this folder, as SVG and PNG
+    /// Write each plot into this folder as SVG
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     plots: Option<PathBuf>,
+    /// Write each plot as PNG, too
+    ///
+    /// This requires the program rsvg-convert.
+    #[arg(long, requires = "plots")]
+    plots_png: bool,
     /// Replace existing files
     #[arg(long)]
     overwrite: bool,
@@ -89,8 +95,9 @@ impl Keeping {
                 return Err(Error::not_found(LAYER, folder.display().to_string()).into());
             }
         }
-        if self.plots.is_some() {
-            png::Painter::new()?;
+        if self.plots_png {
+            // The smallest SVG shows that the program is there.
+            png("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\" height=\"1\"/>")?;
         }
         Ok(())
     }
@@ -117,16 +124,15 @@ impl Keeping {
         };
         fs::create_dir_all(folder)
             .map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
-        let painter = png::Painter::new()?;
         for plot in plot::plots(report) {
             self.write(
                 &folder.join(format!("{}.svg", plot.name)),
                 plot.svg_file().as_bytes(),
             )?;
-            self.write(
-                &folder.join(format!("{}.png", plot.name)),
-                &painter.png(&plot)?,
-            )?;
+            if self.plots_png {
+                let path = folder.join(format!("{}.png", plot.name));
+                self.write(&path, &png(&plot.light())?)?;
+            }
         }
         Ok(())
     }
@@ -139,6 +145,43 @@ impl Keeping {
         });
         written.advise(Kind::Conflict, overwrite)
     }
+}
+
+/// Renders an SVG with twice its size in pixels.
+fn png(svg: &str) -> Outcome<Vec<u8>> {
+    let failed = |source| Error::io(LAYER, "render with rsvg-convert", source);
+    let child = Command::new("rsvg-convert")
+        .args(["--format", "png", "--zoom", "2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Failure::from(Error::new(
+            Kind::Unsupported,
+            LAYER,
+            "cannot write PNG files: rsvg-convert is not installed",
+        ))
+        .hint("install librsvg, or leave out `--plots-png` and open the SVG files in a browser"),
+        _ => failed(source).into(),
+    })?;
+    // It reads everything before it writes.
+    let sent = child
+        .stdin
+        .take()
+        .map_or(Ok(()), |mut stdin| stdin.write_all(svg.as_bytes()));
+    let output = child.wait_with_output().map_err(failed)?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::new(
+            Kind::Io,
+            LAYER,
+            format!("rsvg-convert failed: {}", why.trim()),
+        )
+        .into());
+    }
+    sent.map_err(failed)?;
+    Ok(output.stdout)
 }
 
 fn exists(path: &Path) -> Failure {
