@@ -4,7 +4,7 @@ mod redact;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use redact::{Secrets, redacted};
 
@@ -75,6 +75,8 @@ pub enum Reason {
     KeysChanged,
     /// The image holds no volume that can be mounted.
     NoVolumes,
+    /// The names of two sources differ only in case, and the volume ignores case.
+    CaseIgnored,
 }
 
 impl Reason {
@@ -95,6 +97,7 @@ impl Reason {
             Self::PartialExists => "partial-exists",
             Self::KeysChanged => "keys-changed",
             Self::NoVolumes => "no-volumes",
+            Self::CaseIgnored => "case-ignored",
         }
     }
 }
@@ -215,6 +218,24 @@ impl Error {
         self
     }
 
+    /// Names `target` instead of the temporary file or folder beside it, `.NAME.…`, from which it is
+    /// made.
+    #[must_use]
+    pub(crate) fn of_new(mut self, target: &Path) -> Self {
+        if let Some(file) = &mut self.0.file
+            && let Some(named) = at_target(Path::new(file), target)
+        {
+            *file = named.display().to_string();
+        }
+        if let Some(source) = self.0.source.take() {
+            self.0.source = Some(match source.downcast::<Self>() {
+                Ok(cause) => Box::new(cause.of_new(target)),
+                Err(other) => other,
+            });
+        }
+        self
+    }
+
     /// Sets the cause.
     #[must_use]
     pub fn caused_by(
@@ -290,6 +311,22 @@ impl Error {
     }
 }
 
+/// Returns the path that `file` will have: `NAME/bands` for `.NAME.new-1/bands`.
+fn at_target(file: &Path, target: &Path) -> Option<PathBuf> {
+    let within = file.strip_prefix(target.parent()?).ok()?;
+    let mut parts = within.components();
+    let temporary = parts.next()?.as_os_str().to_str()?;
+    let name = target.file_name()?.to_str()?;
+    // A temporary file may have one of its own.
+    let hidden = temporary.strip_prefix('.')?.trim_start_matches('.');
+    hidden.strip_prefix(name)?.strip_prefix('.')?;
+    let rest = parts.as_path();
+    Some(match rest.as_os_str().is_empty() {
+        true => target.to_owned(),
+        false => target.join(rest),
+    })
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.0.file {
@@ -318,5 +355,36 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_names_are_replaced_by_the_target() {
+        let error = |file: &str| {
+            let inner = Error::new(Kind::Io, "folder", "make").in_file(file);
+            let outer = Error::new(Kind::Io, "create", "failed").in_file(file);
+            outer
+                .caused_by(inner)
+                .of_new(Path::new("to/n.sparsebundle"))
+        };
+        assert_eq!(
+            error("to/.n.sparsebundle.new-7/bands").to_string(),
+            "to/n.sparsebundle/bands: create: failed: to/n.sparsebundle/bands: folder: make"
+        );
+        assert_eq!(
+            error("to/..n.sparsebundle.volume.new-7").file(),
+            Some("to/n.sparsebundle")
+        );
+        for other in [
+            "to/.n.sparse",
+            "from/.n.sparsebundle.new-7",
+            "to/n.sparsebundle",
+        ] {
+            assert_eq!(error(other).file(), Some(other));
+        }
     }
 }

@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// [`FileSystem`]. A full volume is an error of [`Kind::Limit`](crate::Kind::Limit), a name that
 /// exists one of [`Kind::Conflict`](crate::Kind::Conflict).
 pub trait FileSystemMut: FileSystem {
+    /// Returns a key that is equal for two names that are one name on the volume, by its rules of
+    /// case and composition.
+    fn name_key(&self, name: &str) -> Result<Vec<u8>>;
+
     /// Creates an object called `name` in folder `dir`; the name must not exist. A new file is
     /// empty.
     fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId>;

@@ -7,9 +7,13 @@ use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 
+use super::unicode::normalize;
 use super::{FileKind, Timestamp};
 use crate::platform::{self, Next};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
+
+/// The layer of errors about names that cannot be told apart.
+pub const NAMES: &str = "names";
 
 /// A tree from which a volume is built. Node 0 is the root folder; the index of a node's parent is
 /// smaller than its own.
@@ -42,6 +46,26 @@ impl Tree {
         }
         names.reverse();
         format!("/{}", names.join("/"))
+    }
+
+    /// Returns the error about two nodes that have one name on a volume, by its rules of case and
+    /// composition.
+    pub(crate) fn same_name(&self, a: u32, b: u32) -> Error {
+        let form = |node: u32| {
+            let node = self.nodes.get(node as usize);
+            normalize(node.map_or("", |node| &node.name), false)
+        };
+        let differ_in_case = form(a) != form(b);
+        let why = match differ_in_case {
+            true => "the volume ignores case",
+            false => "the volume ignores the composition of characters",
+        };
+        let message = format!("has the same name on the volume as {}: {why}", self.path(b));
+        let error = Error::new(Kind::Conflict, NAMES, message).named(self.path(a));
+        match differ_in_case {
+            true => error.because(Reason::CaseIgnored),
+            false => error,
+        }
     }
 }
 

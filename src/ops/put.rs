@@ -82,6 +82,7 @@ pub fn put(
         made,
         done: Put::default(),
     };
+    putting.check_sources()?;
     let top = match fs.resolve(path) {
         Ok(there) if there.kind == FileKind::Folder => Some(there),
         Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "is no folder").named(path)),
@@ -137,6 +138,20 @@ struct Putting<'a> {
 }
 
 impl Putting<'_> {
+    /// Refuses two sources that have one name on the volume: the second would replace the first,
+    /// even if the user wants to replace existing files.
+    fn check_sources(&self) -> Result<()> {
+        let mut names = HashMap::with_capacity(self.tree.nodes.len());
+        for (index, node) in (1..).zip(&self.tree.nodes[1..]) {
+            self.progress.check()?;
+            let key = self.fs.name_key(self.name_of(node))?;
+            if let Some(other) = names.insert((node.parent, key), index) {
+                return Err(self.tree.same_name(other, index));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses existing entries that are in conflict, before anything is changed.
     fn check(&self, top: &Attributes, path: &str) -> Result<()> {
         let mut there: HashMap<u32, (NodeId, String)> =

@@ -16,7 +16,7 @@ use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "resize";
 /// Memory for the changes of opening a volume that is only examined, in bytes.
@@ -464,8 +464,10 @@ fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
                 format!("{} is not resized yet", volume.format),
             )
             .named(volume.place())),
-            None => Err(Error::not_found(LAYER, "a volume")
-                .named("the image; `--image-only` resizes a disk without one")),
+            None => Err(
+                Error::new(Kind::NotFound, LAYER, "the image holds no volume")
+                    .because(Reason::NoVolumes),
+            ),
         },
     }
 }

@@ -19,8 +19,9 @@ use crate::text::Quoting;
 ///
 /// An object in an image is written IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition
 /// N; the default is the first volume that can be read. An existing host file of that name takes
-/// precedence, and a leading ./ always means a host file. NAME.sparsebundle@SNAPSHOT is a read-only
-/// snapshot made by `bandsaw snapshot`.
+/// precedence, and a leading ./ always means a host file. IMAGE:VOLUME@SNAPSHOT is a snapshot of an
+/// APFS volume, which `bandsaw info` lists; NAME.sparsebundle@SNAPSHOT is a snapshot of the bundle
+/// made by `bandsaw snapshot`. Both are read-only.
 ///
 /// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain
 /// bytes.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use bandsaw::error::Place;
+use bandsaw::fs::source::NAMES;
 use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
@@ -303,6 +304,10 @@ fn hint(error: &Error) -> Option<&'static str> {
             ),
             _ => None,
         },
+        Kind::Conflict if error.reason() == Some(Reason::CaseIgnored) => Some(
+            "create a case-sensitive volume (--fs apfs-case-sensitive or --fs hfsx), or rename one of the two",
+        ),
+        Kind::Conflict if error.layer() == NAMES => Some("rename one of the two"),
         Kind::WrongKey if error.reason() == Some(Reason::VolumeLocked) => {
             Some(passphrase::VOLUME_HINT)
         }

@@ -382,7 +382,7 @@ impl Sheet<'_> {
             (false, 0) => self.fact("snapshots", &names.join(", "))?,
             (false, more) => self.fact(
                 "snapshots",
-                &format!("{}, and {more} older", names.join(", ")),
+                &format!("{}, and {more} older (--json lists all)", names.join(", ")),
             )?,
         }
         self.fact("container", &apfs.container.uuid)?;
@@ -401,7 +401,10 @@ impl Sheet<'_> {
         let older = match (older.is_empty(), more) {
             (true, _) => "no older checkpoint found".to_owned(),
             (false, 0) => format!("older: {}", older.join(", ")),
-            (false, more) => format!("older: {}, and {more} more", older.join(", ")),
+            (false, more) => format!(
+                "older: {}, and {more} more (--json lists all)",
+                older.join(", ")
+            ),
         };
         self.fact(
             "checkpoint",

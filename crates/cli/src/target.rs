@@ -6,6 +6,7 @@ use std::path::Path;
 use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
+use bandsaw::fs::source::NAMES;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
@@ -105,7 +106,9 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 /// Adds a hint to an error of making an image.
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
-        Kind::Conflict if !container.overwrite => "--overwrite replaces it",
+        Kind::Conflict if !container.overwrite && error.layer() != NAMES => {
+            "--overwrite replaces it"
+        }
         Kind::Invalid
             if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) =>
         {

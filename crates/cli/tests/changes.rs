@@ -532,3 +532,67 @@ fn a_damaged_volume_is_not_changed_unasked() {
         );
     }
 }
+
+/// Two sources with one name on the volume: the second would replace the first.
+#[test]
+fn two_sources_with_one_name_are_refused_before_anything_is_written() {
+    let scratch = Scratch::new();
+    scratch.write("case/a", "first in order");
+    scratch.write("case/README", "loud");
+    scratch.write("case/readme", "quiet");
+    scratch.write("folders/Docs/a", "1");
+    scratch.write("folders/docs/b", "2");
+    scratch.write("composed/m\u{e4}rz", "composed");
+    scratch.write("composed/ma\u{308}rz", "decomposed");
+    let case = "--fs apfs-case-sensitive or --fs hfsx";
+    for fs in ["hfs+", "apfs"] {
+        let image = format!("{fs}.img");
+        scratch.ok(&["create", &image, "--size", "32m", "--fs", fs]);
+        let into = format!("{image}:/");
+        for (source, hint) in [
+            ("case", case),
+            ("folders", case),
+            ("composed", "rename one of the two"),
+        ] {
+            for args in [
+                vec!["cp", "-R", source, &into],
+                vec!["cp", "-R", source, &into, "--overwrite"],
+                vec!["create", "new.img", "--from", source, "--fs", fs],
+                vec![
+                    "create",
+                    "new.img",
+                    "--from",
+                    source,
+                    "--fs",
+                    fs,
+                    "--overwrite",
+                ],
+                vec!["dmg", source, "-o", "new.dmg", "--fs", fs],
+            ] {
+                let told = scratch.fails(4, &args);
+                assert!(
+                    told.contains("has the same name on the volume as /") && told.contains(hint),
+                    "{args:?}: {told}"
+                );
+                assert!(!told.contains("overwrite"), "{args:?}: {told}");
+            }
+            assert_eq!(scratch.ok(&["ls", &into]), "", "{fs}: {source}");
+            assert!(!scratch.path("new.img").exists() && !scratch.path("new.dmg").exists());
+        }
+    }
+    for fs in ["hfsx", "apfs-case-sensitive"] {
+        let image = format!("{fs}.img");
+        scratch.ok(&["create", &image, "--size", "32m", "--fs", fs]);
+        for source in ["case", "folders"] {
+            scratch.ok(&["cp", "-R", source, &format!("{image}:/")]);
+        }
+        assert_eq!(
+            scratch.ok(&["cat", &format!("{image}:/case/README")]),
+            "loud"
+        );
+        assert_eq!(
+            scratch.ok(&["cat", &format!("{image}:/case/readme")]),
+            "quiet"
+        );
+    }
+}

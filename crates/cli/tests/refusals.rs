@@ -397,3 +397,46 @@ fn a_build_without_a_network_says_so() {
         assert!(error.contains("(feature `s3`)"), "{error}");
     }
 }
+
+/// An option or a name that cannot have an effect ends in an error that says what can.
+#[test]
+fn requests_without_an_effect_are_refused_with_a_hint() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "b.asif", "--size", "1g", "--fs", "none"]);
+    let told = scratch.fails(3, &["resize", "b.asif", "--size", "2g"]);
+    assert!(
+        told.contains("b.asif: resize: the image holds no volume\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("hint: --image-only resizes the disk alone"),
+        "{told}"
+    );
+    scratch.ok(&["resize", "b.asif", "--size", "2g", "--image-only"]);
+
+    scratch.ok(&["create", "hfs.img", "--size", "8m", "--fs", "hfs+"]);
+    let before = fs::read(scratch.path("hfs.img")).unwrap();
+    for args in [
+        vec!["repair", "--checkpoint", "41", "hfs.img"],
+        vec!["repair", "--checkpoint", "41", "--dry-run", "hfs.img"],
+    ] {
+        let told = scratch.fails(3, &args);
+        assert!(told.contains("holds no APFS container"), "{told}");
+    }
+    assert_eq!(fs::read(scratch.path("hfs.img")).unwrap(), before);
+
+    let told = scratch.fails(3, &["ls", "hfs.img@monday:/"]);
+    assert!(
+        told.contains("hint: name the volume too: hfs.img:VOLUME@monday"),
+        "{told}"
+    );
+    for verb in ["ls", "mount"] {
+        assert!(
+            scratch
+                .ok(&[verb, "--help"])
+                .contains("[:VOLUME[@SNAPSHOT]]"),
+            "{verb}"
+        );
+    }
+    assert!(scratch.ok(&["--help"]).contains("IMAGE:VOLUME@SNAPSHOT"));
+}

@@ -288,3 +288,46 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
     scratch.ok(&["check", "x.sparseimage"]);
     scratch.ok(&["put", "--from", "bytes", "x.sparseimage:/bytes"]);
 }
+
+/// An error about a temporary file names the image that it becomes.
+#[test]
+fn errors_name_the_target_and_not_a_temporary_file() {
+    let scratch = Scratch::new();
+    scratch.write("src/bytes", vec![7; 20 << 20]);
+    scratch.ok(&["create", "x.img", "--from", "src", "--size", "64m"]);
+    for args in [
+        ["create", "Z.dmg", "--from", "src", "--format", "udzo"],
+        ["create", "Z.img", "--from", "src", "--format", "udrw"],
+        [
+            "convert",
+            "x.img",
+            "Z.dmg",
+            "--overwrite",
+            "--format",
+            "udro",
+        ],
+        [
+            "convert",
+            "x.img",
+            "n.sparsebundle",
+            "--overwrite",
+            "--format",
+            "udsb",
+        ],
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 1024; exec \"$@\"", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_bandsaw")).args(args);
+        let output = command.current_dir(scratch.path("")).output().unwrap();
+        let said = crate::common::stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        let target = args[if args[0] == "create" { 1 } else { 2 }];
+        assert!(
+            said.starts_with(&format!("error: {target}")),
+            "{args:?}: {said}"
+        );
+        for temporary in [".new", ".volume", &format!(".{target}")] {
+            assert!(!said.contains(temporary), "{args:?}: {said}");
+        }
+    }
+}

@@ -37,6 +37,18 @@ impl NameRules {
         self.hashed().then(|| hash(&self.form(name)))
     }
 
+    /// Returns a key that is equal for names that are equal by these rules.
+    pub(crate) fn key(self, name: &str) -> Vec<u8> {
+        match self.hashed() {
+            true => self
+                .form(name)
+                .into_iter()
+                .flat_map(u32::to_le_bytes)
+                .collect(),
+            false => name.as_bytes().to_vec(),
+        }
+    }
+
     /// Returns true if two names are equal by these rules.
     pub(crate) fn same(self, a: &str, b: &str) -> bool {
         a == b || self.hashed() && self.form(a) == self.form(b)

@@ -325,6 +325,11 @@ impl<'a> Work<'a> {
             // The map cannot be used, as reported above.
             Err(_) => return Ok(()),
         };
+        let is_apfs = |volume: &Volume| volume.format == VolumeFormat::Apfs;
+        if self.options.checkpoint.is_some() && !found.iter().any(is_apfs) {
+            let message = "holds no APFS container, and only these have checkpoints";
+            return Err(Error::new(Kind::NotFound, "checkpoint", message));
+        }
         for volume in &found {
             let place = volume.place();
             let steps = match volume.format {

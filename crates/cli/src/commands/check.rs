@@ -197,7 +197,8 @@ impl Check {
             Path::new(&path),
             &self.opening.options(Access::ReadOnly),
             &bar,
-        )?;
+        )
+        .map_err(|error| source::advise(error, &path))?;
         drop(bar);
         let facts = Facts::new(&path, &found);
         output.done(&facts, |out| {

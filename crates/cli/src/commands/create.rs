@@ -57,9 +57,9 @@ Examples:
   bandsaw create Old.sparseimage --size 4g --volname Old        for systems before macOS 26
   bandsaw create app.dmg --from build --layout none --overwrite
   bandsaw create app.dmg --from build --compress lzfse          with compressed files
-  bandsaw create --encrypt Secret.dmg --size 20g --volname A    asks for a passphrase
+  bandsaw create --encrypt Secret.sparsebundle --size 20g       asks for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
-  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g
+  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.sparsebundle --size 20g
   bandsaw create s3://backups/Docs.sparsebundle --size 2t       in a bucket")]
 pub(crate) struct Create {
     /// The image to create

@@ -14,15 +14,18 @@ use crate::source::{self, Opening, Place};
 use crate::text::{Table, minute};
 
 /// List files and folders of a volume
+///
+/// VOLUME@SNAPSHOT names a snapshot of an APFS volume; `bandsaw info` lists the snapshots.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw ls Docs.sparsebundle                 the root of its first readable volume
   bandsaw ls -l Docs.sparsebundle:/Letters     modes, owners, sizes and dates (UTC)
   bandsaw ls -R disk.img:#2                    everything on partition 2
+  bandsaw ls disk.img:Data@before-update:/     a snapshot of an APFS volume
   bandsaw ls --json Docs.sparsebundle:Docs:/   for programs")]
 pub(crate) struct Ls {
-    /// The folder or file to list: IMAGE[:VOLUME][:/PATH]
+    /// The folder or file to list: IMAGE[:VOLUME[@SNAPSHOT]][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Show modes, owners, sizes, dates (UTC) and link targets

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::ops::resize::{Parts, ResizeOptions, Resized, Size, limits, resize};
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -164,6 +164,9 @@ fn advise(error: Error, image: &str) -> Failure {
         Kind::Corrupt => Failure::from(error).hint(format!(
             "`bandsaw check {image}` tells what is wrong, `bandsaw repair` mends it"
         )),
+        Kind::NotFound if error.reason() == Some(Reason::NoVolumes) => {
+            Failure::from(error).hint("--image-only resizes the disk alone")
+        }
         _ => source::advise(error, image),
     }
 }

@@ -1,5 +1,6 @@
 //! Keys of encrypted images and volumes, and options for new passphrases.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,11 +64,13 @@ impl Keys for Unlocking {
             "passphrase of the volume {}{hint}: ",
             volume.name.escape_debug()
         );
-        Ok(self
-            .volume
-            .passphrase
-            .read(self.image.on_stdin(), &question)?
-            .map(VolumeKey::Passphrase))
+        let passphrase = if self.image.is_spare() && self.volume.passphrase.given().is_none() {
+            self.image.passphrase.read(0, &question)?
+        } else {
+            let before = self.image.on_stdin();
+            self.volume.passphrase.read(before, &question)?
+        };
+        Ok(passphrase.map(VolumeKey::Passphrase))
     }
 }
 
@@ -88,9 +91,17 @@ pub(crate) struct ImageUnlocking {
         display_order = 804
     )]
     private_key: Option<PathBuf>,
+    /// True once the key of an encrypted image was requested.
+    #[arg(skip)]
+    is_used: Cell<bool>,
 }
 
 impl ImageUnlocking {
+    /// Returns true if a passphrase is given that no image needs: it is then that of the volumes.
+    fn is_spare(&self) -> bool {
+        self.passphrase.given().is_some() && !self.is_used.get()
+    }
+
     /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.passphrase.on_stdin()
@@ -100,6 +111,7 @@ impl ImageUnlocking {
 impl Keys for ImageUnlocking {
     /// Returns one passphrase or private key for everything that a command opens.
     fn key(&self, image: &Description) -> Result<Option<Key>> {
+        self.is_used.set(true);
         if let Some(path) = &self.private_key {
             return private_key(path)
                 .map_err(|error| error.in_file(path))
@@ -275,6 +287,23 @@ mod tests {
             volume_key(&["--volume-passenv", "PATH"]),
             Some(VolumeKey::Passphrase(_))
         ));
+    }
+
+    #[test]
+    fn a_passphrase_that_the_image_does_not_need_is_that_of_the_volume() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "ABCD-EFGH\n").unwrap();
+        let given = parse(&["--passfile", file.path().to_str().unwrap()]).unwrap();
+        for volume in ["A", "B"] {
+            let volume = LockedVolume {
+                name: volume.into(),
+                ..LockedVolume::default()
+            };
+            let key = given.volume_key(&volume).unwrap();
+            assert!(matches!(key, Some(VolumeKey::Passphrase(key)) if *key == *b"ABCD-EFGH"));
+        }
+        given.image.is_used.set(true);
+        assert!(!given.image.is_spare(), "the image needed it");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::fs::apfs::layout::{Counts, FileId};
 use crate::fs::apfs::names::NameRules;
 use crate::fs::build::tree::{by_parent, links, path, resolve};
 use crate::fs::source::{SourceKind, Tree};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Maximum length of a name in macOS, in bytes.
 const MAX_NAME: usize = 255;
@@ -165,27 +165,13 @@ impl Objects {
                         .iter()
                         .find(|&&b| rules.same(key(a).1, key(b).1))
                     {
-                        return Err(collision(tree, a.min(b), a.max(b), rules));
+                        return Err(tree.same_name(a.min(b), a.max(b)));
                     }
                 }
             }
         }
         Ok(())
     }
-}
-
-fn collision(tree: &Tree, a: u32, b: u32, rules: NameRules) -> Error {
-    let why = match rules {
-        NameRules::CaseInsensitive => {
-            "case and composition do not count there; a case-sensitive volume tells some such names apart"
-        }
-        NameRules::CaseSensitive | NameRules::Bytes => "composition does not count there",
-    };
-    let message = format!(
-        "has the same name on the volume as {} ({why})",
-        path(tree, b)
-    );
-    Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }
 
 /// Returns true if a node of this kind is a device, which has a device number.

@@ -245,6 +245,10 @@ impl FileSystem for ApfsMut {
 }
 
 impl FileSystemMut for ApfsMut {
+    fn name_key(&self, name: &str) -> Result<Vec<u8>> {
+        Ok(self.shared.read().read.names.key(name))
+    }
+
     fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
         self.shared.write().create(dir, name, new)
     }

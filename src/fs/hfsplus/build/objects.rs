@@ -180,7 +180,7 @@ impl Objects {
                 .windows(2)
                 .find(|two| keys[two[0].0.clone()] == keys[two[1].0.clone()])
             {
-                return Err(collision(tree, same[0].1, same[1].1, order));
+                return Err(tree.same_name(same[0].1, same[1].1));
             }
             if folder == 0 {
                 let sorted: Vec<&[u8]> = places
@@ -226,18 +226,4 @@ impl Names {
         let start = if node == 0 { 0 } else { self.ends[node - 1] };
         &self.units[start..self.ends[node]]
     }
-}
-
-fn collision(tree: &Tree, a: u32, b: u32, order: NameOrder) -> Error {
-    let why = match order {
-        NameOrder::Folding => {
-            "case and composition do not count there; a case-sensitive volume tells some such names apart"
-        }
-        NameOrder::Binary => "composition does not count there",
-    };
-    let message = format!(
-        "has the same name on the volume as {} ({why})",
-        path(tree, b)
-    );
-    Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }

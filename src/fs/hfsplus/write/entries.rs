@@ -316,6 +316,15 @@ impl Volume {
         }
     }
 
+    /// Returns a key that is equal for names that are the same on the volume.
+    pub(super) fn name_key(&self, name: &str) -> Result<Vec<u8>> {
+        let (mut units, mut key) = (Vec::new(), Vec::new());
+        encode_name(name, &mut units)?;
+        let order = self.read.catalog.name_order();
+        order.sort_key(&units, &mut key);
+        Ok(key)
+    }
+
     /// Returns an entry, found by any spelling that may be on disk.
     pub(super) fn try_entry(&self, parent: Cnid, name: &str) -> Result<Option<(Vec<U16>, Object)>> {
         let mut units = Vec::new();

@@ -284,6 +284,10 @@ impl FileSystem for HfsPlusMut {
 }
 
 impl FileSystemMut for HfsPlusMut {
+    fn name_key(&self, name: &str) -> Result<Vec<u8>> {
+        self.shared.read().name_key(name)
+    }
+
     fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
         self.shared.write().create(dir, name, new)
     }
