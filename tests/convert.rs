@@ -504,7 +504,7 @@ fn a_damaged_source_is_told() {
             Kind::Corrupt
         );
         let all_the_same = ConvertOptions {
-            ignore_checksums: true,
+            no_verify: true,
             ..to(Format::Udrw, None)
         };
         stream(&damaged, &all_the_same, out(), &Silent).unwrap();

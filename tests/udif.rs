@@ -8,8 +8,9 @@ use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Udif};
 use bandsaw::crypt::{Device, Locked};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
-use bandsaw::open;
+use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::ops::verify::Verification;
 use bandsaw::progress::Silent;
 use bandsaw::{Kind, Result};
 
@@ -274,4 +275,151 @@ fn areas_are_those_of_macos() {
         same += 1;
     }
     eprintln!("{same} images");
+}
+
+/// Data that was read is not decoded again to compare its checksum, whatever the order of reads;
+/// the rest is.
+#[test]
+fn checksums_of_data_that_was_read_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.img");
+    let pattern: Vec<u8> = (0..5 << 20_u32)
+        .map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    std::fs::write(&path, &pattern).unwrap();
+    let options = OpenOptions {
+        image_format: Some(Format::Udrw),
+        ..OpenOptions::default()
+    };
+    let raw = open::open(&path, &options).unwrap();
+    for format in [Format::Udro, Format::Udco, Format::Udzo] {
+        let to = folder.path().join("a.dmg");
+        let options = ConvertOptions {
+            format,
+            overwrite: true,
+            ..ConvertOptions::default()
+        };
+        drop(convert(&raw, &to, &options, &Silent).unwrap());
+        let file = Arc::new(writable(&to));
+        let disk = Udif::open(file.clone()).unwrap();
+        let half = disk.info().len / 2;
+        let wrong = || -> Vec<_> {
+            let verdicts = disk.verify_contents(&Silent).unwrap();
+            verdicts
+                .iter()
+                .filter_map(|verdict| verdict.mismatch())
+                .collect()
+        };
+        disk.record_sums(true);
+        for range in [half + 4096..disk.info().len, 0..half, half..half + 4096] {
+            disk.read_vec(range.start, (range.end - range.start) as usize)
+                .unwrap();
+        }
+        // A stored byte of the first chunk, which no codec checks in the first two formats.
+        let first = file.read_vec(1, 1).unwrap()[0];
+        file.write_at(1, &[first ^ 1]).unwrap();
+        assert!(wrong().is_empty(), "{format}: what was read was right");
+        disk.record_sums(false);
+        if format == Format::Udzo {
+            let error = disk.verify_contents(&Silent).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("(bytes 0 to 5242880 of the disk)"),
+                "{error}"
+            );
+            continue;
+        }
+        let wrong = wrong();
+        assert!(
+            wrong.len() == 1
+                && wrong[0]
+                    .to_string()
+                    .contains("(bytes 0 to 5242880 of the disk)"),
+            "{format}: {wrong:?}"
+        );
+    }
+}
+
+/// An image without checksums has nothing to compare; one with a checksum of the stored data alone
+/// is compared with that.
+#[test]
+fn images_without_checksums_are_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.img");
+    std::fs::write(&path, [7; 1 << 16]).unwrap();
+    let options = OpenOptions {
+        image_format: Some(Format::Udrw),
+        ..OpenOptions::default()
+    };
+    let raw = open::open(&path, &options).unwrap();
+    assert!(Verification::begin(&raw).is_none(), "a raw image");
+    let to = folder.path().join("a.dmg");
+    let options = ConvertOptions {
+        format: Format::Udro,
+        ..ConvertOptions::default()
+    };
+    let image = convert(&raw, &to, &options, &Silent).unwrap().image;
+    Verification::begin(&image)
+        .unwrap()
+        .finish(&Silent)
+        .unwrap();
+    drop(image);
+
+    let file = writable(&to);
+    let (mut resources, _) = udif::read_list(&file).unwrap();
+    for table in resources
+        .iter_mut()
+        .filter(|resource| resource.kind == "blkx")
+    {
+        table.data[0x40..0x44].fill(0);
+    }
+    // `write_list` refuses to change tables; the new list has the length of the old one.
+    let list = udif::image_list(&resources).unwrap();
+    let bytes = std::fs::read(&to).unwrap();
+    let at = bytes
+        .windows(5)
+        .position(|bytes| bytes == b"<?xml")
+        .unwrap();
+    assert!(bytes[at..at + list.len()].ends_with(b"</plist>\n"));
+    file.write_at(at as u64, &list).unwrap();
+    let end = file.info().len;
+    let trailer = end - udif::TRAILER;
+    // The type of the master checksum, and that of the stored data.
+    file.write_at(trailer + 0x160, &[0; 4]).unwrap();
+    file.write_at(trailer + 0x50, &[0; 4]).unwrap();
+    let saved = |file: &Memory| {
+        std::fs::write(&to, file.read_vec(0, end as usize).unwrap()).unwrap();
+        open::open(&to, &OpenOptions::default()).unwrap()
+    };
+    assert!(Verification::begin(&saved(&file)).is_none(), "no checksum");
+
+    let sum = crc32fast::hash(&[7; 1 << 16]);
+    file.write_at(trailer + 0x50, &2_u32.to_be_bytes()).unwrap();
+    file.write_at(trailer + 0x54, &32_u32.to_be_bytes())
+        .unwrap();
+    file.write_at(trailer + 0x58, &sum.to_be_bytes()).unwrap();
+    Verification::begin(&saved(&file))
+        .unwrap()
+        .finish(&Silent)
+        .unwrap();
+    file.write_at(trailer + 0x58, &(sum ^ 1).to_be_bytes())
+        .unwrap();
+    let error = Verification::begin(&saved(&file))
+        .unwrap()
+        .finish(&Silent)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("the checksum of the data fork"),
+        "{error}"
+    );
+}
+
+/// Returns a copy of a file in memory.
+fn writable(path: &std::path::Path) -> Memory {
+    let bytes = std::fs::read(path).unwrap();
+    let file = Memory::zeros(bytes.len());
+    file.write_at(0, &bytes).unwrap();
+    file
 }

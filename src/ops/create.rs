@@ -226,6 +226,11 @@ pub struct Created {
 /// After an error, or if `progress` cancels, the image is removed, and a previous file at `path` is
 /// unchanged.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
+    create_beside(path, options, progress).map_err(|error| error.of_new(path))
+}
+
+/// Creates an image from temporary files beside it; errors may name these.
+fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
     let CreateOptions {
         format,
         len,
@@ -383,7 +388,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
             ..ConvertOptions::default()
         };
         let image = convert::udif::pack(
-            convert::Source::Disk(&**disk),
+            convert::Source::of_disk(&**disk),
             path,
             &options,
             mode,

@@ -1,7 +1,10 @@
 //! Verification of the checksums stored in an image.
 
-use crate::container::udif::Verdict;
-use crate::open::Image;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::container::udif::{Udif, Verdict};
+use crate::open::{Image, Layer};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -33,4 +36,56 @@ pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         }
     });
     verdicts.map_err(|error| error.in_file(image.path()))
+}
+
+/// A comparison of an image with the checksums stored in it, while it is read.
+#[derive(Debug)]
+pub struct Verification {
+    udif: Arc<Udif>,
+    path: PathBuf,
+}
+
+impl Verification {
+    /// Begins to record checksums of the data that is read from `image`. `None` if it stores no
+    /// checksum that can be compared.
+    pub fn begin(image: &Image) -> Option<Self> {
+        let udif = image.layers().iter().find_map(|layer| match layer {
+            Layer::Udif(udif) if udif.has_sums() => Some(udif.clone()),
+            _ => None,
+        })?;
+        udif.record_sums(true);
+        let path = image.path().to_owned();
+        Some(Self { udif, path })
+    }
+
+    /// Reads what was not read, and compares all checksums of the contents. [`Kind::Corrupt`] if
+    /// one differs or a chunk does not decode; the message names the first area that is damaged,
+    /// with its range, and the number of others.
+    pub fn finish(self, progress: &dyn Progress) -> Result<()> {
+        let verdicts = self.udif.verify_contents(progress);
+        let verdicts = verdicts.map_err(|error| error.in_file(&self.path))?;
+        let (areas, others): (Vec<_>, Vec<_>) =
+            verdicts.iter().partition(|verdict| verdict.area.is_some());
+        let mut wrong = areas
+            .into_iter()
+            .chain(others)
+            .filter_map(Verdict::mismatch);
+        let Some(first) = wrong.next() else {
+            return Ok(());
+        };
+        let error = match wrong.count() {
+            0 => first,
+            others => {
+                let message = format!("{}; {others} more differ", first.message());
+                Error::new(Kind::Corrupt, first.layer(), message)
+            }
+        };
+        Err(error.in_file(&self.path))
+    }
+}
+
+impl Drop for Verification {
+    fn drop(&mut self) {
+        self.udif.record_sums(false);
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Choice {
     jobs: Option<NonZeroUsize>,
     /// Decode and compare every file before replacing it
     #[arg(long)]
-    verify: bool,
+    compare: bool,
 }
 
 impl Choice {
@@ -77,7 +77,7 @@ impl Choice {
             min_saving: self.min_saving,
             max_size: self.max_size,
             types,
-            verify: self.verify,
+            verify: self.compare,
             jobs: self.jobs,
             ..CompressOptions::new(Packing::new(method.into(), Level::new(level)?)?)
         })
@@ -91,7 +91,7 @@ impl Choice {
             ("--type-filter", !self.type_filter.is_empty()),
             ("--skip-types", !self.skip_types.is_empty()),
             ("--jobs", self.jobs.is_some()),
-            ("--verify", self.verify),
+            ("--compare", self.compare),
         ];
         given
             .into_iter()

@@ -15,6 +15,7 @@ mod facts;
 mod failure;
 mod hdiutil;
 mod help;
+mod in_use;
 mod layers;
 mod map;
 mod mount_helper;
@@ -31,6 +32,9 @@ mod signals;
 mod source;
 mod target;
 mod text;
+#[cfg(target_os = "linux")]
+mod verified;
+mod verifying;
 
 use std::process::ExitCode;
 

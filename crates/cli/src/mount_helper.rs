@@ -17,7 +17,7 @@ const OWN: [&str; 9] = [
     "image-format",
     "checkpoint",
 ];
-const OWN_FLAGS: [&str; 2] = ["as-disk", "no-trim"];
+const OWN_FLAGS: [&str; 4] = ["as-disk", "no-trim", "no-verify", "verify"];
 
 /// Translates the command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t
 /// TYPE]`, to that of the verb; returns any other unchanged.

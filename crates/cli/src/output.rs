@@ -240,6 +240,13 @@ impl Output {
         }
     }
 
+    /// Prints a remark that is no warning.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            self.tell(Style::Dim, "note", &printable(text));
+        }
+    }
+
     /// Prints a plan before it is carried out.
     pub(crate) fn tell_plan(&self, text: &str) {
         if !self.quiet && !self.json {

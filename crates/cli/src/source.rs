@@ -19,6 +19,7 @@ use clap::{Args, ValueHint};
 use self::named::Named;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::help::OPENING;
+use crate::in_use;
 use crate::layers;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Unlocking};
@@ -208,10 +209,15 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::NotFound if image.starts_with("./") && image.contains(':') => {
             "with ./ in front all of it names a host file; leave ./ away to name something in an image"
         }
-        Kind::NotFound if error.layer() == "image" => match layers::beneath(image) {
-            Some(hint) => return Failure::from(error).hint(hint),
-            None => return error.into(),
-        },
+        Kind::NotFound if error.layer() == "image" => {
+            return match snapshot_of(image).or_else(|| layers::beneath(image)) {
+                Some(hint) => Failure::from(error).hint(hint),
+                None => error.into(),
+            };
+        }
+        Kind::Conflict if error.reason() == Some(Reason::InUse) => {
+            return in_use::explain(error, image);
+        }
         Kind::Conflict if error.layer() == "stack" => {
             "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
         }
@@ -221,6 +227,17 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)
+}
+
+/// Returns the hint about `IMAGE@SNAPSHOT`, which lacks the volume.
+fn snapshot_of(text: &str) -> Option<String> {
+    let mut cuts = text
+        .rmatch_indices('@')
+        .map(|(at, _)| (&text[..at], &text[at + 1..]));
+    let (image, snapshot) = cuts.find(|(image, _)| Path::new(image).is_file())?;
+    Some(format!(
+        "name the volume too: {image}:VOLUME@{snapshot}; `bandsaw info {image}` lists volumes and snapshots"
+    ))
 }
 
 /// A volume of an opened image, and an object in it.
@@ -240,7 +257,12 @@ impl Place {
     /// Opens what an address names.
     pub(crate) fn open(address: &Address, opening: &Opening, output: &Output) -> Outcome<Self> {
         let image = opening.read(&address.image, output)?;
-        let fs = opening.volume(&image, address)?;
+        Self::of(&image, address, opening)
+    }
+
+    /// Opens what an address names in an open image.
+    pub(crate) fn of(image: &Image, address: &Address, opening: &Opening) -> Outcome<Self> {
+        let fs = opening.volume(image, address)?;
         let path = normal(address.path.as_deref().unwrap_or_default());
         let found = fs
             .resolve(&path)
@@ -310,6 +332,11 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
         )
         .hint(format!("`bandsaw ls {address}` shows what is there"))),
     }
+}
+
+/// Returns true if an address names an image, or all of a volume of it.
+pub(crate) fn is_whole(address: &Address) -> bool {
+    normal(address.path.as_deref().unwrap_or_default()).is_empty()
 }
 
 /// Returns the path in normal form: `/a/b` for `//a/./b/`, as [`FileSystemExt::resolve`] reads it.

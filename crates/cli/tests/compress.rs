@@ -50,7 +50,7 @@ fn files_take_less_room_and_read_the_same() {
         );
         let told = json(&[
             "compress",
-            "--verify",
+            "--compare",
             "--verbose",
             "--json",
             "--type",
@@ -163,7 +163,7 @@ fn volumes_are_built_compressed() {
                 "--from",
                 "in",
             ];
-            let how = ["--compress", kind, "--verify", "--verbose", "--jobs", "2"];
+            let how = ["--compress", kind, "--compare", "--verbose", "--jobs", "2"];
             let told = scratch.json(&[&create[..], &how].concat());
             let told = &told["compressed"];
             let each = told["each"].as_array().unwrap();

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use crate::common::{Scratch, stderr};
 
 const FORMATS: [&str; 6] = ["udro", "udco", "udzo", "udbz", "ulfo", "ulmo"];
@@ -274,19 +276,119 @@ fn other_formats_have_no_signatures_to_lose() {
 fn damage_that_no_codec_sees_is_told() {
     let scratch = app();
     scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
-    let mut bytes = fs::read(scratch.path("plain.dmg")).unwrap();
+    change_a_letter(&scratch, "plain.dmg");
+    let error = scratch.fails(5, &["convert", "plain.dmg", "out.img"]);
+    assert!(
+        error.contains("checksum") && error.contains("--no-verify"),
+        "{error}"
+    );
+    assert!(!scratch.path("out.img").exists());
+    scratch.ok(&["convert", "plain.dmg", "out.img", "--no-verify"]);
+    assert_eq!(scratch.ok(&["cat", "out.img:/hello.txt"]), "Hello, world\n");
+}
+
+/// What `extract` and `cp` take out of an image as a whole is compared with its checksums; they
+/// finish, name the area and fail. A path in it is checked with `--verify` alone.
+#[test]
+fn damage_is_told_when_an_image_is_read_as_a_whole() {
+    let scratch = app();
+    scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
+    let good = scratch.json(&["extract", "plain.dmg", "good"]);
+    assert_eq!(good["verified"], true);
+    assert_eq!(
+        scratch.json(&["extract", "app.img", "raw"])["verified"],
+        Value::Null
+    );
+    change_a_letter(&scratch, "plain.dmg");
+
+    for (args, file) in [
+        (vec!["extract", "plain.dmg", "out"], Some("out/hello.txt")),
+        (
+            vec!["extract", "plain.dmg:#1", "out1"],
+            Some("out1/hello.txt"),
+        ),
+        (
+            vec!["cp", "-R", "plain.dmg:/", "out2"],
+            Some("out2/hello.txt"),
+        ),
+        (vec!["extract", "plain.dmg", "--tar", "out.tar"], None),
+        (
+            vec!["extract", "plain.dmg:/hello.txt", ".", "--verify"],
+            Some("hello.txt"),
+        ),
+    ] {
+        let output = scratch.run(&args);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {told}");
+        for part in ["plain.dmg: udif: ", "checksum of", "(bytes ", "--no-verify"] {
+            assert!(told.contains(part), "{args:?}: {told}");
+        }
+        if let Some(file) = file {
+            assert_eq!(fs::read(scratch.path(file)).unwrap(), b"Hello, world\n");
+        }
+    }
+    assert!(fs::metadata(scratch.path("out.tar")).unwrap().len() > 3_000_000);
+    let output = scratch.run(&["extract", "plain.dmg", "out3", "--json"]);
+    let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(facts["verified"], false);
+
+    scratch.ok(&["extract", "plain.dmg", "out4", "--no-verify"]);
+    for args in [
+        ["cp", "plain.dmg:/hello.txt", "copy.txt"],
+        ["extract", "plain.dmg:/Letters", "out5"],
+    ] {
+        let output = scratch.run(&args);
+        assert!(output.status.success(), "{args:?}");
+        assert!(stderr(&output).contains("note: the image was not verified; --verify"));
+    }
+    let output = scratch.run(&["extract", "app.img:/Letters", "out6"]);
+    assert_eq!(stderr(&output), "", "a raw image has nothing to compare");
+}
+
+/// A chunk that does not decode is told with its area, after everything else was extracted; also in
+/// a set of files.
+#[test]
+fn chunks_that_do_not_decode_are_told_after_the_rest_is_extracted() {
+    let scratch = app();
+    scratch.ok(&["segment", "app.dmg", "--count", "2", "-o", "set.dmg"]);
+    assert_eq!(
+        scratch.json(&["extract", "set.dmg", "set"])["verified"],
+        true
+    );
+    for (image, file) in [("app.dmg", "app.dmg"), ("set.dmg", "set.002.dmgpart")] {
+        let mut bytes = fs::read(scratch.path(file)).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at..at + 16].fill(0xA5);
+        scratch.write(file, bytes);
+        let out = format!("out of {image}");
+        let output = scratch.run(&["extract", image, &out]);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{told}");
+        assert!(
+            told.contains("does not decode") && told.contains("(bytes "),
+            "{told}"
+        );
+        assert!(scratch.path(&out).join("run.sh").exists());
+    }
+}
+
+#[test]
+fn an_encrypted_image_is_verified_while_it_is_read() {
+    let scratch = app();
+    scratch.write("key", "open sesame");
+    let encrypted = "convert app.img e.dmg --format udzo --encrypt --new-passfile key";
+    scratch.ok(&encrypted.split(' ').collect::<Vec<_>>());
+    let facts = scratch.json(&["extract", "e.dmg", "out", "--passfile", "key"]);
+    assert_eq!(facts["verified"], true);
+}
+
+/// Changes the first letter of hello.txt in an uncompressed image.
+fn change_a_letter(scratch: &Scratch, name: &str) {
+    let mut bytes = fs::read(scratch.path(name)).unwrap();
     let at = bytes
         .windows(12)
         .position(|bytes| bytes == b"hello, world")
         .unwrap();
     bytes[at] ^= 0x20;
-    scratch.write("plain.dmg", bytes);
-    let error = scratch.fails(5, &["convert", "plain.dmg", "out.img"]);
-    assert!(
-        error.contains("checksum") && error.contains("--ignore-checksums"),
-        "{error}"
-    );
-    assert!(!scratch.path("out.img").exists());
-    scratch.ok(&["convert", "plain.dmg", "out.img", "--ignore-checksums"]);
-    assert_eq!(scratch.ok(&["cat", "out.img:/hello.txt"]), "Hello, world\n");
+    scratch.write(name, bytes);
 }

@@ -585,6 +585,33 @@ fn attached_until_it_is_detached() {
             .contains("2-1 is none of START, FIRST-LAST and START,COUNT")
     );
 
+    // Compared with its checksums first.
+    said("convert a.dmg -format UDRO -o sums");
+    let mut bytes = fs::read(scratch.path("sums.dmg")).unwrap();
+    let letter = scratch.ok(&["cat", "sums.dmg:/letter"]).into_bytes();
+    let at = bytes
+        .windows(letter.len())
+        .position(|bytes| bytes == letter);
+    bytes[at.unwrap()] ^= 0x20;
+    scratch.write("sums.dmg", bytes);
+    for line in [
+        "attach sums.dmg",
+        "attach -verify sums.dmg",
+        "mount sums.dmg",
+    ] {
+        let failed = call(line);
+        assert_eq!(failed.status.code(), Some(1), "{line}");
+        assert!(
+            stderr(&failed).contains("failed - image data corrupted"),
+            "{line}: {}",
+            stderr(&failed)
+        );
+    }
+    for option in ["-noverify", "-ignorebadchecksums"] {
+        said(&format!("attach sums.dmg {option}"));
+        said("detach disk1");
+    }
+
     // Nothing to be mounted on it.
     scratch.ok(&["create", "blank.img", "--size", "1m", "--fs", "none"]);
     for line in ["attach blank.img", "diskutil image attach blank.img"] {

@@ -2,9 +2,9 @@
 //! name, where there is no FUSE.
 #![cfg(target_os = "linux")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -39,6 +39,7 @@ impl Host {
         self.0
             .command(args)
             .env("XDG_RUNTIME_DIR", self.path(""))
+            .env("XDG_CACHE_HOME", self.path("cache"))
             .env("HOME", self.path(""))
             .output()
             .unwrap()
@@ -777,4 +778,131 @@ fn extracting_replaces_no_file_that_came_before_it() {
         );
     }
     host.ok(&["detach", "mnt"]);
+}
+
+/// An image in use is named with the command that uses it, and the one that ends that.
+#[test]
+fn the_use_of_an_image_is_named() {
+    let Some(host) = Host::new("the_use_of_an_image_is_named") else {
+        return;
+    };
+    host.bundle("a.sparsebundle");
+    let mounted = host.ok(&["mount", "a.sparsebundle", "at"]);
+    let folder = fs::canonicalize(host.path("at")).unwrap();
+    for args in [
+        vec!["info", "a.sparsebundle"],
+        vec!["ls", "a.sparsebundle"],
+        vec!["check", "a.sparsebundle"],
+        vec!["cat", "a.sparsebundle:/x"],
+    ] {
+        let told = host.fails(4, &args);
+        let used = format!(
+            "a.sparsebundle: cannot open: in use by bandsaw mount (pid {})",
+            mounted["process"]
+        );
+        assert!(told.contains(&used), "{args:?}: {told}");
+        let hint = format!("run `bandsaw detach {}` first", folder.display());
+        assert!(told.contains(&hint), "{args:?}: {told}");
+    }
+    host.ok(&["detach", "at"]);
+    host.wait_for_none();
+    host.ok(&["mount", "a.sparsebundle", "at", "--read-only"]);
+    for verb in ["info", "ls", "check", "du"] {
+        host.ok(&[verb, "a.sparsebundle"]);
+    }
+    host.ok(&["detach", "at"]);
+}
+
+/// A compressed image is compared with its checksums before it is used, once.
+#[test]
+fn a_damaged_image_is_not_mounted() {
+    let Some(host) = Host::new("a_damaged_image_is_not_mounted") else {
+        return;
+    };
+    host.0.write("src/hello.txt", "hello, world\n");
+    host.0
+        .ok(&["create", "a.img", "--from", "src", "--size", "8m"]);
+    host.0
+        .ok(&["convert", "a.img", "a.dmg", "--format", "udro"]);
+    let list = host.path("cache/bandsaw/verified");
+    let mounts = |option: Option<&str>| {
+        let args = ["mount", "a.dmg", "at"];
+        let mounted = host.ok(&args.into_iter().chain(option).collect::<Vec<_>>());
+        host.ok(&["detach", mounted["device"].as_str().unwrap()]);
+        host.wait_for_none();
+    };
+    let refused = |option: &[&str]| {
+        for args in [
+            vec!["mount", "a.dmg", "at"],
+            vec!["attach", "a.dmg", "--folders"],
+        ] {
+            let told = host.fails(5, &[&args, option].concat());
+            for part in ["checksum of", "(bytes ", "`bandsaw verify`", "--no-verify"] {
+                assert!(told.contains(part), "{args:?}: {told}");
+            }
+        }
+        assert_eq!(host.listed(), [] as [Value; 0]);
+    };
+    let identity = || {
+        let meta = fs::metadata(host.path("a.dmg")).unwrap();
+        let (mtime, ctime) = (
+            (meta.mtime(), meta.mtime_nsec()),
+            (meta.ctime(), meta.ctime_nsec()),
+        );
+        format!(
+            "{}:{}:{}:{}.{:09}:{}.{:09}\n",
+            meta.dev(),
+            meta.ino(),
+            meta.size(),
+            mtime.0,
+            mtime.1,
+            ctime.0,
+            ctime.1
+        )
+    };
+
+    // A file that was changed just now could change again within the same tick of the clock.
+    thread::sleep(Duration::from_millis(150));
+    mounts(Some("--no-verify"));
+    assert!(!list.exists(), "nothing was verified");
+    mounts(None);
+    let remembered = fs::read_to_string(&list).unwrap();
+    assert_eq!(remembered, identity());
+    mounts(None);
+    assert_eq!(fs::read_to_string(&list).unwrap(), remembered);
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&host.path("cache/bandsaw")), 0o700);
+    assert_eq!(mode(&list), 0o600);
+
+    // Changed with the same size and the same date.
+    let file = File::options()
+        .write(true)
+        .read(true)
+        .open(host.path("a.dmg"))
+        .unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    let bytes = fs::read(host.path("a.dmg")).unwrap();
+    let at = bytes
+        .windows(12)
+        .position(|bytes| bytes == b"hello, world")
+        .unwrap();
+    file.write_all_at(b"H", at as u64).unwrap();
+    file.set_modified(before).unwrap();
+    drop(file);
+    refused(&[]);
+    mounts(Some("--no-verify"));
+
+    // Said to be verified, it is not compared, unless that is asked for or the list is another's.
+    fs::write(&list, identity()).unwrap();
+    mounts(None);
+    refused(&["--verify"]);
+    for folder in [host.path("cache/bandsaw"), list.clone()] {
+        let usual = fs::metadata(&folder).unwrap().permissions();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        refused(&[]);
+        fs::set_permissions(&folder, usual).unwrap();
+    }
+    fs::rename(&list, host.path("list")).unwrap();
+    std::os::unix::fs::symlink(host.path("list"), &list).unwrap();
+    refused(&[]);
 }

@@ -9,6 +9,7 @@ use super::cache::ChunkCache;
 use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
+use super::sums::Sums;
 use crate::{Error, Result};
 
 /// Size of the cache of decoded chunks in bytes: enough for a few readers and for read-ahead.
@@ -25,6 +26,7 @@ pub(super) struct ChunkReader {
     pub(super) fork: Fork,
     pub(super) chunks: Chunks,
     pub(super) cache: ChunkCache,
+    pub(super) sums: Sums,
     /// Length of the disk in bytes.
     pub(super) len: u64,
 }
@@ -35,6 +37,7 @@ impl ChunkReader {
             fork,
             chunks,
             cache: ChunkCache::new(CACHE),
+            sums: Sums::default(),
             len,
         }
     }
@@ -100,6 +103,9 @@ impl ChunkReader {
                     })
                 })?;
             }
+        }
+        if matches!(chunk.kind, RunKind::Raw | RunKind::Packed(_)) {
+            self.sums.add(chunk, chunk.start, out);
         }
         Ok(())
     }

@@ -11,8 +11,8 @@
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
 //!   [`licence`] the resources of a license. [`verify`]: the stored checksums.
-//! * [`check`](mod@check): consistency check of the structures. [`checked`]: verification of
-//!   checksums during a read.
+//! * [`check`](mod@check): consistency check of the structures. [`sums`]: checksums of the data that
+//!   is read.
 //! * [`encode`](mod@encode): creation of an image of any disk.
 //!
 //! An image is readable despite a signature, additional resources or a sector count of 0; parts of
@@ -22,7 +22,6 @@ mod ahead;
 mod base64_list;
 mod cache;
 mod check;
-mod checked;
 mod chunks;
 mod contents;
 mod edit;
@@ -37,6 +36,7 @@ mod read;
 mod resources;
 mod roman;
 mod set;
+mod sums;
 mod verify;
 
 use std::ops::Range;
@@ -55,7 +55,6 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 pub use check::check;
-pub use checked::Checked;
 pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
 pub use layout::{Checksum, Segment};

@@ -29,10 +29,11 @@ impl Udif {
         let within = (from - chunk.start) as usize;
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
-            RunKind::Raw => self
-                .contents
-                .fork
-                .read_at(chunk.offset + within as u64, out)?,
+            RunKind::Raw => {
+                let at = chunk.offset + within as u64;
+                self.contents.fork.read_at(at, out)?;
+                self.contents.sums.add(chunk, from, out);
+            }
             RunKind::Packed(codec) => {
                 let glance = self.glance.as_ref();
                 if glance.is_some_and(|glance| {
@@ -169,7 +170,8 @@ impl BlockDevice for Udif {
         let Some((run, Some((_, chunk)))) = self.contents.runs(range).next() else {
             return Ok(None);
         };
-        if chunk.kind != RunKind::Raw {
+        // Data that bypasses this device is not summed.
+        if chunk.kind != RunKind::Raw || self.contents.sums.is_recording() {
             return Ok(None);
         }
         let from = chunk.offset + (run.start - chunk.start);

@@ -1,16 +1,18 @@
 //! Verification of the stored checksums: of each table, of all tables, and of the data fork.
 //! Source: docs/formats/udif.md §5.
 
+use std::ops::Range;
+
 use crc32fast::Hasher;
 use rayon::prelude::*;
 
 use super::contents::ChunkReader;
 use super::layout::{Checksum, RunKind, Table};
 use super::set::FilePart;
-use super::{BlockDevice, BlockDeviceExt, Udif};
+use super::{BlockDevice, BlockDeviceExt, LAYER, Udif};
 use crate::container::SECTOR;
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// A stored checksum and the computed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Verdict {
     pub stored: Checksum,
     /// The computed checksum, if its type is known.
     pub computed: Option<u32>,
+    /// The bytes of the disk that it covers, if it is that of an area.
+    pub area: Option<Range<u64>>,
 }
 
 impl Verdict {
@@ -31,30 +35,98 @@ impl Verdict {
             _ => None,
         }
     }
+
+    /// Returns the error about a checksum that differs.
+    pub fn mismatch(&self) -> Option<Error> {
+        let (Checksum::Crc32(stored), Some(computed)) = (self.stored, self.computed) else {
+            return None;
+        };
+        let of = match &self.area {
+            Some(area) => described(&self.of, area),
+            None => format!("the {}", self.of),
+        };
+        let message = format!("the checksum of {of} is {computed:08x}, and {stored:08x} is stored");
+        let error = Error::new(Kind::Corrupt, LAYER, message);
+        (stored != computed).then_some(error)
+    }
+}
+
+/// Returns the name of an area with its range.
+fn described(name: &str, area: &Range<u64>) -> String {
+    format!(
+        "{name:?} (bytes {} to {} of the disk)",
+        area.start, area.end
+    )
+}
+
+fn is_known(checksum: Checksum) -> bool {
+    matches!(checksum, Checksum::Crc32(_))
 }
 
 impl Udif {
     /// Verifies every stored checksum, decoding the whole image on all cores. Fails if a chunk does
     /// not decode.
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+        self.check_coverage()?;
+        let mut verdicts = vec![self.verify_tables_sum()];
+        verdicts.extend(self.verify_stored(progress)?);
+        verdicts.extend(self.verify_areas(progress)?);
+        Ok(verdicts)
+    }
+
+    /// Verifies the checksums that cover the contents of the disk: those of the areas and of the
+    /// tables, and those of the stored data if an area has none. Data that was read while checksums
+    /// were [recorded](Self::record_sums) is not decoded again.
+    pub fn verify_contents(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+        let mut verdicts = vec![self.verify_tables_sum()];
+        if self.tables.iter().any(|table| !is_known(table.checksum)) {
+            verdicts.extend(self.verify_stored(progress)?);
+        }
+        verdicts.extend(self.verify_areas(progress)?);
+        Ok(verdicts)
+    }
+
+    /// Returns true if the image stores a checksum of a type that is verified.
+    pub fn has_sums(&self) -> bool {
+        let tables = self.tables.iter().map(|table| table.checksum);
+        let pieces = self.contents.fork.pieces().iter();
+        tables
+            .chain([self.koly.master_checksum])
+            .chain(pieces.map(|piece| piece.checksum))
+            .any(is_known)
+    }
+
+    /// Starts or ends the recording of checksums of all data that is read.
+    pub fn record_sums(&self, on: bool) {
+        self.contents.sums.record(on);
+    }
+
+    fn verify_areas(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         progress.stage("verify", self.info().len);
         let names = self
             .resources
             .iter()
             .filter(|resource| resource.kind == "blkx")
             .map(|resource| &resource.name);
-        self.check_coverage()?;
-        let mut verdicts = vec![self.verify_tables_sum()];
-        verdicts.extend(self.verify_stored(progress)?);
-        for (table, name) in self.tables.iter().zip(names) {
-            let computed = self.contents.table_sum(table, progress)?;
-            verdicts.push(Verdict {
+        let verdict = |(table, name): (&Table, &String)| {
+            let start = table.first_sector * SECTOR;
+            let area = start..start + table.sector_count * SECTOR;
+            let computed = self.contents.table_sum(table, progress);
+            let computed = computed.map_err(|error| match error.kind() {
+                Kind::Corrupt => {
+                    let message = format!("{} is damaged", described(name, &area));
+                    Error::corrupt(LAYER, start, message).caused_by(error)
+                }
+                _ => error,
+            })?;
+            Ok(Verdict {
                 of: name.clone(),
                 stored: table.checksum,
                 computed: Some(computed),
-            });
-        }
-        Ok(verdicts)
+                area: Some(area),
+            })
+        };
+        self.tables.iter().zip(names).map(verdict).collect()
     }
 
     /// Checks that the tables cover the disk from the first sector to the last. Gaps read as zeros,
@@ -94,6 +166,7 @@ impl Udif {
             of: "tables".into(),
             stored: self.koly.master_checksum,
             computed: Some(sum.finalize()),
+            area: None,
         }
     }
 
@@ -117,11 +190,12 @@ impl Udif {
             "data fork".into()
         };
         let stored = piece.checksum;
-        if !matches!(stored, Checksum::Crc32(_)) {
+        if !is_known(stored) {
             return Ok(Verdict {
                 of,
                 stored,
                 computed: None,
+                area: None,
             });
         }
         let mut sum = Hasher::new();
@@ -134,6 +208,7 @@ impl Udif {
             of,
             stored,
             computed: Some(sum.finalize()),
+            area: None,
         })
     }
 }
@@ -176,7 +251,10 @@ impl ChunkReader {
         let (_, chunk) = self
             .chunks
             .at(start)
-            .map_err(|_| Error::corrupt("udif", start, "no chunk holds this byte of the disk"))?;
+            .map_err(|_| Error::corrupt(LAYER, start, "no chunk holds this byte of the disk"))?;
+        if let Some(sum) = self.sums.of(start..start + len) {
+            return Ok(sum);
+        }
         let mut sum = Hasher::new();
         if chunk.kind == RunKind::Raw {
             // Raw runs may be long.

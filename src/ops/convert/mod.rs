@@ -20,6 +20,7 @@ use crate::crypt::Encryption;
 use crate::device::BlockDevice;
 use crate::open::remote::check_holds;
 use crate::open::{CreateOptions, Draft, Image, NetworkOptions, NewMode};
+use crate::ops::verify::Verification;
 use crate::progress::Progress;
 use crate::store::FileMode;
 use crate::{Error, Kind, Reason, Result};
@@ -44,16 +45,15 @@ pub struct ConvertOptions {
     /// True to replace an existing image.
     pub overwrite: bool,
     /// True to omit blocks that no volume uses, which read as zeros in the new image. Fails if the
-    /// allocation map of a volume cannot be trusted. The source's own checksums are not verified,
-    /// because they cover the omitted blocks.
+    /// allocation map of a volume cannot be trusted.
     pub skip_free: bool,
     /// Encryption of the new image, with fresh keys, regardless of that of the source.
     pub encryption: Option<Encryption>,
     /// True to allow a compressed image to lose the code signature of the source, which covers the
     /// bytes of that file. Other formats cannot hold a signature, so they need no permission.
     pub remove_signature: bool,
-    /// True to continue if the source's own checksums do not match.
-    pub ignore_checksums: bool,
+    /// True to skip the comparison with the checksums that the source stores.
+    pub no_verify: bool,
     /// Resources of a compressed or read-only image, such as a license. None are copied from the
     /// source.
     pub resources: Vec<Resource>,
@@ -135,43 +135,44 @@ pub(crate) const SIGNED: &str =
 
 /// The disk to be read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source<'a> {
-    Image(&'a Image),
-    Disk(&'a dyn BlockDevice),
+pub(super) struct Source<'a> {
+    /// The image that holds the disk, if there is one.
+    image: Option<&'a Image>,
+    disk: &'a dyn BlockDevice,
 }
 
 impl<'a> Source<'a> {
     /// Returns the disk of `image`, or its used part.
     fn of(image: &'a Image, used_only: Option<&'a UsedOnly>) -> Self {
-        used_only.map_or(Self::Image(image), |disk| Self::Disk(disk))
-    }
-
-    fn disk(&self) -> &dyn BlockDevice {
-        match self {
-            Self::Image(image) => &**image.disk(),
-            Self::Disk(disk) => *disk,
+        let whole = || &**image.disk();
+        let disk = used_only.map_or_else(whole, |disk| disk as _);
+        Self {
+            image: Some(image),
+            disk,
         }
     }
 
-    /// Runs `work`, which reads the whole disk, and verifies the checksums that the image stores,
-    /// if it has any.
+    /// Returns a disk of its own.
+    pub(super) fn of_disk(disk: &'a dyn BlockDevice) -> Self {
+        Self { image: None, disk }
+    }
+
+    fn disk(&self) -> &dyn BlockDevice {
+        self.disk
+    }
+
+    /// Runs `work`, which reads the disk, and verifies the checksums that the image stores, if it
+    /// has any.
     fn read<R>(
         &self,
-        ignore_checksums: bool,
+        no_verify: bool,
+        progress: &dyn Progress,
         work: impl FnOnce(&dyn BlockDevice) -> Result<R>,
     ) -> Result<R> {
-        let sums = match self {
-            Self::Image(image) if !ignore_checksums && image.overlays().next().is_none() => {
-                image.udif().map(|udif| (image, udif))
-            }
-            _ => None,
-        };
-        let Some((image, udif)) = sums else {
-            return work(self.disk());
-        };
-        let disk = udif.checked();
-        let done = work(&disk)?;
-        disk.finish().map_err(|error| error.in_file(image.path()))?;
+        let image = self.image.filter(|_| !no_verify);
+        let verification = image.and_then(Verification::begin);
+        let done = work(self.disk)?;
+        verification.map_or(Ok(()), |sums| sums.finish(progress))?;
         Ok(done)
     }
 }
@@ -213,11 +214,13 @@ pub fn convert(
     check_holds(to, options.format)?;
     let used_only = options.used_only(from)?;
     let source = Source::of(from, used_only.as_ref());
-    if options.format.is_udif() {
-        return udif::pack(source, to, options, options.new_mode(Some(from)), progress)
-            .map_err(|error| error.in_file(to));
-    }
-    onto_blank_disk(from, source, to, options, progress)
+    let made = if options.format.is_udif() {
+        udif::pack(source, to, options, options.new_mode(Some(from)), progress)
+            .map_err(|error| error.in_file(to))
+    } else {
+        onto_blank_disk(from, source, to, options, progress)
+    };
+    made.map_err(|error| error.of_new(to))
 }
 
 /// Converts to a container that is changed in place.
@@ -231,7 +234,7 @@ fn onto_blank_disk(
     let create = options.create(from);
     let draft = Draft::new(to, &create)?;
     let (target, order) = (draft.image().disk(), order(draft.image(), create.thin));
-    let copied = source.read(options.ignore_checksums, |disk| {
+    let copied = source.read(options.no_verify, progress, |disk| {
         copy::copy(disk, &**target, order, progress)
     })?;
     progress.check()?;

@@ -63,7 +63,7 @@ pub fn resume(
     progress.stage("copy", len);
     progress.advance(draft.done());
     let order = order(draft.image(), create.thin);
-    let copied = Source::Image(from).read(options.ignore_checksums, |disk| {
+    let copied = Source::of(from, None).read(options.no_verify, progress, |disk| {
         copy_on(disk, &mut draft, order, progress)
     })?;
     progress.check()?;

@@ -33,7 +33,7 @@ pub fn stream(
     let ConvertOptions {
         format,
         level,
-        ignore_checksums,
+        no_verify,
         ..
     } = *options;
     super::check_level(format, level)?;
@@ -45,7 +45,7 @@ pub fn stream(
         let mut out = BufWriter::with_capacity(PIECE, out);
         let copied = super::udif::write(
             from,
-            ignore_checksums,
+            no_verify,
             (format, level),
             &mut ToStream(&mut out),
             progress,
@@ -59,7 +59,7 @@ pub fn stream(
         );
         return Err(Error::unsupported(LAYER, message));
     }
-    from.read(ignore_checksums, |disk| plain(disk, out, progress))
+    from.read(no_verify, progress, |disk| plain(disk, out, progress))
 }
 
 fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<Copied> {

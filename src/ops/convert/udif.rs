@@ -40,7 +40,7 @@ pub(in crate::ops) fn pack(
         let mut out = ToDevice::new(target);
         let copied = write(
             from,
-            options.ignore_checksums,
+            options.no_verify,
             (*format, *level),
             &mut out,
             progress,
@@ -86,13 +86,13 @@ pub(in crate::ops) fn pack(
 /// Writes an image that holds the disk of `from` to `sink`.
 pub(super) fn write(
     from: Source<'_>,
-    ignore_checksums: bool,
+    no_verify: bool,
     (format, level): (Format, Option<Level>),
     sink: &mut dyn Sink,
     progress: &dyn Progress,
 ) -> Result<Copied> {
     let (numbers, areas) = areas(from.disk())?;
-    from.read(ignore_checksums, |disk| {
+    from.read(no_verify, progress, |disk| {
         let options = EncodeOptions { format, level };
         let Encoded { read, written } =
             udif::encode(disk, (numbers, &areas), &options, sink, progress)?;

@@ -203,6 +203,13 @@ impl LocalFile {
         &self.path
     }
 
+    /// Returns the host's metadata of the open file.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.file
+            .metadata()
+            .map_err(|source| Error::io(LAYER, "look at", source).in_file(&self.path))
+    }
+
     /// Locks the file, after a short wait if necessary, for as long as it is open. Does nothing on
     /// hosts without locks. [`Kind::Conflict`], naming the holder if known, if another process has
     /// the lock.

@@ -22,6 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::{Opening, whole_name};
+use crate::verifying::Verifying;
 
 /// The task of a server.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(crate) struct Job<'a> {
     /// The image, and a volume if one is named.
     pub(crate) address: Address,
     pub(crate) opening: &'a Opening,
+    pub(crate) verifying: &'a Verifying,
     pub(crate) options: MountOptions,
     pub(crate) places: Places,
     /// Provide the disk to the kernel, if it has network block devices.
@@ -65,6 +67,7 @@ pub(crate) fn serve(
     // A signal must not leave anything behind that is made below.
     let mut signals = Signals::catch()?;
     let image = open(job, output)?;
+    job.verifying.before_use(&image, output)?;
     let registry = Registry::of_user()?;
     let mut registration = registry.reserve()?;
     let session = match Session::of_kernel(job, &image, registration.device(), &signals, output)? {

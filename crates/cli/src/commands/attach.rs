@@ -21,6 +21,10 @@ use crate::source::{self, Opening};
 /// a folder in /Volumes, or in ~/Volumes for users other than root. These folders are removed when
 /// the image is detached. See `bandsaw mount` for the properties of mounted volumes.
 ///
+/// A local image that stores checksums, such as a compressed one, is compared with them first, and is
+/// not attached if one differs. The result is remembered in ~/.cache/bandsaw until a file of the
+/// image changes.
+///
 /// In both cases the image gets a device name such as disk1, which `detach` accepts and `list`
 /// shows; mounted volumes are disk1s1, disk1s2 and so on. A kernel disk with mounted partitions is
 /// detached only with --force.
@@ -90,6 +94,7 @@ impl Attach {
         let job = Job {
             address,
             opening: &opening,
+            verifying: &self.serving.verifying,
             options: self.serving.mount_options()?,
             places: match (&self.mountpoint, self.nomount) {
                 (Some(folder), _) => Places::Volume(absolute(folder)),

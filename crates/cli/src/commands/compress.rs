@@ -27,7 +27,7 @@ use crate::source::Place;
 #[command(after_help = "\
 Examples:
   bandsaw compress disk.img:/Applications                      compress a folder with zlib
-  bandsaw compress --type lzfse --verify disk.img:/big.bin     check each file before replacing it
+  bandsaw compress --type lzfse --compare disk.img:/big.bin    check each file before replacing it
   bandsaw compress --estimate -v disk.img:/                    show the savings of each file
   bandsaw compress --skip-types jpg,mp4 --min-saving 10 disk.img:/
   bandsaw compress --type-filter txt --backup before disk.img:/Docs")]
@@ -58,7 +58,7 @@ pub(crate) struct Compress {
     #[command(flatten)]
     choice: Choice,
     /// Show the result without changing anything
-    #[arg(long, conflicts_with = "verify")]
+    #[arg(long, conflicts_with = "compare")]
     estimate: bool,
     /// List every file
     #[arg(long, short)]

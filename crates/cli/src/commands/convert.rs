@@ -23,6 +23,7 @@ use crate::progress::Bar;
 use crate::sheet;
 use crate::source::{self, Opening};
 use crate::target::{self, Container, file_mode};
+use crate::verifying::VERIFY_HINT;
 
 /// Convert an image to another format or band size
 ///
@@ -70,9 +71,9 @@ pub(crate) struct Convert {
     /// Only compressed images can be signed, and the new one is not.
     #[arg(long)]
     remove_signature: bool,
-    /// Convert an image with checksum mismatches
-    #[arg(long, visible_alias = "ignorebadchecksums")]
-    ignore_checksums: bool,
+    /// Do not compare the source with the checksums stored in it
+    #[arg(long, visible_alias = "ignore-checksums", alias = "ignorebadchecksums")]
+    no_verify: bool,
     /// Skip blocks that no volume uses
     ///
     /// They become zeros in the new image, and deleted files cannot be recovered from it.
@@ -159,7 +160,7 @@ impl Convert {
             output: None,
             resume: false,
             remove_signature,
-            ignore_checksums: false,
+            no_verify: false,
             skip_free: false,
             container,
             opening,
@@ -300,7 +301,7 @@ impl Convert {
         } = self.container;
         let Self {
             remove_signature,
-            ignore_checksums,
+            no_verify,
             skip_free,
             ..
         } = *self;
@@ -314,7 +315,7 @@ impl Convert {
             skip_free,
             encryption,
             remove_signature,
-            ignore_checksums,
+            no_verify,
             resources: Vec::new(),
             network: self.opening.reach().without_cache(),
             mode: mode.map(file_mode),
@@ -327,11 +328,9 @@ impl Convert {
             Kind::ReadOnly if error.reason() == Some(Reason::Signed) => {
                 Failure::from(error).hint("--remove-signature goes on and leaves the signature out")
             }
-            Kind::Corrupt if error.layer() == "udif" => Failure::from(error)
-                .hint("`bandsaw verify` compares all checksums; --ignore-checksums goes on in spite of those of the disk"),
-            Kind::Cancelled if self.resume => {
-                Failure::from(error).hint("what is done is kept; the same command goes on from there")
-            }
+            Kind::Corrupt if error.layer() == "udif" => Failure::from(error).hint(VERIFY_HINT),
+            Kind::Cancelled if self.resume => Failure::from(error)
+                .hint("what is done is kept; the same command goes on from there"),
             Kind::Conflict if error.reason() == Some(Reason::PartialExists) => error.into(),
             _ => target::advise(error, &self.container),
         }

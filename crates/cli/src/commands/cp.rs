@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::address::Address;
-use bandsaw::fs::source::Tree;
+use bandsaw::fs::source::{NAMES, Tree};
 use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
 use bandsaw::ops::import;
@@ -18,12 +18,13 @@ use serde::Serialize;
 use super::extract;
 use crate::change::{self, Changing};
 use crate::compressing::Compressing;
-use crate::failure::{Advise, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Place, normal};
 use crate::text::counted;
+use crate::verifying::{self, Verifying};
 
 /// Copy files out of an image, into one, or between two
 ///
@@ -66,6 +67,8 @@ pub(crate) struct Cp {
     #[command(flatten)]
     compressing: Compressing,
     #[command(flatten)]
+    verifying: Verifying,
+    #[command(flatten)]
     opening: Changing,
 }
 
@@ -88,7 +91,10 @@ impl Cp {
             );
         }
         let source = source::address(&self.source)?;
-        let place = Place::open(&source, &self.opening, output)?;
+        let image = self.opening.read(&source.image, output)?;
+        let whole = source::is_whole(&source);
+        let verification = self.verifying.begin(&image, whole, output);
+        let place = Place::of(&image, &source, &self.opening)?;
         let is_folder = place.attributes.kind == FileKind::Folder;
         if is_folder {
             self.check_recursive(&source.to_string())?;
@@ -102,7 +108,7 @@ impl Cp {
         let bar = Bar::new(output);
         let done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
         drop(bar);
-        extract::report(done, output)
+        extract::report(done, verification, output)
     }
 
     fn check_recursive(&self, source: &str) -> Outcome {
@@ -117,6 +123,7 @@ impl Cp {
     fn copy_in(&self, from_image: bool, output: &Output) -> Outcome {
         let target = change::address(&self.target)?;
         let bar = Bar::new(output);
+        let mut verified = Ok(());
         let done = if from_image {
             let source = change::address(&self.source)?;
             if is_same_file(&source.image, &target.image) {
@@ -135,11 +142,16 @@ impl Cp {
                     self.put(fs, &target, found, &bar)
                 })?
             } else {
-                let place = Place::open(&source, &self.opening, output)?;
+                let image = self.opening.read(&source.image, output)?;
+                let whole = source::is_whole(&source);
+                let verification = self.verifying.begin(&image, whole, output);
+                let place = Place::of(&image, &source, &self.opening)?;
                 let found = self.in_volume(&place.fs, &source, &bar)?;
-                change::change(&target, &self.opening, output, |fs| {
+                let done = change::change(&target, &self.opening, output, |fs| {
                     self.put(fs, &target, found, &bar)
-                })?
+                })?;
+                verified = verification.map_or(Ok(()), |sums| verifying::finish(sums, output));
+                done
             }
         } else {
             let found = self.on_host(&target, &bar)?;
@@ -148,7 +160,8 @@ impl Cp {
             })?
         };
         drop(bar);
-        report(done, output)
+        report(done, output)?;
+        verified
     }
 
     fn on_host(&self, target: &Address, bar: &Bar) -> Outcome<Found> {
@@ -230,8 +243,11 @@ impl Cp {
             name,
             compress: self.compressing.options(self.level)?,
         };
-        put(&found.tree, &**fs, &folder, &options, bar).advise(Kind::Conflict, || {
-            "--overwrite replaces files that are in the way".to_owned()
+        put(&found.tree, &**fs, &folder, &options, bar).map_err(|error| match error.kind() {
+            Kind::Conflict if error.layer() != NAMES => {
+                Failure::from(error).hint("--overwrite replaces files that are in the way")
+            }
+            _ => error.into(),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bandsaw::ops::export::{Exported, FolderOptions, to_folder, to_tar};
+use bandsaw::ops::verify::Verification;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
+use crate::verifying::{self, Verifying};
 
 /// Extract files of a volume to a folder or tar archive
 ///
@@ -23,6 +25,10 @@ use crate::text::counted;
 /// owners if the user may set them. Special files need --special-files, and set-user-ID and
 /// set-group-ID bits of files --setuid. Files that cannot be extracted are reported; the others are
 /// extracted, and the exit code is 1.
+///
+/// A local image that stores checksums, such as a compressed one, is compared with them if no path is
+/// given. If one differs, everything is extracted, the damaged area is reported, and the exit code is
+/// 5.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -54,6 +60,8 @@ pub(crate) struct Extract {
     #[arg(long, conflicts_with = "tar")]
     setuid: bool,
     #[command(flatten)]
+    verifying: Verifying,
+    #[command(flatten)]
     opening: Opening,
 }
 
@@ -65,6 +73,9 @@ struct Facts {
     folders: u64,
     symlinks: u64,
     bytes: u64,
+    /// True if the image was compared with the checksums stored in it, and all agree; `null` if
+    /// nothing was compared.
+    verified: Option<bool>,
     problems: Vec<String>,
     problem_count: u64,
     /// Files and bits that were skipped because no option asks for them.
@@ -74,7 +85,11 @@ struct Facts {
 
 impl Extract {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
+        let address = source::address(&self.address)?;
+        let image = self.opening.read(&address.image, output)?;
+        let whole = source::is_whole(&address);
+        let verification = self.verifying.begin(&image, whole, output);
+        let place = Place::of(&image, &address, &self.opening)?;
         let bar = Bar::new(output);
         let (done, output) = match (&self.tar, &self.folder) {
             (Some(file), _) if file.as_os_str() == "-" => {
@@ -96,7 +111,7 @@ impl Extract {
             }
         };
         drop(bar);
-        report(done, output)
+        report(done, verification, output)
     }
 
     fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
@@ -122,8 +137,31 @@ fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
 /// The number of problems listed; more are counted.
 const MOST_SHOWN: usize = 10;
 
-/// Reports the result; fails if anything could not be extracted.
-pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
+/// Completes the comparison with the stored checksums and reports the result. Fails if a checksum
+/// differs or anything could not be extracted.
+pub(super) fn report(
+    done: Exported,
+    verification: Option<Verification>,
+    output: &Output,
+) -> Outcome {
+    let verified = verification.map(|sums| verifying::finish(sums, output));
+    let agrees = match &verified {
+        Some(Err(failure)) if failure.kind() != Kind::Corrupt => None,
+        Some(verified) => Some(verified.is_ok()),
+        None => None,
+    };
+    let told = tell(done, agrees, output);
+    let Some(Err(damage)) = verified else {
+        return told;
+    };
+    if let Err(other) = told {
+        output.warn(&other.message());
+    }
+    Err(damage)
+}
+
+/// Prints the result; fails if anything could not be extracted.
+fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome {
     let nothing_else = done.files + done.folders + done.symlinks == 0;
     if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
         // For a single object, its problem is the failure itself.
@@ -135,6 +173,7 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
         folders: done.folders,
         symlinks: done.symlinks,
         bytes: done.bytes,
+        verified,
         problems: done.problems.iter().map(ToString::to_string).collect(),
         problem_count: done.problem_count,
         notes: done.notes.iter().map(ToString::to_string).collect(),

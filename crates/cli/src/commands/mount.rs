@@ -12,6 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::mount_helper;
 use crate::output::Output;
 use crate::source::{self, Opening};
+use crate::verifying::Verifying;
 
 /// Mount a volume on a folder
 ///
@@ -31,6 +32,10 @@ use crate::source::{self, Opening};
 /// Linux; with -o nfd they are listed decomposed, as on macOS. Use that to compare the volume with
 /// trees made on macOS, for example with rsync.
 ///
+/// A local image that stores checksums, such as a compressed one, is compared with them first, and is
+/// not mounted if one differs. The result is remembered in ~/.cache/bandsaw until a file of the image
+/// changes.
+///
 /// For /etc/fstab make /sbin/mount.bandsaw a link to this program, and add a line such as
 /// `/srv/Docs.sparsebundle /mnt/docs bandsaw noauto,allow_other,passfile=/etc/docs.key 0 0`.
 #[derive(Debug, Args)]
@@ -38,12 +43,15 @@ use crate::source::{self, Opening};
 Examples:
   bandsaw mount Docs.sparsebundle /mnt/docs
   bandsaw mount disk.dmg:Data /mnt/data -o ro,uid=1000
+  bandsaw mount disk.dmg:Data@before-update /mnt      a snapshot of an APFS volume, read-only
   bandsaw mount --as-disk Backup.asif /mnt/disk       the disk as /mnt/disk/Backup.img
   bandsaw mount base.img --shadow changes.asif /mnt   keep base.img unchanged
   bandsaw detach /mnt/docs")]
 pub(crate) struct Mount {
     /// The image, or one volume of it (default: the first volume)
-    #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
+    ///
+    /// IMAGE:VOLUME@SNAPSHOT is a snapshot of an APFS volume, mounted read-only.
+    #[arg(value_name = "IMAGE[:VOLUME[@SNAPSHOT]]", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// The mount point, an empty folder
     ///
@@ -86,6 +94,8 @@ pub(crate) struct Serving {
     /// Run as the server that this program starts
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub(crate) serving: bool,
+    #[command(flatten)]
+    pub(crate) verifying: Verifying,
 }
 
 impl Serving {
@@ -133,6 +143,7 @@ impl Mount {
         let job = Job {
             address,
             opening: &opening,
+            verifying: &self.serving.verifying,
             options: self.serving.mount_options()?,
             places: if self.as_disk {
                 Places::Disk(folder)

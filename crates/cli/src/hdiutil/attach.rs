@@ -80,14 +80,20 @@ const OPTIONS: &[Opt] = &[
         Done("these sectors of the disk: START, FIRST-LAST or START,COUNT"),
     ),
     opt(
-        &["verify", "noverify"],
+        &["verify"],
         Nothing,
-        Ignored("data of a compressed image is checked when it is read; `verify` checks all"),
+        Done("the image is compared with the checksums stored in it, even if that was done before"),
     ),
     opt(
-        &["ignorebadchecksums", "noignorebadchecksums"],
+        &["noverify"],
         Nothing,
-        Ignored("attaching does not compare checksums; `verify` does"),
+        Done("the image is not compared with the checksums stored in it"),
+    ),
+    opt(&["ignorebadchecksums"], Nothing, Done("as -noverify")),
+    opt(
+        &["noignorebadchecksums"],
+        Nothing,
+        Ignored("an image with a wrong checksum is never attached otherwise"),
     ),
     opt(
         &["autofsck", "noautofsck"],
@@ -134,6 +140,11 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     words.extend(call.opening_for(Call::is_encrypted_at(image)?));
     if call.has("readonly") {
         words.push("--read-only".into());
+    }
+    if call.has("noverify") || call.has("ignorebadchecksums") {
+        words.push("--no-verify".into());
+    } else if call.has("verify") {
+        words.push("--verify".into());
     }
     if let Some(section) = call.value("section") {
         section.parse::<Section>().map_err(usage)?;

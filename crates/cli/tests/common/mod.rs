@@ -49,6 +49,7 @@ impl Scratch {
         for name in ["NO_COLOR", "SOURCE_DATE_EPOCH", "TERM"] {
             command.env_remove(name);
         }
+        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command
     }
 
