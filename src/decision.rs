@@ -145,6 +145,25 @@ impl Undecided {
         }
     }
 
+    /// Returns an error about a volume whose alternatives name its partition, for a disk with several
+    /// volumes.
+    pub(crate) fn in_partition(error: Error, number: u32) -> Error {
+        if error.kind() != Kind::Undecided {
+            return error;
+        }
+        let named = |one: &Alternative| Alternative {
+            assume: one
+                .assume
+                .replacen("header=", &format!("header@{number}="), 1),
+            evidence: one.evidence.clone(),
+        };
+        Self {
+            what: error.message().to_owned(),
+            alternatives: Self::of(&error).iter().map(named).collect(),
+        }
+        .into_error(error.layer())
+    }
+
     /// Returns the alternatives that an error carries.
     pub fn of(error: &Error) -> &[Alternative] {
         let source =

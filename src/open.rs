@@ -11,6 +11,7 @@ mod create;
 pub(crate) mod evidence;
 mod examine;
 mod free;
+pub(crate) mod gate;
 mod image;
 pub(crate) mod interrupted;
 mod key_file;
@@ -22,6 +23,7 @@ mod parts;
 pub(crate) mod place;
 mod quick;
 mod recognise;
+pub(crate) mod remembered;
 pub(crate) mod remote;
 mod resumable;
 mod section;
@@ -36,11 +38,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::container::Format;
+use crate::decision::Assumptions;
 use crate::device::{Access, BlockDevice};
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::store::{Local, LocalFile, Store};
 use crate::{Error, Kind, Result};
 
+pub(crate) use self::gate::Found;
+use self::gate::{Opened, StagedImage};
 use self::remote::Elsewhere;
 
 pub use apfs::VolumeQuery;
@@ -106,6 +111,9 @@ pub struct OpenOptions<'a> {
     /// Opens volumes for changes even if the preceding quick check, the full check up to a bounded
     /// number of reads, finds them damaged.
     pub change_damaged: bool,
+    /// The numbers with which a sparse bundle is read, if its own are in doubt: `size` and
+    /// `band-size`. For changes, [`repair`](crate::ops::repair) has to make its lists agree first.
+    pub assume: Option<&'a Assumptions>,
 }
 
 impl Default for OpenOptions<'_> {
@@ -122,6 +130,7 @@ impl Default for OpenOptions<'_> {
             network: NetworkOptions::default(),
             glance: false,
             change_damaged: false,
+            assume: None,
         }
     }
 }
@@ -135,10 +144,15 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
 }
 
 /// Returns the layers of the image at `path` from the bottom, as far as they can be determined, and
-/// the error that stopped the opening.
+/// the error that stopped the opening. The image is opened read-only even if `options` say
+/// otherwise.
 pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
     let mut layers = Vec::new();
-    let stopped = build(path, options, &mut layers)
+    let options = OpenOptions {
+        access: Access::ReadOnly,
+        ..*options
+    };
+    let stopped = build(path, &options, &mut layers)
         .err()
         .map(|error| error.in_file(path));
     (layers, stopped)
@@ -165,22 +179,43 @@ pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<StoredIma
     })
 }
 
-/// Opens the disk of an image with these stored bytes. If layers are given, the bytes are those of
-/// the topmost; the images below are opened by path.
+/// Opens the disk of an image with these stored bytes for reading. If layers are given, the bytes
+/// are those of the topmost; the images below are opened by path.
 pub(crate) fn disk_of(
     path: &Path,
     stored: StoredImage,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let found = match stored {
+    let options = OpenOptions {
+        access: Access::ReadOnly,
+        ..*options
+    };
+    opened_in(path, stored, &options, layers).map(|opened| opened.disk)
+}
+
+/// Opens the disk of an image in a staged view, like [`disk_of`], but with the access of `options`.
+pub(crate) fn staged_disk(
+    path: &Path,
+    staged: &StagedImage,
+    options: &OpenOptions<'_>,
+) -> Result<Arc<dyn BlockDevice>> {
+    opened_in(path, staged.bytes(), options, &mut Vec::new()).map(|opened| opened.disk)
+}
+
+fn opened_in(
+    path: &Path,
+    stored: StoredImage,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Opened> {
+    match stored {
         StoredImage::File(file) if !options.shadows.is_empty() => {
             stack::open_with(path, file, options, layers)
         }
         StoredImage::Folder(store) => container::open_store(store, options, layers),
         StoredImage::File(file) => container::open_bytes(path, file, options, layers),
-    };
-    found.map(|found| found.disk)
+    }
 }
 
 /// Returns the plain bytes: the stored bytes themselves, or their decrypted contents.
@@ -194,13 +229,6 @@ pub(crate) fn plain_of(
 /// Returns the plain bytes of an open image file: its own, or its decrypted contents.
 pub(crate) fn plain(file: Arc<LocalFile>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
     unlock::unlock(file, options, &mut Vec::new())
-}
-
-/// Properties of an opened image besides its layers.
-pub(crate) struct Found {
-    format: Format,
-    pub(crate) disk: Arc<dyn BlockDevice>,
-    warnings: Vec<String>,
 }
 
 impl Found {
@@ -232,7 +260,8 @@ pub(crate) fn open_disk(
     layers: &mut Vec<Layer>,
 ) -> Result<Found> {
     if !options.shadows.is_empty() {
-        return stack::open(path, options, layers);
+        let opened = stack::open(path, options, layers)?;
+        return gate::pass(path, opened, options, layers);
     }
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(
@@ -240,28 +269,32 @@ pub(crate) fn open_disk(
             format!("{} ({format}) is not read yet", format.description()),
         ));
     }
-    let mut found = match remote::find(path, options)? {
+    let opened = match remote::find(path, options)? {
         Some(Elsewhere::Folder(store, status)) => {
             layers.push(Layer::Bucket(status));
-            container::open_store(store, options, layers)?
+            container::open_settled(path, store, options, layers)
         }
-        Some(Elsewhere::Snapshot(store)) => container::open_store(store, options, layers)?,
+        Some(Elsewhere::Snapshot(store)) => container::open_settled(path, store, options, layers),
         Some(Elsewhere::File(file)) => {
             layers.push(Layer::Remote(file.clone()));
-            container::open_bytes(path, file, options, layers)?
+            container::open_bytes(path, file, options, layers)
         }
-        None if look_at(path)?.is_dir() => container::open_folder(path, options, layers)?,
-        None => container::open_file(path, options, layers)?,
+        None if look_at(path)?.is_dir() => container::open_folder(path, options, layers),
+        None => container::open_file(path, options, layers),
     };
-    found
-        .warnings
-        .extend(interrupted::check(path, options.access)?);
+    // The undo data of an interrupted repair explains sources that disagree.
+    let interrupted = match &opened {
+        Err(error) if error.kind() != Kind::Undecided => None,
+        _ => interrupted::check(path, options.access)?,
+    };
+    let mut opened = opened?;
+    opened.warnings.extend(interrupted);
     if options.image_format.is_none() {
-        found
+        opened
             .warnings
-            .extend(container::misnamed(path, found.format));
+            .extend(container::misnamed(path, opened.format));
     }
-    Ok(found)
+    gate::pass(path, opened, options, layers)
 }
 
 /// Returns the host's metadata of the file or folder at `path`.

@@ -28,6 +28,7 @@ mod encrypted_suites;
 mod faults;
 mod folders;
 mod fuzz_seeds;
+mod gate;
 mod hfsplus_build;
 mod hfsplus_check;
 mod hfsplus_crash;

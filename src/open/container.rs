@@ -3,18 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::gate::{self, Opened};
+use super::lists::{self, Settled};
 use super::remote::Elsewhere;
 use super::{
-    Found, LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot,
-    unlock,
+    LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot, unlock,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
-use crate::container::sparsebundle::{self, Bundle};
+use crate::container::sparsebundle::{self, Bundle, Choice};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif::{self, Udif};
 use crate::container::{Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
+use crate::progress::Progress;
 use crate::store::{Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Reason, Result};
 
@@ -25,16 +27,44 @@ pub(super) fn open_folder(
     path: &Path,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
-    open_store(Arc::new(Local::new(path)), options, layers)
+) -> Result<Opened> {
+    open_settled(path, Arc::new(Local::new(path)), options, layers)
 }
 
-/// Opens the bundle in a local or remote folder.
+/// Opens the bundle in a local or remote folder. If its lists differ, the numbers that the contents
+/// confirm are used. In a bucket, only writers compare them.
+pub(super) fn open_settled(
+    path: &Path,
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Opened> {
+    let is_far = layers.iter().any(|layer| matches!(layer, Layer::Bucket(_)));
+    let settled = if is_far && options.access == Access::ReadOnly {
+        Settled::default()
+    } else {
+        lists::settle(path, &store, options)?
+    };
+    let mut opened = open_with(store, options, settled.choice, layers)?;
+    opened.warnings.extend(settled.warning);
+    Ok(opened)
+}
+
+/// Opens the bundle in a local or remote folder by its effective list.
 pub(super) fn open_store(
     store: Arc<dyn Store>,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
+    open_with(store, options, None, layers)
+}
+
+fn open_with(
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    choice: Option<Choice>,
+    layers: &mut Vec<Layer>,
+) -> Result<Opened> {
     match options.image_format {
         Some(Format::Udsb) => {}
         Some(other) => {
@@ -51,7 +81,7 @@ pub(super) fn open_store(
             return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
         }
     }
-    let bundle = unlock_bundle(store, options, layers)?;
+    let bundle = unlock_bundle(store.clone(), options, choice, layers)?;
     layers.push(Layer::Bundle(bundle.clone()));
     let mut warnings = bundle.warnings().to_vec();
     if options.access == Access::ReadOnly {
@@ -59,27 +89,30 @@ pub(super) fn open_store(
             old_numbering::find(&bundle).map(|error| format!("the bundle {}", error.message())),
         );
     }
-    Ok(Found {
+    Ok(Opened {
         format: Format::Udsb,
         warnings,
         disk: bundle,
+        store: Some(store),
     })
 }
 
 fn unlock_bundle(
     store: Arc<dyn Store>,
     options: &OpenOptions<'_>,
+    choice: Option<Choice>,
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<Bundle>> {
     let Some(header) = sparsebundle::encryption(&*store)? else {
-        return Bundle::open(store, options.access).map(Arc::new);
+        return Bundle::open_chosen(store, options.access, choice).map(Arc::new);
     };
     let keys = unlock::keys(&header, options, layers)?;
-    let bundle = Arc::new(Bundle::open_encrypted(
+    let bundle = Arc::new(Bundle::open_encrypted_chosen(
         store,
         options.access,
         &header,
         &keys,
+        choice,
     )?);
     if options.access == Access::ReadWrite {
         old_numbering::find(&bundle).map_or(Ok(()), Err)?;
@@ -91,15 +124,31 @@ fn unlock_bundle(
     Ok(bundle)
 }
 
-/// Opens the sparse bundle at `path` without the layers above it. [`Kind::Unsupported`] if it is
-/// none.
-pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
+/// Opens the sparse bundle at `path` for a change of its bands, without the layers above it, and
+/// returns warnings as well. [`Kind::Unsupported`] if it is none; [`Kind::Undecided`] as for
+/// [`open`](super::open()), and if bands past the end of the disk are not accounted for.
+pub(crate) fn open_bundle(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<(Bundle, Vec<String>)> {
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
-            let bundle = unlock_bundle(store, options, &mut Vec::new())?;
-            Arc::into_inner(bundle)
-                .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))
+            let settled = lists::settle(path, &store, options)?;
+            let bundle = unlock_bundle(store.clone(), options, settled.choice, &mut Vec::new())?;
+            let opened = Opened {
+                format: Format::Udsb,
+                disk: bundle.clone(),
+                warnings: settled.warning.into_iter().collect(),
+                store: Some(store),
+            };
+            let found = gate::pass(path, opened, options, &[])?;
+            gate::check_leftovers(&bundle, &found.disk, options, progress)?;
+            let warnings = found.into_warnings();
+            let bundle = Arc::into_inner(bundle)
+                .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))?;
+            Ok((bundle, warnings))
         }
         _ => Err(Error::unsupported(
             LAYER,
@@ -134,7 +183,7 @@ pub(super) fn open_file(
     path: &Path,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     let file = lock_file(path, options.access)?;
     layers.push(Layer::File(file.clone()));
     open_bytes(path, file, options, layers)
@@ -146,7 +195,7 @@ pub(super) fn open_bytes(
     file: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     let file = unlock::unlock(file, options, layers)?;
     let format = match options.image_format {
         Some(format) => format,
@@ -193,7 +242,7 @@ pub(super) fn open_in(
     format: Format,
     access: Access,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     match format {
         Format::Udsb => Err(Error::new(
             Kind::Invalid,
@@ -204,10 +253,11 @@ pub(super) fn open_in(
         Format::Udsp => {
             let image = Arc::new(SparseImage::open(file)?);
             layers.push(Layer::SparseImage(image.clone()));
-            Ok(Found {
+            Ok(Opened {
                 format,
                 warnings: Vec::new(),
                 disk: image,
+                store: None,
             })
         }
         Format::Asif => open_asif(file, access, layers),
@@ -217,7 +267,7 @@ pub(super) fn open_in(
     }
 }
 
-fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Found {
+fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Opened {
     let raw = Arc::new(Raw::new(file));
     layers.push(Layer::Raw(raw.clone()));
     let warnings = match raw.trailing() {
@@ -226,14 +276,19 @@ fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>)
             "the last {odd} bytes make no whole sector and are left out"
         )],
     };
-    Found {
+    Opened {
         format,
         warnings,
         disk: raw,
+        store: None,
     }
 }
 
-fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+fn open_asif(
+    file: Arc<dyn BlockDevice>,
+    access: Access,
+    layers: &mut Vec<Layer>,
+) -> Result<Opened> {
     let image = Arc::new(Asif::open(file)?);
     layers.push(Layer::Asif(image.clone()));
     stands_alone(&image)?;
@@ -243,10 +298,11 @@ fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>
             LAYER,
             format!("must not be changed: {why}; a converted copy can be"),
         )),
-        _ => Ok(Found {
+        _ => Ok(Opened {
             format: Format::Asif,
             warnings: Vec::new(),
             disk: image,
+            store: None,
         }),
     }
 }
@@ -272,7 +328,7 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
 }
 
 /// The exact UDIF format follows from the chunks, even if another was named.
-fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Opened> {
     let udif = Arc::new(udif);
     let format = udif.format();
     layers.push(Layer::Udif(udif.clone()));
@@ -283,10 +339,11 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Foun
         );
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
-    Ok(Found {
+    Ok(Opened {
         format,
         warnings: udif.warnings(),
         disk: udif,
+        store: None,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::gate::Opened;
 use super::new_image::NewImage;
 use super::place::{ImagePlace, NewMode};
 use super::{Found, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
@@ -347,7 +348,7 @@ pub(super) fn make(
             make_in(plain, options, &mut layers, progress)?
         }
     };
-    Ok(made.into_image(place.aside(), layers))
+    Ok(Found::new_image(made).into_image(place.aside(), layers))
 }
 
 /// Creates a bundle in `store`, local or remote.
@@ -356,7 +357,7 @@ pub(super) fn make_folder(
     options: &CreateOptions,
     protection: Option<Protection>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     let wanted = sparsebundle::CreateOptions {
         len: options.len,
         band_size: options.band_size()?,
@@ -373,10 +374,11 @@ pub(super) fn make_folder(
         })
     }));
     layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Found {
+    Ok(Opened {
         format: options.format,
         warnings: bundle.warnings().to_vec(),
         disk: bundle,
+        store: Some(store),
     })
 }
 
@@ -386,7 +388,7 @@ fn make_in(
     options: &CreateOptions,
     layers: &mut Vec<Layer>,
     progress: &dyn Progress,
-) -> Result<Found> {
+) -> Result<Opened> {
     let CreateOptions {
         format,
         len,
@@ -427,10 +429,11 @@ fn make_in(
             raw
         }
     };
-    Ok(Found {
+    Ok(Opened {
         format,
         disk,
         warnings: Vec::new(),
+        store: None,
     })
 }
 

@@ -4,16 +4,27 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::quick::Budget;
 use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
 use crate::decision::Which;
 use crate::device::{BlockDevice, Overlay};
+use crate::fs::{LockedVolume, hfsplus};
 use crate::partition::{self, gpt};
-use crate::problem::{Problems, Severity};
+use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Memory for the changes when a partition map is tried out, in bytes.
 const TRIAL: u64 = 16 << 20;
+
+/// The extent of the check of each volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// The first part, with a bounded number of reads.
+    Quick,
+    /// All of it.
+    Full,
+}
 
 /// The result of one comparison under an interpretation of the stored bytes. Whether it supports
 /// or contradicts the interpretation follows from its values ([`Fact::holds`]).
@@ -190,6 +201,7 @@ pub(crate) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
 pub(crate) fn of_disk(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
+    depth: Depth,
     progress: &dyn Progress,
 ) -> Result<Evidence> {
     let mut found = Evidence::default();
@@ -225,7 +237,7 @@ pub(crate) fn of_disk(
         }
     };
     for volume in &volumes {
-        of_volume(volume, options, &mut found, progress)?;
+        of_volume(volume, options, depth, &mut found, progress)?;
     }
     Ok(found)
 }
@@ -242,6 +254,7 @@ fn is_evidence(error: &Error) -> bool {
 fn of_volume(
     volume: &Volume,
     options: &OpenOptions<'_>,
+    depth: Depth,
     found: &mut Evidence,
     progress: &dyn Progress,
 ) -> Result<()> {
@@ -283,19 +296,29 @@ fn of_volume(
         return Ok(());
     }
     let mut problems = Problems::default();
-    let key = |locked: &_| volume_key(locked, options.keys);
-    let checked = match volume.format {
-        VolumeFormat::Apfs => volume
+    let keys = options.keys.filter(|_| depth == Depth::Full);
+    let key = |locked: &LockedVolume| volume_key(locked, keys);
+    let budget = Budget::new();
+    let progress: &dyn Progress = match depth {
+        Depth::Quick => &budget,
+        Depth::Full => progress,
+    };
+    let device = volume.device().clone();
+    let mut add = |found: Vec<Problem>| {
+        found
+            .into_iter()
+            .for_each(|problem| problems.add(problem.severity, problem.error))
+    };
+    let checked = match (volume.format, depth) {
+        (VolumeFormat::Apfs, _) => volume
             .container()
             .and_then(|found| found.check(&volume.place(), &key, &mut problems, progress))
             .map(drop),
-        _ => crate::fs::hfsplus::check(volume.device().clone(), progress).map(|found| {
-            found
-                .into_iter()
-                .for_each(|problem| problems.add(problem.severity, problem.error))
-        }),
+        (_, Depth::Quick) => hfsplus::check_within(device, progress).map(&mut add),
+        (_, Depth::Full) => hfsplus::check(device, progress).map(&mut add),
     };
     match checked {
+        Err(error) if error.kind() == Kind::Cancelled && depth == Depth::Quick => {}
         Ok(()) => {}
         Err(error) if is_evidence(&error) => {
             found.add(Fact::VolumeUnchecked {
@@ -330,7 +353,7 @@ pub(crate) fn decide_map(
         let applied = gpt::plan_with(&*tried, gpt::Search::Announced, Some(which))
             .and_then(|plan| plan.apply(&*tried));
         found.push(match applied {
-            Ok(_) => Some(of_disk(&tried, options, progress)?),
+            Ok(_) => Some(of_disk(&tried, options, Depth::Full, progress)?),
             Err(error) if error.kind() == Kind::Io => return Err(error),
             Err(_) => None,
         });

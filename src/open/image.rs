@@ -114,6 +114,11 @@ impl Image {
         &self.warnings
     }
 
+    /// Adds a warning, for example about a repair before it was opened.
+    pub fn add_warning(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
     /// Returns its disk.
     pub fn disk(&self) -> &Arc<dyn BlockDevice> {
         &self.disk

@@ -1,16 +1,18 @@
 //! Decision between the property lists of a sparse bundle, based on all other evidence.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::evidence::{self, Evidence, Fact};
-use super::{LAYER, OpenOptions, StoredImage, disk_of, find_volumes};
-use crate::container::sparsebundle::{self, Facts, Listed, name_of};
+use super::evidence::{self, Depth, Evidence, Fact};
+use super::gate::StagedImage;
+use super::remembered::Remembered;
+use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
+use crate::container::sparsebundle::{self, Choice, Facts, Listed, name_of};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
-use crate::device::BlockDevice;
+use crate::device::{Access, BlockDevice};
 use crate::partition::gpt;
-use crate::progress::Progress;
-use crate::store::Staged;
+use crate::progress::{Progress, Silent};
+use crate::store::{Staged, Store};
 use crate::{Error, Kind, Result};
 
 /// Band sizes tried if that in the lists seems wrong, as powers of two, in addition to the length
@@ -24,6 +26,7 @@ pub(crate) struct Question<'a> {
     pub(crate) options: &'a OpenOptions<'a>,
     pub(crate) assume: &'a Assumptions,
     pub(crate) temporary: &'a Path,
+    pub(crate) depth: Depth,
     pub(crate) progress: &'a dyn Progress,
 }
 
@@ -47,8 +50,7 @@ pub(crate) enum Resolved {
 impl Question<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
     pub(crate) fn resolve(&self) -> Result<Resolved> {
-        let both =
-            [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
+        let both = both(self.store);
         if let Some(error) = both.iter().find_map(|listed| match listed {
             Listed::Between(error) => Some(error),
             // Another version or type: the contents of the disk cannot support or contradict it.
@@ -121,16 +123,36 @@ impl Question<'_> {
             Err(error) => return Err(error),
         }
         // The backup may be damaged, or the band size may be wrong.
-        for band_size in self
-            .likely_sizes(&lens)
+        Ok(self.whole_with_another(facts, &lens).is_none())
+    }
+
+    /// Returns true if the backup of the partition map is found with another usual band size.
+    pub(super) fn has_other_band_size(&self, facts: Facts) -> Result<bool> {
+        Ok(self.whole_with_another(facts, &[]).is_some())
+    }
+
+    /// Returns another band size with which both copies of the partition map are whole.
+    fn whole_with_another(&self, facts: Facts, lens: &[(u64, u64)]) -> Option<u64> {
+        let is_whole = |band_size: &u64| {
+            let disk = self.disk(Facts {
+                band_size: *band_size,
+                ..facts
+            });
+            disk.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true))))
+        };
+        self.likely_sizes(lens)
             .filter(|size| *size != facts.band_size)
-        {
-            let other = self.disk(Facts { band_size, ..facts });
-            if other.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
-                return Ok(false);
-            }
+            .find(is_whole)
+    }
+
+    /// Decides by all evidence between the numbers in the lists, which agree, and others.
+    pub(super) fn decide_agreed(&self) -> Result<Resolved> {
+        let both = both(self.store);
+        let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
+        match facts.first() {
+            Some(_) => self.decide(&facts, true),
+            None => Ok(Resolved::Refused(Error::not_found(LAYER, "Info.plist"))),
         }
-        Ok(true)
     }
 
     fn likely_sizes(&self, lens: &[(u64, u64)]) -> impl Iterator<Item = u64> + use<> {
@@ -146,12 +168,7 @@ impl Question<'_> {
     fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
         let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
         sparsebundle::put_lists(&tried, facts)?;
-        disk_of(
-            self.path,
-            StoredImage::Folder(Arc::new(tried)),
-            self.options,
-            &mut Vec::new(),
-        )
+        staged_disk(self.path, &StagedImage::of(&tried, None)?, self.options)
     }
 
     fn decide(&self, told: &[Facts], agreed: bool) -> Result<Resolved> {
@@ -242,7 +259,7 @@ impl Question<'_> {
         let misplaced = misplaced(facts, lens);
         let found = self
             .disk(facts)
-            .and_then(|disk| evidence::of_disk(&disk, self.options, self.progress));
+            .and_then(|disk| evidence::of_disk(&disk, self.options, self.depth, self.progress));
         let mut evidence = match found {
             Ok(evidence) => evidence,
             Err(error) if is_of_facts(&error) => {
@@ -347,8 +364,139 @@ impl Question<'_> {
     }
 }
 
+/// Reads both lists at the same time: in a bucket, each is a request. The copy that an interrupted
+/// change of the size left counts as the primary.
+fn both(store: &dyn Store) -> [Listed; 2] {
+    let read = |which| sparsebundle::listed(store, which);
+    std::thread::scope(|scope| {
+        let alternate = scope.spawn(|| read(Which::Alternate));
+        let primary = read(Which::Primary);
+        let failed = |_| Listed::Unreadable(Error::not_found(LAYER, "Info.bckup"));
+        match (primary, alternate.join().unwrap_or_else(failed)) {
+            (Listed::Whole(info), Listed::Whole(backup))
+                if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
+            {
+                [Listed::Whole(info), Listed::Whole(info)]
+            }
+            both => both.into(),
+        }
+    })
+}
+
+/// Returns the numbers in the lists, if no list contradicts them.
+pub(super) fn agreed(store: &dyn Store) -> Option<Facts> {
+    let both = both(store);
+    let mut facts = both.iter().filter_map(Listed::facts);
+    let first = facts.next()?;
+    facts.all(|other| other == first).then_some(first)
+}
+
+/// Returns a view of a bundle in which lists can be tried out. They are small, so that changes
+/// never need a temporary file.
+pub(super) fn trial_of(store: &Arc<dyn Store>) -> Staged {
+    Staged::new(store.clone(), PathBuf::new())
+}
+
+/// The choice between two lists that differ.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// The numbers to use. `None`: those that any reader uses.
+    pub(super) choice: Option<Choice>,
+    pub(super) warning: Option<String>,
+}
+
+/// Compares the lists of the bundle in `store`. If both are valid and differ, the evidence on the
+/// disk decides. If it does not, that is an error of [`Kind::Undecided`] for a writer; a reader
+/// uses Info.plist, with a warning.
+pub(super) fn settle(
+    path: &Path,
+    store: &Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+) -> Result<Settled> {
+    let [Listed::Whole(info), Listed::Whole(backup)] = both(&**store) else {
+        return Ok(Settled::default());
+    };
+    let none = Assumptions::default();
+    let assume = options
+        .assume
+        .filter(|_| options.access == Access::ReadOnly)
+        .unwrap_or(&none);
+    if info == backup && assume.size.is_none() && assume.band_size.is_none() {
+        return Ok(Settled::default());
+    }
+    let keys = options.keys.map(Remembered::new);
+    let reading = OpenOptions {
+        access: Access::ReadOnly,
+        keys: keys.as_ref().map(|keys| keys as &dyn Keys),
+        ..*options
+    };
+    let staged = trial_of(store);
+    let decide = |depth| {
+        Question {
+            path,
+            store: &staged,
+            options: &reading,
+            assume,
+            temporary: Path::new(""),
+            depth,
+            progress: &Silent,
+        }
+        .resolve()
+    };
+    let is_undecided = |error: &Error| error.kind() == Kind::Undecided;
+    let resolved = match decide(Depth::Quick) {
+        Err(error) if is_undecided(&error) => decide(Depth::Full),
+        resolved => resolved,
+    };
+    let told = |facts: Facts| format!("{} bytes in bands of {}", facts.size, facts.band_size);
+    let differ = format!(
+        "Info.plist tells {}, Info.bckup {}",
+        told(info),
+        told(backup)
+    );
+    if let (Ok(Resolved::Facts { facts, .. }), true) = (&resolved, *assume != none) {
+        return Ok(Settled {
+            choice: Some(Choice {
+                facts: *facts,
+                lists: [info, backup],
+            }),
+            warning: Some(format!("is read with {}, as assumed", told(*facts))),
+        });
+    }
+    match resolved {
+        Ok(Resolved::Facts { facts, .. }) => {
+            let by = match facts {
+                _ if facts == info => "Info.plist is used",
+                _ if facts == backup => "Info.bckup is used",
+                _ => "numbers of both are used",
+            };
+            Ok(Settled {
+                choice: Some(Choice {
+                    facts,
+                    lists: [info, backup],
+                }),
+                warning: Some(format!(
+                    "{differ}; {by}, as the contents of the disk confirm: run `bandsaw repair` to make them agree"
+                )),
+            })
+        }
+        Ok(Resolved::Refused(_)) => Ok(Settled::default()),
+        Err(error) if is_undecided(&error) && options.access == Access::ReadOnly => Ok(Settled {
+            choice: None,
+            warning: Some(format!(
+                "{differ}, and the rest does not decide; Info.plist is used for reading only: run `bandsaw repair`"
+            )),
+        }),
+        Err(error) => {
+            // A change that is in progress is the better explanation.
+            drop(sparsebundle::lock_unused(&**store)?);
+            Err(error)
+        }
+    }
+}
+
 /// Returns the contradictions between the band files and these values.
-fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
+pub(super) fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
     let Facts {
         size, band_size, ..
     } = facts;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::create::{CreateOptions, make, make_folder, open_new, open_new_by};
 use super::place::ImagePlace;
-use super::{Image, Layer, OpenOptions, container, remote, survey_disk};
+use super::{Found, Image, Layer, OpenOptions, container, remote, survey_disk};
 use crate::Result;
 use crate::container::Format;
 use crate::crypt::Secret;
@@ -50,7 +50,7 @@ impl NewImage {
                 let mut layers = Vec::new();
                 let made =
                     make_folder(bundle.clone(), options, options.protection()?, &mut layers)?;
-                Ok(made.into_image(url, layers))
+                Ok(Found::new_image(made).into_image(url, layers))
             }
         }
     }
@@ -85,7 +85,7 @@ fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -
         holder: None,
         ..bundle.status()
     })];
-    let mut found = container::open_store(bundle.clone(), options, &mut layers)?;
+    let mut found = Found::new_image(container::open_store(bundle.clone(), options, &mut layers)?);
     survey_disk(&mut found, options, &mut layers)?;
     Ok(found.into_image(url, layers))
 }

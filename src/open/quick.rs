@@ -18,7 +18,13 @@ const MOST_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
 #[derive(Debug)]
-struct Budget(AtomicU64);
+pub(super) struct Budget(AtomicU64);
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(MOST_NODES))
+    }
+}
 
 impl Progress for Budget {
     fn stage(&self, _name: &str, _total: u64) {}
@@ -50,7 +56,7 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
 
 /// Returns the damage that the first part of the check of a volume finds.
 pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
-    let budget = Budget(AtomicU64::new(MOST_NODES));
+    let budget = Budget::new();
     let problems = match volume.format {
         VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
             hfsplus::check_within(volume.device().clone(), &budget)

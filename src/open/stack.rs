@@ -11,6 +11,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::create::FileDraft;
+use super::gate::{self, Opened};
 use super::note::{self, Note};
 use super::place::NewMode;
 use super::{Found, LAYER, Layer, OpenOptions, open_disk};
@@ -88,7 +89,7 @@ pub(super) fn open(
     path: &Path,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     lay(path, None, options, layers).map(|(found, _)| found)
 }
 
@@ -98,7 +99,7 @@ pub(super) fn open_with(
     top: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<Found> {
+) -> Result<Opened> {
     lay(path, Some(top), options, layers).map(|(found, _)| found)
 }
 
@@ -115,6 +116,7 @@ pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
     }
     let (found, below) =
         lay(path, None, options, &mut layers).map_err(|error| error.in_file(path))?;
+    let found = gate::pass(path, found, options, &layers).map_err(|error| error.in_file(path))?;
     Ok(Below {
         disk: found.disk,
         ..below
@@ -126,7 +128,7 @@ fn lay(
     mut top: Option<Arc<dyn BlockDevice>>,
     options: &OpenOptions<'_>,
     layers: &mut Vec<Layer>,
-) -> Result<(Found, Below)> {
+) -> Result<(Opened, Below)> {
     refuse_twice(path, options.shadows)?;
     let base = OpenOptions {
         access: Access::ReadOnly,
@@ -160,9 +162,11 @@ fn lay(
     let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
     layers.push(Layer::Stack(stack.clone()));
     Ok((
-        Found {
+        Opened {
+            format: found.format,
             disk: stack,
-            ..found
+            warnings: found.warnings,
+            store: None,
         },
         below,
     ))

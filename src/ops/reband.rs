@@ -38,7 +38,7 @@ pub fn reband_to(
         access: Access::ReadWrite,
         ..*options
     };
-    let done = open_bundle(path, &options).and_then(|bundle| {
+    let done = open_bundle(path, &options, progress).and_then(|(bundle, warnings)| {
         let rounded = band_size.map(|size| {
             if round {
                 bundle.nearest_band_size(size)
@@ -46,7 +46,9 @@ pub fn reband_to(
                 size
             }
         });
-        bundle.reband(rounded, progress)
+        let mut done = bundle.reband(rounded, progress)?;
+        done.warnings.splice(0..0, warnings);
+        Ok(done)
     });
     done.map_err(|error| error.in_file(path))
 }

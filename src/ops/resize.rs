@@ -13,7 +13,7 @@ use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Overlay, Slice};
 use crate::fs::SizeLimits;
-use crate::open::{Image, Volume};
+use crate::open::{Image, OpenOptions, Volume, gate};
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
@@ -87,7 +87,13 @@ pub fn resize(
     options: &ResizeOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Resized> {
-    let done = check_kind(image).and_then(|()| match options.parts {
+    let checked = check_kind(image).and_then(|()| match image.bundle() {
+        Some(bundle) => {
+            gate::check_leftovers(bundle, image.disk(), &OpenOptions::default(), progress)
+        }
+        None => Ok(()),
+    });
+    let done = checked.and_then(|()| match options.parts {
         Parts::Image => Parted::of(image).resize_disk(options),
         Parts::All | Parts::Partition => {
             ResizePlan::new(Parted::of(image), volume_of(image, options.volume)?)?

@@ -75,7 +75,8 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     let before = usage::host(image, progress)?.allocated;
     let parts = can_punch(image, true);
     release_queued(image)?;
-    let volumes = give_back_trusted(image, &storage, parts, progress)?;
+    let free = FreeSpace::of(image);
+    let volumes = give_back_trusted(image, &storage, free, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed {
         volumes,
@@ -86,7 +87,8 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
 }
 
 /// Trims `image` before its first change by attaching, mounting or serving, as macOS does: like
-/// [`trim`], without measuring. Does nothing if the image is read-only, is of a format that is
+/// [`trim`], without measuring, but leaves foreign file systems alone: nothing confirms their free
+/// maps. Does nothing if the image is read-only, is of a format that is
 /// always fully allocated, or is changing its band size.
 pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
@@ -104,7 +106,8 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
                     Err(error)
                 }
             })?;
-            give_back_trusted(image, &storage, can_punch(image, true), progress)
+            let free = FreeSpace::of(image).without_foreign();
+            give_back_trusted(image, &storage, free, can_punch(image, true), progress)
         }
         None => Ok(Vec::new()),
     }
@@ -130,10 +133,10 @@ fn release_queued(image: &Image) -> Result<()> {
 fn give_back_trusted(
     image: &Image,
     storage: &Storage<'_>,
+    free: FreeSpace,
     parts: bool,
     progress: &dyn Progress,
 ) -> Result<Vec<TrimmedVolume>> {
-    let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
     // Bands or chunks that a flush moved were copied with their holes, which decrypt to noise, so
     // these are stored now.

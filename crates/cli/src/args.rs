@@ -198,7 +198,8 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The options of `info` that take a value.
-const WITH_VALUE: [&str; 12] = [
+const WITH_VALUE: [&str; 13] = [
+    "--assume",
     "--color",
     "--quoting",
     "--image-format",

@@ -45,6 +45,7 @@ impl Failure {
             Exit::Corrupt,
             Exit::Unsupported,
             Exit::WrongKey,
+            Exit::Undecided,
         ];
         let kinds = [
             Kind::Invalid,
@@ -53,6 +54,7 @@ impl Failure {
             Kind::Corrupt,
             Kind::Unsupported,
             Kind::WrongKey,
+            Kind::Undecided,
         ];
         let kind = exits
             .into_iter()

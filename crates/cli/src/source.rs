@@ -4,14 +4,17 @@ mod named;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bandsaw::address::{Address, redacted};
 use bandsaw::container::Format;
+use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
+use bandsaw::ops::repair::{self, How};
+use bandsaw::progress::Silent;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
@@ -45,6 +48,24 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// `bandsaw info` lists the checkpoints that are available.
     #[arg(long, value_name = "XID", help_heading = OPENING)]
     checkpoint: Option<u64>,
+    /// Choose an alternative where sources of the image disagree
+    ///
+    /// CHOICE is one that an error or `bandsaw repair` has listed: `size=BYTES`, `band-size=BYTES`,
+    /// `map=primary|alternate`, `header=primary|alternate` or `header@PARTITION=primary|alternate`.
+    /// A command that changes the image first makes its sources agree, as `bandsaw repair --assume`
+    /// does, and keeps undo data; a command that reads uses `size` and `band-size`. The option may
+    /// be given several times.
+    #[arg(
+        long,
+        value_name = "CHOICE",
+        value_parser = choice,
+        help_heading = OPENING,
+        hide_short_help = true
+    )]
+    assume: Vec<String>,
+    /// The parsed choices.
+    #[arg(skip)]
+    assumed: OnceLock<Assumptions>,
     /// The part of the disk to open, set by verbs that have an option for it.
     #[arg(skip)]
     section: Option<Section>,
@@ -161,9 +182,68 @@ impl Opening<ImageUnlocking> {
 }
 
 impl<U: Args + Keys> Opening<U> {
-    /// Opens an image.
+    /// Opens an image. For changes, sources that `--assume` names are first made to agree.
     pub(crate) fn open(&self, image: &str, access: Access) -> Outcome<Image> {
-        open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
+        let repaired = match access {
+            Access::ReadWrite => self.prepare(image)?,
+            Access::ReadOnly => None,
+        };
+        let mut opened = open::open(Path::new(image), &self.options(access))
+            .map_err(|error| advise(error, image))?;
+        repaired
+            .into_iter()
+            .for_each(|told| opened.add_warning(told));
+        Ok(opened)
+    }
+
+    /// Returns the choices of `--assume`.
+    pub(crate) fn assumptions(&self) -> Outcome<Assumptions> {
+        let mut assumed = Assumptions::default();
+        self.assume.iter().try_for_each(|text| assumed.add(text))?;
+        Ok(assumed)
+    }
+
+    /// Makes the sources that `--assume` names agree, as `bandsaw repair --assume` does. Returns
+    /// what was done, for the user.
+    pub(crate) fn prepare(&self, image: &str) -> Outcome<Option<String>> {
+        if self.assume.is_empty() {
+            return Ok(None);
+        }
+        let chosen = repair::Options {
+            how: How::Apply,
+            assume: self.assumptions()?,
+            temporary: std::env::temp_dir(),
+            ..repair::Options::default()
+        };
+        let options = self.options(Access::ReadOnly);
+        let done = repair::repair(Path::new(image), &options, &chosen, &Silent)
+            .map_err(|error| advise(error, image))?;
+        let refused =
+            |message: &'static str| Error::new(Kind::Undecided, "--assume", message).in_file(image);
+        match (done.outcome, done.undecided) {
+            (repair::Outcome::Undecided, Some(error)) => Err(advise(error.in_file(image), image)),
+            (repair::Outcome::Undecided, None) => {
+                Err(refused("a decision is required; nothing was changed").into())
+            }
+            (repair::Outcome::LossRefused, _) => {
+                let error = refused("a volume would lose files; nothing was changed");
+                Err(Failure::from(error).hint(format!(
+                    "`bandsaw repair --accept-loss {image}` repairs all the same"
+                )))
+            }
+            (repair::Outcome::NothingToDo, _) => Ok(None),
+            (repair::Outcome::Repaired, _) => {
+                let steps: Vec<_> = done
+                    .steps
+                    .iter()
+                    .map(|(layer, step)| format!("{layer}: {step}"))
+                    .collect();
+                let undo = done.undo.map_or_else(String::new, |undo| {
+                    format!("; undo data: {}", undo.display())
+                });
+                Ok(Some(format!("repaired first: {}{undo}", steps.join("; "))))
+            }
+        }
     }
 
     /// Opens an image only to identify it.
@@ -191,6 +271,10 @@ impl<U: Args + Keys> Opening<U> {
             network: self.reach(),
             glance: false,
             change_damaged: self.change_damaged,
+            assume: Some(
+                self.assumed
+                    .get_or_init(|| self.assumptions().unwrap_or_default()),
+            ),
         }
     }
 
@@ -198,6 +282,12 @@ impl<U: Args + Keys> Opening<U> {
     pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         self.reaching.reach()
     }
+}
+
+/// Checks one choice of `--assume`.
+fn choice(text: &str) -> bandsaw::Result<String> {
+    Assumptions::default().add(text)?;
+    Ok(text.to_owned())
 }
 
 /// Adds a hint to an error of opening an image.
@@ -220,6 +310,17 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         }
         Kind::Conflict if error.layer() == "stack" => {
             "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
+        }
+        Kind::Undecided if Undecided::of(&error).is_empty() => {
+            return Failure::from(error).hint(format!(
+                "`bandsaw repair {image}` shows what can be done; -r or a read-only command reads it as it is"
+            ));
+        }
+        Kind::Undecided => {
+            return Failure::from(error).hint(format!(
+                "add `--assume CHOICE` with one of these, or run `bandsaw repair {image}`; -r or a read-only command reads \
+                 it as it is"
+            ));
         }
         Kind::ReadOnly => {
             "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"

@@ -14,6 +14,7 @@ mod encrypted_volumes;
 mod encryption;
 mod foreign_images;
 mod format;
+mod gate;
 mod hdiutil;
 mod help;
 mod mount;

@@ -1,8 +1,10 @@
 //! Choice between the two property lists of a bundle.
 
 use super::rebanding::Rebanding;
+use super::repair::{Facts, listed};
 use super::{LAYER, plist};
-use crate::device::BlockDeviceExt;
+use crate::decision::{Undecided, Which};
+use crate::device::{Access, BlockDeviceExt};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -49,20 +51,76 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
     }
 }
 
+/// Numbers that evidence outside of the lists has chosen between them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    /// The numbers to use.
+    pub(crate) facts: Facts,
+    /// The numbers in Info.plist and Info.bckup when they were chosen.
+    pub(crate) lists: [Facts; 2],
+}
+
+/// Returns the properties with which a bundle is opened whose effective list contains `info`: those
+/// of `choice`, if the lists are still as they were. Without a choice, lists that differ are an
+/// error of [`Kind::Undecided`] if the bundle is to be changed.
+pub(super) fn settled(
+    store: &dyn Store,
+    info: plist::Info,
+    access: Access,
+    choice: Option<Choice>,
+) -> Result<plist::Info> {
+    if choice.is_none() && access == Access::ReadOnly {
+        return Ok(info);
+    }
+    let lists = [Which::Primary, Which::Alternate].map(|which| listed(store, which).facts());
+    match (choice, lists) {
+        (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
+            Kind::Conflict,
+            LAYER,
+            "its lists were changed while they were compared",
+        )),
+        (Some(Choice { facts, .. }), _) => Ok(plist::Info {
+            size: facts.size,
+            band_size: facts.band_size,
+            version: facts.version,
+        }),
+        (None, [Some(one), Some(other)]) if one != other && !is_resizing(store, [one, other]) => {
+            Err(Undecided {
+                what: format!("{} and {} differ", plist::INFO, plist::BACKUP),
+                alternatives: Vec::new(),
+            }
+            .into_error(LAYER))
+        }
+        (None, _) => Ok(info),
+    }
+}
+
+/// Returns true if the lists, Info.plist first, differ because a change of the size was interrupted
+/// before it had an effect.
+pub(crate) fn is_resizing(store: &dyn Store, lists: [Facts; 2]) -> bool {
+    let [info, backup] = lists;
+    let before = || plist::size_before(&read_bytes(store, plist::BACKUP).ok()?);
+    Facts {
+        size: info.size,
+        ..backup
+    } == info
+        && before() == Some(info.size)
+}
+
 pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
-    let unreadable = plist::Unread::Unreadable;
+    let bytes = read_bytes(store, name).map_err(plist::Unread::Unreadable)?;
+    plist::Info::parse(&bytes, name)
+}
+
+fn read_bytes(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
     let missing = || Error::not_found(LAYER, name);
     let file = store
         .open(name, Open::Read)
-        .and_then(|file| file.ok_or_else(missing))
-        .map_err(unreadable)?;
+        .and_then(|file| file.ok_or_else(missing))?;
     let len = file.info().len;
     if len > plist::MOST_BYTES {
         let message = format!("expected at most {} bytes, found {len}", plist::MOST_BYTES);
-        return Err(unreadable(
-            Error::new(Kind::Limit, LAYER, message).named(name),
-        ));
+        return Err(Error::new(Kind::Limit, LAYER, message).named(name));
     }
-    let bytes = file.read_vec(0, len as usize).map_err(unreadable)?;
-    plist::Info::parse(&bytes, name)
+    file.read_vec(0, len as usize)
 }

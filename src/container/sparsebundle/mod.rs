@@ -34,15 +34,17 @@ use std::sync::{Arc, Mutex};
 use super::{BandSizes, SECTOR, check_len};
 use crate::crypt::{KeyMaterial, Locked, Protection};
 use crate::device::{Access, BlockDevice};
+use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
-use lists::{Told, read_lists, read_plist};
+use lists::{Told, read_lists, read_plist, settled};
 use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
 use token::Unlocked;
 
 pub use check::check;
 pub use lists::USED_INSTEAD;
+pub(crate) use lists::{Choice, is_resizing};
 pub use plist::Version;
 pub use rebanding::Rebanded;
 pub use repair::{Facts, Listed, Repair, band_lens, listed, locks, name_of, plan, put_lists};
@@ -175,26 +177,51 @@ impl Bundle {
     }
 
     /// Opens the bundle in `store`. A read-only open changes nothing; otherwise `lock` and `token`
-    /// are created if missing. [`Kind::WrongKey`] if the bundle is encrypted.
+    /// are created if missing. [`Kind::WrongKey`] if the bundle is encrypted,
+    /// [`Kind::Undecided`] if it is opened for changes and its lists differ.
     pub fn open(store: Arc<dyn Store>, access: Access) -> Result<Self> {
-        Self::unlock(store, access, None)
+        Self::unlock(store, access, None, None)
+    }
+
+    /// Opens a bundle like [`open`](Self::open), whose lists differ, with numbers that were chosen
+    /// by other evidence. [`Kind::Conflict`] if the lists were changed since.
+    pub(crate) fn open_chosen(
+        store: Arc<dyn Store>,
+        access: Access,
+        choice: Option<Choice>,
+    ) -> Result<Self> {
+        Self::unlock(store, access, None, choice)
     }
 
     /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`],
-    /// unlocked to. A bundle of encryption version 1 opens read-only.
+    /// unlocked to. A bundle of encryption version 1 opens read-only. Otherwise like
+    /// [`open`](Self::open).
     pub fn open_encrypted(
         store: Arc<dyn Store>,
         access: Access,
         header: &Locked,
         keys: &KeyMaterial,
     ) -> Result<Self> {
-        Self::unlock(store, access, Some(&Unlocked { header, keys }))
+        Self::unlock(store, access, Some(&Unlocked { header, keys }), None)
+    }
+
+    /// Opens a bundle like [`open_encrypted`](Self::open_encrypted), with numbers as in
+    /// [`open_chosen`](Self::open_chosen).
+    pub(crate) fn open_encrypted_chosen(
+        store: Arc<dyn Store>,
+        access: Access,
+        header: &Locked,
+        keys: &KeyMaterial,
+        choice: Option<Choice>,
+    ) -> Result<Self> {
+        Self::unlock(store, access, Some(&Unlocked { header, keys }), choice)
     }
 
     fn unlock(
         store: Arc<dyn Store>,
         access: Access,
         unlocked: Option<&Unlocked<'_>>,
+        choice: Option<Choice>,
     ) -> Result<Self> {
         // Fails before a lock file is created in a folder that is not a supported bundle.
         read_lists(&*store)?;
@@ -202,6 +229,9 @@ impl Bundle {
         let locks = lock(&*store, access)?;
         // Reads again: the previous lock holder may have changed the bundle.
         let (mut told, mut warnings) = read_lists(&*store)?;
+        if let Told::Whole(info) = &mut told {
+            *info = settled(&*store, *info, access, choice)?;
+        }
         warnings.extend(token::check(&*store, unlocked, access)?);
         let mut finished = None;
         if let Told::Between(state) = told
@@ -294,6 +324,15 @@ impl Bundle {
     /// Returns the number of bands of a full disk.
     pub fn band_count(&self) -> u64 {
         self.bands.count(self.bands.len())
+    }
+
+    /// Returns the number and the length in bytes of each band that has a file; `None` if a change
+    /// of the band size was interrupted. The time is proportional to their number.
+    pub(crate) fn band_lens(&self, progress: &dyn Progress) -> Result<Option<Vec<(u64, u64)>>> {
+        if self.is_between() {
+            return Ok(None);
+        }
+        band_lens(&*self.bands.store, progress).map(Some)
     }
 
     /// Returns `bundle-backingstore-version`.

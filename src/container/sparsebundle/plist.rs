@@ -22,6 +22,8 @@ const MOST_EVENTS: usize = 4096;
 const TYPE: &str = "com.apple.diskimage.sparsebundle";
 /// Replaces [`TYPE`] during a change of the band size.
 const REBANDING_TYPE: &str = "bandsaw.rebanding";
+/// The key in the copy, during a change of the disk size, with the size before.
+const SIZE_BEFORE: &str = "bandsaw-size-before";
 /// `bundle-backingstore-version` during a change of the band size; no reader supports it.
 const REBANDING_VERSION: u32 = 1000;
 
@@ -147,9 +149,23 @@ impl Info {
 
     /// Returns the list as macOS writes it.
     pub(super) fn to_xml(self) -> String {
+        self.to_xml_after("")
+    }
+
+    /// Returns the contents of the copy while the size changes from `size` to this one.
+    pub(super) fn to_xml_while_resizing(self, size: u64) -> String {
+        self.to_xml_after(&format!(
+            "\t<key>{SIZE_BEFORE}</key>\n\
+             \t<integer>{size}</integer>\n"
+        ))
+    }
+
+    /// Returns the list with `lines` before the band size: macOS sorts the keys.
+    fn to_xml_after(self, lines: &str) -> String {
         dictionary(&format!(
             "\t<key>CFBundleInfoDictionaryVersion</key>\n\
              \t<string>6.0</string>\n\
+             {lines}\
              \t<key>band-size</key>\n\
              \t<integer>{}</integer>\n\
              \t<key>bundle-backingstore-version</key>\n\
@@ -163,6 +179,18 @@ impl Info {
             self.size
         ))
     }
+}
+
+/// Returns the size before, if the list is one of
+/// [`to_xml_while_resizing`](Info::to_xml_while_resizing).
+pub(super) fn size_before(bytes: &[u8]) -> Option<u64> {
+    let mut size = None;
+    let read = each_value(bytes, &mut |key, value| {
+        if let (SIZE_BEFORE, Event::Integer(number)) = (key, value) {
+            size = number.as_unsigned();
+        }
+    });
+    read.ok().and(size)
 }
 
 /// Returns the contents of both lists during a change of the band size. To other software this is

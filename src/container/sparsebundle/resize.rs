@@ -22,11 +22,11 @@ impl Bundle {
         if len > now {
             // Removes files past the end first: they would become part of the disk.
             self.bands.remove_beyond(now)?;
-            self.write_size(len)?;
+            self.write_size(len, now)?;
             self.bands.grow(len);
         } else if len < now {
             let before = self.bands.shut_out(len);
-            if let Err(error) = self.write_size(len) {
+            if let Err(error) = self.write_size(len, now) {
                 self.bands.grow(before);
                 return Err(error);
             }
@@ -35,23 +35,28 @@ impl Bundle {
         Ok(())
     }
 
-    /// Writes the size to both plists, the copy first, each durable before the next step.
-    fn write_size(&self, size: u64) -> Result<()> {
+    /// Writes the size to both plists, the copy first, each durable before the next step. Until both
+    /// have it, the copy holds the size before too, so that lists which differ are known to be those
+    /// of an interrupted change.
+    fn write_size(&self, size: u64, before: u64) -> Result<()> {
         let bands = &self.bands;
         let info = plist::Info {
             size,
             band_size: bands.band_size,
             version: bands.version,
         };
-        let xml = info.to_xml();
-        for name in [plist::BACKUP, plist::INFO] {
-            let put = bands
+        let put = |name, xml: &str| {
+            bands
                 .store
                 .put(name, xml.as_bytes(), Put::Replace)
-                .and_then(|_| bands.store.sync());
-            put.map_err(|error| bands.lose(error))?;
-        }
-        Ok(())
+                .and_then(|_| bands.store.sync())
+        };
+        let xml = info.to_xml();
+        put(plist::BACKUP, &info.to_xml_while_resizing(before))
+            .and_then(|()| put(plist::INFO, &xml))
+            // Both have the new size, and the additional key means nothing any more.
+            .and_then(|()| put(plist::BACKUP, &xml))
+            .map_err(|error| bands.lose(error))
     }
 }
 

@@ -227,6 +227,41 @@ impl Container {
     }
 }
 
+/// The geometry of a container by its superblocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Geometry {
+    /// Length in bytes by the newest checkpoint superblock; by block 0 if there is none.
+    pub(crate) len: u64,
+    /// Length in bytes by block 0, if that is of the same transaction and differs.
+    pub(crate) differing: Option<u64>,
+}
+
+/// Reads the superblock in block 0 and the newest one in the descriptor area, and nothing else.
+pub(crate) fn geometry(device: Arc<dyn BlockDevice>) -> Result<Geometry> {
+    let anchor = checkpoint::anchor(&*device, &mut Vec::new())?;
+    let Some(block_size) = BlockSize::new(anchor.block_size.get()) else {
+        return Err(Error::corrupt(LAYER, 0, "no block size"));
+    };
+    let blocks = anchor.block_count.get();
+    let store = Store {
+        device,
+        block_size,
+        blocks,
+    };
+    let len = |blocks| block_size.of(blocks).unwrap_or(u64::MAX);
+    let found = checkpoint::superblocks(&store, &anchor)?;
+    let Some(newest) = found.first() else {
+        let (len, differing) = (len(blocks), None);
+        return Ok(Geometry { len, differing });
+    };
+    let stated = newest.raw.block_count.get();
+    let is_same_state = newest.xid() == anchor.object.xid.get();
+    Ok(Geometry {
+        len: len(stated),
+        differing: (is_same_state && stated != blocks).then(|| len(blocks)),
+    })
+}
+
 /// Reads the superblock of a volume from a block.
 pub(super) fn read_volume(store: &Store, paddr: Paddr, oid: Oid) -> Result<VolumeRaw> {
     const LAYER: &str = "apfs volume";

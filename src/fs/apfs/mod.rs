@@ -40,6 +40,7 @@ pub use self::writer::VolumeWriter;
 #[cfg(feature = "testing")]
 pub(crate) use check::corruptions::{corrupted_at_random, damaged};
 pub use container::Container;
+pub(crate) use container::{Geometry, geometry};
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub(crate) use free::free_map_of;

@@ -67,6 +67,26 @@ pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&header).filter(|_| rest.is_some_and(|rest| rest < block_size)))
 }
 
+/// Returns the length in bytes that the header at the beginning of `device` states, even if that is
+/// longer than the device, unless the alternate header is valid for the device. `None`: no such
+/// header.
+pub(crate) fn stated_len(device: &dyn BlockDevice) -> Result<Option<u64>> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        return Ok(None);
+    }
+    let header: VolumeHeaderRaw = read_structure(device, HEADER_OFFSET)?;
+    let block_size = header.block_size.get();
+    if signed(&header).is_none() || !block_size.is_power_of_two() {
+        return Ok(None);
+    }
+    let stated = u64::from(header.total_blocks.get()) * u64::from(block_size);
+    if stated > len && probe_copy(device)?.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(stated))
+}
+
 /// Returns the number of files that the header of the volume on `device` states (the alternate if
 /// the primary is damaged), and the number of records that the header of its catalog states. `None`
 /// if these cannot be read.

@@ -43,8 +43,10 @@ use self::links::{Link, Links};
 use self::overflow::Overflow;
 use self::unicode::decode_name;
 use super::{Attributes, Entry, FileKind, NodeId, UF_COMPRESSED};
+use crate::decision::Which;
 use crate::decmpfs::{self, Compression};
 use crate::device::BlockDevice;
+use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 #[cfg(feature = "testing")]
@@ -54,8 +56,8 @@ pub(crate) use self::check::check_within;
 #[cfg(feature = "testing")]
 pub(crate) use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
-pub(crate) use self::header::recorded_counts;
 pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
+pub(crate) use self::header::{recorded_counts, stated_len};
 pub(crate) use self::recognize::{header_places, is_node, is_volume_header};
 pub use self::repair::Repair;
 pub use self::unicode::composed;
@@ -407,6 +409,19 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
     let mut structure = T::new_zeroed();
     device.read_at(offset, structure.as_mut_bytes())?;
     Ok(structure)
+}
+
+/// Compares the two headers of the volume on `device`, after its journal was replayed in memory.
+/// `None`: they agree, one of them is invalid, or the alternate is an older state of the primary.
+/// Otherwise returns the header that the volume agrees with; [`Which::Alternate`] if that is so for
+/// one field at least. Fails with [`Kind::Undecided`] if the volume agrees with both or neither.
+pub(crate) fn compare_headers(
+    device: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<Option<Which>> {
+    let mut located = header::locate(device)?;
+    replay(&mut located)?;
+    repair::compare_headers(&located.device, progress)
 }
 
 /// Replays the journal in memory; returns true if the volume was unmounted cleanly. An unreadable

@@ -11,7 +11,8 @@ use crate::decision::{Alternative, Undecided};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
-use crate::open::evidence;
+use crate::open::evidence::{self, Depth};
+use crate::open::gate::StagedImage;
 use crate::open::lists::{Question, Resolved};
 use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
 use crate::partition::{self, gpt, gpt::Search};
@@ -63,21 +64,15 @@ impl<'a> Work<'a> {
         if self.target.file.is_none() {
             return self.bundle();
         }
-        let StoredImage::File(file) =
-            super::stored(self.target, Arc::new(self.staged.clone()), Open::Write)?
-        else {
-            return Ok(());
-        };
-        if self.options.shadows.is_empty() {
-            return self.file(file);
+        let staged = StagedImage::of(self.staged, self.target.file.as_deref())?;
+        match staged.bytes() {
+            StoredImage::File(file) if self.options.shadows.is_empty() => self.file(file),
+            _ => self.map(&open::staged_disk(
+                &self.target.path,
+                &staged,
+                self.options,
+            )?),
         }
-        let disk = open::disk_of(
-            &self.target.path,
-            StoredImage::File(file),
-            self.options,
-            &mut Vec::new(),
-        )?;
-        self.map(&disk)
     }
 
     fn outside(&mut self, layer: &'static str, steps: Vec<String>) {
@@ -93,6 +88,7 @@ impl<'a> Work<'a> {
             options: self.options,
             assume: &self.chosen.assume,
             temporary: &self.chosen.temporary,
+            depth: Depth::Full,
             progress: self.progress,
         };
         let is_whole = match question.resolve()? {
@@ -115,8 +111,8 @@ impl<'a> Work<'a> {
                 break;
             }
         }
-        let stored = StoredImage::Folder(Arc::new(self.staged.clone()));
-        match open::disk_of(&self.target.path, stored, self.options, &mut Vec::new()) {
+        let staged = StagedImage::of(self.staged, None)?;
+        match open::staged_disk(&self.target.path, &staged, self.options) {
             Ok(disk) => self.map(&disk),
             // Reported with the refused repairs.
             Err(error) if error.kind() == Kind::Corrupt => Ok(()),
@@ -207,7 +203,7 @@ impl<'a> Work<'a> {
             return Ok(());
         };
         let len = disk.info().len;
-        let found = evidence::of_disk(&disk, self.options, self.progress)?;
+        let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
         if found.is_consistent() || self.chosen.assume.size == Some(len) {
             return Ok(());
         }
@@ -237,7 +233,8 @@ impl<'a> Work<'a> {
         let is_sound = match self.open_for_reading(open)? {
             Some(disk) => {
                 partition::check(&*disk, &mut problems)?;
-                !evidence::of_disk(&disk, self.options, self.progress)?.is_contradicted()
+                !evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?
+                    .is_contradicted()
             }
             None => true,
         };
@@ -380,10 +377,9 @@ impl<'a> Work<'a> {
                     });
                 }
                 self.done.add(VOLUME, steps);
-                return Err(if is_only {
-                    error
-                } else {
-                    in_partition(volume, error)
+                return Err(match volume.partition {
+                    Some(number) if !is_only => Undecided::in_partition(error, number),
+                    _ => error,
                 });
             }
         };
@@ -458,26 +454,6 @@ impl<'a> Work<'a> {
                        one of those that `bandsaw info --json` lists";
         Err(Error::unsupported("apfs container", message))
     }
-}
-
-/// Adds the partition number to the alternatives of an error, for one of several volumes.
-fn in_partition(volume: &Volume, error: Error) -> Error {
-    let (Kind::Undecided, Some(number)) = (error.kind(), volume.partition) else {
-        return error;
-    };
-    let named = |one: &Alternative| Alternative {
-        assume: one
-            .assume
-            .replacen("header=", &format!("header@{number}="), 1),
-        evidence: one.evidence.clone(),
-    };
-    let alternatives = Undecided::of(&error).iter().map(named).collect();
-    Undecided {
-        what: error.message().to_owned(),
-        alternatives,
-    }
-    .into_error(VOLUME)
-    .in_file(volume.place())
 }
 
 /// Extends a raw image that lacks its last sectors, those of the backup GPT, to the length in the

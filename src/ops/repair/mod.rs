@@ -12,7 +12,6 @@
 //! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
 //!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
-mod keys;
 mod layers;
 mod log;
 mod losses;
@@ -24,10 +23,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::keys::Remembered;
 use self::layers::Work;
 use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
+use crate::open::remembered::Remembered;
 use crate::open::{self, Keys, OpenOptions, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;

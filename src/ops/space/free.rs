@@ -52,6 +52,19 @@ impl FreeSpace {
         Self { volumes }
     }
 
+    /// Marks the free maps of foreign file systems as not to be used.
+    pub(crate) fn without_foreign(mut self) -> Self {
+        for found in &mut self.volumes {
+            if !found.volume.format.is_supported() {
+                found.map = Err(Error::unsupported(
+                    LAYER,
+                    "of a foreign file system is discarded by `bandsaw trim` and `compact` only",
+                ));
+            }
+        }
+        self
+    }
+
     /// Returns the free runs of all trusted volumes, in disk order. An error ends the runs of its
     /// volume.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {

@@ -3,6 +3,7 @@
 mod areas;
 mod change;
 mod check;
+mod compare;
 mod create;
 mod repair;
 
@@ -20,6 +21,7 @@ pub(super) use areas::copies;
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
 use check::is_well_sized;
+pub(crate) use compare::difference;
 pub use create::{Guids, MapGeometry, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, plan_with, repair};
 

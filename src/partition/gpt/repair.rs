@@ -185,7 +185,7 @@ fn by_primary(
 }
 
 /// Returns the error for two valid copies with different maps.
-fn differ(primary: &Copy, backup: &Copy) -> Error {
+pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
     let told = |copy: &Copy| {
         let header = &copy.header;
         let partitions: Vec<_> = copy

@@ -67,6 +67,8 @@ impl Reband {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
+        let repaired = self.opening.prepare(&path)?;
+        repaired.iter().for_each(|told| output.warn(told));
         let options = self.opening.options(Access::ReadWrite);
         let done = reband::reband_to(
             Path::new(&path),

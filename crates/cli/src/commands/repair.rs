@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use bandsaw::decision::Assumptions;
 use bandsaw::device::Access;
 use bandsaw::ops::repair::{self, How, Loss, Options, Outcome as Done, Repaired, repair};
 use bandsaw::problem::Severity;
@@ -55,13 +54,6 @@ pub(crate) struct Repair {
     /// Show the steps of the repair, and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Choose an alternative that a repair has listed
-    ///
-    /// CHOICE is `size=BYTES`, `band-size=BYTES`, `map=primary|alternate`,
-    /// `header=primary|alternate` or `header@PARTITION=primary|alternate`. The option may be given
-    /// several times.
-    #[arg(long, value_name = "KEY=VALUE")]
-    assume: Vec<String>,
     /// Repair even if a volume loses files
     #[arg(long)]
     accept_loss: bool,
@@ -132,8 +124,7 @@ struct Finished {
 impl Repair {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
-        let mut assume = Assumptions::default();
-        self.assume.iter().try_for_each(|text| assume.add(text))?;
+        let assume = self.opening.assumptions()?;
         let confirm = |losses: &[Loss]| Ok(ask(losses));
         let is_asked = !self.dry_run
             && !output.json()

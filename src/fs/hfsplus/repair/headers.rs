@@ -91,7 +91,6 @@ pub(super) fn resolve(
     let mut header = VolumeHeader::parse(&raw, HEADER_OFFSET, len)?;
     for (name, id) in FILES {
         let (ours, theirs) = (fork(&first.raw, id), fork(&other.raw, id));
-        let place = |fork: &ForkRaw| (fork.logical_size, fork.total_blocks, fork.extents);
         if place(&ours) == place(&theirs) {
             continue;
         }
@@ -106,6 +105,65 @@ pub(super) fn resolve(
         }
     }
     Ok(header)
+}
+
+/// Compares the geometry and the places of the volume's own files in the two headers. `None`: they
+/// agree, one of them is invalid, or the alternate is an older state of the primary. Otherwise
+/// returns the header that the volume agrees with; [`Which::Alternate`] if that is so for one field
+/// at least. Fails with [`Kind::Undecided`] if the volume agrees with both or neither.
+pub(super) fn compare(
+    device: &Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<Option<Which>> {
+    let len = device.info().len;
+    let parse = |offset: u64| {
+        let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
+        Ok::<_, crate::Error>(VolumeHeader::parse(&raw, offset, len).ok())
+    };
+    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
+        return Ok(None);
+    };
+    let geometry = |header: &VolumeHeader| (header.variant, header.block_size, header.total_blocks);
+    let is_older = |(_, id)| is_older(&fork(&other.raw, id), &fork(&first.raw, id));
+    if geometry(&first) == geometry(&other) && FILES.into_iter().all(is_older) {
+        return Ok(None);
+    }
+    let resolved = resolve(device, &first, None, progress)?;
+    let is_first = |(_, id)| place(&fork(&resolved.raw, id)) == place(&fork(&first.raw, id));
+    let is_primary = geometry(&resolved) == geometry(&first) && FILES.into_iter().all(is_first);
+    Ok(Some(if is_primary {
+        Which::Primary
+    } else {
+        Which::Alternate
+    }))
+}
+
+/// Returns the fields of a fork that locate it.
+fn place(
+    fork: &ForkRaw,
+) -> (
+    zerocopy::big_endian::U64,
+    zerocopy::big_endian::U32,
+    ExtentsRaw,
+) {
+    (fork.logical_size, fork.total_blocks, fork.extents)
+}
+
+/// Returns true if `old` is the place of a file before it has grown to `new`, or the same place.
+/// Drivers write the alternate header less often than the primary.
+fn is_older(old: &ForkRaw, new: &ForkRaw) -> bool {
+    let count = |fork: &ForkRaw| extents_of(&fork.extents).count();
+    let (last, total) = (count(old), old.total_blocks.get());
+    let same = old.extents.iter().zip(&new.extents).take(last);
+    let is_prefix = (1..).zip(same).all(|(number, (old, new))| {
+        old.start_block == new.start_block
+            && (old.block_count == new.block_count
+                || (number == last && old.block_count.get() < new.block_count.get()))
+    });
+    is_prefix
+        && total <= new.total_blocks.get()
+        && old.logical_size.get() <= new.logical_size.get()
+        && (place(old) == place(new) || total < new.total_blocks.get())
 }
 
 /// Chooses a header by the comparison of the primary's evidence with the alternate's.

@@ -318,6 +318,14 @@ fn run_of((start, end): (u64, u64)) -> Option<Extent> {
     })
 }
 
+/// See [`headers::compare`].
+pub(super) fn compare_headers(
+    device: &Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<Option<Which>> {
+    headers::compare(device, progress)
+}
+
 /// Returns the alternate header, if it belongs to a volume of this size.
 fn alternate(
     device: &Arc<dyn BlockDevice>,

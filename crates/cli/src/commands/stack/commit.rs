@@ -50,6 +50,8 @@ impl Commit {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         let (base, layers) = split(&self.images)?;
         let opening = self.opening.with_layers(layers)?;
+        let repaired = self.opening.prepare(&base)?;
+        repaired.iter().for_each(|told| output.warn(told));
         let options = opening.options(Access::ReadWrite);
         let bar = Bar::new(output);
         let done = commit(Path::new(&base), options.shadows, &options, &bar)

@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use super::Keys;
 use crate::Result;
 use crate::crypt::{Description, Key};
 use crate::fs::{LockedVolume, VolumeKey};
-use crate::open::Keys;
 
 /// A cache of the answers of `keys`.
-pub(super) struct Remembered<'a> {
+pub(crate) struct Remembered<'a> {
     keys: &'a dyn Keys,
     image: Mutex<Option<Key>>,
     volumes: Mutex<HashMap<String, VolumeKey>>,
 }
 
 impl<'a> Remembered<'a> {
-    pub(super) fn new(keys: &'a dyn Keys) -> Self {
+    pub(crate) fn new(keys: &'a dyn Keys) -> Self {
         Self {
             keys,
             image: Mutex::default(),

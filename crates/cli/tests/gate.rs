@@ -1,0 +1,137 @@
+//! The gate before the first write, as a user meets it: one wrong number in Info.plist alone.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Scratch, stderr};
+
+const LEN: &str = "12582912";
+const HALF: &str = "6291456";
+
+/// Changes the size in Info.plist.
+fn set_size(bundle: &Path, from: &str, to: &str) {
+    let list = bundle.join("Info.plist");
+    let text = fs::read_to_string(&list).unwrap();
+    let changed = text.replace(
+        &format!("<integer>{from}</integer>"),
+        &format!("<integer>{to}</integer>"),
+    );
+    assert_ne!(text, changed);
+    fs::write(list, changed).unwrap();
+}
+
+fn bands(bundle: &Path) -> usize {
+    fs::read_dir(bundle.join("bands")).unwrap().count()
+}
+
+/// A bundle of 12 MiB that is full of bytes of no known kind.
+fn unknown(scratch: &Scratch) {
+    let bytes: Vec<u8> = (0..12_u32 << 20)
+        .map(|at| (at * 31 + (at >> 9)) as u8 | 1)
+        .collect();
+    scratch.write("raw.img", bytes);
+    scratch.ok(&[
+        "convert",
+        "raw.img",
+        "x.sparsebundle",
+        "--image-format",
+        "udrw",
+        "--band-size",
+        "1m",
+    ]);
+}
+
+#[test]
+fn no_verb_writes_where_nothing_decides() {
+    let scratch = Scratch::new();
+    unknown(&scratch);
+    let bundle = scratch.path("x.sparsebundle");
+    set_size(&bundle, LEN, HALF);
+    for verb in [
+        &["reband", "x.sparsebundle", "--band-size", "4m"][..],
+        &["compact", "x.sparsebundle"],
+        &["trim", "x.sparsebundle"],
+        &["resize", "x.sparsebundle", "--size", "16m", "--image-only"],
+        &["resize", "x.sparsebundle", "--size", "5m", "--image-only"],
+        &["put", "x.sparsebundle:/f", "--from", "raw.img"],
+        &["format", "x.sparsebundle", "--fs", "hfs+", "--erase"],
+        &["serve", "x.sparsebundle", "--socket", "socket"],
+        &["mount", "x.sparsebundle", "mnt"],
+        &["attach", "x.sparsebundle"],
+    ] {
+        if verb[0] == "mount" {
+            fs::create_dir(scratch.path("mnt")).unwrap();
+        }
+        let output = scratch.run(verb);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(9), "{verb:?}: {told}");
+        assert!(
+            told.contains("size=12582912") && told.contains("--assume"),
+            "{verb:?}: {told}"
+        );
+        assert!(told.contains("repair"), "{verb:?}: {told}");
+        assert_eq!(bands(&bundle), 12, "{verb:?}");
+    }
+    // Reading is possible, and warns.
+    let output = scratch.run(&["checksum", "x.sparsebundle"]);
+    assert!(output.status.success() && stderr(&output).contains("Info.bckup"));
+    let output = scratch.run(&["info", "--json", "x.sparsebundle"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Info.bckup"));
+    // The hdiutil face keeps the exit code of hdiutil.
+    let output = scratch.run(&["hdiutil", "compact", "x.sparsebundle"]);
+    assert_eq!(output.status.code(), Some(1));
+    // An assumption first repairs the list, with undo data, and then runs the verb.
+    let output = scratch.run(&[
+        "reband",
+        "x.sparsebundle",
+        "--band-size",
+        "4m",
+        "--assume",
+        "size=12m",
+    ]);
+    let told = stderr(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("x.sparsebundle.undo"), "{told}");
+    assert_eq!(bands(&bundle), 3);
+    scratch.ok(&["convert", "x.sparsebundle", "back.img"]);
+    assert!(
+        fs::read(scratch.path("back.img")).unwrap() == fs::read(scratch.path("raw.img")).unwrap()
+    );
+}
+
+#[test]
+fn a_verb_goes_on_with_the_number_that_the_volume_confirms() {
+    let scratch = Scratch::new();
+    scratch.write("src/f", vec![7; 6 << 20]);
+    for fs_name in ["hfs+", "apfs"] {
+        let name = format!("{}.sparsebundle", fs_name.trim_end_matches('+'));
+        let create = [
+            "create",
+            &name,
+            "--size",
+            "12m",
+            "--fs",
+            fs_name,
+            "--band-size",
+            "1m",
+            "--from",
+            "src",
+        ];
+        scratch.ok(&create);
+        let bundle = scratch.path(&name);
+        set_size(&bundle, LEN, HALF);
+        let before = bands(&bundle);
+        for verb in [&["trim", &name][..], &["mkdir", &format!("{name}:/new")]] {
+            let output = scratch.run(verb);
+            let told = stderr(&output);
+            assert!(output.status.success(), "{verb:?}: {told}");
+            assert!(told.contains("Info.bckup is used"), "{verb:?}: {told}");
+        }
+        assert_eq!(bands(&bundle), before);
+        // `-q` says nothing, and the contents are read with the right number.
+        let output = scratch.run(&["cat", "-q", &format!("{name}:/f")]);
+        assert!(output.stdout == vec![7; 6 << 20], "{}", stderr(&output));
+        let output = scratch.run(&["repair", &name]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}

@@ -1,0 +1,405 @@
+//! The gate before the first write: every image that is opened for changes passes it.
+//!
+//! A container is opened as [`Opened`]. Only this module turns that into [`Found`], which an
+//! [`Image`](super::Image) and every other writer need. For changes, the independent sources of
+//! geometry that take few reads are compared first: the lists of a bundle (`lists.rs`), the length
+//! of the disk, both copies of a GPT, and the headers of each volume. Where they disagree, the
+//! evidence that `repair` uses decides (`evidence.rs`). docs/check.md has the table of pairs.
+//!
+//! Counts, dates and states that an interrupted change leaves are not compared: the first access
+//! puts those in order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::evidence::{self, Depth, Fact};
+use super::lists::{self, Question, Resolved};
+use super::{Layer, OpenOptions, Volume, VolumeFormat, find_volumes};
+use crate::container::Format;
+use crate::container::sparsebundle::{Bundle, Facts};
+use crate::decision::{Alternative, Assumptions, Undecided, Which};
+use crate::device::{Access, BlockDevice};
+use crate::fs::{apfs, hfsplus};
+use crate::partition::{self, Map, gpt};
+use crate::progress::{Progress, Silent};
+use crate::store::{Staged, Store};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "image";
+
+/// A container that was opened, before its contents were compared.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) format: Format,
+    pub(super) disk: Arc<dyn BlockDevice>,
+    pub(super) warnings: Vec<String>,
+    /// The files of a sparse bundle.
+    pub(super) store: Option<Arc<dyn Store>>,
+}
+
+/// A disk that can be read, and changed if it was opened for that.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(super) format: Format,
+    pub(crate) disk: Arc<dyn BlockDevice>,
+    pub(super) warnings: Vec<String>,
+    _passed: Passed,
+}
+
+/// Proof that a disk has passed the gate. Made here only.
+#[derive(Debug)]
+struct Passed;
+
+impl Found {
+    fn of(opened: Opened) -> Self {
+        let Opened {
+            format,
+            disk,
+            warnings,
+            ..
+        } = opened;
+        Self {
+            format,
+            disk,
+            warnings,
+            _passed: Passed,
+        }
+    }
+
+    /// Accepts an image that this process has just created.
+    pub(super) fn new_image(opened: Opened) -> Self {
+        Self::of(opened)
+    }
+
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+}
+
+/// The stored bytes of an image in a staged view: changes do not reach the image.
+#[derive(Debug, Clone)]
+pub(crate) struct StagedImage(super::StoredImage);
+
+impl StagedImage {
+    /// Returns the bytes of the file named `file` in `staged`, or of the bundle that it holds.
+    pub(crate) fn of(staged: &Staged, file: Option<&str>) -> Result<Self> {
+        use crate::store::Open;
+        Ok(Self(match file {
+            None => super::StoredImage::Folder(Arc::new(staged.clone())),
+            Some(name) => super::StoredImage::File(
+                staged
+                    .open(name, Open::Write)?
+                    .ok_or_else(|| Error::not_found(LAYER, name))?,
+            ),
+        }))
+    }
+
+    pub(crate) fn bytes(&self) -> super::StoredImage {
+        self.0.clone()
+    }
+}
+
+/// Lets an opened container pass, with warnings about disagreements that the evidence decides. A
+/// read-only one is not compared. Fails with [`Kind::Undecided`] if sources disagree and the
+/// evidence does not decide, or decides for a source that readers do not use.
+pub(super) fn pass(
+    path: &Path,
+    mut opened: Opened,
+    options: &OpenOptions<'_>,
+    layers: &[Layer],
+) -> Result<Found> {
+    if opened.disk.info().access == Access::ReadWrite {
+        let gate = Gate {
+            path,
+            disk: &opened.disk,
+            store: opened.store.as_ref(),
+            is_plain: opened.format.is_plain(),
+            is_far: layers.iter().any(|layer| matches!(layer, Layer::Bucket(_))),
+            options,
+        };
+        let warnings = gate.compare()?;
+        opened.warnings.extend(warnings);
+    }
+    Ok(Found::of(opened))
+}
+
+struct Gate<'a> {
+    path: &'a Path,
+    disk: &'a Arc<dyn BlockDevice>,
+    store: Option<&'a Arc<dyn Store>>,
+    /// The length of the disk is that of a file, so no number can be wrong.
+    is_plain: bool,
+    /// The image is in a bucket, where requests are made in parallel.
+    is_far: bool,
+    options: &'a OpenOptions<'a>,
+}
+
+impl Gate<'_> {
+    fn compare(&self) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        let map = match partition::probe(&**self.disk) {
+            Ok(map) => map,
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            // Contents that cannot be read contradict nothing.
+            Err(_) => return Ok(warnings),
+        };
+        let volumes = match find_volumes(self.disk, map.as_ref()) {
+            Ok(volumes) => volumes,
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => Vec::new(),
+        };
+        if map.is_some() {
+            warnings.extend(self.compare_maps(&volumes)?);
+        }
+        warnings.extend(self.compare_volumes(map.as_ref(), &volumes)?);
+        Ok(warnings)
+    }
+
+    /// Compares the copies of a GPT with each other and with the length of the disk.
+    fn compare_maps(&self, volumes: &[Volume]) -> Result<Option<String>> {
+        let len = self.disk.info().len;
+        let stated = gpt::told_len(&**self.disk)?;
+        if let Some(stated) = stated.filter(|stated| *stated > len && !self.is_plain) {
+            return self
+                .decide_len(format!(
+                    "the partition map describes a disk of {stated} bytes, the container one of {len}"
+                ))
+                .map(Some);
+        }
+        if let (Some(store), Some(_)) = (self.store, stated.filter(|stated| *stated == len))
+            && gpt::are_copies_whole(&**self.disk)? == Some(false)
+            && let Some(facts) = lists::agreed(&**store)
+            && self.ask(store, |question| question.has_other_band_size(facts))?
+        {
+            return self
+                .decide_len(
+                    "the backup of the partition map is found with another band size".into(),
+                )
+                .map(Some);
+        }
+        let Some(differing) = gpt::difference(&**self.disk)? else {
+            return Ok(None);
+        };
+        // Whichever end counts, the volumes are the same.
+        let fits = |ends: &Vec<(u32, u64)>| {
+            volumes.iter().all(|volume| {
+                let end = ends
+                    .iter()
+                    .find(|(number, _)| volume.partition == Some(*number));
+                let stated = stated_len(volume).ok().flatten();
+                end.zip(stated).is_none_or(|((_, end), stated)| {
+                    volume.range.start.saturating_add(stated) <= *end
+                })
+            })
+        };
+        if differing.common_ends.as_ref().is_some_and(fits) {
+            return Ok(Some(
+                "the copies of the partition map differ in the end of a partition; the primary is used, \
+                 with which the volumes agree as well: run `bandsaw repair`"
+                    .into(),
+            ));
+        }
+        match evidence::decide_map(self.disk, differing.undecided, self.options, &Silent)? {
+            Which::Primary => Ok(Some(
+                "the copies of the partition map differ; the volumes agree with the primary, which is used: run \
+                 `bandsaw repair` to restore the backup"
+                    .into(),
+            )),
+            Which::Alternate => Err(repairable(
+                "the copies of the partition map differ, and the volumes agree with the backup: run `bandsaw repair` first",
+            )),
+        }
+    }
+
+    /// Compares the length of each volume with its space, and its headers with each other. In a
+    /// bucket, all volumes at the same time.
+    fn compare_volumes(&self, map: Option<&Map>, volumes: &[Volume]) -> Result<Vec<String>> {
+        let compared: Vec<_> = if self.is_far && volumes.len() > 1 {
+            std::thread::scope(|scope| {
+                let started: Vec<_> = volumes
+                    .iter()
+                    .map(|volume| scope.spawn(move || compare_volume(volume)))
+                    .collect();
+                let failed = |_| Err(Error::new(Kind::Io, LAYER, "a comparison failed"));
+                started
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap_or_else(failed))
+                    .collect()
+            })
+        } else {
+            volumes.iter().map(compare_volume).collect()
+        };
+        let mut warnings = Vec::new();
+        for (volume, compared) in volumes.iter().zip(compared) {
+            let compared = compared.map_err(|error| match volume.partition {
+                Some(number) if volumes.len() > 1 => Undecided::in_partition(error, number),
+                _ => error,
+            });
+            match compared.map_err(|error| error.named(volume.place()))? {
+                Compared::Agrees => {}
+                Compared::Confirmed(warning) => warnings.push(warning),
+                // A truncated file: nothing of it is at another place.
+                Compared::TooLong(_)
+                    if self.is_plain
+                        && (map.is_none() || volume.range.end >= self.disk.info().len) => {}
+                Compared::TooLong(what) if map.is_some() => return Err(repairable(what)),
+                Compared::TooLong(what) => warnings.push(self.decide_len(what)?),
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Decides by all evidence about the length of the disk, which `what` puts in doubt. Returns a
+    /// warning if the container is right.
+    fn decide_len(&self, what: String) -> Result<String> {
+        let Some(store) = self.store else {
+            return Err(repairable(what));
+        };
+        match self.ask(store, |question| question.decide_agreed())? {
+            Resolved::Facts { .. } => Ok(what),
+            Resolved::Refused(_) => Err(repairable(what)),
+        }
+    }
+
+    fn ask<T>(
+        &self,
+        store: &Arc<dyn Store>,
+        ask: impl FnOnce(&Question<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let staged = lists::trial_of(store);
+        let options = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
+        ask(&Question {
+            path: self.path,
+            store: &staged,
+            options: &options,
+            assume: &Assumptions::default(),
+            temporary: Path::new(""),
+            depth: Depth::Full,
+            progress: &Silent,
+        })
+    }
+}
+
+/// The result of the comparison of a volume's own sources.
+enum Compared {
+    /// They agree, or there is only one.
+    Agrees,
+    /// They differ, and the volume agrees with the one that readers use: a warning.
+    Confirmed(String),
+    /// The volume is longer than its space.
+    TooLong(String),
+}
+
+fn compare_volume(volume: &Volume) -> Result<Compared> {
+    let room = volume.range.end - volume.range.start;
+    let (format, place) = (volume.format, volume.place());
+    let told = |what: &str| format!("{what} on {place}");
+    // Contents that cannot be read contradict nothing.
+    let only_io = |error: Error| match error.kind() {
+        Kind::Io | Kind::Undecided => Err(error),
+        _ => Ok(Compared::Agrees),
+    };
+    match stated_len(volume) {
+        Ok(Some(stated)) if stated > room => {
+            return Ok(Compared::TooLong(format!(
+                "{} has {stated} bytes by its header, and space for {room}",
+                told(format.name())
+            )));
+        }
+        Ok(_) => {}
+        Err(error) => return only_io(error),
+    }
+    match format {
+        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+            match hfsplus::compare_headers(volume.device().clone(), &Silent) {
+                Ok(None) => Ok(Compared::Agrees),
+                Ok(Some(Which::Primary)) => Ok(Compared::Confirmed(format!(
+                    "{} differs from the first, with which the volume agrees: run `bandsaw repair` to restore it",
+                    told("the alternate volume header")
+                ))),
+                Ok(Some(Which::Alternate)) => Err(repairable(format!(
+                    "{} differ, and the volume agrees with the alternate: run `bandsaw repair` first",
+                    told("the volume headers")
+                ))),
+                Err(error) => only_io(error),
+            }
+        }
+        VolumeFormat::Apfs => match apfs::geometry(volume.device().clone()) {
+            Ok(apfs::Geometry {
+                len,
+                differing: Some(other),
+            }) => Err(repairable(format!(
+                "{} differ: {other} bytes by block 0, {len} by the checkpoint of the same transaction",
+                told("the superblocks of the APFS container")
+            ))),
+            Ok(_) => Ok(Compared::Agrees),
+            Err(error) => only_io(error),
+        },
+        _ => Ok(Compared::Agrees),
+    }
+}
+
+/// Returns the length of a volume in bytes by its header. `None`: its format is not compared.
+fn stated_len(volume: &Volume) -> Result<Option<u64>> {
+    match volume.format {
+        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::stated_len(&**volume.device()),
+        VolumeFormat::Apfs => apfs::geometry(volume.device().clone()).map(|found| Some(found.len)),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the error about a disagreement that only a repair resolves.
+fn repairable(what: impl Into<String>) -> Error {
+    Undecided {
+        what: what.into(),
+        alternatives: Vec::new(),
+    }
+    .into_error(LAYER)
+}
+
+/// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk,
+/// unless a map or volume has the length of the disk and everything on it is in order: an
+/// interrupted change of the length has left them then. Lists the bands.
+///
+/// [`Kind::Undecided`] otherwise.
+pub(crate) fn check_leftovers(
+    bundle: &Bundle,
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let Some(lens) = bundle.band_lens(progress)? else {
+        return Ok(());
+    };
+    let size = disk.info().len;
+    let facts = Facts {
+        size,
+        band_size: bundle.band_size(),
+        version: bundle.version(),
+    };
+    let leftovers: Vec<Fact> = lists::misplaced(facts, &lens)
+        .into_iter()
+        .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
+        .collect();
+    if leftovers.is_empty() {
+        return Ok(());
+    }
+    let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
+    leftovers.into_iter().for_each(|fact| found.add(fact));
+    if found.is_consistent_but_for_leftovers() {
+        return Ok(());
+    }
+    Err(Undecided {
+        what: format!(
+            "bands are stored past the end of the disk of {size} bytes, and the rest does not decide whether they belong to it"
+        ),
+        alternatives: vec![Alternative {
+            assume: format!("size={size}"),
+            evidence: found.description(),
+        }],
+    }
+    .into_error("sparse bundle"))
+}
