@@ -3,10 +3,10 @@
 //! Everything that stores bytes is a [`BlockDevice`], and most of them wrap another. The trait has
 //! no default methods, so a wrapper cannot omit one; derived operations are in [`BlockDeviceExt`].
 
+mod cow;
 mod ext;
 pub(crate) mod failed;
 mod memory;
-mod overlay;
 mod read_only;
 pub(crate) mod regions;
 mod slice;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
+pub(crate) use cow::{Changes, CowDevice, Spill};
 pub use ext::{BlockDeviceExt, Extents};
 pub use memory::Memory;
-pub(crate) use overlay::Overlay;
 pub(crate) use read_only::read_only;
 pub use slice::Slice;
 pub(crate) use zeros::is_zero;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::quick::Budget;
 use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
 use crate::decision::Which;
-use crate::device::{BlockDevice, Overlay};
+use crate::device::{BlockDevice, CowDevice};
 use crate::fs::{LockedVolume, hfsplus};
 use crate::partition::{self, gpt};
 use crate::problem::{Problem, Problems, Severity};
@@ -349,7 +349,7 @@ pub(crate) fn decide_map(
 ) -> Result<Which> {
     let mut found = Vec::new();
     for which in [Which::Primary, Which::Alternate] {
-        let tried: Arc<dyn BlockDevice> = Arc::new(Overlay::new(disk.clone(), TRIAL));
+        let tried: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(disk.clone(), TRIAL));
         let applied = gpt::plan_with(&*tried, gpt::Search::Announced, Some(which))
             .and_then(|plan| plan.apply(&*tried));
         found.push(match applied {

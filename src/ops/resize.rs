@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
-use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Overlay, Slice};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, OpenOptions, Volume, gate};
 use crate::partition::{Map, Resizable, Scheme, gpt};
@@ -307,7 +307,10 @@ impl<'a> ResizePlan<'a> {
     /// Returns the possible lengths of the volume.
     fn volume_limits(&self) -> Result<SizeLimits> {
         self.volume
-            .open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?
+            .open_resizable(Arc::new(CowDevice::new(
+                self.volume.device().clone(),
+                TRIED,
+            )))?
             .limits()
     }
 

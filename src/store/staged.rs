@@ -2,27 +2,15 @@
 //! anything is written.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
-use crate::device::{
-    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, regions,
-};
-use crate::{Error, Kind, Result};
+use crate::device::{Access, AfterDiscard, BlockDevice, Changes, CowDevice, Spill, regions};
+use crate::{Error, Result};
 
 const LAYER: &str = "staged store";
-/// Bytes of a chunk, the unit of changes.
-const CHUNK: u64 = 4096;
-const CHUNK_LEN: usize = CHUNK as usize;
-/// Maximum number of bytes of changes kept in memory; more go to an unnamed file.
-const IN_MEMORY: u64 = 64 << 20;
-/// Maximum number of bytes of changes.
-const MOST: u64 = 1 << 42;
 
 /// A store that reads through to another and keeps writes, lengths, and created, renamed and
 /// removed names to itself. Clones share them. Its locks hold nothing: the caller holds those of
@@ -36,6 +24,8 @@ struct Inner {
     spill: Arc<Spill>,
     /// Names that have been opened for changes, created, renamed or removed (`None`).
     files: Mutex<BTreeMap<String, Option<Arc<Content>>>>,
+    /// Records the ranges that are read.
+    is_traced: bool,
 }
 
 /// The contents of a staged name.
@@ -45,108 +35,37 @@ pub(crate) struct Content {
     pub(crate) origin: Option<String>,
     /// True if it was stored as a whole by [`Store::put`].
     pub(crate) is_put: bool,
-    state: RwLock<State>,
-    spill: Arc<Spill>,
-}
-
-#[derive(Debug)]
-struct State {
-    len: u64,
-    /// Bytes from the start of the file below that are still visible, except for changed chunks.
-    through: u64,
-    chunks: BTreeMap<u64, Chunk>,
-    /// Number of changes, which is the version.
-    changes: u64,
-}
-
-#[derive(Debug)]
-enum Chunk {
-    Zero,
-    Memory(Box<[u8; CHUNK_LEN]>),
-    /// At this offset of the spill file.
-    Spilled(u64),
-}
-
-/// The file for changes that exceed the memory.
-#[derive(Debug)]
-struct Spill {
-    folder: PathBuf,
-    file: Mutex<Option<Arc<File>>>,
-    used: AtomicU64,
-}
-
-impl Spill {
-    fn file(&self) -> Result<Arc<File>> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &*file {
-            return Ok(file.clone());
-        }
-        let name = self
-            .folder
-            .join(format!(".bandsaw-staged-{}-{:p}", std::process::id(), self));
-        let made = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&name);
-        let made = made.and_then(|made| std::fs::remove_file(&name).map(|()| Arc::new(made)));
-        let made = made.map_err(|error| {
-            Error::io(LAYER, "cannot make a file for changes", error).in_file(&self.folder)
-        })?;
-        *file = Some(made.clone());
-        Ok(made)
-    }
-
-    fn keep(&self, bytes: Box<[u8; CHUNK_LEN]>) -> Result<Chunk> {
-        let at = self.used.fetch_add(CHUNK, Ordering::Relaxed);
-        if at < IN_MEMORY {
-            return Ok(Chunk::Memory(bytes));
-        }
-        if at >= MOST {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                "the changes take more room than is set aside for them",
-            ));
-        }
-        let written = self.file()?.write_all_at(&bytes[..], at - IN_MEMORY);
-        written.map_err(|error| {
-            Error::io(LAYER, "cannot keep changes", error).in_file(&self.folder)
-        })?;
-        Ok(Chunk::Spilled(at - IN_MEMORY))
-    }
-
-    fn read(&self, chunk: &Chunk) -> Result<Box<[u8; CHUNK_LEN]>> {
-        let mut bytes = Box::new([0; CHUNK_LEN]);
-        match chunk {
-            Chunk::Zero => {}
-            Chunk::Memory(kept) => bytes.copy_from_slice(&kept[..]),
-            Chunk::Spilled(at) => {
-                let read = self.file()?.read_exact_at(&mut bytes[..], *at);
-                read.map_err(|error| {
-                    Error::io(LAYER, "cannot read kept changes", error).in_file(&self.folder)
-                })?;
-            }
-        }
-        Ok(bytes)
-    }
+    pub(crate) changes: Arc<Changes>,
 }
 
 impl Staged {
     /// Creates an overlay without changes. Those that exceed the memory go to an unnamed file in
     /// the folder `spill`.
     pub fn new(below: Arc<dyn Store>, spill: PathBuf) -> Self {
-        let spill = Arc::new(Spill {
-            folder: spill,
-            file: Mutex::default(),
-            used: AtomicU64::new(0),
-        });
         Self(Arc::new(Inner {
             below,
-            spill,
+            spill: Arc::new(Spill::to(spill)),
             files: Mutex::default(),
+            is_traced: false,
         }))
+    }
+
+    /// Creates a view that records the ranges that are read.
+    pub(crate) fn traced(below: Arc<dyn Store>, spill: PathBuf) -> Self {
+        let mut staged = Self::new(below, spill);
+        if let Some(inner) = Arc::get_mut(&mut staged.0) {
+            inner.is_traced = true;
+        }
+        staged
+    }
+
+    /// Returns the ranges that were read from each file, in order and without overlaps.
+    pub(crate) fn reads(&self) -> Vec<(String, Vec<Range<u64>>)> {
+        let files = self.files();
+        let reads = files
+            .iter()
+            .filter_map(|(name, content)| Some((name.clone(), content.as_ref()?.changes.reads()?)));
+        reads.collect()
     }
 
     /// Returns the store below.
@@ -158,7 +77,7 @@ impl Staged {
     pub(crate) fn changes(&self) -> Vec<(String, Option<Arc<Content>>)> {
         let is_changed = |name: &String, content: &Option<Arc<Content>>| {
             content.as_ref().is_none_or(|content| {
-                content.origin.as_ref() != Some(name) || content.state().changes > 0
+                content.origin.as_ref() != Some(name) || content.changes.count() > 0
             })
         };
         let files = self.files();
@@ -178,19 +97,17 @@ impl Staged {
         self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_content(&self, origin: Option<String>, len: u64) -> Arc<Content> {
-        let state = State {
-            len,
-            through: len,
-            chunks: BTreeMap::new(),
-            changes: 0,
-        };
-        let spill = self.0.spill.clone();
+    fn new_content(&self, origin: Option<String>, len: u64, is_put: bool) -> Arc<Content> {
+        let changes = Changes::new(len, self.0.spill.clone());
+        let changes = Arc::new(if self.0.is_traced {
+            changes.traced()
+        } else {
+            changes
+        });
         Arc::new(Content {
             origin,
-            is_put: false,
-            state: RwLock::new(state),
-            spill,
+            is_put,
+            changes,
         })
     }
 
@@ -207,11 +124,8 @@ impl Staged {
             },
             None => None,
         };
-        Ok(Some(Arc::new(StagedFile {
-            content,
-            below,
-            access,
-        })))
+        let device = CowDevice::with(content.changes.clone(), below, access);
+        Ok(Some(Arc::new(device)))
     }
 
     fn content(&self, name: &str) -> Result<Option<Arc<Content>>> {
@@ -221,7 +135,7 @@ impl Staged {
         let Some(below) = self.0.below.open(name, Open::Read)? else {
             return Ok(None);
         };
-        let content = self.new_content(Some(name.to_owned()), below.info().len);
+        let content = self.new_content(Some(name.to_owned()), below.info().len, false);
         Ok(self
             .files()
             .entry(name.to_owned())
@@ -230,22 +144,11 @@ impl Staged {
     }
 
     fn put_content(&self, bytes: &[u8]) -> Result<Arc<Content>> {
-        let content = self.new_content(None, 0);
-        let device = StagedFile {
-            content: content.clone(),
-            below: None,
-            access: Access::ReadWrite,
-        };
+        let content = self.new_content(None, 0, true);
+        let device = CowDevice::with(content.changes.clone(), None, Access::ReadWrite);
         device.set_len(bytes.len() as u64, AfterDiscard::Zeros)?;
         device.write_at(0, bytes)?;
-        drop(device);
-        Ok(match Arc::try_unwrap(content) {
-            Ok(content) => Arc::new(Content {
-                is_put: true,
-                ..content
-            }),
-            Err(content) => content,
-        })
+        Ok(content)
     }
 }
 
@@ -262,7 +165,7 @@ impl Store for Staged {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(content)) => content,
             (Open::Create | Open::CreateNew, None) => {
-                let content = self.new_content(None, 0);
+                let content = self.new_content(None, 0, false);
                 self.files().insert(name.to_owned(), Some(content.clone()));
                 content
             }
@@ -284,11 +187,11 @@ impl Store for Staged {
         check_name(name)?;
         match self.files().get(name) {
             Some(Some(content)) => {
-                let State { len, changes, .. } = *content.state();
+                let len = content.changes.len();
                 Ok(Some(Meta {
                     len,
                     allocated: len,
-                    version: changes,
+                    version: content.changes.count(),
                 }))
             }
             Some(None) => Ok(None),
@@ -301,7 +204,7 @@ impl Store for Staged {
             .open(from, Open::Read)?
             .ok_or_else(|| Error::not_found(LAYER, from))?;
         self.files()
-            .insert(to.to_owned(), Some(self.new_content(None, 0)));
+            .insert(to.to_owned(), Some(self.new_content(None, 0, false)));
         let target = self
             .open(to, Open::Write)?
             .ok_or_else(|| Error::not_found(LAYER, to))?;
@@ -357,225 +260,6 @@ impl Store for Staged {
 
     fn lock(&self, _name: &str, _mode: Lock) -> Result<Guard> {
         Ok(Guard::nothing())
-    }
-}
-
-impl Content {
-    fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the length of the file in bytes.
-    pub(crate) fn len(&self) -> u64 {
-        self.state().len
-    }
-
-    /// Returns the number of bytes from the start of the file below that were never truncated.
-    pub(crate) fn through(&self) -> u64 {
-        self.state().through
-    }
-
-    /// Returns the runs of changed bytes within the file.
-    pub(crate) fn runs(&self) -> Vec<Range<u64>> {
-        let state = self.state();
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for &number in state.chunks.keys() {
-            let range = number * CHUNK..((number + 1) * CHUNK).min(state.len);
-            match runs.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => runs.push(range),
-            }
-        }
-        runs
-    }
-
-    /// Sets `range`, which is within the file, to `bytes` (`None`: zeros).
-    fn change(
-        &self,
-        below: Option<&dyn BlockDevice>,
-        range: Range<u64>,
-        bytes: Option<&[u8]>,
-    ) -> Result<()> {
-        let mut state = self.state_mut();
-        state.changes += 1;
-        let mut at = range.start;
-        while at < range.end {
-            let (number, within) = (at / CHUNK, (at % CHUNK) as usize);
-            let end = range.end.min((number + 1) * CHUNK);
-            let length = (end - at) as usize;
-            let new = bytes
-                .map(|bytes| &bytes[(at - range.start) as usize..(end - range.start) as usize]);
-            at = end;
-            if length == CHUNK_LEN && new.is_none() {
-                state.chunks.insert(number, Chunk::Zero);
-                continue;
-            }
-            let old = state.chunks.remove(&number);
-            let place = match &old {
-                Some(Chunk::Memory(_)) => Some(None),
-                Some(Chunk::Spilled(place)) => Some(Some(*place)),
-                _ => None,
-            };
-            let mut whole = match old {
-                Some(Chunk::Memory(bytes)) => bytes,
-                Some(chunk) => self.spill.read(&chunk)?,
-                None => {
-                    let mut whole = Box::new([0; CHUNK_LEN]);
-                    let start = number * CHUNK;
-                    let shown = (start + CHUNK).min(state.through).saturating_sub(start) as usize;
-                    if let Some(below) = below.filter(|_| length < CHUNK_LEN && shown > 0) {
-                        below.read_at(start, &mut whole[..shown])?;
-                    }
-                    whole
-                }
-            };
-            match new {
-                Some(new) => whole[within..within + length].copy_from_slice(new),
-                None => whole[within..within + length].fill(0),
-            }
-            let chunk = match place {
-                // Its place in the spill file is reused.
-                Some(None) => Chunk::Memory(whole),
-                Some(Some(place)) => {
-                    let written = self.spill.file()?.write_all_at(&whole[..], place);
-                    written.map_err(|error| Error::io(LAYER, "cannot keep changes", error))?;
-                    Chunk::Spilled(place)
-                }
-                None => self.spill.keep(whole)?,
-            };
-            state.chunks.insert(number, chunk);
-        }
-        Ok(())
-    }
-}
-
-/// An open staged file.
-#[derive(Debug)]
-struct StagedFile {
-    content: Arc<Content>,
-    below: Option<Arc<dyn BlockDevice>>,
-    access: Access,
-}
-
-impl BlockDevice for StagedFile {
-    fn info(&self) -> Info {
-        let len = self.content.len();
-        match &self.below {
-            Some(below) => Info {
-                len,
-                access: self.access,
-                ..below.info()
-            },
-            None => Info {
-                len,
-                block: 512,
-                write: 1,
-                discard: CHUNK,
-                access: self.access,
-            },
-        }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
-        let state = self.content.state();
-        let shown = end.min(state.through).saturating_sub(offset) as usize;
-        buf[shown..].fill(0);
-        if let Some(below) = self.below.as_ref().filter(|_| shown > 0) {
-            below.read_at(offset, &mut buf[..shown])?;
-        }
-        for (&number, chunk) in state.chunks.range(offset / CHUNK..end.div_ceil(CHUNK)) {
-            let start = number * CHUNK;
-            let (from, to) = (start.max(offset), (start + CHUNK).min(end));
-            let bytes = self.content.spill.read(chunk)?;
-            let place = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.info().check_writable(LAYER)?;
-        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
-        self.content
-            .change(self.below.as_deref(), offset..end, Some(buf))
-    }
-
-    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
-        self.info().check_writable(LAYER)?;
-        self.info().check_range(LAYER, &range)?;
-        match leave {
-            AfterDiscard::Zeros => self.content.change(self.below.as_deref(), range, None),
-            AfterDiscard::Any => Ok(()),
-        }
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        let state = self.content.state();
-        let next = state
-            .chunks
-            .range(range.start / CHUNK..range.end.div_ceil(CHUNK))
-            .next();
-        let until = match next {
-            Some((&number, chunk)) if number * CHUNK <= range.start => {
-                let kind = if matches!(chunk, Chunk::Zero) {
-                    ExtentKind::Zero
-                } else {
-                    ExtentKind::Data
-                };
-                return Ok(Extent {
-                    kind,
-                    len: ((number + 1) * CHUNK).min(range.end) - range.start,
-                });
-            }
-            Some((&number, _)) => (number * CHUNK).min(range.end),
-            None => range.end,
-        };
-        match &self.below {
-            Some(below) if range.start < state.through => {
-                below.extent_at(range.start..until.min(state.through))
-            }
-            _ => Ok(Extent {
-                kind: ExtentKind::Hole,
-                len: until - range.start,
-            }),
-        }
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
-        self.info().check_writable(LAYER)?;
-        let now = self.content.len();
-        if len == now {
-            return Ok(());
-        }
-        if len < now && !len.is_multiple_of(CHUNK) {
-            // Truncated bytes read as zeros if the file grows again.
-            let end = now.min(len.next_multiple_of(CHUNK));
-            let is_chunk = self.content.state().chunks.contains_key(&(len / CHUNK));
-            if is_chunk {
-                self.content.change(self.below.as_deref(), len..end, None)?;
-            }
-        }
-        let mut state = self.content.state_mut();
-        state.through = state.through.min(len);
-        state.chunks.retain(|number, _| number * CHUNK < len);
-        state.len = len;
-        state.changes += 1;
-        Ok(())
-    }
-
-    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(None)
     }
 }
 
@@ -647,22 +331,5 @@ mod tests {
                 .unwrap()
                 == [b'a'; 10_000]
         );
-    }
-
-    #[test]
-    fn more_than_fits_in_memory_goes_to_a_file_without_a_name() {
-        let below = MemoryStore::default();
-        below.put("a", b"", Put::Replace).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let staged = Staged::new(Arc::new(below), folder.path().to_owned());
-        let file = staged.open("a", Open::Write).unwrap().unwrap();
-        let len = IN_MEMORY + (1 << 20);
-        file.set_len(len, AfterDiscard::Zeros).unwrap();
-        let bytes: Vec<u8> = (0..len).map(|at| (at / CHUNK) as u8).collect();
-        file.write_at(0, &bytes).unwrap();
-        file.write_at(len - 10, &[9; 5]).unwrap();
-        assert!(file.read_vec(0, len as usize - 10).unwrap() == bytes[..len as usize - 10]);
-        assert_eq!(file.read_vec(len - 10, 5).unwrap(), [9; 5]);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

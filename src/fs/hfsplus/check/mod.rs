@@ -40,7 +40,7 @@ use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
 use super::overflow::Overflow;
 use super::write::recover;
 use super::{LAYER, header, journal};
-use crate::device::{BlockDevice, Overlay};
+use crate::device::{BlockDevice, CowDevice};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -178,7 +178,7 @@ fn replay_journal(
             LAYER,
             format!("{message}, and the volume is checked as if it were done"),
         ));
-        let replayed: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device.clone(), REPLAYED));
+        let replayed: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(device.clone(), REPLAYED));
         return match recover::give_back(&replayed, header.clone())
             .and_then(|()| header::unwrapped(replayed.clone()))
         {

@@ -35,7 +35,7 @@ use super::layout::{
 };
 use super::{header, journal, read_structure};
 use crate::decision::Which;
-use crate::device::{BlockDevice, Overlay};
+use crate::device::{BlockDevice, CowDevice};
 use crate::problem::{Problem, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -60,7 +60,7 @@ pub struct Repair {
 /// The changes to be written.
 #[derive(Debug)]
 struct Work {
-    overlay: Arc<Overlay>,
+    overlay: Arc<CowDevice>,
     copies: Vec<Copy>,
     block_size: u32,
     /// The extents of the bitmap, which is changed in place.
@@ -272,7 +272,7 @@ fn in_place_alone(
     facts: Option<&Facts>,
     progress: &dyn Progress,
 ) -> Result<Work> {
-    let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
+    let overlay = Arc::new(CowDevice::new(device.clone(), MEMORY));
     let mut raw = header.raw;
     rewrite::mark_clean(&mut raw);
     rewrite::mend_clumps(&mut raw, header, alternate(device, header)?.as_ref());
@@ -435,7 +435,7 @@ fn put_together(
     drop(objects);
     let records = [catalog_records, mended.overflow_records(&more.bad), values];
     let trees = specs.into_iter().zip(records).collect();
-    let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
+    let overlay = Arc::new(CowDevice::new(device.clone(), MEMORY));
     Rewrite {
         overlay,
         header,

@@ -8,7 +8,7 @@ use zerocopy::big_endian::U32;
 use super::forks::{Copy, Taken, raw};
 use super::steps::Steps;
 use super::{LAYER, Work};
-use crate::device::{BlockDevice, BlockDeviceExt, Memory, Overlay};
+use crate::device::{BlockDevice, BlockDeviceExt, CowDevice, Memory};
 use crate::fs::hfsplus::btree::TreeKind;
 use crate::fs::hfsplus::build::{self, map_nodes};
 use crate::fs::hfsplus::layout::{
@@ -122,7 +122,7 @@ pub(super) fn write_headers(device: &dyn BlockDevice, raw: &VolumeHeaderRaw) -> 
 
 /// The volume that is being assembled.
 pub(super) struct Rewrite<'a> {
-    pub(super) overlay: Arc<Overlay>,
+    pub(super) overlay: Arc<CowDevice>,
     pub(super) header: &'a VolumeHeader,
     /// Blocks used by everything but trees and bitmap.
     pub(super) taken: Taken,
