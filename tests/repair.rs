@@ -682,7 +682,7 @@ fn undo_is_refused_after_a_change() {
         (store, target)
     };
     type Edit = fn(&MemoryStore);
-    let edits: [Edit; 4] = [
+    let edits: [Edit; 5] = [
         |store| drop(store.put("b/bands/12", b"new", Put::Replace)),
         |store| drop(store.remove("b/Info.bckup")),
         |store| {
@@ -690,8 +690,20 @@ fn undo_is_refused_after_a_change() {
                 .open("b/bands/0", Open::Write)
                 .unwrap()
                 .unwrap()
-                .write_at(300_000, &[77])
+                .write_at(520, &[77])
                 .unwrap()
+        },
+        // A driver that changes a volume counts its writes in the volume header.
+        |store| {
+            let band = store.open("b/bands/0", Open::Write).unwrap().unwrap();
+            let bytes = band.read_vec(0, band.info().len as usize).unwrap();
+            let header = (0..bytes.len())
+                .step_by(512)
+                .find(|at| bytes[*at..].starts_with(b"H+"))
+                .unwrap() as u64;
+            let count = u32::from_be_bytes(band.read_array(header + 68).unwrap());
+            band.write_at(header + 68, &(count + 1).to_be_bytes())
+                .unwrap();
         },
         |store| {
             store

@@ -12,6 +12,7 @@
 //! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
 //!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
+mod fingerprint;
 mod layers;
 mod log;
 mod losses;
@@ -301,7 +302,8 @@ pub fn repair_target(
     done.outcome = Outcome::Repaired;
     // Texts that are stored beside the undo data: name and contents.
     let notes: [(&str, &str); 0] = [];
-    if chosen.how == How::Apply && undo::write(target, &staged, &notes)? {
+    if chosen.how == How::Apply && undo::write(target, &staged, options, &chosen.temporary, &notes)?
+    {
         done.undo = target.undo()?.folder().map(Path::to_owned);
     }
     Ok(done)

@@ -7,23 +7,24 @@
 //! data        the bytes that are overwritten or truncated, as stored in the image's files
 //! files/NAME  files of the image that the repair removed
 //! state       `prepared` (the rest is complete; the image is being changed), `applied` (followed
-//!             by length and version of every file of the image at the end of the repair) or
-//!             `undoing`
+//!             by the fingerprint of the image, see `fingerprint.rs`) or `undoing`
 //! ```
 //!
 //! `state` is written as a whole. Without it the repair has changed nothing; in any state but
 //! `applied` it was interrupted and is rolled back, which can begin at any step and be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::LAYER;
-use super::log::{Edit, FileChange, Log, Saved, escaped, unescaped};
+use super::fingerprint::Fingerprint;
+use super::log::{Edit, FileChange, Log, Saved};
 use super::target::Target;
 use super::undo_store::{UndoStore, checksum, copy_file};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::open::OpenOptions;
 use crate::open::interrupted::{self, LOG, STATE, State};
 use crate::store::{Content, Open, Put, Staged, Store};
 use crate::{Error, Kind, Result};
@@ -50,7 +51,13 @@ pub struct Undone {
 
 /// Writes the staged changes to the image of `target`. `notes` (name and text) are stored with the
 /// undo data. Returns `false` if there are no changes. If writing fails, the image is restored.
-pub(super) fn write(target: &Target, staged: &Staged, notes: &[(&str, &str)]) -> Result<bool> {
+pub(super) fn write(
+    target: &Target,
+    staged: &Staged,
+    options: &OpenOptions<'_>,
+    temporary: &Path,
+    notes: &[(&str, &str)],
+) -> Result<bool> {
     let undo = target.undo()?;
     undo.check()?;
     let planned = plan(staged)?;
@@ -67,7 +74,8 @@ pub(super) fn write(target: &Target, staged: &Staged, notes: &[(&str, &str)]) ->
         }
     };
     let done = apply(target, undo, number, staged, &planned, &log)
-        .and_then(|()| undo.set_state(number, State::Applied, &state_of(target)?));
+        .and_then(|()| Fingerprint::of(target, options, temporary))
+        .and_then(|found| undo.set_state(number, State::Applied, &found.to_text()));
     if let Err(error) = done {
         // Marked first, because a partly restored image does not match the recorded state.
         let restored = undo
@@ -122,7 +130,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
         let edit = Edit {
             name: name.clone(),
             old_len: 0,
-            new_len: content.len(),
+            new_len: content.changes.len(),
             saved: Vec::new(),
         };
         match &content.origin {
@@ -278,13 +286,13 @@ impl UndoWriter<'_> {
         let mut edit = Edit {
             name: name.to_owned(),
             old_len: below.as_ref().map_or(0, |below| below.info().len),
-            new_len: content.len(),
+            new_len: content.changes.len(),
             saved: Vec::new(),
         };
-        let mut runs = content.runs();
+        let mut runs = content.changes.runs();
         // A range that was truncated and extended again reads as zeros.
         let through = if content.origin.is_some() {
-            content.through()
+            content.changes.through()
         } else {
             0
         };
@@ -428,29 +436,6 @@ fn write_edit(file: &dyn BlockDevice, new: &dyn BlockDevice, edit: &Edit) -> Res
     file.flush()
 }
 
-/// Returns length and version of each file of an image, a line each, sorted by name.
-fn state_of(target: &Target) -> Result<String> {
-    let mut lines = Vec::new();
-    target.store.list("", &mut |entry| {
-        let last = entry.name.rsplit('/').next().unwrap_or_default();
-        // Locks, snapshots and files of the Finder are not part of the disk.
-        let is_other = entry.name == "lock" || last == ".DS_Store" || last.starts_with("._");
-        if is_other || entry.name.starts_with(".bandsaw") {
-            return Ok(());
-        }
-        if let Some(meta) = entry.meta()? {
-            lines.push((escaped(entry.name), meta.len, meta.version));
-        }
-        Ok(())
-    })?;
-    lines.sort();
-    let mut text = String::new();
-    for (name, len, version) in lines {
-        let _ = writeln!(text, "file {len} {version:x} {name}");
-    }
-    Ok(text)
-}
-
 /// Rolls back an interrupted repair, or completes an interrupted undo of one. `None`: there is
 /// none.
 pub(super) fn roll_back(target: &Target) -> Result<Option<Undone>> {
@@ -568,12 +553,13 @@ fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) ->
             format!("changed since it was repaired, and undoing would mix old and new: {what}");
         Err(Error::new(Kind::Conflict, LAYER, message))
     };
-    let text = interrupted::read(undo.store(), &format!("{number}/{STATE}"))?;
-    let now = state_of(target)?;
-    let (then, now): (BTreeSet<&str>, BTreeSet<&str>) =
-        (text.lines().skip(1).collect(), now.lines().collect());
-    if let Some(line) = then.symmetric_difference(&now).next() {
-        return changed(unescaped(line.splitn(4, ' ').last().unwrap_or_default()));
+    let name = format!("{number}/{STATE}");
+    let text = interrupted::read(undo.store(), &name)?;
+    let recorded = text.split_once('\n').map_or("", |(_, rest)| rest);
+    let recorded = Fingerprint::parse(recorded)
+        .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "malformed state").named(name))?;
+    if let Some(what) = recorded.difference(target)? {
+        return changed(what);
     }
     for change in &log.changes {
         let (FileChange::Edit(edit) | FileChange::Replace(edit)) = change else {

@@ -62,7 +62,7 @@ pub(crate) struct Repair {
     undo_dir: Option<PathBuf>,
     /// Restore the image to its state before the repairs
     ///
-    /// This is refused if the image has changed since.
+    /// This is refused if the image has changed since. Copies, renaming and `touch` are no changes.
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "commit"])]
     undo: bool,
     /// Remove the undo data and quarantined files
