@@ -157,10 +157,9 @@ fn a_bundle_with_leftovers() {
 
 fn mend(store: &dyn Store) -> Result<Vec<String>> {
     let _held = sparsebundle::locks(store)?;
-    let plan = sparsebundle::plan(store, true, &Silent)?;
-    assert!(plan.refused.is_empty() && !plan.is_full());
-    plan.apply(store, &Silent)?;
-    Ok(plan.steps())
+    let repaired = sparsebundle::repair(store, true, &Silent)?;
+    assert!(repaired.refused.is_empty());
+    Ok(repaired.steps)
 }
 
 #[test]

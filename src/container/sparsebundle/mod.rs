@@ -47,7 +47,7 @@ pub use lists::USED_INSTEAD;
 pub(crate) use lists::{Choice, is_resizing};
 pub use plist::Version;
 pub use rebanding::Rebanded;
-pub use repair::{Facts, Listed, Repair, band_lens, listed, locks, name_of, plan, put_lists};
+pub use repair::{Facts, Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair};
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;

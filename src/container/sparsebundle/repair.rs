@@ -2,6 +2,8 @@
 //!
 //! If the lists disagree, the choice depends on the contents of the disk, see `ops::repair`.
 
+use std::fmt;
+
 use super::check::{Rules, spelled_otherwise};
 use super::plist::{self, BACKUP, INFO, Unread, Version};
 use super::token::encryption;
@@ -163,21 +165,59 @@ enum RepairStep {
     Rename(String, String),
 }
 
-/// A plan of repairs to a bundle.
+impl fmt::Display for RepairStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CopyList { from, to } => write!(f, "{to} is written anew from {from}"),
+            Self::Remove(name) => {
+                write!(
+                    f,
+                    "{name} is moved to the quarantine: it is no part of the disk"
+                )
+            }
+            Self::Cut(name, len) => {
+                write!(f, "{name} is cut to {len} bytes, where the disk ends")
+            }
+            Self::Rename(from, to) => write!(f, "{from} is called {to}, as it is read"),
+        }
+    }
+}
+
+/// Result of a repair of a bundle.
 #[derive(Debug, Default)]
-pub struct Repair {
-    steps: Vec<RepairStep>,
-    /// Number of files that extend past the end of the disk.
-    leftovers: usize,
+pub struct Repaired {
+    /// A sentence for each step.
+    pub steps: Vec<String>,
     /// Problems that are not repaired, because the correct state is uncertain.
     pub refused: Vec<Error>,
 }
 
-/// Plans the repair of the bundle in `store`. `is_disk_whole` states that no data of the disk
-/// extends past its end, so that the size in the lists is correct and files past it are left over
-/// from an interrupted resize.
-pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repair> {
-    let mut repair = Repair::default();
+/// Repairs the bundle in `store`, durably. `is_disk_whole` states that no data of the disk extends
+/// past its end, so that the size in the lists is correct and files past it are left over from an
+/// interrupted resize. The caller must hold the [`locks`] of the bundle.
+pub fn repair(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repaired> {
+    let mut steps = Vec::new();
+    loop {
+        let plan = plan(store, is_disk_whole, progress)?;
+        plan.apply(store, progress)?;
+        steps.extend(plan.steps.iter().map(ToString::to_string));
+        // The number of steps in memory is bounded, that of leftovers is not.
+        if plan.steps.len() < MOST_STEPS {
+            let refused = plan.refused;
+            return Ok(Repaired { steps, refused });
+        }
+    }
+}
+
+/// Planned steps: files must not be removed while they are listed.
+#[derive(Debug, Default)]
+struct Plan {
+    steps: Vec<RepairStep>,
+    refused: Vec<Error>,
+}
+
+fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Plan> {
+    let mut repair = Plan::default();
     let Some(info) = plan_lists(store, &mut repair)? else {
         return Ok(repair);
     };
@@ -219,7 +259,6 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
         }
         Ok(())
     })?;
-    repair.leftovers = leftovers.len();
     match leftovers.len() {
         0 => {}
         _ if is_disk_whole => repair.steps.append(&mut leftovers),
@@ -237,7 +276,7 @@ fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
 
 /// Plans the repair of the property lists and returns the effective properties. `None` if neither
 /// list is usable.
-fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::Info>> {
+fn plan_lists(store: &dyn Store, repair: &mut Plan) -> Result<Option<plist::Info>> {
     let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
     let copy = |from, to| RepairStep::CopyList { from, to };
     match (info, backup) {
@@ -266,7 +305,7 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
 
 /// Plans the repair of a name in `bands/` that is not a valid band name. It is certainly a band if
 /// that band is missing, because macOS on a case-insensitive file system would have read it.
-fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) -> Result<()> {
+fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Plan) -> Result<()> {
     let Some(index) = spelled_otherwise(name)
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
     else {
@@ -310,7 +349,7 @@ fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
     Ok(true)
 }
 
-impl Repair {
+impl Plan {
     fn refuse(&mut self, name: &str, why: impl Into<std::borrow::Cow<'static, str>>) {
         if self.refused.len() < MOST_STEPS {
             self.refused
@@ -318,34 +357,7 @@ impl Repair {
         }
     }
 
-    /// Returns one sentence for each planned step.
-    pub fn steps(&self) -> Vec<String> {
-        let say = |step: &RepairStep| match step {
-            RepairStep::CopyList { from, to } => format!("{to} is written anew from {from}"),
-            RepairStep::Remove(name) => {
-                format!("{name} is moved to the quarantine: it is no part of the disk")
-            }
-            RepairStep::Cut(name, len) => {
-                format!("{name} is cut to {len} bytes, where the disk ends")
-            }
-            RepairStep::Rename(from, to) => format!("{from} is called {to}, as it is read"),
-        };
-        self.steps.iter().map(say).collect()
-    }
-
-    /// Returns the number of files that extend past the end of the disk, whether or not they are
-    /// removed.
-    pub fn leftovers(&self) -> usize {
-        self.leftovers
-    }
-
-    /// Returns true if the plan reached its limit of steps, so that more may be left to repair.
-    pub fn is_full(&self) -> bool {
-        self.steps.len() >= MOST_STEPS
-    }
-
-    /// Applies the plan, durably. The caller must hold the [`locks`] of the bundle.
-    pub fn apply(&self, store: &dyn Store, progress: &dyn Progress) -> Result<()> {
+    fn apply(&self, store: &dyn Store, progress: &dyn Progress) -> Result<()> {
         progress.stage("repair", 0);
         for step in &self.steps {
             progress.check()?;

@@ -102,15 +102,9 @@ impl<'a> Work<'a> {
                 return Ok(());
             }
         };
-        loop {
-            let plan = sparsebundle::plan(self.staged, is_whole, self.progress)?;
-            plan.apply(self.staged, self.progress)?;
-            self.outside(BUNDLE, plan.steps());
-            if !plan.is_full() {
-                self.done.refused.extend(plan.refused);
-                break;
-            }
-        }
+        let repaired = sparsebundle::repair(self.staged, is_whole, self.progress)?;
+        self.outside(BUNDLE, repaired.steps);
+        self.done.refused.extend(repaired.refused);
         let staged = StagedImage::of(self.staged, None)?;
         match open::staged_disk(&self.target.path, &staged, self.options) {
             Ok(disk) => self.map(&disk),
