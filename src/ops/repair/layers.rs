@@ -64,7 +64,7 @@ impl<'a> Work<'a> {
         if self.target.file.is_none() {
             return self.bundle();
         }
-        let staged = StagedImage::of(self.staged, self.target.file.as_deref())?;
+        let staged = StagedImage::of(self.staged, self.target.file)?;
         match staged.bytes() {
             StoredImage::File(file) if self.options.shadows.is_empty() => self.file(file),
             _ => self.map(&open::staged_disk(
