@@ -49,7 +49,7 @@ impl Contents {
         match self {
             // The derivation of keys is slow.
             Self::Encrypted(..) => Some(&["attach", "reband"]),
-            Self::Volume(_, Layout::None) => {
+            Self::Volume(_, Layout::None) | Self::Volume(NewFormat::Apfs, _) => {
                 Some(&["mount", "compact", "reband", "resize --image-only, smaller"])
             }
             Self::Volume(..) | Self::Unknown => None,
@@ -373,7 +373,7 @@ fn interrupted_changes_are_accepted() {
     for contents in CONTENTS
         .into_iter()
         .filter(|contents| !matches!(contents, Contents::Volume(_, Layout::Gptspud)))
-        .chain([Contents::Volume(NewFormat::HfsPlus, Layout::Gptspud)])
+        .chain([Contents::Volume(NewFormat::Apfs, Layout::Gptspud)])
     {
         let fixture = Fixture::new(contents);
         let accepted = |what: &str, change: &dyn Fn(&Path)| {

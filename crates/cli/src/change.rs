@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bandsaw::address::Address;
-use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
 use bandsaw::ops::put;
 use bandsaw::{Error, Kind, Reason};
@@ -96,11 +95,7 @@ pub(crate) fn change<T>(
         );
     }
     let opening = changing.opening.forced(changing.force);
-    let image = opening.open(&address.image, Access::ReadWrite)?;
-    image
-        .warnings()
-        .iter()
-        .for_each(|warning| output.warn(warning));
+    let image = opening.change(&address.image, output)?;
     let fs = opening
         .volume_mut(&image, address)
         .map_err(|error| match error.kind() {

@@ -196,6 +196,16 @@ impl<U: Args + Keys> Opening<U> {
         Ok(opened)
     }
 
+    /// Opens an image for changes and prints warnings about it.
+    pub(crate) fn change(&self, image: &str, output: &Output) -> Outcome<Image> {
+        let opened = self.open(image, Access::ReadWrite)?;
+        opened
+            .warnings()
+            .iter()
+            .for_each(|warning| output.warn(warning));
+        Ok(opened)
+    }
+
     /// Returns the choices of `--assume`.
     pub(crate) fn assumptions(&self) -> Outcome<Assumptions> {
         let mut assumed = Assumptions::default();

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::device::Access;
 use bandsaw::ops::compact::{self, Cause, Compacted, Options, Plan};
 use bandsaw::progress::Limited;
 use bandsaw::{Error, Kind, size};
@@ -148,7 +147,7 @@ impl Compact {
             let facts = PlanFacts::new(&path, &plan, self.bands);
             return output.facts(&facts, |out| facts.write(output, out));
         }
-        let image = self.opening.open(&path, Access::ReadWrite)?;
+        let image = self.opening.change(&path, output)?;
         let done = compact::compact(&image, &options, &progress)
             .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::device::Access;
 use bandsaw::ops::format::{FormatOptions, Formatted, NewFormat, format};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -98,11 +97,7 @@ impl Format {
             );
         }
         let address = source::whole(&self.volume)?;
-        let image = self.opening.open(&address.image, Access::ReadWrite)?;
-        image
-            .warnings()
-            .iter()
-            .for_each(|warning| output.warn(warning));
+        let image = self.opening.change(&address.image, output)?;
         let keys = self
             .encrypting_volume
             .choose(self.opening.on_stdin(), self.iterations)?;

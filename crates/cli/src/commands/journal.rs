@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use bandsaw::address::Address;
-use bandsaw::device::Access;
 use bandsaw::open::{Image, Volume};
 use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
@@ -87,11 +86,7 @@ impl DisableJournal {
 
 fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, Address)> {
     let address = source::whole(text)?;
-    let image = opening.open(&address.image, Access::ReadWrite)?;
-    image
-        .warnings()
-        .iter()
-        .for_each(|warning| output.warn(warning));
+    let image = opening.change(&address.image, output)?;
     Ok((image, address))
 }
 

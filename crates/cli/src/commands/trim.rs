@@ -81,7 +81,7 @@ impl Trim {
             )
             .map_err(|error| source::advise(error, &path))?;
         }
-        let image = self.opening.open(&path, Access::ReadWrite)?;
+        let image = self.opening.change(&path, output)?;
         let trimmed = trim::trim(&image, &bar)
             .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
