@@ -29,6 +29,7 @@ mod faults;
 mod folders;
 mod fuzz_seeds;
 mod gate;
+mod gate_corpus;
 mod hfsplus_build;
 mod hfsplus_check;
 mod hfsplus_crash;

@@ -24,11 +24,11 @@ enum Command {
     /// What compressing files saves and costs, on an article's five files; writes
     /// docs/compression.md.
     Compression(compression::Args),
-    /// Repair against a change of each field of each structure.
+    /// Repair, or a verb that writes, against a change of each field of each structure.
     Fields(fields::Args),
     /// What images take on disk that are filled, emptied and compacted.
     Space(space::Args),
-    /// Randomly damaged HFS+ volumes, judged by another checker beside ours.
+    /// Damaged HFS+ volumes, repaired by the command and by another checker, every file compared.
     JudgeHfs(judge_hfs::Args),
     /// Random operations on volumes beside a model, with power cuts and checks.
     Torture(torture::Args),

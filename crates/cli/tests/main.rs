@@ -27,3 +27,4 @@ mod serve;
 mod signals;
 mod space;
 mod stack;
+mod verbs;

@@ -19,7 +19,8 @@ use crate::testing::contents::{self, Contents};
 
 use super::structures::{self, Seal, Structure};
 
-pub(super) const PASSPHRASE: &str = "fields";
+/// The passphrase of the encrypted images.
+pub const PASSPHRASE: &str = "fields";
 
 /// An image with its fields that can be changed.
 #[derive(Debug)]
@@ -102,8 +103,21 @@ impl Image {
     }
 }
 
+/// Writes the files of an image, and the folder that holds it.
+pub(super) fn write(path: &Path, files: &Files) {
+    for (name, bytes) in files {
+        let file = if name.is_empty() {
+            path.to_owned()
+        } else {
+            path.join(name)
+        };
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+}
+
 /// Reads every file of an image.
-fn read(path: &Path) -> Files {
+pub(super) fn read(path: &Path) -> Files {
     let mut files = Files::new();
     if path.is_file() {
         files.insert(String::new(), fs::read(path).unwrap());
@@ -132,13 +146,18 @@ fn read(path: &Path) -> Files {
 /// Number of files and links on each volume.
 pub(super) const FILES: usize = 49;
 
+/// Returns the path of file `number` of 48 on each volume.
+pub fn file(number: usize) -> String {
+    format!(
+        "/folder {}/a file with a name of some length, {number:02}",
+        number % 4
+    )
+}
+
 /// Creates a folder with files of several lengths, enough for trees of several nodes.
 fn fill(folder: &Path) {
     for number in 0..48_usize {
-        let name = folder.join(format!(
-            "folder {}/a file with a name of some length, {number:02}",
-            number % 4
-        ));
+        let name = folder.join(&file(number)[1..]);
         fs::create_dir_all(name.parent().unwrap()).unwrap();
         fs::write(&name, vec![number as u8 + 1; number * 97]).unwrap();
     }

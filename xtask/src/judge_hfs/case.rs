@@ -224,12 +224,12 @@ impl Judged<'_> {
     }
 }
 
-/// Returns what a dry run and a repair must have in common, which is all but the place of the undo
+/// Returns what a dry run and a repair must have in common, which is all but the places of the undo
 /// data.
 fn comparable(facts: &Value) -> Value {
     let mut facts = facts.clone();
     if let Some(facts) = facts.as_object_mut() {
-        for different in ["dry_run", "undo"] {
+        for different in ["dry_run", "undo", "losses_file"] {
             facts.remove(different);
         }
     }

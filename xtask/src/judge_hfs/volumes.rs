@@ -54,8 +54,8 @@ pub(super) struct Contents {
     pub(super) attributes: BTreeMap<(String, String), u64>,
     /// The hashes of all `files`.
     anywhere: HashSet<u64>,
-    /// The hashes of all names and values of `attributes`.
-    attributes_anywhere: HashSet<u64>,
+    /// The hashes of all values of `attributes`.
+    values: HashSet<u64>,
 }
 
 impl Contents {
@@ -123,7 +123,7 @@ impl Contents {
             }) else {
                 continue;
             };
-            self.attributes_anywhere.insert(hash(&(&name, &value)));
+            self.values.insert(hash(&value));
             self.attributes
                 .insert((path.to_owned(), name), hash(&value));
         }
@@ -176,8 +176,8 @@ impl Contents {
             let key = (path.clone(), name.clone());
             let is_older =
                 older.is_some_and(|older| older.attributes.get(&key) == now.attributes.get(&key));
-            // An attribute goes with its file.
-            if now.attributes.get(&key) != Some(value)
+            // An attribute goes with its file, and may have got another name.
+            if !now.values.contains(value)
                 && !is_older
                 && now.files.contains_key(path)
                 && !gone.iter().any(|gone| gone.path == *path)

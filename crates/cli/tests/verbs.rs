@@ -1,0 +1,529 @@
+//! Every verb that changes an image, on images with one field changed: unless the verb wrote it, the
+//! field gets its old value again; then every file is compared.
+//!
+//! The verbs are those of the command's own table: one that is not classified here fails the test.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use bandsaw::testing::fields::{ImageCase, Images, PASSPHRASE, file};
+
+use crate::common::Scratch;
+
+/// The relation of a verb to existing images.
+enum Class {
+    /// Changes none.
+    Reads,
+    /// A group of verbs.
+    Group,
+    /// Destroys what cannot be compared, or is tested elsewhere; the reason.
+    Elsewhere(&'static str),
+    Writes(&'static [Run]),
+}
+
+/// A run of a writing verb. `IMAGE` stands for the path of the image, and `FILE n` for that of a
+/// file in it.
+struct Run {
+    words: &'static [&'static str],
+    /// Verbs that run first.
+    before: &'static [&'static [&'static str]],
+    how: How,
+    on: On,
+    /// The number of the file that it changes or removes.
+    changes: Option<usize>,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// By itself.
+    Alone,
+    /// Mounts a volume below the folder `mnt`: a file is added there, and the image detached.
+    Mounts,
+    /// Serves the image until it is told to end.
+    Serves,
+}
+
+/// The images on which a verb runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    Any,
+    Bundles,
+    WithoutJournal,
+    WithJournal,
+    Encrypted,
+}
+
+const RUN: Run = Run {
+    words: &[],
+    before: &[],
+    how: How::Alone,
+    on: On::Any,
+    changes: None,
+};
+
+/// Returns the class of a verb of the table, whose name has a hyphen before the second word;
+/// `None` if it is not known.
+fn class(verb: &str) -> Option<Class> {
+    use Class::{Elsewhere, Group, Reads, Writes};
+    Some(match verb {
+        "advise" | "bench-compare" | "bench-files" | "bench-gate" | "bench-images" | "cat"
+        | "check" | "checksum" | "completions" | "convert" | "create" | "detach" | "diagnose"
+        | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join" | "list" | "ls"
+        | "passwd-list" | "report" | "resources-extract" | "resources-list" | "segment"
+        | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info" | "tree" | "verify" => {
+            Reads
+        }
+        "bench" | "resources" | "snapshot" | "stack" => Group,
+        "checkpoint" => Elsewhere("changes bundles in buckets only"),
+        "erase-keys" => Elsewhere("destroys the contents"),
+        "format" => Elsewhere("erases the contents, and refuses to without --overwrite"),
+        "repair" => Elsewhere("`cargo xtask fields`"),
+        "resources-add" | "resources-remove" => Elsewhere("changes compressed images only"),
+        "attach" => Writes(&[Run {
+            words: &["attach", "IMAGE", "--mountroot", "mnt"],
+            how: How::Mounts,
+            ..RUN
+        }]),
+        "mount" => Writes(&[Run {
+            words: &["mount", "IMAGE", "mnt/Data"],
+            how: How::Mounts,
+            ..RUN
+        }]),
+        "serve" => Writes(&[Run {
+            words: &["serve", "IMAGE", "--socket", "socket", "--json"],
+            how: How::Serves,
+            ..RUN
+        }]),
+        "chmod" => Writes(&[Run {
+            words: &["chmod", "600", "IMAGE:FILE 8"],
+            ..RUN
+        }]),
+        "compact" => Writes(&[
+            Run {
+                words: &["compact", "--battery-allowed", "IMAGE"],
+                ..RUN
+            },
+            Run {
+                words: &["compact", "--battery-allowed", "--zeros", "IMAGE"],
+                ..RUN
+            },
+        ]),
+        "compress" => Writes(&[Run {
+            words: &["compress", "IMAGE:FILE 47"],
+            ..RUN
+        }]),
+        "decompress" => Writes(&[Run {
+            before: &[&["compress", "IMAGE:FILE 47"]],
+            words: &["decompress", "IMAGE:FILE 47"],
+            ..RUN
+        }]),
+        "cp" => Writes(&[Run {
+            words: &["cp", "new", "IMAGE:/copied"],
+            ..RUN
+        }]),
+        "enable-journal" => Writes(&[Run {
+            words: &["enable-journal", "IMAGE"],
+            on: On::WithoutJournal,
+            ..RUN
+        }]),
+        "disable-journal" => Writes(&[Run {
+            words: &["disable-journal", "IMAGE"],
+            on: On::WithJournal,
+            ..RUN
+        }]),
+        "ln" => Writes(&[Run {
+            words: &["ln", "IMAGE:FILE 9", "IMAGE:/linked"],
+            ..RUN
+        }]),
+        "mkdir" => Writes(&[Run {
+            words: &["mkdir", "IMAGE:/made"],
+            ..RUN
+        }]),
+        "mv" => Writes(&[Run {
+            words: &["mv", "IMAGE:FILE 7", "IMAGE:/moved"],
+            changes: Some(7),
+            ..RUN
+        }]),
+        "passwd" | "passwd-add" => Writes(match verb {
+            "passwd" => &[Run {
+                words: &[
+                    "passwd",
+                    "--iterations",
+                    "150000",
+                    "--passfile",
+                    "key",
+                    "--new-passfile",
+                    "key",
+                    "IMAGE",
+                ],
+                on: On::Encrypted,
+                ..RUN
+            }],
+            _ => &[Run {
+                words: &[
+                    "passwd",
+                    "add",
+                    "--iterations",
+                    "150000",
+                    "--passfile",
+                    "key",
+                    "--new-passfile",
+                    "second key",
+                    "IMAGE",
+                ],
+                on: On::Encrypted,
+                ..RUN
+            }],
+        }),
+        "passwd-remove" => Elsewhere("the same header as `passwd add`"),
+        "put" => Writes(&[
+            Run {
+                words: &["put", "--from", "new", "IMAGE:/added"],
+                ..RUN
+            },
+            Run {
+                words: &["put", "--from", "new", "--overwrite", "IMAGE:FILE 5"],
+                changes: Some(5),
+                ..RUN
+            },
+        ]),
+        "reband" => Writes(&[Run {
+            words: &["reband", "IMAGE", "--band-size", "2m"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "resize" => Writes(&[
+            Run {
+                words: &["resize", "IMAGE", "--size", "64m"],
+                ..RUN
+            },
+            Run {
+                words: &["resize", "IMAGE", "--min"],
+                ..RUN
+            },
+            Run {
+                words: &["resize", "IMAGE", "--size", "64m", "--image-only"],
+                ..RUN
+            },
+        ]),
+        "rm" => Writes(&[Run {
+            words: &["rm", "IMAGE:FILE 6"],
+            changes: Some(6),
+            ..RUN
+        }]),
+        "snapshot-create" => Writes(&[Run {
+            words: &["snapshot", "create", "IMAGE", "before"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "snapshot-delete" => Writes(&[Run {
+            before: &[&["snapshot", "create", "IMAGE", "before"]],
+            words: &["snapshot", "delete", "IMAGE", "before"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "snapshot-restore" => Writes(&[Run {
+            before: &[
+                &["snapshot", "create", "IMAGE", "before"],
+                &["put", "--from", "new", "IMAGE:/added"],
+            ],
+            words: &["snapshot", "restore", "IMAGE", "before"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "stack-commit" => Writes(&[Run {
+            before: &[
+                &["stack", "create", "IMAGE", "layer.asif"],
+                &[
+                    "put",
+                    "--from",
+                    "new",
+                    "--shadow",
+                    "layer.asif",
+                    "IMAGE:/added",
+                ],
+            ],
+            words: &["stack", "commit", "IMAGE", "layer.asif"],
+            ..RUN
+        }]),
+        "touch" => Writes(&[Run {
+            words: &["touch", "IMAGE:FILE 10"],
+            ..RUN
+        }]),
+        "trim" => Writes(&[Run {
+            words: &["trim", "IMAGE"],
+            ..RUN
+        }]),
+        "xattr" => Writes(&[Run {
+            words: &["xattr", "--set", "org.example.color=blue", "IMAGE:FILE 11"],
+            ..RUN
+        }]),
+        "hdiutil" => Writes(&[
+            Run {
+                words: &["hdiutil", "compact", "IMAGE", "-batteryallowed"],
+                on: On::Bundles,
+                ..RUN
+            },
+            Run {
+                words: &["hdiutil", "attach", "IMAGE", "-mountroot", "mnt"],
+                how: How::Mounts,
+                ..RUN
+            },
+        ]),
+        "diskutil" => Elsewhere("the same calls as `hdiutil`"),
+        _ => return None,
+    })
+}
+
+/// Returns the verbs of the command's own table, of which each has a manual page.
+fn table() -> BTreeSet<String> {
+    let scratch = Scratch::new();
+    scratch.ok(&["man", "pages"]);
+    fs::read_dir(scratch.path("pages"))
+        .unwrap()
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .filter_map(|page| {
+            Some(
+                page.strip_prefix("bandsaw-")?
+                    .strip_suffix(".1")?
+                    .to_owned(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn every_verb_is_classified() {
+    let table = table();
+    assert!(
+        table.len() > 60 && table.contains("stack-commit"),
+        "{table:?}"
+    );
+    for verb in table {
+        match class(&verb).unwrap_or_else(|| panic!("{verb} is not classified in tests/verbs.rs")) {
+            Class::Writes(runs) => assert!(!runs.is_empty(), "{verb}"),
+            Class::Elsewhere(why) => assert!(!why.is_empty(), "{verb}"),
+            Class::Group | Class::Reads => {}
+        }
+    }
+}
+
+/// The images whose fields are changed.
+const IMAGES: [&str; 5] = [
+    "hfs.sparsebundle",
+    "apfs.sparsebundle",
+    "gpt.img",
+    "journaled.img",
+    "secret.sparsebundle",
+];
+
+impl On {
+    fn is(self, image: &str) -> bool {
+        match self {
+            Self::Encrypted => image == "secret.sparsebundle",
+            // The passphrase is not given.
+            _ if image == "secret.sparsebundle" => false,
+            Self::Any => true,
+            Self::Bundles => image.ends_with(".sparsebundle"),
+            Self::WithJournal => image == "journaled.img",
+            Self::WithoutJournal => image != "journaled.img" && !image.contains("apfs"),
+        }
+    }
+}
+
+/// A folder in memory in which one case runs.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn command(&self, words: &[&str], image: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["120", env!("CARGO_BIN_EXE_bandsaw")]);
+        for word in words {
+            let word = word.replace("IMAGE", image);
+            command.arg(match word.split_once("FILE ") {
+                Some((before, number)) => format!("{before}{}", file(number.parse().unwrap())),
+                None => word,
+            });
+        }
+        command
+            .current_dir(&self.0)
+            .env("XDG_RUNTIME_DIR", &self.0)
+            .env("HOME", &self.0)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the verb; returns the error if it refuses.
+    fn run(&self, run: &Run, image: &str) -> Result<(), String> {
+        for words in run.before {
+            self.finish(words, image)?;
+        }
+        match run.how {
+            How::Alone => self.finish(run.words, image),
+            How::Mounts => {
+                fs::create_dir_all(self.0.join("mnt")).unwrap();
+                self.finish(run.words, image)?;
+                let added = fs::read_dir(self.0.join("mnt"))
+                    .unwrap()
+                    .map(|volume| fs::write(volume.unwrap().path().join("added"), [1; 5000]))
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(|error| error.to_string());
+                let detached = self
+                    .finish(&["detach", image], image)
+                    .or_else(|_| self.finish(&["detach", "--force", image], image));
+                assert_eq!(detached, Ok(()), "{image} stays mounted");
+                added.map(drop)
+            }
+            How::Serves => {
+                let mut command = self.command(run.words, image);
+                let mut child = command
+                    .stdout(Stdio::piped())
+                    .stderr(File::create(self.0.join("stderr")).unwrap())
+                    .spawn()
+                    .unwrap();
+                // Its first line comes once it listens, which is after it has trimmed.
+                let mut line = String::new();
+                BufReader::new(child.stdout.take().unwrap())
+                    .read_line(&mut line)
+                    .unwrap();
+                let listens = !line.is_empty() && self.0.join("socket").exists();
+                if listens {
+                    let end = Command::new("kill")
+                        .args(["-TERM", &child.id().to_string()])
+                        .status();
+                    assert!(end.unwrap().success());
+                }
+                let status = child.wait().unwrap();
+                if listens && status.success() {
+                    return Ok(());
+                }
+                Err(fs::read_to_string(self.0.join("stderr")).unwrap())
+            }
+        }
+    }
+
+    fn finish(&self, words: &[&str], image: &str) -> Result<(), String> {
+        let output = self.command(words, image).output().unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let code = output.status.code();
+        assert!(
+            !matches!(code, None | Some(101 | 124)),
+            "{words:?} {image} crashed or hangs: {code:?} {error}"
+        );
+        Err(format!("{code:?} {}", error.trim()))
+    }
+}
+
+/// Runs a verb on an image in a folder of its own, and compares every file; returns the error if it
+/// refuses.
+fn judge(folder: &Path, run: &Run, case: &ImageCase<'_>) -> Result<Option<String>, String> {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("new"), [2; 3000]).unwrap();
+    fs::write(folder.join("key"), PASSPHRASE).unwrap();
+    fs::write(folder.join("second key"), "second").unwrap();
+    let path = folder.join(case.image());
+    case.write(&path);
+    let done = Folder(folder.to_owned()).run(run, case.image());
+    let but = run.changes.filter(|_| done.is_ok()).map(file);
+    let compared = case.compare(&path, but.as_slice());
+    fs::remove_dir_all(folder).unwrap();
+    let refused = done.err();
+    let how = match &refused {
+        None => "accepted".to_owned(),
+        Some(error) => format!("refused ({error})"),
+    };
+    compared
+        .map(|()| refused)
+        .map_err(|lost| format!("{}: {}: {how}; {lost}", run.words.join(" "), case.name()))
+}
+
+/// Changed fields for each writing verb and image.
+const FIELDS: usize = 2;
+
+/// Some 300 fixed cases with `mount`, `attach` and `serve` as processes; every verb accepts the images
+/// without a change. `cargo xtask fields --verbs` runs more cases, within one process.
+#[test]
+fn no_verb_loses_a_file_below_a_wrong_field() {
+    let can_mount = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_ok();
+    if !can_mount {
+        eprintln!("SKIPPED mount and attach: /dev/fuse cannot be opened here");
+    }
+    let memory = Path::new("/dev/shm");
+    let scratch = match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    };
+    let images = Images::new(&scratch.path().join("images"));
+    let mut cases = Vec::new();
+    for (at, verb) in table().iter().enumerate() {
+        let Some(Class::Writes(runs)) = class(verb) else {
+            continue;
+        };
+        let runs = runs
+            .iter()
+            .filter(|run| can_mount || run.how != How::Mounts);
+        for run in runs {
+            for image in IMAGES.into_iter().filter(|image| run.on.is(image)) {
+                let unchanged = images.unchanged().find(|case| case.image() == image);
+                cases.push((run, unchanged.unwrap(), true));
+                let changed = (at * 7919..).filter_map(|at| images.changed_in(image, at, 1));
+                let changed = changed.take(FIELDS);
+                cases.extend(changed.map(|case| (run, case, false)));
+            }
+        }
+    }
+    let next = AtomicUsize::new(0);
+    let wrong = Mutex::new(Vec::new());
+    let (refused, harmless) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((run, case, is_sound)) = cases.get(number) else {
+                        break;
+                    };
+                    let folder = scratch.path().join(format!("case-{number}"));
+                    let outcome = match judge(&folder, run, case) {
+                        Ok(Some(error)) if *is_sound => Err(format!(
+                            "{}: {}: refused ({error})",
+                            run.words.join(" "),
+                            case.name()
+                        )),
+                        outcome => outcome,
+                    };
+                    match outcome {
+                        Ok(Some(_)) => drop(refused.fetch_add(1, Ordering::Relaxed)),
+                        Ok(None) => drop(harmless.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => wrong.lock().unwrap().push(error),
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    let counts = format!(
+        "{} cases: {} refused, {} accepted and harmless, {} wrong",
+        cases.len(),
+        refused.into_inner(),
+        harmless.into_inner(),
+        wrong.len()
+    );
+    eprintln!("{counts}");
+    assert!(wrong.is_empty(), "{counts}\n{}", wrong.join("\n"));
+}
