@@ -30,6 +30,15 @@ impl Which {
     }
 }
 
+/// What becomes of stored data that belongs to no part of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OrphanChoice {
+    /// It is removed.
+    Remove,
+    /// It becomes the band or chunk that is in use and has no storage.
+    Restore,
+}
+
 /// Decisions of the user, each of which is used only if the evidence does not decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumptions {
@@ -37,6 +46,10 @@ pub struct Assumptions {
     pub size: Option<u64>,
     /// `band-size=BYTES`: the length of a band of a sparse bundle, in bytes.
     pub band_size: Option<u64>,
+    /// `orphans=remove|restore`: the use of stored data that belongs to no part of the disk.
+    pub orphans: Option<OrphanChoice>,
+    /// `directory=0|1`: the directory of an ASIF image to use.
+    pub directory: Option<usize>,
     /// `map=primary|alternate`: the copy of the GPT to use.
     pub map: Option<Which>,
     /// `header=primary|alternate`: the volume header to use.
@@ -67,6 +80,25 @@ impl Assumptions {
         let was_given = match key {
             "size" => self.size.replace(bytes()?).is_some(),
             "band-size" => self.band_size.replace(bytes()?).is_some(),
+            "orphans" => {
+                let choice = match value {
+                    "remove" => OrphanChoice::Remove,
+                    "restore" => OrphanChoice::Restore,
+                    _ => {
+                        let message = "expected `remove` or `restore` as the value";
+                        return Err(invalid(text, message));
+                    }
+                };
+                self.orphans.replace(choice).is_some()
+            }
+            "directory" => {
+                let number = match value {
+                    "0" => 0,
+                    "1" => 1,
+                    _ => return Err(invalid(text, "expected `0` or `1` as the value")),
+                };
+                self.directory.replace(number).is_some()
+            }
             "map" => self.map.replace(which()?).is_some(),
             "header" => self.header.replace(which()?).is_some(),
             _ => {
@@ -74,7 +106,7 @@ impl Assumptions {
                     .strip_prefix("header@")
                     .and_then(|number| number.parse().ok());
                 let partition = partition.ok_or_else(|| {
-                    invalid(text, "expected one of the keys `size`, `band-size`, `map`, `header` and `header@PARTITION`")
+                    invalid(text, "expected one of the keys `size`, `band-size`, `orphans`, `directory`, `map`, `header` and `header@PARTITION`")
                 })?;
                 self.headers.insert(partition, which()?).is_some()
             }
@@ -202,6 +234,8 @@ mod tests {
             "size",
             "size=x",
             "map=2",
+            "orphans=keep",
+            "directory=2",
             "colour=blue",
             "header@2=primary",
             "header@x=primary",

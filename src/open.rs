@@ -8,6 +8,7 @@ mod apfs;
 mod container;
 mod contents;
 mod create;
+mod directories;
 pub(crate) mod evidence;
 mod examine;
 mod free;
@@ -31,6 +32,7 @@ pub(crate) mod snapshot;
 pub mod stack;
 mod survey;
 mod unlock;
+pub(crate) mod unstored;
 mod volume;
 
 use std::fs;
@@ -250,7 +252,45 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
         found.disk = section.of(found.disk)?;
     }
     survey_disk(&mut found, options, layers)?;
+    let is_empty = layers.iter().all(|layer| match layer {
+        Layer::Partitions(_) => false,
+        Layer::Volumes(volumes) => volumes.is_empty(),
+        _ => true,
+    });
+    if is_empty && options.shadows.is_empty() && options.section.is_none() {
+        use_other_directory(&mut found, options, layers)?;
+    }
     Ok(found)
+}
+
+/// Reads an ASIF image with its other directory if nothing is found with the active one. Fails with
+/// [`Kind::Undecided`] if it is to be written.
+fn use_other_directory(
+    found: &mut Found,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<()> {
+    let Some(at) = layers
+        .iter()
+        .position(|layer| matches!(layer, Layer::Asif(_)))
+    else {
+        return Ok(());
+    };
+    let Layer::Asif(image) = &layers[at] else {
+        return Ok(());
+    };
+    let Some((other, why)) = directories::that_opens(image)? else {
+        return Ok(());
+    };
+    if options.access == Access::ReadWrite {
+        let why = format!("{why}; run `bandsaw repair` first");
+        return Err(Error::new(Kind::Undecided, "asif", why));
+    }
+    layers.truncate(at);
+    layers.push(Layer::Asif(other.clone()));
+    found.warnings.push(why);
+    found.disk = other;
+    survey_disk(found, options, layers)
 }
 
 /// Opens the disk of an image, with any contents, and the layers over it that `options` name.

@@ -37,6 +37,7 @@ mod hfsplus_read;
 mod hfsplus_repair;
 mod mutations;
 mod object_store;
+mod orphans;
 mod partition;
 mod partition_bad;
 mod partition_check;

@@ -9,10 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
+use bandsaw::container::{Format, Orphans};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
@@ -187,9 +187,13 @@ fn ends_of_sparse_images() {
         .unwrap();
     let store = store_of(&bytes); // opening for writing has tidied the first up
     let begun = store.position();
-    assert!(!sparseimage::repair(&file(&store)).unwrap().is_empty());
+    assert!(
+        !sparseimage::repair(&file(&store), Orphans::Remove)
+            .unwrap()
+            .is_empty()
+    );
     for crash in crashes(&store, begun) {
-        sparseimage::repair(&file(&crash)).unwrap();
+        sparseimage::repair(&file(&crash), Orphans::Remove).unwrap();
         let mut problems = Problems::default();
         let image = sparseimage::check(&file(&crash), &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
@@ -215,9 +219,14 @@ fn ends_of_asif() {
     bytes.resize(bytes.len() + (2 << 20), 9);
     let store = store_of(&bytes);
     let begun = store.position();
-    assert_eq!(asif::repair(&file(&store), &Silent).unwrap().len(), 2);
+    assert_eq!(
+        asif::repair(&file(&store), Orphans::Remove, &Silent)
+            .unwrap()
+            .len(),
+        2
+    );
     for crash in crashes(&store, begun) {
-        asif::repair(&file(&crash), &Silent).unwrap();
+        asif::repair(&file(&crash), Orphans::Remove, &Silent).unwrap();
         let mut problems = Problems::default();
         let image = asif::check(&file(&crash), &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");

@@ -561,10 +561,25 @@ fn gaps_are_read_and_filled() {
     let file = Arc::new(Memory::from(bytes.clone()));
     assert_eq!(problems(&*file).len(), 1);
     assert_eq!(
-        open(bytes).unwrap().read_vec(12 << 10, 4096).unwrap(),
+        open(bytes.clone())
+            .unwrap()
+            .read_vec(12 << 10, 4096)
+            .unwrap(),
         Random::new(3).bytes(16 << 10)[12 << 10..]
     );
     let disk = SparseImage::open(file.clone()).unwrap();
+    disk.write_at(12 << 10, &[0; 512]).unwrap();
+    disk.flush().unwrap();
+    // Its data may be that of a band with a damaged label, and stays.
+    assert_eq!(
+        file.to_vec()[4096 + 4096..][..4096],
+        bytes[4096 + 4096..][..4096]
+    );
+    let orphans = disk.orphans().unwrap();
+    assert_eq!((orphans.len(), orphans[0].len), (1, 4096));
+    disk.write_at(12 << 10, &Random::new(3).bytes(16 << 10)[12 << 10..][..512])
+        .unwrap();
+    disk.remove_orphans().unwrap();
     disk.flush().unwrap();
     assert_eq!((slots(&file), problems(&*file)), (vec![1, 4, 3], vec![]));
     assert_eq!(

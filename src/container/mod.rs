@@ -17,6 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::error::Place;
 use crate::{Error, Kind, Reason, Result};
 
 /// Size of a sector in bytes; the part of a file after the last whole sector is not part of the
@@ -33,14 +34,25 @@ pub struct Placed {
     pub len: u64,
 }
 
-/// Data that an image stores and that is not part of its disk.
-#[derive(Debug, Clone, Copy)]
-pub struct Beyond {
-    /// Length of the disk in bytes.
+/// Data that an image stores and that no part of its disk refers to: left by an interrupted change,
+/// or hidden by damage to the index. All zeros are no data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// A noun phrase: "slot 6, which has no band".
+    pub what: String,
+    /// File offset, or the name of a file of its own.
+    pub place: Place,
+    /// Length in bytes.
     pub len: u64,
-    /// True if all of it is past the last band or chunk and nothing else is wrong. The cause is an
-    /// interrupted write, or a lost entry in the index.
-    pub is_tail: bool,
+}
+
+/// What a repair does with the [`Orphan`]s of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orphans {
+    /// They stay in place.
+    Keep,
+    /// They are removed.
+    Remove,
 }
 
 /// The valid band sizes of a format.

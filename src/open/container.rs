@@ -289,7 +289,11 @@ fn open_asif(
     access: Access,
     layers: &mut Vec<Layer>,
 ) -> Result<Opened> {
-    let image = Arc::new(Asif::open(file)?);
+    let mut image = Asif::open(file)?;
+    if layers.iter().any(|layer| matches!(layer, Layer::Crypt(_))) {
+        image = image.encrypted();
+    }
+    let image = Arc::new(image);
     layers.push(Layer::Asif(image.clone()));
     stands_alone(&image)?;
     match image.read_only() {

@@ -8,12 +8,12 @@ use super::apfs::VolumeQuery;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, contents, is_blank,
-    look_at, old_numbering, parts, stack, unlock,
+    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, contents, directories,
+    is_blank, look_at, old_numbering, parts, stack, unlock, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
-use crate::container::{Format, asif, sparsebundle, sparseimage};
+use crate::container::{Format, Orphan, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice, regions};
 use crate::fs::decoded;
@@ -55,6 +55,11 @@ pub struct Examination {
     pub layers: Vec<Judged>,
     /// The problems found in them.
     pub problems: Problems,
+    /// True if the image stores data that belongs to no part of the disk, and places that are in
+    /// use have no storage: files may have lost their contents.
+    pub is_in_doubt: bool,
+    /// Stored data that belongs to no part of the disk.
+    orphans: Vec<Orphan>,
     /// True if compressed files are decoded.
     decoding: bool,
     /// True if volumes are not checked here.
@@ -210,6 +215,13 @@ fn examine_folder(
             Ok(())
         }
         (Some(bundle), None) => {
+            if let Some(bundle) = layers.iter().find_map(|layer| match layer {
+                Layer::Bundle(bundle) if !bundle.is_between() => Some(bundle),
+                _ => None,
+            }) && found.problems.count(Severity::Warning) > 0
+            {
+                found.orphans = bundle.orphans(progress)?;
+            }
             examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress)
         }
         (None, _) => Ok(()),
@@ -224,7 +236,8 @@ fn examine_file(
     progress: &dyn Progress,
 ) -> Result<()> {
     let encrypted = crypt::check(&*file, &mut found.problems);
-    if !matches!(encrypted, Ok(None)) && found.judged("encryption header", encrypted)?.is_none() {
+    let is_encrypted = !matches!(encrypted, Ok(None));
+    if is_encrypted && found.judged("encryption header", encrypted)?.is_none() {
         return Ok(());
     }
     let unlocked = unlock::unlock(file, options, &mut Vec::<Layer>::new());
@@ -243,7 +256,7 @@ fn examine_file(
     } else {
         Ok(Vec::new())
     };
-    match examine_container(&plain, parts, format, found, progress)? {
+    match examine_container(&plain, parts, format, is_encrypted, found, progress)? {
         Some(disk) => examine_shown(path, &disk, format, options, found, progress),
         None => Ok(()),
     }
@@ -254,16 +267,33 @@ fn examine_container(
     plain: &Arc<dyn BlockDevice>,
     parts: Result<Vec<Part>>,
     format: Format,
+    is_encrypted: bool,
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
-    let problems = &mut found.problems;
+    let (problems, orphans) = (&mut found.problems, &mut found.orphans);
     let checked: Result<Arc<dyn BlockDevice>> = match format {
-        Format::Udsp => {
-            sparseimage::check(plain, problems, progress).map(|image| Arc::new(image) as _)
-        }
-        Format::Asif => asif::check(plain, problems, progress)
-            .and_then(|image| container::stands_alone(&image).map(|()| Arc::new(image) as _)),
+        Format::Udsp => sparseimage::check(plain, problems, progress).and_then(|image| {
+            *orphans = image.orphans()?;
+            Ok(Arc::new(image) as _)
+        }),
+        Format::Asif => asif::check(plain, problems, progress).and_then(|mut image| {
+            container::stands_alone(&image)?;
+            if is_encrypted {
+                image = image.encrypted();
+            }
+            *orphans = image.orphans()?;
+            let image = Arc::new(image);
+            let disk: Arc<dyn BlockDevice> = image.clone();
+            let is_empty =
+                matches!(contents::find(&disk), Ok((None, volumes)) if volumes.is_empty());
+            if is_empty && let Some((other, why)) = directories::that_opens(&image)? {
+                problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
+                *orphans = other.orphans()?;
+                return Ok(other as _);
+            }
+            Ok(disk)
+        }),
         Format::Udrw | Format::Udto => Ok(check_raw(plain, problems)),
         Format::Udsb => Err(Error::new(
             Kind::Invalid,
@@ -382,6 +412,39 @@ fn examine_disk(
             decode_files(volume, options, found, progress)?;
         }
     }
+    if !found.only_outside && !found.orphans.is_empty() && options.shadows.is_empty() {
+        compare_orphans(disk, map.as_ref(), &volumes, found, progress)?;
+    }
+    Ok(())
+}
+
+/// Reports stored data that belongs to no part of the disk, if places that are in use have no
+/// storage.
+fn compare_orphans(
+    disk: &Arc<dyn BlockDevice>,
+    map: Option<&Map>,
+    volumes: &[Volume],
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let unstored = match unstored::find(disk, map, volumes, progress) {
+        Ok(unstored) => unstored,
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let (Some(place), Some(first)) = (unstored.places.first(), found.orphans.first()) else {
+        return Ok(());
+    };
+    let bytes: u64 = found.orphans.iter().map(|orphan| orphan.len).sum();
+    let message = format!(
+        "nothing is stored for the bytes {} to {} of the disk, which are in use, and {bytes} stored bytes belong to no part of \
+         the disk ({}): the index of the image may be damaged",
+        place.start, place.end, first.what
+    );
+    found.is_in_doubt = true;
+    found
+        .problems
+        .add(Severity::Warning, Error::new(Kind::Corrupt, LAYER, message));
     Ok(())
 }
 

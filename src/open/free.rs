@@ -1,5 +1,6 @@
 //! Free space of a volume, by the allocation map of its file system.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs;
@@ -78,6 +79,19 @@ impl Volume {
                     Ok(Arc::new(foreign.free_map(self.device().clone())?.trusted()?) as _)
                 })
                 .transpose(),
+        }
+    }
+
+    /// Returns the ranges of the volume's own structures that its check reads as a whole, and that
+    /// may be zeros where they are not used yet. They are relative to the start of the volume. Empty
+    /// for formats that are not checked.
+    pub(crate) fn own_ranges(&self) -> Result<Vec<Range<u64>>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                HfsPlus::open(self.device().clone())?.own_ranges()
+            }
+            VolumeFormat::Apfs => self.container()?.own_ranges(),
+            _ => Ok(Vec::new()),
         }
     }
 

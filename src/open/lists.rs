@@ -496,7 +496,7 @@ pub(super) fn settle(
 }
 
 /// Returns the contradictions between the band files and these values.
-pub(super) fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
+pub(crate) fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
     let Facts {
         size, band_size, ..
     } = facts;

@@ -7,10 +7,11 @@
 
 mod zeros;
 
-use super::space::{FreeSpace, SpaceMap, Storage};
-use super::{trim, usage};
+use super::space::{FreeSpace, SpaceMap, Storage, can_punch};
+use super::{orphans, trim, usage};
+use crate::container::Orphan;
 use crate::device::AfterDiscard;
-use crate::open::{Image, Volume};
+use crate::open::{Image, OpenOptions, Volume};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result, platform};
 
@@ -48,8 +49,45 @@ pub struct Plan {
     pub pending: u64,
     /// Volumes that would be skipped: location and reason of each.
     pub refused: Vec<(String, Error)>,
+    /// Stored data that belongs to no part of the disk.
+    pub orphans: Orphaned,
     /// Bytes of storage that the image's files take now.
     pub allocated: u64,
+}
+
+/// Stored data that belongs to no part of the disk.
+#[derive(Debug, Default)]
+pub struct Orphaned {
+    /// Location and length of each piece.
+    pub found: Vec<Orphan>,
+    /// The reason why it is kept. `None`: it is removed, because nothing can refer to it.
+    pub kept: Option<String>,
+    is_resolved: bool,
+}
+
+impl Orphaned {
+    fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
+        let found = orphans::of_image(image, progress)?;
+        if found.is_empty() {
+            return Ok(Self::default());
+        }
+        let account = orphans::account_image(image, &OpenOptions::default(), progress)?;
+        Ok(Self {
+            found,
+            is_resolved: account.is_resolved(),
+            kept: account.objection().map(str::to_owned),
+        })
+    }
+
+    /// Returns true if other storage may be freed: there are no orphans, or the volumes are sound.
+    pub fn is_resolved(&self) -> bool {
+        self.found.is_empty() || self.is_resolved
+    }
+
+    /// Returns the number of bytes found.
+    pub fn bytes(&self) -> u64 {
+        self.found.iter().map(|orphan| orphan.len).sum()
+    }
 }
 
 impl Plan {
@@ -70,6 +108,8 @@ pub struct Compacted {
     pub zeros: u64,
     /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
     pub parts: bool,
+    /// Stored data that belonged to no part of the disk before.
+    pub orphans: Orphaned,
     /// Volumes that were skipped: location and reason of each.
     pub refused: Vec<(String, Error)>,
 }
@@ -97,13 +137,15 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
         })?;
         causes.push((Cause::Zeros, zeros));
     }
-    causes.retain(|(_, bytes)| *bytes > 0);
+    let orphans = Orphaned::of(image, progress)?;
+    causes.retain(|(_, bytes)| *bytes > 0 && orphans.is_resolved());
     let pending = image.volumes().iter().filter_map(Volume::pending).sum();
     Ok(Plan {
         map,
         causes,
         pending,
         refused: refused(free),
+        orphans,
         allocated: usage::host(image, progress)?.allocated,
     })
 }
@@ -120,6 +162,22 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
             LAYER,
             "the machine runs on its battery, and compaction there was not asked for",
         ));
+    }
+    // Before anything is discarded: what has no storage then tells whether data was lost.
+    let before = usage::host(image, progress)?.allocated;
+    let orphaned = Orphaned::of(image, progress)?;
+    if !orphaned.is_resolved() {
+        return Ok(Compacted {
+            before,
+            after: before,
+            zeros: 0,
+            parts: can_punch(image, false),
+            orphans: orphaned,
+            refused: refused(FreeSpace::of(image)),
+        });
+    }
+    if !orphaned.found.is_empty() && orphaned.kept.is_none() {
+        orphans::remove(image, &orphaned.found)?;
     }
     let trimmed = trim::trim(image, progress)?;
     let mut given = 0;
@@ -159,10 +217,11 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
     }
     let after = usage::host(image, progress)?.allocated;
     Ok(Compacted {
-        before: trimmed.before,
+        before,
         after,
         zeros: given,
         parts: trimmed.parts,
+        orphans: orphaned,
         refused: refused(free),
     })
 }

@@ -15,6 +15,7 @@ pub mod finder;
 mod folders;
 pub mod format;
 pub mod import;
+pub mod orphans;
 pub mod put;
 pub mod reband;
 pub mod repair;

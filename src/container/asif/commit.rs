@@ -111,7 +111,7 @@ impl Asif {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.space.keep_leftover()?;
+        self.space.keep_orphans(self.shows_holes)?;
         // Extends the file to whole chunks, so that the missing part of a table or bitmap at the
         // end can be written in place.
         let len = self.file.info().len;

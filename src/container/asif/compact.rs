@@ -19,13 +19,12 @@ const MOVES_AT_ONCE: usize = 256;
 const SLACK: u64 = 4;
 
 impl Asif {
-    /// Moves chunks down until the file has no free chunks, and flushes. Lent chunks, and all
-    /// chunks before them, stay in place. The image is consistent between any two steps, so
-    /// compaction can be canceled and resumed at any time.
+    /// Moves chunks down until the file has no free chunks but [orphans](Self::orphans), and
+    /// flushes. Lent chunks, and all chunks before them, stay in place. The image is consistent
+    /// between any two steps, so compaction can be canceled and resumed at any time.
     pub fn compact(&self, progress: &dyn Progress) -> Result<()> {
         self.check_changeable()?;
         self.begin()?;
-        self.space.drop_leftover();
         self.flush()?;
         progress.stage("pack", 0);
         loop {
@@ -67,7 +66,7 @@ impl Asif {
             .into_iter()
             .take_while(|(from, _)| *from >= above)
         {
-            let Some(to) = self.space.allocate_before(from) else {
+            let Some(to) = self.space.allocate_before(from)? else {
                 break;
             };
             match self.relocate_one(owner, from, to, &mut held) {

@@ -45,6 +45,15 @@ pub(super) struct Loaded {
 
 /// Loads everything in `file` except the data.
 pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
+    load_with(file, None, findings)
+}
+
+/// Like [`load`], with the given directory instead of the one with the higher version.
+pub(super) fn load_with(
+    file: &dyn BlockDevice,
+    directory: Option<usize>,
+    findings: &mut Findings<'_>,
+) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < LEAST_FILE {
         return Err(Error::corrupt(
@@ -58,7 +67,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     for why in header.read_only.iter().chain(&header.metadata_read_only) {
         findings.report(Severity::Note, Error::unsupported(LAYER, why.clone()))?;
     }
-    let (active, version) = choose_directory(file, &header)?;
+    let (active, version) = choose_directory(file, &header, directory)?;
     compare_directories(file, &header, version, findings)?;
     let first = header.first_chunk();
     let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
@@ -103,15 +112,20 @@ pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     Ok(Header::parse(&raw).ok().map(|_| Uuid::from_bytes(raw.uuid)))
 }
 
-/// Returns the index and version of the active directory: the one with the higher version, or the
-/// first if both are equal.
-fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u64)> {
+/// Returns the index and version of the active directory: `wanted`, or the one with the higher
+/// version, or the first if both are equal.
+fn choose_directory(
+    file: &dyn BlockDevice,
+    header: &Header,
+    wanted: Option<usize>,
+) -> Result<(usize, u64)> {
     let mut best: Option<(usize, u64)> = None;
     for (number, at) in header
         .directories
         .iter()
         .enumerate()
         .filter_map(|(number, at)| at.map(|at| (number, at)))
+        .filter(|(number, _)| wanted.is_none_or(|wanted| wanted == *number))
     {
         let end = at + header.geometry.directory_bytes();
         if end > file.info().len {
@@ -127,6 +141,57 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
         }
     }
     best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
+}
+
+/// Returns the indexes of the active directory and of the other one, if the file has two whose
+/// tables differ.
+fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usize)>> {
+    if file.info().len < LEAST_FILE {
+        return Ok(None);
+    }
+    let header = Header::parse(&HeaderRaw::read(file.read_array::<HEADER>(0)?))?;
+    let [Some(one), Some(other)] = header.directories else {
+        return Ok(None);
+    };
+    let (active, _) = choose_directory(file, &header, None)?;
+    let tables = header.geometry.directory_bytes() - 8;
+    let differ = !regions::are_equal(file, one + 8, other + 8, tables)?;
+    Ok(differ.then_some((header, active, 1 - active)))
+}
+
+/// Returns the indexes of the active directory of the image in `file` and of the other one, which
+/// may be the right one if a version is damaged. `None` if there is only one, or both name the same
+/// tables.
+pub fn directories(file: &dyn BlockDevice) -> Result<Option<[usize; 2]>> {
+    Ok(two_directories(file)?.map(|(_, active, other)| [active, other]))
+}
+
+/// Makes the directory `number` of the image in `file` the active one, durably, by changing versions
+/// only. Returns one sentence for each step.
+pub fn use_directory(file: &dyn BlockDevice, number: usize) -> Result<Vec<String>> {
+    let Some((header, active, other)) = two_directories(file)? else {
+        return Ok(Vec::new());
+    };
+    if number == active {
+        return Ok(Vec::new());
+    }
+    let place = |index: usize| header.directories[index].unwrap_or_default();
+    let version = u64::from_be_bytes(file.read_array(place(other))?);
+    let mut steps = Vec::new();
+    let mut write = |index: usize, version: u64| {
+        steps.push(format!("directory {index} gets version {version}"));
+        file.write_at(place(index), &version.to_be_bytes())?;
+        file.flush()
+    };
+    // Of equal versions the first directory counts.
+    match (version, other) {
+        (0, 1) => {
+            write(active, 0)?;
+            write(other, 1)?;
+        }
+        (version, _) => write(active, version.saturating_sub(1))?,
+    }
+    Ok(steps)
 }
 
 /// Reports directories of the same version that differ: readers may then disagree about the active

@@ -36,22 +36,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use uuid::Uuid;
 
-use self::geometry::Geometry;
-use self::layout::{DiskChunk, FileChunk, HeaderRaw};
+use self::geometry::{About, Geometry};
+use self::layout::{ChunkEntry, DiskChunk, FileChunk, HeaderRaw};
 use self::load::Loaded;
+use self::mask::BlockState;
 use self::space::Space;
 use self::tables::Tables;
+use super::Orphan;
 use crate::device::units::Units;
-use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed, regions,
+};
+use crate::error::Place;
 use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
 pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
-pub use self::load::peek_uuid;
+pub use self::load::{directories, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
-pub use self::repair::{data_beyond, plan, repair};
+pub use self::repair::{plan, repair};
 
 const LAYER: &str = "asif";
 
@@ -75,6 +80,8 @@ pub struct Asif {
     layer: Layer,
     /// Reason why the image is read-only, if it is.
     read_only: Option<String>,
+    /// False if holes of the file read as noise, because it is encrypted.
+    shows_holes: bool,
     /// True if the header has the UUID of this session.
     begun: AtomicBool,
     /// Serializes flushes and changes of the size or the metadata: a second flush must not return
@@ -144,6 +151,31 @@ impl Asif {
         Self::over(file, loaded, access)
     }
 
+    /// Opens the image in `file` read-only with the given one of its [`directories`].
+    pub fn open_directory(file: Arc<dyn BlockDevice>, directory: usize) -> Result<Self> {
+        let loaded = load::load_with(&*file, Some(directory), &mut Findings::Open)?;
+        Self::over(file, loaded, Access::ReadOnly)
+    }
+
+    /// Opens the same file read-only with its other directory. `None` if there is none, or if it
+    /// names the same tables.
+    pub(crate) fn with_other_directory(&self) -> Result<Option<Self>> {
+        let Some([_, other]) = directories(&*self.file)? else {
+            return Ok(None);
+        };
+        let image = Self::open_directory(self.file.clone(), other)?;
+        Ok(Some(Self {
+            shows_holes: self.shows_holes,
+            ..image
+        }))
+    }
+
+    /// Returns the index and the version of the directory in use.
+    pub(crate) fn directory(&self) -> (usize, u64) {
+        let head = self.head();
+        (head.active, head.version)
+    }
+
     fn over(file: Arc<dyn BlockDevice>, loaded: Loaded, access: Access) -> Result<Self> {
         let Loaded {
             raw,
@@ -182,6 +214,7 @@ impl Asif {
                 is_overlaid,
             },
             read_only: header.read_only,
+            shows_holes: true,
             begun: AtomicBool::new(false),
             flushing: Mutex::default(),
             failed: Failed::default(),
@@ -198,6 +231,14 @@ impl Asif {
     #[must_use]
     pub fn overlaid(mut self) -> Self {
         self.layer.is_overlaid = true;
+        self
+    }
+
+    /// Tells that the file is encrypted, so that free chunks read as noise. Those before the last
+    /// used chunk then do not count as [orphans](Self::orphans).
+    #[must_use]
+    pub fn encrypted(mut self) -> Self {
+        self.shows_holes = false;
         self
     }
 
@@ -250,6 +291,116 @@ impl Asif {
             unused: end.0.saturating_sub(self.first_chunk().0 + used),
             file_len: self.file.info().len,
         }
+    }
+
+    /// Finds the stored data that belongs to no chunk of the disk: in free chunks of the file, and
+    /// in chunks past the end of the disk. Reads all tables.
+    pub fn orphans(&self) -> Result<Vec<Orphan>> {
+        let (_, end) = self.space.extent();
+        let end = end.0 * self.geometry.chunk_bytes();
+        let mut orphans = Vec::new();
+        for run in self.space.orphans(self.shows_holes)? {
+            let what = match run.start >= end {
+                true => "data after the last chunk",
+                false => "data in unused chunks of the file",
+            };
+            orphans.push(Orphan {
+                what: what.to_owned(),
+                place: Place::Offset(run.start),
+                len: run.end - run.start,
+            });
+        }
+        for (chunk, place) in self.chunks_beyond()? {
+            let range = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());
+            if !regions::is_zero(&*self.file, range.clone())? {
+                orphans.push(Orphan {
+                    what: format!("chunk {}, past the end of the disk", chunk.0),
+                    place: Place::Offset(range.start),
+                    len: range.end - range.start,
+                });
+            }
+        }
+        Ok(orphans)
+    }
+
+    /// Removes all [orphans](Self::orphans), durably. The chunks of the file that they took are
+    /// free, and the file is truncated.
+    pub fn remove_orphans(&self) -> Result<()> {
+        self.check_changeable()?;
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.begin_locked()?;
+        let unused = self.space.orphans(self.shows_holes)?;
+        self.space.drop_orphans();
+        let len = self.len.load(Ordering::SeqCst);
+        let end = self.geometry.max_sectors * u64::from(self.geometry.block);
+        let removed = self.clear(len, end).and_then(|()| {
+            unused.into_iter().try_for_each(|run| {
+                let end = run.end.min(self.file.info().len);
+                self.file
+                    .discard(run.start.min(end)..end, AfterDiscard::Zeros)
+            })?;
+            self.commit(Vec::new())
+        });
+        self.failed.note(removed)
+    }
+
+    /// Makes the orphan at byte `place` of the file the chunk `number` of the disk, which must not
+    /// be stored. Durable on return. [`Kind::Invalid`] if it cannot be at that place, or if it may
+    /// have been partly written.
+    pub fn restore_chunk(&self, place: u64, number: u64) -> Result<()> {
+        self.check_changeable()?;
+        let (bytes, chunk) = (self.geometry.chunk_bytes(), DiskChunk(number));
+        let invalid = || {
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("no chunk can be at byte {place}"),
+            )
+        };
+        let is_inside = self.geometry.start(chunk) < self.len.load(Ordering::SeqCst);
+        if !place.is_multiple_of(bytes) || !is_inside {
+            return Err(invalid());
+        }
+        let _one_at_a_time = self.one_at_a_time()?;
+        if self.tables.entry(chunk)? != ChunkEntry::Uninit {
+            return Err(invalid());
+        }
+        // A bitmap counts only for a partly written chunk, and may be stale for others.
+        let blocks = 0..self.geometry.blocks_per_chunk();
+        let mask = self.tables.mask(chunk);
+        if mask.is_ok_and(|mask| !mask.is_full() && !mask.is(blocks, BlockState::Uninit)) {
+            return Err(invalid());
+        }
+        let found = FileChunk(place / bytes);
+        if !self.space.claim(found) {
+            return Err(invalid());
+        }
+        self.begin_locked()?;
+        let restored = self
+            .tables
+            .set(chunk, ChunkEntry::Full(found), None, &self.space)
+            .and_then(|()| self.commit(Vec::new()));
+        self.failed.note(restored)
+    }
+
+    /// Returns the stored chunks past the end of the disk, without the metadata, and their places.
+    fn chunks_beyond(&self) -> Result<Vec<(DiskChunk, FileChunk)>> {
+        let end = self.len.load(Ordering::SeqCst);
+        let described = self.described().chunks.clone();
+        let mut beyond = Vec::new();
+        for (table, _) in self.tables.directory() {
+            self.tables.each_entry(table, &mut |entry, raw| {
+                let About::Data(chunk) = self.geometry.about(table, entry) else {
+                    return;
+                };
+                if self.geometry.start(chunk) < end || described.contains(&chunk) {
+                    return;
+                }
+                let place = ChunkEntry::parse(raw).ok().and_then(ChunkEntry::chunk);
+                beyond.extend(place.map(|place| (chunk, place)));
+            })?;
+        }
+        Ok(beyond)
     }
 
     /// Returns the first chunk of the file after the header and the directories.

@@ -1,19 +1,22 @@
-//! Repair of unambiguous damage: data stored past the end of the disk, and an unreferenced tail of
-//! the file. The contents of the disk do not change.
+//! Repair of unambiguous damage: an unused end of the file, and data that belongs to no chunk of the
+//! disk. The contents of the disk do not change.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{Asif, LAYER, check};
-use crate::container::Beyond;
-use crate::device::{BlockDevice, regions};
+use crate::container::Orphans;
+use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
 /// data of the disk is lost or in doubt.
-pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
+pub fn plan(
+    file: &Arc<dyn BlockDevice>,
+    orphans: Orphans,
+    progress: &dyn Progress,
+) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let image = check(file, &mut problems, progress)?;
     if problems.count(Severity::Damage) > 0 {
@@ -22,14 +25,20 @@ pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
     let mut steps = Vec::new();
-    let beyond = problems.count(Severity::Warning);
-    if beyond > 0 {
+    let beyond = image.chunks_beyond()?.len();
+    if beyond > 0 && orphans == Orphans::Remove {
         steps.push(format!(
             "{beyond} chunks past the end of the disk are given up"
         ));
     }
-    let end = image.usage().chunks * image.geometry.chunk_bytes();
-    if file.info().len > end {
+    let inside = image.unused_data()?;
+    if inside > 0 && orphans == Orphans::Remove {
+        steps.push(format!(
+            "{inside} bytes in unused chunks of the file are discarded"
+        ));
+    }
+    let (len, end) = (file.info().len, image.used_end());
+    if len > end && (orphans == Orphans::Remove || regions::is_zero(&**file, end..len)?) {
         steps.push(format!(
             "the file is cut to {end} bytes, where its last chunk ends"
         ));
@@ -37,42 +46,38 @@ pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<
     Ok(steps)
 }
 
-/// Finds data past the last chunk that the index names. The cause is an interrupted write, or a
-/// lost entry of a table.
-pub fn data_beyond(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Option<Beyond>> {
-    let mut problems = Problems::default();
-    let image = check(file, &mut problems, progress)?;
-    let end = image.usage().chunks * image.geometry.chunk_bytes();
-    let file_len = file.info().len;
-    if file_len <= end || regions::is_zero(&**file, end..file_len)? {
-        return Ok(None);
-    }
-    Ok(Some(Beyond {
-        len: image.info().len,
-        is_tail: problems.worst() <= Some(Severity::Note),
-    }))
-}
-
 /// Repairs the image in `file`, durably. Returns one sentence for each step.
-pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
-    let steps = plan(file, progress)?;
-    if !steps.is_empty() {
-        Asif::open(file.clone())?.give_up_beyond()?;
+pub fn repair(
+    file: &Arc<dyn BlockDevice>,
+    orphans: Orphans,
+    progress: &dyn Progress,
+) -> Result<Vec<String>> {
+    let steps = plan(file, orphans, progress)?;
+    if steps.is_empty() {
+        return Ok(steps);
+    }
+    let image = Asif::open(file.clone())?;
+    match orphans {
+        Orphans::Remove => image.remove_orphans()?,
+        Orphans::Keep => {
+            file.set_len(image.used_end(), AfterDiscard::Any)?;
+            file.flush()?;
+        }
     }
     Ok(steps)
 }
 
 impl Asif {
-    /// Frees all chunks past the end of the disk except the metadata, and truncates the unused tail
-    /// of the file.
-    fn give_up_beyond(&self) -> Result<()> {
-        self.check_changeable()?;
-        let _one_at_a_time = self.one_at_a_time()?;
-        self.begin_locked()?;
-        self.space.drop_leftover();
-        let len = self.len.load(Ordering::SeqCst);
-        let end = self.geometry.max_sectors * u64::from(self.geometry.block);
-        self.failed
-            .note(self.clear(len, end).and_then(|()| self.commit(Vec::new())))
+    /// Returns the number of bytes in unused chunks before the last used one that have data.
+    fn unused_data(&self) -> Result<u64> {
+        let end = self.used_end();
+        let unused = self.space.orphans(self.shows_holes)?;
+        let inside = unused.iter().filter(|run| run.start < end);
+        Ok(inside.map(|run| run.end - run.start).sum())
+    }
+
+    /// Returns the end of the last used chunk in the file.
+    fn used_end(&self) -> u64 {
+        self.usage().chunks * self.geometry.chunk_bytes()
     }
 }

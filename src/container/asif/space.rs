@@ -1,6 +1,7 @@
 //! Allocation of the chunks of the file. The format has no free list: used are the chunks that the
 //! directory and the tables refer to. Source: docs/formats/asif.md §7.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,6 +78,11 @@ impl Used {
         FileChunk(end).max(self.first)
     }
 
+    /// Returns the first chunk that can be an orphan.
+    fn first_orphan(&self, shows_holes: bool) -> FileChunk {
+        if shows_holes { self.first } else { self.end() }
+    }
+
     /// Returns the first free chunk from `from` on.
     fn first_free(&self, from: FileChunk) -> FileChunk {
         let from = from.max(self.first);
@@ -106,9 +112,22 @@ struct Book {
     /// Chunks that memory no longer refers to, but the disk still does; they must not be reused
     /// yet.
     released: Vec<FileChunk>,
-    /// The file is not truncated below this length in bytes. Data past the last used chunk is
-    /// usually left by an interrupted write, but it may be a chunk whose table entry is damaged.
-    leftover_end: u64,
+    /// Free chunks with data that the allocator avoids.
+    orphans: Option<OrphanChunks>,
+}
+
+/// Free chunks whose data was in the file when it was opened. It is usually left by an interrupted
+/// write or by another program, but it may be a chunk whose table entry is damaged.
+#[derive(Debug)]
+struct OrphanChunks {
+    /// No chunk before this one counts.
+    from: FileChunk,
+    /// One bit for each chunk of the file that is known to be none.
+    cleared: Vec<u64>,
+    /// The chunks found so far.
+    found: BTreeSet<FileChunk>,
+    /// Number of chunks of the file when it was opened.
+    count: u64,
 }
 
 impl Space {
@@ -121,26 +140,105 @@ impl Space {
                 used,
                 hint,
                 released: Vec::new(),
-                leftover_end: 0,
+                orphans: None,
             }),
         }
     }
 
-    /// Keeps data past the last used chunk until a new chunk overwrites it.
-    pub(super) fn keep_leftover(&self) -> Result<()> {
-        let (end, len) = (
-            self.book().used.end().0 * self.chunk_bytes,
-            self.file.info().len,
-        );
-        if end < len && !regions::is_zero(&*self.file, end..len)? {
-            self.book().leftover_end = len;
-        }
+    /// Preserves data in free chunks from now on. If the file `shows_holes`, this includes free
+    /// chunks before the last used one.
+    pub(super) fn keep_orphans(&self, shows_holes: bool) -> Result<()> {
+        let mut book = self.book();
+        let len = self.file.info().len;
+        book.orphans = Some(OrphanChunks {
+            from: book.used.first_orphan(shows_holes),
+            cleared: book.used.bits.clone(),
+            found: BTreeSet::new(),
+            count: len.div_ceil(self.chunk_bytes),
+        });
         Ok(())
     }
 
-    /// Lets the next [`reclaim`](Self::reclaim) truncate data past the last used chunk.
-    pub(super) fn drop_leftover(&self) {
-        self.book().leftover_end = 0;
+    /// Lets free chunks with data be reused and truncated.
+    pub(super) fn drop_orphans(&self) {
+        let mut book = self.book();
+        book.orphans = None;
+        book.hint = book.used.first;
+    }
+
+    /// Returns the runs of free chunks that have data, as ranges of the file; after the last used
+    /// chunk only, unless the file `shows_holes`.
+    pub(super) fn orphans(&self, shows_holes: bool) -> Result<Vec<Range<u64>>> {
+        let book = self.book();
+        let tail = book.used.end().0 * self.chunk_bytes;
+        let count = self.file.info().len.div_ceil(self.chunk_bytes);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut next = book.used.first_free(book.used.first_orphan(shows_holes));
+        while next.0 < count {
+            let range = self.bytes(next..FileChunk(next.0 + 1));
+            let is_known = book
+                .orphans
+                .as_ref()
+                .is_some_and(|orphans| orphans.is_cleared(next));
+            if !is_known && !regions::is_zero(&*self.file, range.clone())? {
+                match runs.last_mut() {
+                    Some(run) if run.end == range.start && run.end != tail => run.end = range.end,
+                    _ => runs.push(range),
+                }
+            }
+            next = book.used.first_free(FileChunk(next.0 + 1));
+        }
+        Ok(runs)
+    }
+
+    /// Claims the first free chunk before `limit` that has no data to preserve.
+    fn take(&self, book: &mut Book, limit: FileChunk) -> Result<Option<FileChunk>> {
+        let mut from = book.hint;
+        loop {
+            let chunk = book.used.first_free(from);
+            if chunk >= limit {
+                return Ok(None);
+            }
+            if !self.is_orphan(book, chunk)? {
+                book.used.claim(chunk);
+                book.hint = FileChunk(chunk.0 + 1);
+                return Ok(Some(chunk));
+            }
+            from = FileChunk(chunk.0 + 1);
+        }
+    }
+
+    /// Returns the chunk after the last one that is used or has data to preserve.
+    fn kept_end(&self, book: &mut Book) -> Result<FileChunk> {
+        let end = book.used.end();
+        let count = book.orphans.as_ref().map_or(0, |orphans| orphans.count);
+        for chunk in (end.0..count).rev() {
+            if self.is_orphan(book, FileChunk(chunk))? {
+                return Ok(FileChunk(chunk + 1));
+            }
+        }
+        Ok(end)
+    }
+
+    /// Returns true if a free chunk has data to preserve.
+    fn is_orphan(&self, book: &mut Book, chunk: FileChunk) -> Result<bool> {
+        let Some(orphans) = &mut book.orphans else {
+            return Ok(false);
+        };
+        if chunk.0 >= orphans.count || chunk < orphans.from || orphans.is_cleared(chunk) {
+            return Ok(false);
+        }
+        if orphans.found.contains(&chunk) {
+            return Ok(true);
+        }
+        let range = self.bytes(chunk..FileChunk(chunk.0 + 1));
+        let has_data = !regions::is_zero(&*self.file, range)?;
+        if has_data {
+            orphans.found.insert(chunk);
+        } else if let Some(word) = orphans.cleared.get_mut((chunk.0 / 64) as usize) {
+            *word |= 1 << (chunk.0 % 64);
+        }
+        Ok(has_data)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -150,34 +248,31 @@ impl Space {
     /// Allocates a chunk and extends the file to include it. Its contents are undefined.
     pub(super) fn allocate(&self) -> Result<FileChunk> {
         let mut book = self.book();
-        let chunk = book.used.first_free(book.hint);
-        if chunk.0 >= MAX_CHUNKS {
+        let Some(chunk) = self.take(&mut book, FileChunk(MAX_CHUNKS))? else {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
                 format!("the file has {MAX_CHUNKS} chunks, which is the most"),
             ));
-        }
+        };
         // Under the lock, because the file may have to grow.
-        self.reach(chunk)?;
-        if book.leftover_end > 0 && chunk >= book.used.end() {
-            book.leftover_end = 0;
+        if let Err(error) = self.reach(chunk) {
+            book.used.free(chunk);
+            book.hint = book.hint.min(chunk);
+            return Err(error);
         }
-        book.used.claim(chunk);
-        book.hint = FileChunk(chunk.0 + 1);
         Ok(chunk)
     }
 
-    /// Allocates a free chunk before `limit`, if there is one.
-    pub(super) fn allocate_before(&self, limit: FileChunk) -> Option<FileChunk> {
+    /// Allocates `chunk` with its contents. Returns false if it is used.
+    pub(super) fn claim(&self, chunk: FileChunk) -> bool {
         let mut book = self.book();
-        let chunk = book.used.first_free(book.hint);
-        if chunk >= limit {
-            return None;
-        }
-        book.used.claim(chunk);
-        book.hint = FileChunk(chunk.0 + 1);
-        Some(chunk)
+        chunk >= book.used.first && book.used.claim(chunk)
+    }
+
+    /// Allocates a free chunk before `limit`, if there is one.
+    pub(super) fn allocate_before(&self, limit: FileChunk) -> Result<Option<FileChunk>> {
+        self.take(&mut self.book(), limit)
     }
 
     fn reach(&self, chunk: FileChunk) -> Result<()> {
@@ -230,7 +325,7 @@ impl Space {
             book.used.free(chunk);
             book.hint = book.hint.min(chunk);
         }
-        let end = (book.used.end().0 * self.chunk_bytes).max(book.leftover_end);
+        let end = self.kept_end(&mut book)?.0 * self.chunk_bytes;
         if self.file.info().len > end {
             self.file.set_len(end, AfterDiscard::Any)
         } else {
@@ -250,6 +345,13 @@ impl Space {
             book.used.count() - book.released.len() as u64,
             book.used.end(),
         )
+    }
+}
+
+impl OrphanChunks {
+    fn is_cleared(&self, chunk: FileChunk) -> bool {
+        let word = self.cleared.get((chunk.0 / 64) as usize).copied();
+        word.unwrap_or(0) >> (chunk.0 % 64) & 1 == 1
     }
 }
 
@@ -279,7 +381,7 @@ mod tests {
             (space.extent(), file.info().len),
             ((197, FileChunk(203)), 203 * 512)
         );
-        assert_eq!(space.allocate_before(FileChunk(5)), None);
+        assert_eq!(space.allocate_before(FileChunk(5)).unwrap(), None);
         let next: Vec<_> = (0..4).map(|_| space.allocate().unwrap().0).collect();
         assert_eq!(next, [5, 6, 130, 201]);
         space.give_back(FileChunk(6));

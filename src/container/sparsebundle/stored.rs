@@ -4,11 +4,14 @@
 use std::ops::Range;
 
 use super::check::check_name;
+use super::plist::{BACKUP, INFO};
 use super::slot::BandState;
-use super::{BANDS, BandIndex, Bundle};
-use crate::Result;
+use super::{BANDS, BandIndex, Bundle, read_plist};
+use crate::container::Orphan;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::error::Place;
 use crate::progress::Progress;
+use crate::{Error, Kind, Result};
 
 /// A band that has a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +94,57 @@ impl Bundle {
             .stray
             .sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(stored)
+    }
+
+    /// Lists the band files past the end of the disk, with any contents.
+    pub fn orphans(&self, progress: &dyn Progress) -> Result<Vec<Orphan>> {
+        self.check_one_size()?;
+        let (mut found, count) = (Vec::new(), self.band_count());
+        self.bands.store.list(BANDS, &mut |entry| {
+            progress.check()?;
+            if let Some(index) = BandIndex::from_name(BANDS, entry.name)
+                && index.0 >= count
+                && let Some(meta) = entry.meta()?
+            {
+                found.push((index.0, meta.len));
+            }
+            Ok(())
+        })?;
+        found.sort_unstable();
+        let orphan = |(index, len)| Orphan {
+            what: "a band past the end of the disk".to_owned(),
+            place: Place::Name(BandIndex(index).name()),
+            len,
+        };
+        Ok(found.into_iter().map(orphan).collect())
+    }
+
+    /// Removes these [orphans](Self::orphans) with their maps. Durable after the next flush.
+    pub fn remove_orphans(&self, orphans: &[Orphan]) -> Result<()> {
+        self.bands.check_changeable()?;
+        for orphan in orphans {
+            let Place::Name(name) = &orphan.place else {
+                continue;
+            };
+            let index = BandIndex::from_name(BANDS, name);
+            if let Some(index) = index.filter(|index| index.0 >= self.band_count()) {
+                let slot = self.bands.slot(index)?;
+                let mut state = slot.exclusive();
+                self.bands.remove(index, &mut state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true unless the property lists differ, or one of them cannot be read. A missing copy
+    /// is no difference.
+    pub fn do_lists_agree(&self) -> bool {
+        let store = &*self.bands.store;
+        let backup = match read_plist(store, BACKUP).map_err(Error::from) {
+            Err(error) if error.kind() == Kind::NotFound => return true,
+            backup => backup,
+        };
+        matches!((read_plist(store, INFO), backup), (Ok(info), Ok(backup)) if info == backup)
     }
 
     /// Returns the part of `range` that is in `band`, in disk offsets, and whether it is the whole

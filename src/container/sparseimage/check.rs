@@ -18,7 +18,8 @@ pub fn check(
 ) -> Result<SparseImage> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
-    let table = load::load(&**file, &mut findings)?.table;
+    let mut table = load::load(&**file, &mut findings)?.table;
+    load::find_orphans(&**file, &mut table)?;
     let (file_len, end) = (file.info().len, table.end());
     if file_len < table.needed() {
         let lost = format!("the file ends at byte {file_len}, its last band at {end}");

@@ -147,6 +147,22 @@ impl SparseImage {
         Ok(())
     }
 
+    /// Writes the label of a band whose data is in the file already.
+    pub(super) fn write_restored(&self, band: BandIndex) -> Result<()> {
+        let restored = {
+            let table = self.table();
+            table
+                .bands
+                .get(&band)
+                .copied()
+                .filter(|slot| (slot.0 as usize) < table.on_disk)
+        };
+        if let Some(slot) = restored {
+            self.write_labels(&[(slot, Label::of(band))])?;
+        }
+        self.publish()
+    }
+
     /// Writes the size of the disk to the header.
     pub(super) fn write_size(&self, sectors: u64) -> Result<()> {
         let next = self.table().link_on_disk();
@@ -176,12 +192,12 @@ impl SparseImage {
         let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
         let (holes, last) = {
             let table = self.table();
-            let live = table.bands.len() as u32;
+            let live = (table.bands.len() + table.orphans.len()) as u32;
             let dead = table.dead();
             let holes: Vec<Slot> = dead.range(..Slot(live)).take(most).copied().collect();
             let slots = (live..table.slots.len() as u32).rev().map(Slot);
             let last: Vec<_> = slots
-                .filter(|slot| !dead.contains(slot))
+                .filter(|slot| !dead.contains(slot) && !table.orphans.contains(slot))
                 .take(most)
                 .collect();
             (holes, last)
@@ -338,8 +354,7 @@ impl SparseImage {
             let end = {
                 let mut table = self.table_mut();
                 table.truncate(kept);
-                table.leftover_end = 0;
-                table.end()
+                table.end().max(table.leftover_end)
             };
             self.file.set_len(end, AfterDiscard::Any)?;
         }

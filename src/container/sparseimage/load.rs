@@ -186,6 +186,29 @@ fn compare(
     Ok(compared)
 }
 
+/// Moves the slots without a label that hold data from `spare` to `orphans`.
+pub(super) fn find_orphans(file: &dyn BlockDevice, table: &mut Table) -> Result<()> {
+    let spare: Vec<Slot> = std::mem::take(&mut table.spare).into_iter().collect();
+    let follows =
+        |one: &Slot, next: &Slot| one.0 + 1 == next.0 && one.in_node().0 == next.in_node().0;
+    // Whole runs first: a damaged image may have millions of empty slots in one hole.
+    for run in spare.chunk_by(follows) {
+        let start = table.place(run[0]);
+        if regions::is_zero(file, start..start + run.len() as u64 * table.band_size)? {
+            table.spare.extend(run);
+            continue;
+        }
+        for &slot in run {
+            if is_zero_band(file, table, slot)? {
+                table.spare.insert(slot);
+            } else {
+                table.orphans.insert(slot);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns true if the band in `slot` is all zeros. Bytes past the end of the file count as zeros.
 pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
     let start = table.place(slot);

@@ -26,16 +26,19 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use zerocopy::IntoBytes;
 
-use self::layout::{Head, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
+use self::layout::{BandIndex, Head, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
 use self::table::{MAX_SLOTS, Table};
-use super::{BandSizes, SECTOR, check_len};
+use super::{BandSizes, Orphan, SECTOR, check_len};
 use crate::device::units::Units;
-use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed, regions,
+};
+use crate::error::Place;
 use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
-pub use self::repair::{data_beyond, plan, repair};
+pub use self::repair::{plan, repair};
 
 const LAYER: &str = "sparse image";
 
@@ -121,9 +124,10 @@ impl SparseImage {
     }
 
     /// Opens the image in `file`; read-only if the file is. Leftovers of an interrupted change are
-    /// removed only from a writable image. Bands past the end of the disk stay until [`repair`].
+    /// removed only from a writable image. [Orphans](Self::orphans) stay until they are removed.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
+        load::find_orphans(&*file, &mut loaded.table)?;
         let interrupted = !loaded.twins.is_empty();
         if file.info().access == Access::ReadWrite {
             recover::recover(&*file, &mut loaded)?;
@@ -160,7 +164,7 @@ impl SparseImage {
         Usage {
             band_size: self.band_size,
             bands: (table.bands.len() - beyond) as u64,
-            unused: (table.gone.len() + table.spare.len() + beyond) as u64,
+            unused: (table.gone.len() + table.spare.len()) as u64,
             file_len: self.file.info().len,
             nodes: table.nodes.len() as u64,
         }
@@ -170,6 +174,103 @@ impl SparseImage {
     /// or by damage to the index.
     pub fn bands_beyond(&self) -> usize {
         self.table().beyond().count()
+    }
+
+    /// Finds the stored data that belongs to no band of the disk: in slots without a label, in
+    /// bands past the end of the disk, and after the last band.
+    pub fn orphans(&self) -> Result<Vec<Orphan>> {
+        let (mut slots, end) = {
+            let table = self.table();
+            let unlabeled = table.orphans.iter().map(|slot| (*slot, None));
+            let beyond = table.beyond().map(|(band, slot)| (slot, Some(band)));
+            let slots: Vec<_> = unlabeled.chain(beyond).collect();
+            (slots, table.end())
+        };
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        let mut orphans = Vec::new();
+        for (slot, band) in slots {
+            let place = self.table().place(slot);
+            if regions::is_zero(&*self.file, place..place + self.band_size)? {
+                continue;
+            }
+            let what = match band {
+                Some(band) => format!("band {}, past the end of the disk", band.0),
+                None => format!("slot {}, which has no band", slot.0),
+            };
+            orphans.push(Orphan {
+                what,
+                place: Place::Offset(place),
+                len: self.band_size,
+            });
+        }
+        let file_len = self.file.info().len;
+        if file_len > end && !regions::is_zero(&*self.file, end..file_len)? {
+            orphans.push(Orphan {
+                what: "data after the last band".to_owned(),
+                place: Place::Offset(end),
+                len: file_len - end,
+            });
+        }
+        Ok(orphans)
+    }
+
+    /// Removes all [orphans](Self::orphans). Durable after the next flush.
+    pub fn remove_orphans(&self) -> Result<()> {
+        self.check_changeable()?;
+        self.drop_leftovers();
+        let mut table = self.table_mut();
+        let orphans = std::mem::take(&mut table.orphans);
+        table.spare.extend(orphans);
+        table.leftover_end = 0;
+        Ok(())
+    }
+
+    /// Makes the orphan at byte `place` of the file the band `number`, which must not be stored.
+    /// Durable on return. [`Kind::Invalid`] if no slot without a label is at that place.
+    pub fn restore_band(&self, place: u64, number: u64) -> Result<()> {
+        self.check_changeable()?;
+        let invalid = || {
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("no band can be at byte {place}"),
+            )
+        };
+        let band = u32::try_from(number)
+            .map(BandIndex)
+            .map_err(|_| invalid())?;
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut table = self.table_mut();
+            if table.bands.contains_key(&band) || !table.is_visible(band) {
+                return Err(invalid());
+            }
+            let unlabeled = table.orphans.iter().copied();
+            let inside = unlabeled
+                .into_iter()
+                .find(|slot| table.place(*slot) == place);
+            let next = table.next_slot()?;
+            let slot = match inside {
+                Some(slot) => {
+                    table.orphans.remove(&slot);
+                    table.slots[slot.0 as usize] = Label::of(band);
+                    slot
+                }
+                None if next.node.is_none()
+                    && next.end.checked_sub(self.band_size) == Some(place) =>
+                {
+                    table.push(&next, Label::of(band));
+                    next.slot
+                }
+                None => return Err(invalid()),
+            };
+            table.bands.insert(band, slot);
+            if table.end() >= table.leftover_end {
+                table.leftover_end = 0;
+            }
+        }
+        self.failed.note(self.write_restored(band))
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {

@@ -14,9 +14,11 @@ use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
 /// Removes duplicate bands from the index of a writable image. The next [`commit`](super::commit)
-/// fills the gaps that this leaves in the index. Data past the last band stays until it is
-/// overwritten by a new band: usually it is left by an interrupted write, but it may be a band with
-/// a damaged label.
+/// fills the gaps that this leaves in the index.
+///
+/// Data in a slot without a label, and past the last band, is usually left by an interrupted write,
+/// but it may be a band with a damaged label. It stays in place; past the last band, until a new
+/// band overwrites it.
 pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()> {
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
@@ -28,7 +30,9 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     if !loaded.twins.is_empty() {
         separate(file, loaded)?;
     }
-    loaded.table.leftover_end = file_len;
+    if !regions::is_zero(file, end..file_len)? {
+        loaded.table.leftover_end = file_len;
+    }
     Ok(())
 }
 

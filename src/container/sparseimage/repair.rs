@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{LAYER, SparseImage, load};
-use crate::container::Beyond;
+use crate::container::Orphans;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
@@ -12,9 +12,10 @@ use crate::{Error, Kind, Result};
 
 /// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
 /// data of the disk is lost.
-pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
+pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>> {
     let mut problems = Problems::default();
-    let loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
+    let mut loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
+    load::find_orphans(&**file, &mut loaded.table)?;
     let table = &loaded.table;
     let (len, end) = (file.info().len, table.end());
     if len < table.needed() || problems.count(Severity::Damage) > 0 {
@@ -22,15 +23,15 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
             "bytes of the disk are lost or in doubt, which nothing in the image can give back";
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
+    let removes = orphans == Orphans::Remove;
     let mut steps = Vec::new();
-    if len != end {
-        let what = if len > end {
-            "cut to"
-        } else {
-            "extended by zeros to"
-        };
+    if len < end {
         steps.push(format!(
-            "the file is {what} {end} bytes, where its last band ends"
+            "the file is extended by zeros to {end} bytes, where its last band ends"
+        ));
+    } else if len > end && (removes || regions::is_zero(&**file, end..len)?) {
+        steps.push(format!(
+            "the file is cut to {end} bytes, where its last band ends"
         ));
     }
     if !loaded.twins.is_empty() {
@@ -39,43 +40,23 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
             loaded.twins.len()
         ));
     }
-    let unused = table.spare.len() + table.beyond().count();
-    if unused > 0 {
+    let unlabeled = table.spare.len() + if removes { table.orphans.len() } else { 0 };
+    let mut beyond = 0;
+    for (_, slot) in table.beyond() {
+        beyond += usize::from(removes || load::is_zero_band(&**file, table, slot)?);
+    }
+    if unlabeled + beyond > 0 {
         steps.push(format!(
-            "{unused} places without a band of the disk are filled with the last bands"
+            "{} places without a band of the disk are filled with the last bands",
+            unlabeled + beyond
         ));
     }
     Ok(steps)
 }
 
-/// Finds data past the last band, and in bands past the end of the disk. The cause is an
-/// interrupted resize, or a wrong disk size or label.
-pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
-    let mut problems = Problems::default();
-    let table = load::load(file, &mut Findings::Check(&mut problems, &Silent))?.table;
-    let (len, end) = (file.info().len, table.end());
-    let is_tail = problems.worst() <= Some(Severity::Note);
-    if len > end && !regions::is_zero(file, end..len)? {
-        return Ok(Some(Beyond {
-            len: table.len,
-            is_tail,
-        }));
-    }
-    for (_, slot) in table.beyond() {
-        if !load::is_zero_band(file, &table, slot)? {
-            return Ok(Some(Beyond {
-                len: table.len,
-                is_tail: false,
-            }));
-        }
-    }
-    Ok(None)
-}
-
-/// Repairs the image in `file`, durably, and removes bands past the end of the disk. Returns one
-/// sentence for each step.
-pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
-    let steps = plan(file)?;
+/// Repairs the image in `file`, durably. Returns one sentence for each step.
+pub fn repair(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>> {
+    let steps = plan(file, orphans)?;
     if steps.is_empty() {
         return Ok(steps);
     }
@@ -85,8 +66,10 @@ pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         file.flush()?;
     }
     let image = SparseImage::open(file.clone())?;
-    image.drop_leftovers();
-    image.table_mut().leftover_end = 0;
+    match orphans {
+        Orphans::Remove => image.remove_orphans()?,
+        Orphans::Keep => image.drop_zeros_beyond()?,
+    }
     image.flush()?;
     Ok(steps)
 }

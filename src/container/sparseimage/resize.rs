@@ -46,6 +46,18 @@ impl SparseImage {
         beyond.into_iter().for_each(|band| self.drop_band(band));
     }
 
+    /// Removes the bands past the end of the disk that are all zeros; durable after the next flush.
+    pub(super) fn drop_zeros_beyond(&self) -> Result<()> {
+        let beyond: Vec<_> = self.table().beyond().collect();
+        for (band, slot) in beyond {
+            let place = self.table().place(slot);
+            if regions::is_zero(&*self.file, place..place + self.band_size)? {
+                self.drop_band(band);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the bands past `len` and waits for earlier requests to them.
     fn drop_beyond(&self, len: u64) {
         let cut: Vec<BandIndex> = {

@@ -32,8 +32,10 @@ pub(super) struct Table {
     pub(super) gone: BTreeMap<BandIndex, Slot>,
     /// Slots without a label before the last labeled one.
     pub(super) spare: BTreeSet<Slot>,
-    /// Length of the file when it was opened for writing: data past the last band is preserved up
-    /// to here.
+    /// Slots of that kind whose data is not zeros: their labels may be damaged. They stay in place.
+    pub(super) orphans: BTreeSet<Slot>,
+    /// Length of the file when it was opened for writing, if there was data after the last band;
+    /// the file is not truncated below it.
     pub(super) leftover_end: u64,
     /// Allocated slots whose first write is in progress. They are labeled when it is done.
     pub(super) pending: BTreeMap<Slot, BandIndex>,
@@ -51,6 +53,7 @@ impl Table {
             bands: BTreeMap::new(),
             gone: BTreeMap::new(),
             spare: BTreeSet::new(),
+            orphans: BTreeSet::new(),
             leftover_end: 0,
             pending: BTreeMap::new(),
         }
@@ -170,7 +173,7 @@ impl Table {
             .map_or(self.slots.len(), |first| first.0 as usize)
     }
 
-    /// Returns the unused slots in ascending order.
+    /// Returns the unused slots, without orphans, in ascending order.
     pub(super) fn dead(&self) -> BTreeSet<Slot> {
         self.gone.values().chain(&self.spare).copied().collect()
     }
@@ -180,6 +183,7 @@ impl Table {
         let kept = |slot: &Slot| (slot.0 as usize) < count;
         self.gone.retain(|_, slot| kept(slot));
         self.spare.retain(kept);
+        self.orphans.retain(kept);
         self.slots.truncate(count);
         self.on_disk = self.on_disk.min(count);
         self.nodes.truncate(Self::nodes_for(count));

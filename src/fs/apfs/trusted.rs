@@ -2,6 +2,7 @@
 //! severe must be marked as used. A trim of the container discards everything that the map calls
 //! free.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -55,6 +56,22 @@ impl Container {
 
     /// Checks the container's own areas and its object map.
     fn check_own(&self, map: &ApfsFree) -> Result<()> {
+        for (first, count, what) in self.own_areas()? {
+            self.check_used(map, first, count, what)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the container's own areas, in bytes of the device.
+    pub(crate) fn own_ranges(&self) -> Result<Vec<Range<u64>>> {
+        let bytes = |(first, count, _): (Paddr, u64, _)| {
+            let end = Paddr(first.0.saturating_add(count));
+            self.store.offset(first)..self.store.offset(end)
+        };
+        Ok(self.own_areas()?.into_iter().map(bytes).collect())
+    }
+
+    fn own_areas(&self) -> Result<[(Paddr, u64, &'static str); 7]> {
         let (raw, blocks) = (&self.superblock, self.store.blocks);
         let spaceman = self.spaceman()?;
         let (spaceman, _) = SpacemanRaw::ref_from_prefix(&spaceman)
@@ -65,7 +82,7 @@ impl Container {
         );
         let omap = Paddr(raw.omap_oid.get());
         let tree = Paddr(self.view.omap.raw.tree_oid.get());
-        for (first, count, what) in [
+        Ok([
             (Paddr(0), 1, "superblock"),
             (Paddr(desc.start), desc.end - desc.start, "descriptor area"),
             (Paddr(data.start), data.end - data.start, "data area"),
@@ -81,10 +98,7 @@ impl Container {
             ),
             (omap, 1, "object map"),
             (tree, 1, "object map's tree"),
-        ] {
-            self.check_used(map, first, count, what)?;
-        }
-        Ok(())
+        ])
     }
 
     /// Checks a volume's superblock and the roots of its trees.

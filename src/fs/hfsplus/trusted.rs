@@ -1,6 +1,8 @@
 //! A quick plausibility check of a volume's allocation bitmap, before its free space is discarded:
 //! contents in blocks that are wrongly marked free would be lost.
 
+use std::ops::Range;
+
 use super::extents::Owner;
 use super::free::HfsPlusFree;
 use super::layout::{
@@ -37,6 +39,21 @@ impl HfsPlus {
         }
         self.check_headers()?;
         self.check_count(&map)?;
+        for (name, extent) in self.own_extents()? {
+            check_used(&map, extent, name)?;
+        }
+        Ok(map)
+    }
+
+    /// Returns the extents of the volume's own files and its journal, in bytes of the device.
+    pub(crate) fn own_ranges(&self) -> Result<Vec<Range<u64>>> {
+        let map = self.free_map()?;
+        let extents = self.own_extents()?.into_iter();
+        Ok(extents.map(|(_, extent)| map.bytes(extent)).collect())
+    }
+
+    fn own_extents(&self) -> Result<Vec<(&'static str, Extent)>> {
+        let mut own = Vec::new();
         for (name, id, fork) in self.own_files() {
             let owner = Owner::Special(name);
             let extents = match id {
@@ -46,12 +63,10 @@ impl HfsPlus {
                     self.overflow.get(id, fork_type::DATA, block)
                 })?,
             };
-            extents
-                .into_iter()
-                .try_for_each(|extent| check_used(&map, extent, name))?;
+            own.extend(extents.into_iter().map(|extent| (name, extent)));
         }
-        self.check_journal(&map)?;
-        Ok(map)
+        own.extend(self.journal_extents()?);
+        Ok(own)
     }
 
     fn own_files(&self) -> [(&'static str, Cnid, &ForkRaw); 5] {
@@ -99,25 +114,23 @@ impl HfsPlus {
         Err(Error::new(Kind::Corrupt, LAYER, message))
     }
 
-    fn check_journal(&self, map: &HfsPlusFree) -> Result<()> {
+    /// Returns the journal and the block that describes it.
+    fn journal_extents(&self) -> Result<Vec<(&'static str, Extent)>> {
         if !self.header.has(volume_attributes::JOURNALED) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (block, size) = (
             AllocBlock(self.header.raw.journal_info_block.get()),
             self.header.block_size,
         );
-        check_used(
-            map,
-            Extent {
-                start: block,
-                count: 1,
-            },
-            "journal info block",
-        )?;
+        let described = Extent {
+            start: block,
+            count: 1,
+        };
+        let mut extents = vec![("journal info block", described)];
         let info: JournalInfoBlockRaw = read_structure(&*self.space.device, block.offset(size))?;
         if info.flags.get() & journal_flags::IN_VOLUME == 0 {
-            return Ok(());
+            return Ok(extents);
         }
         let (start, end) = (
             info.offset.get(),
@@ -128,14 +141,11 @@ impl HfsPlus {
             u32::try_from(first),
             u32::try_from(last.saturating_sub(first)),
         ) {
-            (Ok(first), Ok(count)) => check_used(
-                map,
-                Extent {
-                    start: AllocBlock(first),
-                    count,
-                },
-                "journal",
-            ),
+            (Ok(first), Ok(count)) => {
+                let start = AllocBlock(first);
+                extents.push(("journal", Extent { start, count }));
+                Ok(extents)
+            }
             _ => Err(Error::new(
                 Kind::Corrupt,
                 LAYER,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
-use crate::container::{Beyond, Format, asif, sparsebundle, sparseimage};
+use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
-use crate::device::{Access, AfterDiscard, BlockDevice};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
 use crate::open::evidence::{self, Depth};
@@ -18,16 +18,16 @@ use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
 use crate::partition::{self, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
-use crate::store::{Open, Staged};
+use crate::store::Staged;
 use crate::{Error, Kind, Result};
 
 /// A repair in progress.
 pub(super) struct Work<'a> {
-    target: &'a Target,
-    staged: &'a Staged,
-    options: &'a OpenOptions<'a>,
-    chosen: &'a Options<'a>,
-    progress: &'a dyn Progress,
+    pub(super) target: &'a Target,
+    pub(super) staged: &'a Staged,
+    pub(super) options: &'a OpenOptions<'a>,
+    pub(super) chosen: &'a Options<'a>,
+    pub(super) progress: &'a dyn Progress,
     pub(super) done: Repaired,
     /// Problems of volumes before the repair.
     pub(super) found: Problems,
@@ -95,6 +95,9 @@ impl<'a> Work<'a> {
             Resolved::Facts { facts, is_whole } => {
                 let steps = sparsebundle::put_lists(self.staged, facts)?;
                 self.outside(BUNDLE, steps);
+                if is_whole {
+                    self.check_leftovers(facts, BUNDLE)?;
+                }
                 is_whole
             }
             Resolved::Refused(error) => {
@@ -122,37 +125,32 @@ impl<'a> Work<'a> {
             .map_or_else(|| open::recognise(&*plain), Ok)?;
         let disk: Arc<dyn BlockDevice> = match format {
             Format::Udsp => {
-                let open = |plain| {
-                    sparseimage::SparseImage::open(plain)
-                        .map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
+                let steps = match sparseimage::plan(&plain, Orphans::Keep) {
+                    Ok(_) => {
+                        let orphans = self.decide_orphans(format, "sparse image")?;
+                        let steps = sparseimage::plan(&plain, orphans)?;
+                        self.check_ends(&steps, "sparse image", format)?;
+                        sparseimage::repair(&plain, orphans)
+                    }
+                    Err(error) => Err(error),
                 };
-                let planned = sparseimage::plan(&plain);
-                if planned.is_ok()
-                    && let Some(beyond) = sparseimage::data_beyond(&*plain)?
-                    && self.is_tail_kept(beyond, "sparse image", open)?
-                {
-                    return Ok(());
-                }
-                self.check_ends(&planned, "sparse image", open)?;
-                let steps = planned.and_then(|_| sparseimage::repair(&plain));
                 if !self.take_outside("sparse image", steps)? {
                     return Ok(());
                 }
-                open(plain)?
+                Arc::new(sparseimage::SparseImage::open(plain)?)
             }
             Format::Asif => {
-                let planned = asif::plan(&plain, self.progress);
-                let open = |plain| {
-                    asif::Asif::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>)
+                let steps = self.decide_directory(&plain)?;
+                self.take_outside("ASIF", Ok(steps))?;
+                let steps = match asif::plan(&plain, Orphans::Keep, self.progress) {
+                    Ok(_) => {
+                        let orphans = self.decide_orphans(format, "ASIF")?;
+                        let steps = asif::plan(&plain, orphans, self.progress)?;
+                        self.check_ends(&steps, "ASIF", format)?;
+                        asif::repair(&plain, orphans, self.progress)
+                    }
+                    Err(error) => Err(error),
                 };
-                if planned.is_ok()
-                    && let Some(beyond) = asif::data_beyond(&plain, self.progress)?
-                    && self.is_tail_kept(beyond, "ASIF", open)?
-                {
-                    return Ok(());
-                }
-                self.check_ends(&planned, "ASIF", open)?;
-                let steps = planned.and_then(|_| asif::repair(&plain, self.progress));
                 if !self.take_outside("ASIF", steps)? {
                     return Ok(());
                 }
@@ -176,26 +174,21 @@ impl<'a> Work<'a> {
         self.map(&disk)
     }
 
-    fn take_outside(&mut self, layer: &'static str, steps: Result<Vec<String>>) -> Result<bool> {
+    pub(super) fn take_outside(
+        &mut self,
+        layer: &'static str,
+        steps: Result<Vec<String>>,
+    ) -> Result<bool> {
         self.changed_outside |= steps.as_ref().is_ok_and(|steps| !steps.is_empty());
         self.done.take(layer, steps)
     }
 
-    /// Refuses to discard data that a file stores past the end of its disk, or after its last band,
-    /// if only the header supports that.
-    fn check_ends(
-        &self,
-        planned: &Result<Vec<String>>,
-        layer: &'static str,
-        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
-    ) -> Result<()> {
-        let Ok(steps) = planned else { return Ok(()) };
-        if steps.is_empty() {
+    /// Refuses to change the end of a file if only its header supports that.
+    fn check_ends(&self, steps: &[String], layer: &'static str, format: Format) -> Result<()> {
+        if steps.is_empty() || self.chosen.assume.orphans.is_some() {
             return Ok(());
         }
-        let Some(disk) = self.open_for_reading(open)? else {
-            return Ok(());
-        };
+        let (disk, _) = self.opened(self.staged, format)?;
         let len = disk.info().len;
         let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
         if found.is_consistent() || self.chosen.assume.size == Some(len) {
@@ -209,60 +202,6 @@ impl<'a> Work<'a> {
             evidence: found.description(),
         }];
         Err(Undecided { what, alternatives }.into_error(layer))
-    }
-
-    /// Returns `true` if data outside of the disk is a tail of an image without other problems,
-    /// which is left unchanged; `false` if the user chose to remove it. Fails with
-    /// [`Kind::Undecided`] otherwise.
-    fn is_tail_kept(
-        &self,
-        Beyond { len, is_tail }: Beyond,
-        layer: &'static str,
-        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
-    ) -> Result<bool> {
-        if self.chosen.assume.size == Some(len) {
-            return Ok(false);
-        }
-        let mut problems = Problems::default();
-        let is_sound = match self.open_for_reading(open)? {
-            Some(disk) => {
-                partition::check(&*disk, &mut problems)?;
-                !evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?
-                    .is_contradicted()
-            }
-            None => true,
-        };
-        if is_tail && is_sound && problems.worst() <= Some(Severity::Note) {
-            return Ok(true);
-        }
-        let what = "the file stores data that belongs to no part of the disk: a write was interrupted, or the index is damaged";
-        let evidence = "the size and the index are right; remove this data".to_owned();
-        let alternatives = vec![Alternative {
-            assume: format!("size={len}"),
-            evidence,
-        }];
-        Err(Undecided {
-            what: what.into(),
-            alternatives,
-        }
-        .into_error(layer))
-    }
-
-    /// Opens the disk in the file read-only, because opening it for writing would remove leftovers.
-    fn open_for_reading(
-        &self,
-        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
-    ) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let StoredImage::File(file) =
-            super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)?
-        else {
-            return Ok(None);
-        };
-        let reading = OpenOptions {
-            access: Access::ReadOnly,
-            ..*self.options
-        };
-        open(open::plain_of(file, &reading)?).map(Some)
     }
 
     fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {

@@ -219,7 +219,10 @@ impl Check {
 /// Returns the failure for the worst problem.
 fn conclude(found: Examination, path: &str) -> Outcome {
     let Examination {
-        layers, problems, ..
+        layers,
+        problems,
+        is_in_doubt,
+        ..
     } = found;
     if problems.count(Severity::Damage) > 0 {
         let hint =
@@ -242,7 +245,10 @@ fn conclude(found: Examination, path: &str) -> Outcome {
             let odd = Error::new(
                 Kind::Corrupt,
                 "check",
-                format!("has warnings, but no data is lost: {}", summary(&problems)),
+                match is_in_doubt {
+                    true => format!("files may have lost data: {}", summary(&problems)),
+                    false => format!("has warnings, but no data is lost: {}", summary(&problems)),
+                },
             );
             Err(Failure::from(odd.in_file(path)).warned())
         }

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::ops::compact::{self, Cause, Compacted, Options, Plan};
+use bandsaw::container::Orphan;
+use bandsaw::error::Place;
+use bandsaw::ops::compact::{self, Cause, Compacted, Options, Orphaned, Plan};
 use bandsaw::progress::Limited;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -21,7 +23,9 @@ use crate::source::{self, Opening};
 ///
 /// Gives unused space of the volumes back to the host as `bandsaw trim` does, and packs bands and
 /// chunks. With --zeros, blocks in use that contain only zeros are given back too. Maps of volumes
-/// are read, but not their files. The image is consistent after every step: a compaction can be
+/// are read, but not their files. Stored data that belongs to no part of the disk is removed if all
+/// volumes are sound and none of their data is missing; otherwise it is kept and reported, because
+/// it may be theirs. The image is consistent after every step: a compaction can be
 /// interrupted, and is resumed by running it again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -75,6 +79,7 @@ struct Facts {
     zeros: u64,
     /// True if the host supports holes in files.
     holes: bool,
+    orphans: OrphanFacts,
     refused: Vec<Refused>,
 }
 
@@ -90,7 +95,50 @@ struct PlanFacts {
     /// Bytes held by older checkpoints, which are released first.
     pending: u64,
     bands: BandsFacts,
+    orphans: OrphanFacts,
     refused: Vec<Refused>,
+}
+
+/// Stored data that belongs to no part of the disk.
+#[derive(Serialize)]
+struct OrphanFacts {
+    bytes: u64,
+    places: Vec<String>,
+    /// The reason why it is kept; `null` if it is removed.
+    kept: Option<String>,
+}
+
+impl OrphanFacts {
+    fn new(orphans: &Orphaned) -> Self {
+        let place = |orphan: &Orphan| match &orphan.place {
+            Place::Offset(at) => format!("{} at byte {at}", orphan.what),
+            Place::Name(name) => format!("{name}: {}", orphan.what),
+            Place::None => orphan.what.clone(),
+        };
+        Self {
+            bytes: orphans.bytes(),
+            places: orphans.found.iter().map(place).collect(),
+            kept: orphans.kept.clone(),
+        }
+    }
+
+    /// Returns one line about data that belongs to no part of the disk, if there is some.
+    fn line(&self, output: &Output) -> Option<String> {
+        let first = self.places.first()?;
+        let more = match self.places.len() {
+            1 => String::new(),
+            places => format!(", and {} more", places - 1),
+        };
+        let kept = match &self.kept {
+            Some(why) => format!("kept: {}", output.text(why)),
+            None => "removed: nothing can refer to them".to_owned(),
+        };
+        Some(format!(
+            "{} belong to no part of the disk ({}{more}); {kept}",
+            exact(self.bytes),
+            output.text(first)
+        ))
+    }
 }
 
 #[derive(Serialize)]
@@ -153,6 +201,12 @@ impl Compact {
         drop(bar);
         let facts = Facts::new(&path, &done);
         output.done(&facts, |out| facts.write(output, out))?;
+        if !done.orphans.is_resolved() {
+            let what = "nothing was freed: stored data belongs to no part of the disk, and the volumes do not tell whose it is";
+            let error = Error::new(Kind::Corrupt, "compact", what).in_file(&path);
+            let hint = format!("`bandsaw repair --dry-run {path}` shows the alternatives");
+            return Err(Failure::from(error).hint(hint).warned());
+        }
         trim::refusal(&path, done.refused.into_iter().map(|(_, error)| error)).map_or(Ok(()), Err)
     }
 }
@@ -176,12 +230,16 @@ impl Facts {
             returned: done.before.saturating_sub(done.after),
             zeros: done.zeros,
             holes: done.parts,
+            orphans: OrphanFacts::new(&done.orphans),
             refused: Refused::all(&done.refused),
         }
     }
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         Refused::write(&self.refused, output, out)?;
+        if let Some(line) = self.orphans.line(output) {
+            writeln!(out, "{line}")?;
+        }
         if self.zeros > 0 {
             writeln!(
                 out,
@@ -220,6 +278,7 @@ impl PlanFacts {
             causes: causes.collect(),
             pending: plan.pending,
             bands: BandsFacts::new(&plan.map, each),
+            orphans: OrphanFacts::new(&plan.orphans),
             refused: Refused::all(&plan.refused),
         }
     }
@@ -245,6 +304,9 @@ impl PlanFacts {
                 _ => "in blocks that contain only zeros".to_owned(),
             };
             sheet.fact("returns", &format!("{} {what}", exact(cause.bytes)))?;
+        }
+        if let Some(line) = self.orphans.line(output) {
+            sheet.fact("orphans", &line)?;
         }
         sheet.fact("in all", &exact(self.returns))?;
         self.bands.write_kept(&mut sheet)?;

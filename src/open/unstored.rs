@@ -1,0 +1,139 @@
+//! Places of a disk that hold data of files by the map of a volume, and for which the image stores
+//! nothing. They read as zeros, and may be meant to, but if the image also stores data that belongs
+//! to nothing, the two may belong together.
+//!
+//! A volume's own structures do not count: its check reads all of them, and unused parts of them are
+//! zeros.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::volume::Volume;
+use crate::Result;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::fs::{FreeMap, FreeMapExt};
+use crate::partition::Map;
+use crate::progress::Progress;
+
+/// Maximum number of ranges listed.
+const MOST: usize = 1024;
+
+/// Result of [`find`].
+#[derive(Debug, Default)]
+pub(crate) struct Unstored {
+    /// Ranges of the disk that a volume uses and that are not stored; at most 1024.
+    pub(crate) places: Vec<Range<u64>>,
+    /// The reason why the use of some places without storage is not known.
+    pub(crate) unknown: Option<String>,
+}
+
+/// Finds the places of `disk` without storage that are not free in the maps of its volumes. Space
+/// that belongs to no partition counts as free.
+pub(crate) fn find(
+    disk: &Arc<dyn BlockDevice>,
+    map: Option<&Map>,
+    volumes: &[Volume],
+    progress: &dyn Progress,
+) -> Result<Unstored> {
+    let mut found = Unstored::default();
+    let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
+    for partition in partitions {
+        let is_volume = |volume: &Volume| volume.partition == Some(partition.number);
+        if volumes.iter().any(is_volume) || is_no_volume(&partition.kind) {
+            continue;
+        }
+        let end = partition.range.end.min(disk.info().len);
+        for extent in disk.extents(partition.range.start.min(end)..end) {
+            if extent?.1 == ExtentKind::Hole {
+                let what = format!("partition {} is of an unknown format", partition.number);
+                found.unknown.get_or_insert(what);
+                break;
+            }
+        }
+    }
+    for volume in volumes {
+        let free = match volume.trusted_free_map() {
+            Ok(Some(free)) => free,
+            Ok(None) => {
+                let what = format!("which blocks of {} are free is not read yet", volume.format);
+                found.unknown.get_or_insert(what);
+                continue;
+            }
+            Err(error) if error.io_kind().is_some() => return Err(error),
+            Err(error) => {
+                let what = format!(
+                    "{} on {}: {}",
+                    volume.format,
+                    volume.place(),
+                    error.message()
+                );
+                found.unknown.get_or_insert(what);
+                continue;
+            }
+        };
+        let mut own = volume.own_ranges()?;
+        own.sort_unstable_by_key(|range| range.start);
+        let end = volume.range.end.min(disk.info().len);
+        for extent in disk.extents(volume.range.start.min(end)..end) {
+            progress.check()?;
+            let (hole, kind) = extent?;
+            let hole = whole_units(hole, disk.info().discard, disk.info().len);
+            if kind == ExtentKind::Hole && !hole.is_empty() {
+                add_used(&free, &own, volume.range.start, hole, &mut found.places)?;
+            }
+            if found.places.len() >= MOST {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns true for entries of a map that hold no volume.
+fn is_no_volume(kind: &str) -> bool {
+    ["Apple_partition_map", "Apple_Free", "Apple_Void"].contains(&kind)
+}
+
+/// Returns the whole bands or chunks in `hole`: unwritten parts of stored ones are no lost data.
+fn whole_units(hole: Range<u64>, unit: u64, len: u64) -> Range<u64> {
+    let unit = unit.max(1);
+    let end = match hole.end == len {
+        true => len,
+        false => hole.end / unit * unit,
+    };
+    hole.start.next_multiple_of(unit).min(end)..end
+}
+
+/// Adds the parts of `hole` that are neither free in the map of the volume at `start` nor in its
+/// `own` structures, which are sorted.
+fn add_used(
+    free: &Arc<dyn FreeMap>,
+    own: &[Range<u64>],
+    start: u64,
+    hole: Range<u64>,
+    places: &mut Vec<Range<u64>>,
+) -> Result<()> {
+    let mut add = |used: Range<u64>| {
+        let mut at = used.start;
+        for own in own {
+            if own.end <= at || own.start >= used.end {
+                continue;
+            }
+            if own.start > at && places.len() < MOST {
+                places.push(start + at..start + own.start);
+            }
+            at = own.end;
+        }
+        if at < used.end && places.len() < MOST {
+            places.push(start + at..start + used.end);
+        }
+    };
+    let (mut at, end) = (hole.start - start, hole.end - start);
+    for run in free.free_runs(at..end) {
+        let run = run?;
+        add(at..run.start);
+        at = run.end;
+    }
+    add(at..end);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Accounting of stored data that belongs to no part of a disk: it may be removed if nothing can
+//! refer to it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::container::Orphan;
+use crate::device::BlockDevice;
+use crate::open::evidence::{self, Depth};
+use crate::open::{self, Image, OpenOptions, unstored};
+use crate::progress::Progress;
+use crate::{Kind, Result};
+
+/// Result of the accounting of orphans.
+#[derive(Debug)]
+pub enum Account {
+    /// All volumes are sound, and every place of the disk without storage is free in them: nothing
+    /// refers to the orphans.
+    Accounted,
+    /// A volume is not sound, or uses places of the disk without storage. The orphans may be the
+    /// data of these places.
+    Unresolved {
+        /// The reason, a clause.
+        why: String,
+        /// True if all volumes are sound.
+        is_sound: bool,
+        /// Ranges of the disk that are used and not stored.
+        places: Vec<Range<u64>>,
+    },
+    /// The contents of the disk are not known, so that they tell nothing about the orphans.
+    Unknown(String),
+}
+
+impl Account {
+    /// Returns the reason why the orphans must be kept; `None` if they may be removed.
+    pub fn objection(&self) -> Option<&str> {
+        match self {
+            Self::Accounted => None,
+            Self::Unresolved { why, .. } | Self::Unknown(why) => Some(why),
+        }
+    }
+
+    /// Returns true if the volumes confirm the geometry of the disk.
+    pub fn is_resolved(&self) -> bool {
+        match self {
+            Self::Accounted => true,
+            Self::Unresolved { is_sound, .. } => *is_sound,
+            Self::Unknown(_) => false,
+        }
+    }
+}
+
+/// Decides whether the orphans of an image with this disk may be removed. All volumes are checked.
+pub(crate) fn account(
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Account> {
+    let unresolved = |why: String| Account::Unresolved {
+        why,
+        is_sound: false,
+        places: Vec::new(),
+    };
+    let (map, volumes) = match open::find_contents(disk) {
+        Ok(found) => found,
+        Err(error) if error.io_kind().is_some() => return Err(error),
+        Err(error) => return Ok(unresolved(error.message().to_owned())),
+    };
+    if volumes.is_empty() {
+        return Ok(Account::Unknown("no known volume is on the disk".into()));
+    }
+    let found = match evidence::of_disk(disk, options, Depth::Full, progress) {
+        Ok(found) => found,
+        Err(error) if error.kind() == Kind::WrongKey => {
+            return Ok(Account::Unknown(error.message().to_owned()));
+        }
+        Err(error) => return Err(error),
+    };
+    let unstored = unstored::find(disk, map.as_ref(), &volumes, progress)?;
+    if let Some(first) = found.against().next() {
+        return Ok(Account::Unresolved {
+            why: first.to_string(),
+            is_sound: false,
+            places: unstored.places,
+        });
+    }
+    if let Some(first) = unstored.places.first() {
+        let why = format!(
+            "the bytes of the disk from {} to {} are in use, and nothing is stored for them",
+            first.start, first.end
+        );
+        return Ok(Account::Unresolved {
+            why,
+            is_sound: true,
+            places: unstored.places,
+        });
+    }
+    Ok(match unstored.unknown {
+        None => Account::Accounted,
+        Some(why) => Account::Unresolved {
+            why,
+            is_sound: true,
+            places: Vec::new(),
+        },
+    })
+}
+
+/// Decides whether the orphans of an open image may be removed.
+pub(crate) fn account_image(
+    image: &Image,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Account> {
+    if image
+        .bundle()
+        .is_some_and(|bundle| !bundle.do_lists_agree())
+    {
+        return Ok(Account::Unresolved {
+            why: "the property lists do not agree".into(),
+            is_sound: false,
+            places: Vec::new(),
+        });
+    }
+    account(image.disk(), options, progress)
+}
+
+/// Finds the orphans of an open image; none in a layer over it.
+pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Vec<Orphan>> {
+    if image.overlays().next().is_some() {
+        return Ok(Vec::new());
+    }
+    if let Some(image) = image.sparse_image() {
+        return image.orphans();
+    }
+    if let Some(image) = image.asif() {
+        return image.orphans();
+    }
+    match image.bundle() {
+        Some(bundle) if !bundle.is_between() => bundle.orphans(progress),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Removes the orphans of an open image, which must be accounted for. Durable on return.
+pub(crate) fn remove(image: &Image, orphans: &[Orphan]) -> Result<()> {
+    if let Some(image) = image.sparse_image() {
+        image.remove_orphans()?;
+    } else if let Some(image) = image.asif() {
+        image.remove_orphans()?;
+    } else if let Some(bundle) = image.bundle() {
+        bundle.remove_orphans(orphans)?;
+    }
+    image.disk().flush()
+}

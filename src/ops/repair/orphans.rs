@@ -1,0 +1,263 @@
+//! Decision about stored data that belongs to no part of the disk of a sparse image or ASIF.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::layers::Work;
+use crate::container::asif::Asif;
+use crate::container::sparsebundle::{self, Facts};
+use crate::container::sparseimage::SparseImage;
+use crate::container::{Format, Orphan, Orphans};
+use crate::decision::{Alternative, OrphanChoice, Undecided};
+use crate::device::{Access, BlockDevice};
+use crate::error::Place;
+use crate::open::evidence::Fact;
+use crate::open::{self, OpenOptions, StoredImage, lists};
+use crate::ops::orphans::{Account, account};
+use crate::ops::space::UnitKind;
+use crate::store::{Open, Staged};
+use crate::{Error, Kind, Result};
+
+/// Maximum number of places of the disk that are tried for an orphan.
+const MOST_TRIED: usize = 16;
+
+/// An orphan that could be the storage of a band or chunk without any.
+struct Restoration {
+    /// File offset of the orphan.
+    place: u64,
+    /// Number of the band or chunk.
+    unit: u64,
+    /// A clause.
+    evidence: String,
+}
+
+impl Work<'_> {
+    /// Decides what becomes of the orphans of an image, and performs a restoration. Fails with
+    /// [`Kind::Undecided`] if they may be the data of a place without storage.
+    pub(super) fn decide_orphans(
+        &mut self,
+        format: Format,
+        layer: &'static str,
+    ) -> Result<Orphans> {
+        let (disk, found) = self.opened(self.staged, format)?;
+        if found.is_empty() {
+            return Ok(Orphans::Remove);
+        }
+        if self.chosen.assume.orphans == Some(OrphanChoice::Remove) {
+            return Ok(Orphans::Remove);
+        }
+        let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
+        let first = &found[0].what;
+        let stored = match found.len() {
+            1 => format!("{bytes} bytes are stored that belong to no part of the disk ({first})"),
+            more => format!(
+                "{bytes} bytes are stored that belong to no part of the disk ({first}, and {} more)",
+                more - 1
+            ),
+        };
+        let why = match account(&disk, self.options, self.progress)? {
+            Account::Accounted => return Ok(Orphans::Remove),
+            Account::Unknown(why) => {
+                let kept = Error::new(
+                    Kind::Corrupt,
+                    layer,
+                    format!("{stored}; kept, because {why}"),
+                );
+                self.done.refused.push(kept);
+                return Ok(Orphans::Keep);
+            }
+            Account::Unresolved {
+                why,
+                is_sound,
+                places,
+            } => {
+                let restoration = self.restoration(format, &found, &places)?;
+                let is_chosen = self.chosen.assume.orphans == Some(OrphanChoice::Restore);
+                match restoration {
+                    // The volumes are sound with it, and not without it.
+                    Some(restoration) if is_chosen || !is_sound => {
+                        self.restore(format, layer, &restoration)?;
+                        return Ok(Orphans::Keep);
+                    }
+                    Some(restoration) => {
+                        let restore = Alternative {
+                            assume: "orphans=restore".into(),
+                            evidence: restoration.evidence,
+                        };
+                        return Err(undecided(layer, &stored, &why, Some(restore)));
+                    }
+                    None => why,
+                }
+            }
+        };
+        Err(undecided(layer, &stored, &why, None))
+    }
+
+    /// Fails with [`Kind::Undecided`] if files past the end of the disk of a bundle may be data of
+    /// its volumes.
+    pub(super) fn check_leftovers(&self, facts: Facts, layer: &'static str) -> Result<()> {
+        let lens = sparsebundle::band_lens(self.staged, self.progress)?;
+        let past_end = lists::misplaced(facts, &lens);
+        let files = past_end.iter().find_map(|fact| match fact {
+            Fact::BandsPastEnd(files) => Some(files),
+            _ => None,
+        });
+        let Some(files) = files else { return Ok(()) };
+        let assume = &self.chosen.assume;
+        if assume.size.is_some() || assume.orphans == Some(OrphanChoice::Remove) {
+            return Ok(());
+        }
+        let stored = StoredImage::Folder(Arc::new(self.staged.clone()));
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
+        let disk = open::disk_of(&self.target.path, stored, &reading, &mut Vec::new())?;
+        let account = account(&disk, self.options, self.progress)?;
+        let stored = format!("{files} files are past the end of the disk");
+        match account.objection() {
+            Some(why) => Err(undecided(layer, &stored, why, None)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the disk in a staged file read-only. Returns its orphans as well.
+    pub(super) fn opened(
+        &self,
+        store: &Staged,
+        format: Format,
+    ) -> Result<(Arc<dyn BlockDevice>, Vec<Orphan>)> {
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
+        let (plain, is_encrypted) = self.plain(store, Open::Read, &reading)?;
+        if format == Format::Udsp {
+            let image = SparseImage::open(plain)?;
+            let orphans = image.orphans()?;
+            return Ok((Arc::new(image), orphans));
+        }
+        let mut image = Asif::open(plain)?;
+        if is_encrypted {
+            image = image.encrypted();
+        }
+        let orphans = image.orphans()?;
+        Ok((Arc::new(image), orphans))
+    }
+
+    pub(super) fn plain(
+        &self,
+        store: &Staged,
+        how: Open,
+        options: &OpenOptions<'_>,
+    ) -> Result<(Arc<dyn BlockDevice>, bool)> {
+        let stored = super::stored(self.target, Arc::new(store.clone()), how)?;
+        let StoredImage::File(file) = stored else {
+            return Err(Error::unsupported(super::LAYER, "is no file"));
+        };
+        let plain = open::plain_of(file.clone(), options)?;
+        let is_encrypted = !Arc::ptr_eq(&plain, &file);
+        Ok((plain, is_encrypted))
+    }
+
+    /// Finds the only band or chunk without storage that the only orphan can be, so that all
+    /// volumes are sound.
+    fn restoration(
+        &self,
+        format: Format,
+        orphans: &[Orphan],
+        places: &[std::ops::Range<u64>],
+    ) -> Result<Option<Restoration>> {
+        let [orphan] = orphans else { return Ok(None) };
+        let Place::Offset(place) = orphan.place else {
+            return Ok(None);
+        };
+        let size = self.unit_size(format)?;
+        let units: BTreeSet<u64> = places
+            .iter()
+            .flat_map(|range| {
+                let last = range.end.saturating_sub(1).max(range.start) / size;
+                (range.start / size..=last).take(MOST_TRIED + 1)
+            })
+            .take(MOST_TRIED + 1)
+            .collect();
+        if orphan.len != size || units.len() > MOST_TRIED {
+            return Ok(None);
+        }
+        let mut fitting = None;
+        for unit in units {
+            let tried = Staged::new(Arc::new(self.staged.clone()), self.chosen.temporary.clone());
+            match self.restore_in(&tried, format, place, unit) {
+                Ok(()) => {}
+                Err(error) if error.io_kind().is_some() => return Err(error),
+                Err(_) => continue,
+            }
+            let (disk, _) = self.opened(&tried, format)?;
+            let found = account(&disk, self.options, self.progress)?;
+            if !found.is_resolved() {
+                continue;
+            }
+            if fitting.is_some() {
+                return Ok(None);
+            }
+            let kind = unit_kind(format).words().0;
+            let evidence = format!(
+                "it becomes {kind} {unit}, which is in use and has no storage; all volumes are in order then"
+            );
+            fitting = Some(Restoration {
+                place,
+                unit,
+                evidence,
+            });
+        }
+        Ok(fitting)
+    }
+
+    fn unit_size(&self, format: Format) -> Result<u64> {
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
+        let (plain, _) = self.plain(self.staged, Open::Read, &reading)?;
+        Ok(match format {
+            Format::Udsp => SparseImage::open(plain)?.band_size(),
+            _ => Asif::open(plain)?.usage().chunk_size,
+        })
+    }
+
+    fn restore(&mut self, format: Format, layer: &'static str, found: &Restoration) -> Result<()> {
+        self.restore_in(self.staged, format, found.place, found.unit)?;
+        let step = format!(
+            "the data at byte {} is {} {} again",
+            found.place,
+            unit_kind(format).words().0,
+            found.unit
+        );
+        self.take_outside(layer, Ok(vec![step])).map(drop)
+    }
+
+    fn restore_in(&self, store: &Staged, format: Format, place: u64, unit: u64) -> Result<()> {
+        let (plain, _) = self.plain(store, Open::Write, self.options)?;
+        match format {
+            Format::Udsp => SparseImage::open(plain)?.restore_band(place, unit),
+            _ => Asif::open(plain)?.restore_chunk(place, unit),
+        }
+    }
+}
+
+const fn unit_kind(format: Format) -> UnitKind {
+    match format {
+        Format::Udsp => UnitKind::Band,
+        _ => UnitKind::Chunk,
+    }
+}
+
+fn undecided(layer: &'static str, stored: &str, why: &str, restore: Option<Alternative>) -> Error {
+    let remove = Alternative {
+        assume: "orphans=remove".into(),
+        evidence: "they are left from an interrupted write".into(),
+    };
+    let what = format!("{stored}, and {why}: the index may be damaged");
+    let alternatives = restore.into_iter().chain([remove]).collect();
+    Undecided { what, alternatives }.into_error(layer)
+}

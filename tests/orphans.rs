@@ -1,0 +1,355 @@
+//! Stored data that belongs to no part of the disk: it is kept unless all volumes are sound and
+//! nothing can refer to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::container::Format;
+use bandsaw::decision::{Assumptions, Undecided};
+use bandsaw::device::Access;
+use bandsaw::fs::Timestamp;
+use bandsaw::open::{self, OpenOptions};
+use bandsaw::ops::compact::{self, Compacted};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::repair::{self, How, Options, Outcome, Repaired, repair};
+use bandsaw::problem::Severity;
+use bandsaw::progress::Silent;
+use bandsaw::store::Local;
+use bandsaw::testing::Random;
+use bandsaw::testing::contents::{Contents, contents};
+
+const MIB: usize = 1 << 20;
+
+struct Sample {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Sample {
+    /// Creates an image of 12 MiB with 5 MB of random files.
+    fn new(format: Format, volume: NewFormat) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source");
+        fs::create_dir(&source).unwrap();
+        for number in 0..10 {
+            let bytes = Random::new(number).bytes(500_000);
+            fs::write(source.join(format!("file {number}")), bytes).unwrap();
+        }
+        let path = folder.path().join("image");
+        let options = CreateOptions {
+            format,
+            len: Some(12 << 20),
+            band_size: format.has_bands().then_some(1 << 20),
+            volume: Some(NewVolume {
+                layout: Layout::Gptspud,
+                name: "Data".into(),
+                format: volume,
+                block_size: None,
+                source: Source::Folder(source),
+            }),
+            epoch: Some(Timestamp::from_seconds(1_700_000_000)),
+            ..CreateOptions::default()
+        };
+        drop(create(&path, options, &Silent).unwrap());
+        Self { folder, path }
+    }
+
+    fn contents(&self) -> Contents {
+        let store = Arc::new(Local::new(self.folder.path()));
+        let options = OpenOptions::default();
+        match self.path.is_dir() {
+            true => contents(Arc::new(Local::new(&self.path)), None, &options).unwrap(),
+            false => contents(store, Some("image"), &options).unwrap(),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.path).unwrap()
+    }
+
+    fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        change(&mut bytes);
+        fs::write(&self.path, &bytes).unwrap();
+        bytes
+    }
+
+    fn repair(&self, assume: &[&str]) -> Repaired {
+        let mut assumptions = Assumptions::default();
+        assume
+            .iter()
+            .for_each(|text| assumptions.add(text).unwrap());
+        let options = Options {
+            how: How::Apply,
+            assume: assumptions,
+            ..Options::default()
+        };
+        repair(&self.path, &OpenOptions::default(), &options, &Silent).unwrap()
+    }
+
+    fn undo(&self) {
+        repair::undo(&self.path, &OpenOptions::default(), &Options::default()).unwrap();
+    }
+
+    fn compact(&self) -> Compacted {
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
+        let image = open::open(&self.path, &options).unwrap();
+        let options = compact::Options {
+            battery_allowed: true,
+            ..compact::Options::default()
+        };
+        compact::compact(&image, &options, &Silent).unwrap()
+    }
+
+    fn plan(&self) -> compact::Plan {
+        let image = open::open(&self.path, &OpenOptions::default()).unwrap();
+        compact::plan(&image, &compact::Options::default(), &Silent).unwrap()
+    }
+
+    /// Returns the worst problem, and true if data may be lost.
+    fn check(&self) -> (Option<Severity>, bool) {
+        let found = open::examine(&self.path, &OpenOptions::default(), &Silent).unwrap();
+        (found.problems.worst(), found.is_in_doubt)
+    }
+}
+
+fn be(bytes: &[u8], at: usize, len: usize) -> usize {
+    let digits = bytes[at..at + len].iter();
+    digits.fold(0, |value, byte| value << 8 | usize::from(*byte))
+}
+
+/// Returns the offset of a label of a sparse image whose band holds contents of files alone.
+fn label_of_contents(bytes: &[u8]) -> usize {
+    let at = |slot: usize| 0x40 + 4 * slot;
+    let used = (0..1008)
+        .filter(|slot| be(bytes, at(*slot), 4) != 0)
+        .count();
+    assert!(used > 5, "{used}");
+    at(used / 2)
+}
+
+/// Returns the offsets of the used entries of the table of an ASIF image, and their chunks.
+fn entries(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let directories = [be(bytes, 0x10, 8), be(bytes, 0x18, 8)];
+    let active = directories
+        .into_iter()
+        .max_by_key(|at| be(bytes, *at, 8))
+        .unwrap();
+    let table = be(bytes, active + 8, 8) * MIB;
+    (0..12)
+        .map(|entry| table + 8 * entry)
+        .map(|at| (at, be(bytes, at, 8) & 0x007F_FFFF_FFFF_FFFF))
+        .filter(|(_, chunk)| *chunk != 0)
+        .collect()
+}
+
+fn alternatives(done: &Repaired) -> Vec<&str> {
+    let undecided = done.undecided.as_ref().unwrap();
+    let alternatives = Undecided::of(undecided).iter();
+    alternatives.map(|one| one.assume.as_str()).collect()
+}
+
+/// Damages one reference to a band or chunk, so that its data belongs to nothing, and checks that
+/// no operation but a chosen repair touches it.
+fn check_lost_reference(sample: &Sample, damage: impl FnOnce(&mut Vec<u8>), what: &str) {
+    let expected = sample.contents();
+    let damaged = sample.edit(damage);
+    assert_ne!(sample.contents(), expected, "{what}");
+    let (worst, is_in_doubt) = sample.check();
+    assert!(
+        worst >= Some(Severity::Warning) && is_in_doubt,
+        "{what}: {worst:?}"
+    );
+
+    let plan = sample.plan();
+    assert_eq!(plan.orphans.found.len(), 1, "{what}: {:?}", plan.orphans);
+    assert!(plan.orphans.kept.is_some(), "{what}");
+
+    let done = sample.repair(&[]);
+    assert_eq!(done.outcome, Outcome::Undecided, "{what}: {done:?}");
+    assert_eq!(
+        alternatives(&done),
+        ["orphans=restore", "orphans=remove"],
+        "{what}"
+    );
+    assert!(sample.bytes() == damaged, "{what}");
+
+    let done = sample.repair(&["orphans=restore"]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{what}: {done:?}");
+    assert_eq!(sample.contents(), expected, "{what}");
+    assert_eq!(sample.check(), (None, false), "{what}");
+    sample.undo();
+    assert!(sample.bytes() == damaged, "{what}");
+
+    // Packing may move other bands, but not the orphan.
+    let done = sample.compact();
+    assert!(done.orphans.kept.is_some(), "{what}");
+    let done = sample.repair(&["orphans=restore"]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{what}: {done:?}");
+    assert_eq!(sample.contents(), expected, "{what}");
+
+    fs::write(&sample.path, &damaged).unwrap();
+    let _ = fs::remove_dir_all(repair::undo_folder(&sample.path, None));
+    let done = sample.repair(&["orphans=remove"]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{what}: {done:?}");
+    assert_eq!(sample.check(), (None, false), "{what}");
+    sample.undo();
+    assert!(sample.bytes() == damaged, "{what}");
+}
+
+#[test]
+fn a_band_without_a_label_stays() {
+    for volume in [NewFormat::HfsPlus, NewFormat::Apfs] {
+        let sample = Sample::new(Format::Udsp, volume);
+        let at = label_of_contents(&sample.bytes());
+        let damage = |bytes: &mut Vec<u8>| bytes[at..at + 4].fill(0);
+        check_lost_reference(&sample, damage, &format!("{volume:?}"));
+    }
+}
+
+#[test]
+fn a_chunk_without_an_entry_stays() {
+    for volume in [NewFormat::HfsPlus, NewFormat::Apfs] {
+        let sample = Sample::new(Format::Asif, volume);
+        let entries = entries(&sample.bytes());
+        let (at, _) = entries[entries.len() / 2];
+        let damage = |bytes: &mut Vec<u8>| bytes[at..at + 8].fill(0);
+        check_lost_reference(&sample, damage, &format!("{volume:?}"));
+    }
+}
+
+/// Leftovers of an interrupted write are removed from an image that has all its data.
+#[test]
+fn accounted_leftovers_are_removed() {
+    for format in [Format::Udsp, Format::Asif] {
+        for volume in [NewFormat::HfsPlusJournaled, NewFormat::Apfs] {
+            let sample = Sample::new(format, volume);
+            let (expected, whole) = (sample.contents(), sample.bytes().len());
+            let damaged = sample.edit(|bytes| bytes.resize(whole + MIB, 7));
+            assert_eq!(sample.check(), (Some(Severity::Note), false), "{format}");
+            assert_eq!(sample.plan().orphans.kept, None, "{format} {volume:?}");
+            let done = sample.repair(&[]);
+            assert_eq!(done.outcome, Outcome::Repaired, "{format}: {done:?}");
+            assert_eq!(sample.bytes().len(), whole, "{format}");
+            sample.undo();
+            assert!(sample.bytes() == damaged, "{format}");
+            let done = sample.compact();
+            assert_eq!(done.orphans.bytes(), MIB as u64, "{format}");
+            assert!(sample.bytes().len() <= whole, "{format}");
+            assert_eq!(sample.contents(), expected, "{format}");
+            assert_eq!(sample.check(), (None, false), "{format}");
+        }
+    }
+}
+
+/// With a wrong band size no volume is found: nothing is moved, freed or truncated.
+#[test]
+fn a_wrong_band_size_frees_nothing() {
+    let sample = Sample::new(Format::Udsp, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let damaged = sample.edit(|bytes| bytes[8..12].copy_from_slice(&1024_u32.to_be_bytes()));
+    assert!(sample.plan().orphans.kept.is_some());
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    // The image may be refused as unknown contents before.
+    if let Ok(image) = open::open(&sample.path, &options) {
+        let options = compact::Options {
+            battery_allowed: true,
+            ..compact::Options::default()
+        };
+        let done = compact::compact(&image, &options, &Silent).unwrap();
+        assert!(!done.orphans.is_resolved());
+    }
+    let done = sample.repair(&[]);
+    assert_ne!(done.outcome, Outcome::Repaired, "{done:?}");
+    assert!(sample.bytes() == damaged);
+    sample.edit(|bytes| bytes[8..12].copy_from_slice(&2048_u32.to_be_bytes()));
+    assert_eq!(sample.contents(), expected);
+}
+
+#[test]
+fn bands_past_the_end_of_a_bundle() {
+    let sample = Sample::new(Format::Udsb, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let band = |name: &str| sample.path.join("bands").join(name);
+    fs::write(band("ff"), [7; 4096]).unwrap();
+    let plan = sample.plan();
+    assert_eq!((plan.orphans.bytes(), plan.orphans.kept), (4096, None));
+    sample.compact();
+    assert!(!band("ff").exists());
+    assert_eq!(sample.contents(), expected);
+    // A band of files that has another name: the two belong together.
+    fs::rename(band("3"), band("ff")).unwrap();
+    let (worst, is_in_doubt) = sample.check();
+    assert!(worst >= Some(Severity::Warning) && is_in_doubt, "{worst:?}");
+    let done = sample.compact();
+    assert!(done.orphans.kept.is_some());
+    fs::rename(band("ff"), band("3")).unwrap();
+    assert_eq!(sample.contents(), expected);
+}
+
+/// A damaged version makes the older directory of an ASIF image count, with which the disk is blank.
+#[test]
+fn the_other_directory_is_found() {
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let damaged = sample.edit(|bytes| {
+        let directories = [be(bytes, 0x10, 8), be(bytes, 0x18, 8)];
+        let older = directories
+            .into_iter()
+            .min_by_key(|at| be(bytes, *at, 8))
+            .unwrap();
+        bytes[older + 4] ^= 1;
+    });
+    assert_eq!(sample.check().0, Some(Severity::Damage));
+    let image = open::open(&sample.path, &OpenOptions::default()).unwrap();
+    assert_eq!(image.volumes().len(), 1);
+    let warnings = image.warnings();
+    assert!(
+        warnings.iter().any(|text| text.contains("directory")),
+        "{warnings:?}"
+    );
+    drop(image);
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let error = open::open(&sample.path, &options).unwrap_err();
+    assert_eq!(error.kind(), bandsaw::Kind::Undecided, "{error}");
+    assert!(sample.bytes() == damaged);
+    let done = sample.repair(&[]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
+    assert_eq!(sample.contents(), expected);
+    assert_eq!(sample.check(), (None, false));
+    sample.undo();
+    assert!(sample.bytes() == damaged);
+}
+
+/// A size that no bundle has costs no more than one that some have.
+#[test]
+fn huge_sizes_take_no_time() {
+    let sample = Sample::new(Format::Udsb, NewFormat::HfsPlus);
+    for size in [1_u64 << 54, 1 << 60, 1 << 63] {
+        for list in ["Info.plist", "Info.bckup"] {
+            set_size(&sample.path.join(list), size);
+        }
+        sample.check();
+        let options = Options::default();
+        repair(&sample.path, &OpenOptions::default(), &options, &Silent).unwrap();
+    }
+}
+
+fn set_size(list: &Path, size: u64) {
+    let text = fs::read_to_string(list).unwrap();
+    let key = text.find("<key>size</key>").unwrap();
+    let start = key + text[key..].find("<integer>").unwrap() + "<integer>".len();
+    let end = start + text[start..].find('<').unwrap();
+    fs::write(list, format!("{}{size}{}", &text[..start], &text[end..])).unwrap();
+}
