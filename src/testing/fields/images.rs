@@ -15,6 +15,7 @@ use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use crate::ops::format::NewFormat;
 use crate::progress::Silent;
 use crate::store::{MemoryStore, Open, Put, Store};
+use crate::testing::Random;
 use crate::testing::contents::{self, Contents};
 
 use super::structures::{self, Seal, Structure};
@@ -154,12 +155,22 @@ pub fn file(number: usize) -> String {
     )
 }
 
-/// Creates a folder with files of several lengths, enough for trees of several nodes.
-fn fill(folder: &Path) {
+/// Number of long files for the formats that store a disk in bands or chunks of one file.
+const LONG_FILES: usize = 3;
+
+/// Creates a folder with files of several lengths, enough for trees of several nodes. Their contents
+/// are random, so that a file that is read from another place differs. `long` files fill several
+/// bands or chunks, so that one that is lost takes away contents only.
+fn fill(folder: &Path, long: usize) {
+    for number in 0..long {
+        let bytes = Random::new(1000 + number as u64).bytes(1_200_000);
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(format!("long {number}")), bytes).unwrap();
+    }
     for number in 0..48_usize {
         let name = folder.join(&file(number)[1..]);
         fs::create_dir_all(name.parent().unwrap()).unwrap();
-        fs::write(&name, vec![number as u8 + 1; number * 97]).unwrap();
+        fs::write(&name, Random::new(number as u64).bytes(number * 97)).unwrap();
     }
     std::os::unix::fs::symlink("folder 1", folder.join("link")).unwrap();
 }
@@ -207,7 +218,9 @@ fn make(
 /// Creates every image below `folder`.
 pub(super) fn all(folder: &Path) -> Vec<Image> {
     let source = folder.join("source");
-    fill(&source);
+    fill(&source, 0);
+    let long = folder.join("long source");
+    fill(&long, LONG_FILES);
     let raw =
         |name, layout, volume| make(folder, name, &source, Format::Udrw, layout, volume, false);
     let mut images = Vec::new();
@@ -273,7 +286,11 @@ pub(super) fn all(folder: &Path) -> Vec<Image> {
         let mut image = make(
             folder,
             name,
-            &source,
+            if format == Format::Udzo {
+                &source
+            } else {
+                &long
+            },
             format,
             Layout::Gptspud,
             NewFormat::HfsPlus,

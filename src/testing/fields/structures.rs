@@ -366,6 +366,7 @@ pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
         Seal::None,
     )];
     let chunk = be(bytes, 0x40, 4);
+    let mut has_table = false;
     for (number, at) in [be(bytes, 0x10, 8), be(bytes, 0x18, 8)]
         .into_iter()
         .enumerate()
@@ -383,9 +384,10 @@ pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
             number_at(8),
             Seal::None,
         ));
-        if number == 0 && table != 0 && (table & 0x007F_FFFF_FFFF_FFFF) * chunk < bytes.len() {
+        if !has_table && table != 0 && (table & 0x007F_FFFF_FFFF_FFFF) * chunk < bytes.len() {
+            has_table = true;
             let table = (table & 0x007F_FFFF_FFFF_FFFF) * chunk;
-            for entry in 0..4 {
+            for entry in 0..6 {
                 found.push(Structure::new(
                     format!("ASIF table entry {entry}"),
                     table + entry * 8,
