@@ -43,7 +43,7 @@ const LINES: &[&str] = &[
     "disable-journal S.img",
     "format --erase Third.img",
     "convert --decrypt S.img converted.sparsebundle",
-    "segment Z.dmg -o parts.dmg --count 2",
+    "segment Z.dmg -o parts.dmg --count 2 --decrypt",
     "join Z.dmg -o joined.dmg",
     "resources list Z.dmg",
     "resources add Z.dmg --license plain.txt",
