@@ -1,10 +1,11 @@
 //! Power failures while a volume is repaired: after each it can be repaired, with all its files.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::decision::Which;
-use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{HfsPlus, Repair, check};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -111,4 +112,108 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
         whole > 0 && whole < crashes,
         "{whole} of {crashes} crashes left a repaired volume"
     );
+}
+
+/// Returns a volume with 600 files in its root folder, and the offset and size of the nodes of its
+/// catalog.
+fn with_files() -> (Vec<u8>, usize, usize) {
+    let created = Timestamp::from_seconds(1_700_000_000);
+    let mut tree = Tree::empty(created);
+    for file in 0..600_u32 {
+        let kind = SourceKind::File(Stream::Bytes(file.to_be_bytes().repeat(50).into()));
+        let root = tree.nodes[0].clone();
+        tree.nodes.push(SourceNode {
+            name: format!("file {file}").into(),
+            kind,
+            ..root
+        });
+    }
+    let options = Options {
+        name: "Files".into(),
+        case_sensitive: false,
+        journaled: false,
+        block_size: None,
+        created,
+        latest: None,
+        identifier: 1,
+    };
+    let device = Memory::zeros(8 << 20);
+    Plan::new(tree, options)
+        .unwrap()
+        .build(&device, &Silent)
+        .unwrap();
+    let catalog = number(&device, CATALOG) * number(&device, BLOCK_SIZE);
+    let node = u16::from_be_bytes(device.read_array(catalog + 32).unwrap());
+    (device.to_vec(), catalog as usize, node.into())
+}
+
+fn paths(volume: &HfsPlus) -> BTreeSet<String> {
+    let entries = volume.entries(volume.root()).unwrap();
+    entries
+        .iter()
+        .map(|entry| format!("/{}", entry.name))
+        .collect()
+}
+
+/// Repairs a volume; returns the paths of its files, and of those that are lost.
+fn repaired(bytes: Vec<u8>) -> (BTreeSet<String>, BTreeSet<String>) {
+    let device = Arc::new(Memory::from(bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    repair.apply(&Silent).unwrap();
+    assert!(check(device.clone(), &Silent).unwrap().is_empty());
+    let lost = repair.losses().certain.iter();
+    let lost = lost.map(|loss| loss.path.clone()).collect();
+    (paths(&HfsPlus::open(device).unwrap()), lost)
+}
+
+#[test]
+fn files_of_lost_nodes_are_named_without_any_header() {
+    let (sound, catalog, node) = with_files();
+    let all: BTreeSet<_> = (0..600).map(|file| format!("/file {file}")).collect();
+    for nodes in 1..4 {
+        let mut bytes = sound.clone();
+        bytes[catalog..catalog + nodes * node].fill(0);
+        // The number of files in both volume headers is of no use.
+        let len = bytes.len();
+        for header in [1024, len - 1024] {
+            bytes[header + 32..header + 40].fill(0);
+        }
+        let (found, mut lost) = repaired(bytes);
+        // The record of the root folder was in the first leaf.
+        lost.remove("/");
+        assert_eq!(
+            all.difference(&found).cloned().collect::<BTreeSet<_>>(),
+            lost
+        );
+        assert_eq!(lost.is_empty(), nodes == 1, "{nodes} nodes");
+    }
+}
+
+#[test]
+fn a_catalog_without_a_root_is_rebuilt_from_its_leaves() {
+    let (sound, catalog, _) = with_files();
+    for zeroed in [0..16, 0..20, 14..20, 0..32, 0..33, 0..64] {
+        let mut bytes = sound.clone();
+        bytes[catalog + zeroed.start..catalog + zeroed.end].fill(0);
+        let (found, lost) = repaired(bytes);
+        assert_eq!((found.len(), lost.len()), (600, 0), "{zeroed:?}");
+    }
+}
+
+#[test]
+fn a_wrong_offset_in_a_leaf_costs_nothing() {
+    let (sound, catalog, node) = with_files();
+    for (leaf, record) in [(1, 1), (2, 8), (5, 3)] {
+        for bit in 0..16 {
+            let mut bytes = sound.clone();
+            let at = catalog + (leaf + 1) * node - 2 * (record + 1) + bit / 8;
+            bytes[at] ^= 1 << (bit % 8);
+            let (found, lost) = repaired(bytes);
+            assert_eq!(
+                (found.len(), lost.len()),
+                (600, 0),
+                "leaf {leaf}, bit {bit}"
+            );
+        }
+    }
 }

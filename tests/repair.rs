@@ -298,7 +298,7 @@ fn encrypted_images() {
         ..OpenOptions::default()
     };
     let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
-    assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
+    assert_eq!(done.steps, [("GPT", "copy at the beginning".into())]);
     assert!(fs::read(&path).unwrap() == whole);
 }
 
@@ -319,7 +319,7 @@ fn an_image_below_a_shadow_is_left_alone() {
         ..OpenOptions::default()
     };
     let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
-    assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
+    assert_eq!(done.steps, [("GPT", "copy at the beginning".into())]);
     assert!(fs::read(&path).unwrap() == disk.to_vec() && shadow[0].exists());
     assert!(
         repair(&path, &options, &chosen(How::DryRun), &Silent)

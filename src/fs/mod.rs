@@ -9,6 +9,8 @@ pub mod foreign;
 mod free;
 pub mod hfsplus;
 mod locked;
+mod loss;
+mod repair_step;
 mod resize;
 #[cfg(feature = "testing")]
 mod sample;
@@ -28,6 +30,8 @@ pub use change::{
 };
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
+pub use loss::{Loss, Losses, Lost};
+pub use repair_step::RepairStep;
 pub use resize::{ResizeVolume, SizeLimits};
 
 /// The read interface of a volume, shared by any number of threads.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::layout::{
-    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS,
-    SIGNATURE_HFSX, TreeHeaderRaw, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
+    HEADER_OFFSET, MasterDirectoryBlockRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX,
+    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
 };
 use super::read_structure;
 use crate::device::{BlockDevice, Slice};
@@ -85,21 +85,6 @@ pub(crate) fn stated_len(device: &dyn BlockDevice) -> Result<Option<u64>> {
         return Ok(None);
     }
     Ok(Some(stated))
-}
-
-/// Returns the number of files that the header of the volume on `device` states (the alternate if
-/// the primary is damaged), and the number of records that the header of its catalog states. `None`
-/// if these cannot be read.
-pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Option<u64>)> {
-    let Located { device, header, .. } = locate(device.clone()).ok()?;
-    let [first, ..] = &header.raw.catalog_file.extents;
-    let start = u64::from(first.start_block.get()) * u64::from(header.block_size);
-    let tree =
-        read_structure::<TreeHeaderRaw>(&*device, start + size_of::<NodeDescriptorRaw>() as u64);
-    Some((
-        header.raw.file_count.get().into(),
-        tree.ok().map(|tree| tree.leaf_records.get().into()),
-    ))
 }
 
 /// The signature has only two letters, so a valid block size is required as a second indication.

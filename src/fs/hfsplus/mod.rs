@@ -56,8 +56,8 @@ pub(crate) use self::check::check_within;
 #[cfg(feature = "testing")]
 pub(crate) use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
+pub(crate) use self::header::stated_len;
 pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
-pub(crate) use self::header::{recorded_counts, stated_len};
 pub(crate) use self::recognize::{header_places, is_node, is_volume_header};
 pub use self::repair::Repair;
 pub use self::unicode::composed;

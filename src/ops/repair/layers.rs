@@ -3,23 +3,30 @@
 
 use std::sync::Arc;
 
+use super::losses::VolumeLosses;
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
-use crate::fs::LockedVolume;
 use crate::fs::apfs::FallBack;
+use crate::fs::{LockedVolume, RepairStep};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
 use crate::open::lists::{Question, Resolved};
 use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
-use crate::partition::{self, gpt, gpt::Search};
+use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::Staged;
 use crate::{Error, Kind, Result};
+
+const MIB: u64 = 1 << 20;
+/// Least number of bytes by which a disk grows for a full volume.
+const LEAST_ROOM: u64 = 16 * MIB;
+/// Type of free space in an Apple partition map.
+const FREE: &str = "Apple_Free";
 
 /// A repair in progress.
 pub(super) struct Work<'a> {
@@ -35,6 +42,8 @@ pub(super) struct Work<'a> {
     pub(super) remaining: Vec<Problem>,
     /// True if anything outside of volumes was changed.
     pub(super) changed_outside: bool,
+    /// Disk offsets of the volumes that were repaired, whose losses are known.
+    pub(super) rebuilt: Vec<u64>,
 }
 
 impl<'a> Work<'a> {
@@ -56,6 +65,7 @@ impl<'a> Work<'a> {
             found,
             remaining,
             changed_outside: false,
+            rebuilt: Vec::new(),
         }
     }
 
@@ -226,7 +236,12 @@ impl<'a> Work<'a> {
             Ok(plan) => plan,
             // A disk without a GPT has none to repair.
             Err(error) if error.kind() == Kind::NotFound => return self.volumes(disk),
-            Err(error) => return self.done.take("GPT", Err(error)).map(drop),
+            Err(error) => {
+                return self
+                    .done
+                    .take("GPT", Err::<Vec<RepairStep>, _>(error))
+                    .map(drop);
+            }
         };
         let parts = plan.apply(&**disk)?;
         disk.flush()?;
@@ -249,7 +264,7 @@ impl<'a> Work<'a> {
 
     /// Repairs the volumes on a disk, as far as they are found.
     fn volumes(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
-        let (_, found) = match open::find_contents(disk) {
+        let (map, found) = match open::find_contents(disk) {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Io => return Err(error),
             // The map cannot be used, as reported above.
@@ -263,8 +278,15 @@ impl<'a> Work<'a> {
         for volume in &found {
             let place = volume.place();
             let steps = match volume.format {
-                VolumeFormat::Apfs => self.apfs(volume),
-                _ => self.hfs_plus(volume, found.len() == 1),
+                VolumeFormat::Apfs => self
+                    .apfs(volume)
+                    .map(|steps| steps.into_iter().map(RepairStep::from).collect()),
+                _ => match self.hfs_plus(volume, found.len() == 1) {
+                    Err(error) if error.kind() == Kind::Limit => {
+                        self.with_room(disk, map.as_ref(), volume, found.len() == 1, error)
+                    }
+                    steps => steps,
+                },
             };
             self.done
                 .take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
@@ -272,20 +294,82 @@ impl<'a> Work<'a> {
         disk.flush()
     }
 
-    fn hfs_plus(&mut self, volume: &Volume, is_only: bool) -> Result<Vec<String>> {
+    /// Repairs a volume that is too full, on a disk that grows as the user asked. Otherwise the
+    /// error says how to ask.
+    fn with_room(
+        &mut self,
+        disk: &Arc<dyn BlockDevice>,
+        map: Option<&Map>,
+        volume: &Volume,
+        is_only: bool,
+        full: Error,
+    ) -> Result<Vec<RepairStep>> {
+        let from = disk.info().len;
+        let partition = map.zip(volume.partition);
+        let is_last = partition.is_none_or(|(map, _)| {
+            map.partitions
+                .iter()
+                .all(|other| other.kind == FREE || other.range.start <= volume.range.start)
+        });
+        let room = (volume.range.end - volume.range.start) / 4;
+        let enough = from
+            .saturating_add(room.max(LEAST_ROOM))
+            .next_multiple_of(MIB);
+        let message = match is_last {
+            true => format!(
+                "{}; run `bandsaw repair --grow {}m`, which makes the disk and the volume larger",
+                full.message(),
+                enough / MIB
+            ),
+            false => format!(
+                "{}, and the volume cannot grow, because it is not the last of the disk",
+                full.message()
+            ),
+        };
+        let Some(len) = self.chosen.grow.filter(|&len| is_last && len > from) else {
+            return Err(Error::new(Kind::Limit, VOLUME, message));
+        };
+        disk.set_len(len, AfterDiscard::Zeros)?;
+        if let Some((map, number)) = partition {
+            let partition = Resizable {
+                disk: &**disk,
+                scheme: map.scheme,
+                number,
+            };
+            partition.mend()?;
+            partition.put(len, volume.range.start..partition.last_end(len)?)?;
+        }
+        disk.flush()?;
+        self.outside(
+            "disk",
+            vec![format!("the disk grows from {from} to {len} bytes")],
+        );
+        let (_, volumes) = open::find_contents(disk)?;
+        let grown = volumes
+            .into_iter()
+            .find(|other| other.range.start == volume.range.start);
+        let Some(grown) = grown else {
+            return Err(Error::new(Kind::Limit, VOLUME, message));
+        };
+        // The lack of room, which does not remain.
+        self.remaining.pop();
+        self.hfs_plus(&grown, is_only)
+    }
+
+    fn hfs_plus(&mut self, volume: &Volume, is_only: bool) -> Result<Vec<RepairStep>> {
         let place = volume.place();
         let header = self
             .chosen
             .assume
             .for_volume(volume.partition, is_only)
             .header;
-        let mut steps = Vec::new();
+        let mut steps: Vec<RepairStep> = Vec::new();
         let plan = match volume.plan_repair(header, self.progress) {
             Err(error) if error.kind() == Kind::Conflict => {
                 volume.replay_journal().and_then(|()| {
-                    steps.push(format!(
-                        "{place}: make the changes that waited in the journal"
-                    ));
+                    steps.push(
+                        format!("{place}: make the changes that waited in the journal").into(),
+                    );
                     volume.plan_repair(header, self.progress)
                 })
             }
@@ -333,7 +417,14 @@ impl<'a> Work<'a> {
         }
         repair.apply(self.progress)?;
         self.remaining.extend(repair.left().iter().map(told));
-        steps.extend(repair.steps().iter().map(|step| format!("{place}: {step}")));
+        steps.extend(repair.steps().iter().map(|step| RepairStep {
+            text: format!("{place}: {}", step.text),
+            files: step.files.clone(),
+        }));
+        self.done
+            .losses
+            .extend(VolumeLosses::new(&place, repair.losses().clone()));
+        self.rebuilt.push(volume.range.start);
         Ok(steps)
     }
 

@@ -1,145 +1,125 @@
-//! Comparison of the files in the volumes of an image before and after a repair.
+//! What volumes held before a repair and do not hold afterwards.
+//!
+//! The repair of a volume compares its own records. Here, volumes are compared of which the repair
+//! changed what lies below, or which fell back to an older state: folder by folder, so that memory
+//! depends on the largest folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write as _};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::target::Target;
 use crate::device::Access;
-use crate::fs::{FileKind, FileSystem, hfsplus};
+use crate::fs::{Attributes, Entry, FileKind, FileSystem, Loss, Losses, Lost, NodeId};
 use crate::open::{self, OpenOptions, Volume, VolumeFormat};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Kind, Result};
 
-/// Largest depth of folders that are counted.
+/// Largest depth of folders that are compared.
 const DEPTH: usize = 10_000;
 
-/// A volume that holds fewer files after a repair.
+/// The losses of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct VolumeLosses {
     /// Location of the volume, with its number if there are several.
     pub volume: String,
-    /// Number of files before. `None` if neither the volume nor its header could be read.
-    pub before: Option<u64>,
-    /// Number of files after. `None` if the volume no longer exists.
-    pub after: Option<u64>,
+    /// The losses.
+    pub losses: Losses,
 }
 
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.before, self.after) {
-            (Some(before), Some(after)) => write!(
-                f,
-                "{} holds {after} files afterwards, {before} before",
-                self.volume
-            ),
-            (None, Some(after)) => write!(
-                f,
-                "{} holds {after} files afterwards, and could not be read before",
-                self.volume
-            ),
-            (_, None) => write!(
-                f,
-                "{} is gone afterwards, {} files before",
-                self.volume,
-                self.before.unwrap_or_default()
-            ),
+impl VolumeLosses {
+    /// Returns the losses of a volume; `None` if there are none.
+    pub(super) fn new(volume: &str, losses: Losses) -> Option<Self> {
+        let volume = volume.to_owned();
+        (!losses.is_empty()).then_some(Self { volume, losses })
+    }
+}
+
+impl fmt::Display for VolumeLosses {
+    /// Writes the number of losses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}es"),
+        };
+        let Losses { certain, possible } = &self.losses;
+        write!(f, "{}: {}", self.volume, count(certain.len(), "loss"))?;
+        match possible.len() {
+            0 => Ok(()),
+            more => write!(f, ", {}", count(more, "possible loss")),
         }
     }
 }
 
-/// A volume on a view of an image.
-#[derive(Debug)]
-struct VolumeCount {
-    /// Display name.
-    volume: String,
-    /// Counts in the volume headers, if they can be read.
-    recorded: Option<HeaderCounts>,
-    /// Number of files in its folders. `None` if the volume cannot be opened.
-    count: Option<u64>,
-}
-
-/// Counts in the headers of a volume.
-#[derive(Debug, Clone, Copy)]
-struct HeaderCounts {
-    files: u64,
-    /// Number of leaf records in the catalog tree, according to the tree header.
-    records: Option<u64>,
-}
-
-impl HeaderCounts {
-    /// Returns true if both counts are lower than in `before`: a single one may have been wrong.
-    fn is_less_than(self, before: Self) -> bool {
-        let fewer_records = self
-            .records
-            .zip(before.records)
-            .is_none_or(|(now, before)| now < before);
-        self.files < before.files && fewer_records
+/// Returns all losses as text, one on each line.
+pub(super) fn text(all: &[VolumeLosses]) -> String {
+    let mut text = String::new();
+    for VolumeLosses { volume, losses } in all {
+        for (kind, list) in [
+            ("lost", &losses.certain),
+            ("possibly lost", &losses.possible),
+        ] {
+            for loss in list {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{kind} from {volume}: {}", escaped(&loss.to_string()));
+            }
+        }
     }
+    text
 }
 
-/// Volumes by their disk offset and their number at that offset.
-type Counts = BTreeMap<(u64, u32), VolumeCount>;
+/// Returns a text without line breaks and other control characters.
+fn escaped(text: &str) -> String {
+    let each = |character: char| match character.is_control() {
+        true => character.escape_default().collect::<String>(),
+        false => character.to_string(),
+    };
+    text.chars().map(each).collect()
+}
 
-/// Returns the volumes of an image that hold fewer files on the staged view than on the untouched
-/// one. If `changed_volumes` is true, a volume without known counts before is included.
-pub(super) fn of(
+/// Volumes by their disk offset and their number at that offset: display name and, if it can be
+/// opened, contents.
+type Volumes = BTreeMap<(u64, u32), (String, Option<Arc<dyn FileSystem>>)>;
+
+/// Compares the volumes of an image on the untouched view with those on the staged one, except
+/// those at the disk offsets `rebuilt`, whose losses are known, unless they are gone.
+pub(super) fn compare(
     target: &Target,
     untouched: &Staged,
     staged: &Staged,
     options: &OpenOptions<'_>,
-    changed_volumes: bool,
+    rebuilt: &[u64],
     progress: &dyn Progress,
-) -> Result<Vec<Loss>> {
-    let view = |store: &Staged| counts(target, Arc::new(store.clone()), options, progress);
-    let (before, after) = (view(untouched)?, view(staged)?);
-    let mut losses = Vec::new();
-    for (key, now) in &after {
-        let (Some(before), Some(count)) = (before.get(key), now.count) else {
+) -> Result<Vec<VolumeLosses>> {
+    let view = |store: &Staged| volumes(target, Arc::new(store.clone()), options);
+    let (before, mut after) = (view(untouched)?, view(staged)?);
+    let mut found = Vec::new();
+    for (key, (name, volume)) in before {
+        let Some(before) = volume else { continue };
+        let after = after.remove(&key).and_then(|(_, volume)| volume);
+        if after.is_some() && rebuilt.contains(&key.0) {
             continue;
-        };
-        // Files whose records were not found before are only known from the counts in the headers.
-        let recorded = before.recorded.zip(now.recorded);
-        let lost = match (before.count, recorded) {
-            (Some(before), _) if count < before => Some((Some(before), count)),
-            (_, Some((before, now))) => now
-                .is_less_than(before)
-                .then_some((Some(before.files), now.files)),
-            (None, None) if changed_volumes => Some((None, count)),
-            (_, None) => None,
-        };
-        losses.extend(lost.map(|(before, after)| Loss {
-            volume: now.volume.clone(),
-            before,
-            after: Some(after),
-        }));
-    }
-    for (key, before) in &before {
-        let is_gone = after.get(key).is_none_or(|now| now.count.is_none());
-        if let Some(count) = before.count.filter(|count| is_gone && *count > 0) {
-            losses.push(Loss {
-                volume: before.volume.clone(),
-                before: Some(count),
-                after: None,
-            });
         }
+        let comparison = Comparison {
+            before: &*before,
+            after: after.as_deref(),
+            progress,
+            losses: Losses::default(),
+        };
+        found.extend(VolumeLosses::new(&name, comparison.run()?));
     }
-    Ok(losses)
+    Ok(found)
 }
 
-/// Counts the files of the volumes of a view, as far as it can be opened.
-fn counts(
-    target: &Target,
-    store: Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    progress: &dyn Progress,
-) -> Result<Counts> {
+/// Returns the volumes of a view, as far as it can be opened.
+fn volumes(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>) -> Result<Volumes> {
     let options = &OpenOptions {
         access: Access::ReadOnly,
         ..*options
     };
-    let mut counts = Counts::new();
+    let mut found = Volumes::new();
     let stored = super::stored(target, store, Open::Read)?;
     let Some(disk) = readable(open::disk_of(
         &target.path,
@@ -148,30 +128,22 @@ fn counts(
         &mut Vec::new(),
     ))?
     else {
-        return Ok(counts);
+        return Ok(found);
     };
     let Some((_, volumes)) = readable(open::find_contents(&disk))? else {
-        return Ok(counts);
+        return Ok(found);
     };
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        for (number, recorded, fs) in opened(volume, options)? {
+        for (number, fs) in opened(volume, options)? {
             let name = if volume.format == VolumeFormat::Apfs {
                 format!("volume {number} on {}", volume.place())
             } else {
                 volume.place()
             };
-            let count = fs.map(|fs| count(&*fs, progress)).transpose()?;
-            counts.insert(
-                (volume.range.start, number),
-                VolumeCount {
-                    volume: name,
-                    recorded,
-                    count,
-                },
-            );
+            found.insert((volume.range.start, number), (name, fs));
         }
     }
-    Ok(counts)
+    Ok(found)
 }
 
 /// Returns `None` for an error: unreadable structures are what the repair is for.
@@ -183,17 +155,15 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Volume numbers, file counts in the headers, and the volumes that can be opened.
-type Opened = Vec<(u32, Option<HeaderCounts>, Option<Arc<dyn FileSystem>>)>;
+/// Volume numbers, and the volumes that can be opened.
+type Opened = Vec<(u32, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
     if volume.format != VolumeFormat::Apfs {
-        let recorded = hfsplus::recorded_counts(volume.device())
-            .map(|(files, records)| HeaderCounts { files, records });
-        return Ok(vec![(1, recorded, readable(volume.open())?)]);
+        return Ok(vec![(1, readable(volume.open())?)]);
     }
     let Some(container) = readable(volume.container())? else {
-        return Ok(vec![(1, None, None)]);
+        return Ok(vec![(1, None)]);
     };
     let mut found = Opened::new();
     for summary in container.volumes() {
@@ -201,41 +171,103 @@ fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
             continue;
         };
         let number = summary.label.number;
-        let recorded = HeaderCounts {
-            files: summary.files,
-            records: None,
-        };
-        found.push((
-            number,
-            Some(recorded),
-            readable(volume.open_numbered(number, options.keys))?,
-        ));
+        let fs = readable(volume.open_numbered(number, options.keys))?;
+        found.push((number, fs));
     }
     Ok(found)
 }
 
-/// Counts files and other objects except folders, as far as folders can be read.
-fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<u64> {
-    progress.stage("count files", 0);
-    let mut count = 0;
-    let mut folders = vec![(fs.root(), 0)];
-    while let Some((folder, depth)) = folders.pop() {
-        progress.check()?;
-        let listed = fs.list(folder, &mut |entry| {
-            progress.advance(1);
-            match entry.attributes.kind {
-                FileKind::Folder if depth < DEPTH => folders.push((entry.attributes.id, depth + 1)),
-                FileKind::Folder => {}
-                _ => count += 1,
+/// The comparison of a volume with its later state.
+struct Comparison<'a> {
+    before: &'a dyn FileSystem,
+    /// `None` if the volume is gone.
+    after: Option<&'a dyn FileSystem>,
+    progress: &'a dyn Progress,
+    losses: Losses,
+}
+
+impl Comparison<'_> {
+    fn run(mut self) -> Result<Losses> {
+        self.progress.stage("compare files", 0);
+        let root = self.after.map(|after| after.root());
+        let mut ahead = vec![(self.before.root(), root, String::new(), 0)];
+        while let Some((folder, later, path, depth)) = ahead.pop() {
+            self.progress.check()?;
+            let now = match (self.after, later) {
+                (Some(after), Some(later)) => self.entries(after, later)?,
+                _ => Vec::new(),
+            };
+            let now: HashMap<String, Attributes> = now
+                .into_iter()
+                .map(|entry| (entry.name, entry.attributes))
+                .collect();
+            for Entry { name, attributes } in self.entries(self.before, folder)? {
+                let path = format!("{path}/{name}");
+                let is_folder = attributes.kind == FileKind::Folder;
+                let later = match now.get(&name) {
+                    Some(later) => Some(later.clone()),
+                    None => self.moved(&attributes)?,
+                };
+                match &later {
+                    Some(later) => self.parts(&path, &attributes, later),
+                    None if is_folder => self.add(&path, Lost::Folder),
+                    None => self.add(&path, Lost::File),
+                }
+                if is_folder && depth < DEPTH {
+                    let later = later.filter(|later| later.kind == FileKind::Folder);
+                    ahead.push((attributes.id, later.map(|later| later.id), path, depth + 1));
+                }
             }
-            Ok(ControlFlow::Continue(()))
-        });
-        // If listing a folder fails, the entries listed so far count.
-        if let Err(error) = listed
-            && error.kind() == Kind::Cancelled
-        {
-            return Err(error);
+        }
+        self.losses.sort();
+        Ok(self.losses)
+    }
+
+    fn add(&mut self, path: &str, what: Lost) {
+        let path = path.to_owned();
+        self.losses.certain.push(Loss { path, what });
+    }
+
+    /// Returns the attributes of an object that is elsewhere now.
+    fn moved(&self, before: &Attributes) -> Result<Option<Attributes>> {
+        let Some(after) = self.after else {
+            return Ok(None);
+        };
+        Ok(readable(after.attributes(before.id))?.filter(|later| later.kind == before.kind))
+    }
+
+    /// Compares the parts of a file.
+    fn parts(&mut self, path: &str, before: &Attributes, after: &Attributes) {
+        if before.kind != FileKind::Folder && after.size < before.size {
+            let (from, to) = (before.size, after.size);
+            self.add(
+                path,
+                match to {
+                    0 => Lost::Contents(Some(from)),
+                    _ => Lost::End { from, to },
+                },
+            );
+        }
+        if after.resource_size < before.resource_size {
+            let (from, to) = (before.resource_size, after.resource_size);
+            self.add(path, Lost::Resource { from, to });
+        }
+        if before.has_xattrs && !after.has_xattrs {
+            self.add(path, Lost::Attributes);
         }
     }
-    Ok(count)
+
+    /// Lists a folder, as far as it can be read.
+    fn entries(&self, fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> {
+        let mut found = Vec::new();
+        let listed = fs.list(folder, &mut |entry| {
+            self.progress.advance(1);
+            found.push(entry);
+            Ok(ControlFlow::Continue(()))
+        });
+        match listed {
+            Err(error) if error.kind() == Kind::Cancelled => Err(error),
+            _ => Ok(found),
+        }
+    }
 }

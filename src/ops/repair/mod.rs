@@ -7,8 +7,8 @@
 //!   evidence (`open/evidence.rs`, `open/lists.rs`) does not decide, the repair ends with
 //!   [`Kind::Undecided`], and nothing is changed.
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
-//!   any image. A dry run ends there. The files in the result are counted (`losses.rs`) before
-//!   anything is written.
+//!   any image. A dry run ends there. What could be read before is compared with the result
+//!   (`losses.rs`) before anything is written.
 //! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
 //!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use self::layers::Work;
 use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
+use crate::fs::RepairStep;
 use crate::open::remembered::Remembered;
 use crate::open::{self, Keys, OpenOptions, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
@@ -36,11 +37,13 @@ use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Error, Kind, Result};
 
-pub use losses::Loss;
+pub use losses::VolumeLosses;
 pub use target::{Target, undo_folder};
 pub use undo::Undone;
 
 const LAYER: &str = "repair";
+/// Name of the list of losses in the undo data.
+const LOSSES: &str = "losses.txt";
 /// Layer name for steps within volumes.
 const VOLUME: &str = "volume";
 
@@ -54,8 +57,8 @@ pub enum How {
     Apply,
 }
 
-/// A callback that decides whether volumes may hold fewer files after the repair.
-pub type Confirm<'a> = &'a dyn Fn(&[Loss]) -> Result<bool>;
+/// A callback that decides whether these losses are accepted.
+pub type Confirm<'a> = &'a dyn Fn(&[VolumeLosses]) -> Result<bool>;
 
 /// Options of a repair.
 #[derive(Clone)]
@@ -64,10 +67,13 @@ pub struct Options<'a> {
     pub how: How,
     /// Assumptions made by the user.
     pub assume: Assumptions,
-    /// True to accept that volumes hold fewer files afterwards.
+    /// True to accept losses.
     pub accept_loss: bool,
     /// Callback that is asked about losses otherwise. `None`: the repair stops.
     pub confirm: Option<Confirm<'a>>,
+    /// Length of the disk, in bytes, to which it grows if its last volume is full and the repair
+    /// needs room.
+    pub grow: Option<u64>,
     /// Folder for undo data. `None`: beside the image.
     pub undo_dir: Option<&'a Path>,
     /// Folder of an unlinked temporary file for changes that do not fit in memory.
@@ -82,6 +88,7 @@ impl Default for Options<'_> {
             assume,
             accept_loss: false,
             confirm: None,
+            grow: None,
             undo_dir: None,
             temporary,
         }
@@ -107,7 +114,7 @@ pub enum Outcome {
     Repaired,
     /// Sources disagree and the other evidence does not decide. Nothing was changed.
     Undecided,
-    /// Volumes would hold fewer files, which was not accepted. Nothing was changed.
+    /// Contents of volumes would be lost, which was not accepted. Nothing was changed.
     LossRefused,
 }
 
@@ -131,20 +138,22 @@ pub struct Repaired {
     /// Problems found before the repair.
     pub found: Problems,
     /// Layer and description of each step, in order.
-    pub steps: Vec<(&'static str, String)>,
+    pub steps: Vec<(&'static str, RepairStep)>,
     /// Problems that were left, because no evidence determines the correct state.
     pub refused: Vec<Error>,
     /// The disagreement that stopped the repair. [`alternatives`](Self::alternatives) lists the
     /// possible assumptions.
     pub undecided: Option<Error>,
-    /// Volumes that hold fewer files afterwards.
-    pub losses: Vec<Loss>,
+    /// What volumes held before and do not hold afterwards.
+    pub losses: Vec<VolumeLosses>,
     /// Problems that remain afterwards; the same as `found` if nothing was changed.
     pub remaining: Vec<Problem>,
     /// Folder with the undo data.
     pub undo: Option<PathBuf>,
     /// The interrupted repair that was rolled back first.
     pub rolled_back: Option<Undone>,
+    /// Text file with all losses, in that folder.
+    pub losses_file: Option<PathBuf>,
 }
 
 impl Repaired {
@@ -153,14 +162,18 @@ impl Repaired {
         self.undecided.as_ref().map_or(&[], Undecided::of)
     }
 
-    fn add(&mut self, layer: &'static str, steps: impl IntoIterator<Item = String>) {
+    fn add(&mut self, layer: &'static str, steps: impl IntoIterator<Item = impl Into<RepairStep>>) {
         self.steps
-            .extend(steps.into_iter().map(|step| (layer, step)));
+            .extend(steps.into_iter().map(|step| (layer, step.into())));
     }
 
     /// Records the steps of a layer, or the reason why there are none. Returns `false` if it stays
     /// damaged, so that no layer above it must be written.
-    fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<bool> {
+    fn take(
+        &mut self,
+        layer: &'static str,
+        found: Result<Vec<impl Into<RepairStep>>>,
+    ) -> Result<bool> {
         match found {
             Ok(steps) => self.add(layer, steps),
             Err(error)
@@ -255,6 +268,7 @@ pub fn repair_target(
         found: within,
         remaining: left_within,
         changed_outside,
+        rebuilt,
         ..
     } = work;
     done.rolled_back = rolled_back;
@@ -283,16 +297,13 @@ pub fn repair_target(
     if !is_changed {
         return Ok(done);
     }
-    let changed_volumes = done.steps.iter().any(|(layer, _)| *layer == VOLUME);
-    done.losses = losses::of(
-        target,
-        &untouched,
-        &staged,
-        options,
-        changed_volumes,
-        progress,
-    )?;
-    let accepted = done.losses.is_empty() || chosen.accept_loss;
+    // The repair of a volume knows its own losses.
+    if changed_outside || options.checkpoint.is_some() {
+        let compared = losses::compare(target, &untouched, &staged, options, &rebuilt, progress)?;
+        done.losses.extend(compared);
+    }
+    let is_certain = |found: &VolumeLosses| !found.losses.certain.is_empty();
+    let accepted = !done.losses.iter().any(is_certain) || chosen.accept_loss;
     if !accepted
         && !chosen
             .confirm
@@ -302,11 +313,23 @@ pub fn repair_target(
         return Ok(done);
     }
     done.outcome = Outcome::Repaired;
-    // Texts that are stored beside the undo data: name and contents.
-    let notes: [(&str, &str); 0] = [];
-    if chosen.how == How::Apply && undo::write(target, &staged, options, &chosen.temporary, &notes)?
-    {
-        done.undo = target.undo()?.folder().map(Path::to_owned);
+    if chosen.how == How::Apply {
+        let text = losses::text(&done.losses);
+        let notes = [(LOSSES, text.as_str())];
+        let notes = if done.losses.is_empty() {
+            &[][..]
+        } else {
+            &notes
+        };
+        if undo::write(target, &staged, options, &chosen.temporary, notes)? {
+            done.undo = target.undo()?.folder().map(Path::to_owned);
+            done.losses_file = match (&done.undo, target.undo()?.repairs()?.last()) {
+                (Some(folder), Some((number, _))) if !notes.is_empty() => {
+                    Some(folder.join(number.to_string()).join(LOSSES))
+                }
+                _ => None,
+            };
+        }
     }
     Ok(done)
 }

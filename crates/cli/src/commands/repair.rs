@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use bandsaw::device::Access;
-use bandsaw::ops::repair::{self, How, Loss, Options, Outcome as Done, Repaired, repair};
+use bandsaw::fs::{Loss, RepairStep};
+use bandsaw::ops::repair::{self, How, Options, Outcome as Done, Repaired, VolumeLosses, repair};
 use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -29,6 +30,10 @@ use crate::text::counted;
 /// Layers are repaired from the outermost to the innermost. If two sources disagree and the rest of
 /// the image does not decide, nothing is changed, the alternatives are listed and the exit code is
 /// 9; --assume chooses one of them.
+///
+/// What could be read of a volume is compared with what the repair keeps. If files, or parts of
+/// them, are lost, they are listed by path, nothing is changed and the exit code is 9;
+/// --accept-loss repairs all the same.
 ///
 /// All bytes that will be overwritten are first saved to IMAGE.undo beside the image, and files are
 /// moved there instead of being removed. --undo restores the image bit for bit as long as it has
@@ -54,19 +59,27 @@ pub(crate) struct Repair {
     /// Show the steps of the repair, and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Repair even if a volume loses files
+    /// Repair even if files or parts of them are lost
+    ///
+    /// Without this option the losses are listed and nothing is changed. --dry-run and --json list
+    /// all of them, and the repair writes the list to losses.txt in the undo data.
     #[arg(long)]
     accept_loss: bool,
+    /// Grow the disk to SIZE if a full volume needs room for its repair
+    ///
+    /// The last partition and its volume grow too. Without need, nothing grows.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    grow: Option<u64>,
     /// Keep the undo data in this folder, as DIR/IMAGE.undo
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     undo_dir: Option<PathBuf>,
     /// Restore the image to its state before the repairs
     ///
     /// This is refused if the image has changed since. Copies, renaming and `touch` are no changes.
-    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "commit"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "grow", "commit"])]
     undo: bool,
     /// Remove the undo data and quarantined files
-    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "grow"])]
     commit: bool,
     #[command(flatten)]
     opening: Opening,
@@ -83,18 +96,24 @@ struct Facts {
     rolled_back: Option<usize>,
     /// Damage and warnings found before the repair.
     problems: Vec<String>,
-    /// Repairs that were made, or would be.
+    /// Repairs that were made, or would be, each with the first files that it concerns.
     repaired: Vec<String>,
+    /// The same, with all files.
+    steps: Vec<Step>,
     /// Problems that cannot be repaired for lack of information.
     refused: Vec<String>,
     /// The disagreement that stopped the repair.
     undecided: Option<String>,
     /// The alternatives for that disagreement.
     alternatives: Vec<Choice>,
-    /// Volumes that would lose files.
+    /// What could be read of the volumes and is not kept.
     losses: Vec<Lost>,
+    /// What may be the remains of an older state, and is not kept.
+    possible_losses: Vec<Lost>,
     /// The folder with the undo data.
     undo: Option<PathBuf>,
+    /// The text file with all losses.
+    losses_file: Option<PathBuf>,
     /// Damage and warnings found after the repair.
     remaining: Vec<String>,
 }
@@ -106,10 +125,19 @@ struct Choice {
 }
 
 #[derive(Serialize)]
+struct Step {
+    layer: &'static str,
+    step: String,
+    files: Vec<String>,
+}
+
+#[derive(Serialize)]
 struct Lost {
     volume: String,
-    before: Option<u64>,
-    after: Option<u64>,
+    path: String,
+    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource-fork`, `attributes`.
+    lost: &'static str,
+    message: String,
 }
 
 /// The output of `--json` with `--undo` and `--commit`.
@@ -125,7 +153,7 @@ impl Repair {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let assume = self.opening.assumptions()?;
-        let confirm = |losses: &[Loss]| Ok(ask(losses));
+        let confirm = |losses: &[VolumeLosses]| Ok(ask(losses));
         let is_asked = !self.dry_run
             && !output.json()
             && io::stdin().is_terminal()
@@ -139,6 +167,7 @@ impl Repair {
             assume,
             accept_loss: self.accept_loss,
             confirm: if is_asked { Some(&confirm) } else { None },
+            grow: self.grow,
             undo_dir: self.undo_dir.as_deref(),
             temporary: std::env::temp_dir(),
         };
@@ -191,14 +220,31 @@ impl Repair {
     }
 }
 
+/// Number of losses that the text lists if a file has all of them.
+const SHOWN: usize = 10;
+
 /// Asks for permission to lose files.
-fn ask(losses: &[Loss]) -> bool {
-    for loss in losses {
-        eprintln!("{}", crate::text::printable(&loss.to_string()));
+fn ask(losses: &[VolumeLosses]) -> bool {
+    for Lost { message, .. } in lost(losses, |volume| &volume.losses.certain) {
+        eprintln!("loss: {}", crate::text::printable(&message));
     }
     eprint!("Make this repair nevertheless? [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// Returns one of the lists of all volumes.
+fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
+    let of_volume = |volume: &VolumeLosses| {
+        let lost = |loss: &Loss| Lost {
+            volume: volume.volume.clone(),
+            path: loss.path.clone(),
+            lost: loss.what.name(),
+            message: format!("{}: {loss}", volume.volume),
+        };
+        list(volume).iter().map(lost).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(of_volume).collect()
 }
 
 impl Facts {
@@ -216,10 +262,10 @@ impl Facts {
             assume: one.assume.clone(),
             evidence: one.evidence.clone(),
         };
-        let lost = |loss: &Loss| Lost {
-            volume: loss.volume.clone(),
-            before: loss.before,
-            after: loss.after,
+        let step = |(layer, step): &(&'static str, RepairStep)| Step {
+            layer,
+            step: step.text.clone(),
+            files: step.files.clone(),
         };
         Self {
             schema: 1,
@@ -238,8 +284,11 @@ impl Facts {
                 .as_ref()
                 .map(|error| format!("{}: {}", error.layer(), error.message())),
             alternatives: done.alternatives().iter().map(choice).collect(),
-            losses: done.losses.iter().map(lost).collect(),
+            steps: done.steps.iter().map(step).collect(),
+            losses: lost(&done.losses, |volume| &volume.losses.certain),
+            possible_losses: lost(&done.losses, |volume| &volume.losses.possible),
             undo: done.undo.clone(),
+            losses_file: done.losses_file.clone(),
             remaining: remaining.map(|problem| problem.error.to_string()).collect(),
         }
     }
@@ -270,8 +319,21 @@ impl Facts {
             &self.repaired,
         )?;
         tell("left", &self.refused)?;
-        let losses: Vec<_> = self.losses.iter().map(Lost::told).collect();
-        tell("loss", &losses)?;
+        let shown = if self.losses_file.is_some() {
+            SHOWN
+        } else {
+            usize::MAX
+        };
+        for (what, list) in [
+            ("loss", &self.losses),
+            ("possible loss", &self.possible_losses),
+        ] {
+            let messages = list.iter().take(shown).map(|lost| lost.message.clone());
+            tell(what, &messages.collect::<Vec<_>>())?;
+            if let Some(more) = list.len().checked_sub(shown).filter(|more| *more > 0) {
+                tell(what, &[format!("{more} more")])?;
+            }
+        }
         tell("undecided", self.undecided.as_slice())?;
         let told = |choice: &Choice| {
             let options: Vec<_> = choice
@@ -297,6 +359,10 @@ impl Facts {
                 out,
                 "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)"
             )?;
+        }
+        if let Some(file) = &self.losses_file {
+            let file = output.name(&file.display().to_string());
+            writeln!(out, "all losses: {file}")?;
         }
         if self.problems.is_empty()
             && self.repaired.is_empty()
@@ -331,11 +397,17 @@ impl Facts {
                 let error = Error::new(
                     Kind::Undecided,
                     "repair",
-                    "a volume would lose files; nothing was changed",
+                    format!(
+                        "{} would not be kept; nothing was changed",
+                        counted(
+                            self.losses.len() as u64,
+                            "file or part of one",
+                            "files or parts of files"
+                        )
+                    ),
                 );
-                return Err(
-                    Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same")
-                );
+                return Err(Failure::from(error.in_file(path))
+                    .hint("make a copy of the image first; --accept-loss repairs all the same"));
             }
             Done::Repaired | Done::NothingToDo => {}
         }
@@ -362,16 +434,5 @@ impl Facts {
         } else {
             failure.warned()
         })
-    }
-}
-
-impl Lost {
-    fn told(&self) -> String {
-        Loss {
-            volume: self.volume.clone(),
-            before: self.before,
-            after: self.after,
-        }
-        .to_string()
     }
 }

@@ -41,7 +41,7 @@ impl Sample {
         }
     }
 
-    pub(super) fn header(&mut self) -> &mut VolumeHeaderRaw {
+    pub(in crate::fs::hfsplus) fn header(&mut self) -> &mut VolumeHeaderRaw {
         let at = HEADER_OFFSET as usize;
         VolumeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + 512]).unwrap()
     }
@@ -73,7 +73,7 @@ impl Sample {
         TreeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + size_of::<TreeHeaderRaw>()]).unwrap()
     }
 
-    pub(super) fn node(&mut self, tree: Cnid, number: u32) -> &mut [u8] {
+    pub(in crate::fs::hfsplus) fn node(&mut self, tree: Cnid, number: u32) -> &mut [u8] {
         let size = usize::from(self.tree(tree).node_size.get());
         let at = self.start(tree) + number as usize * size;
         &mut self.bytes[at..at + size]

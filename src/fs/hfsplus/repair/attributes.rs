@@ -6,7 +6,9 @@ use zerocopy::FromBytes;
 use zerocopy::big_endian::U16;
 
 use super::forks::{Taken, raw};
-use super::steps::Steps;
+use super::salvage::SalvagedRecord;
+use super::steps::{Steps, Subject};
+use crate::decmpfs;
 use crate::fs::hfsplus::layout::{
     AttributeKey, AttributeRecord, Extent, ExtentsAttributeRaw, ExtentsRaw, ForkAttributeRaw,
     ForkRaw, SECURITY, VolumeHeader, extents_of,
@@ -24,10 +26,35 @@ struct RepairedValue {
     size: u64,
 }
 
-/// Keeps the records of complete attributes of objects in `ids` and claims their blocks. Returns
-/// the objects that have attributes, with true if an access control list is among them.
+/// An object that has attributes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owner {
+    /// True if one is its access control list.
+    pub(super) has_security: bool,
+    /// True if one describes compressed contents.
+    pub(super) is_compressed: bool,
+}
+
+/// An attribute that is lost, or a part of its value.
+#[derive(Debug)]
+pub(super) struct LostAttribute {
+    /// Number of the object.
+    pub(super) file: u32,
+    pub(super) name: String,
+    pub(super) is_live: bool,
+}
+
+/// The attributes that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    pub(super) records: Vec<Box<[u8]>>,
+    pub(super) owners: HashMap<u32, Owner>,
+    pub(super) lost: Vec<LostAttribute>,
+}
+
+/// Keeps the records of complete attributes of objects in `ids` and claims their blocks.
 pub(super) fn mend(
-    records: Vec<Box<[u8]>>,
+    records: Vec<SalvagedRecord>,
     ids: &HashSet<u32>,
     VolumeHeader {
         total_blocks,
@@ -36,13 +63,12 @@ pub(super) fn mend(
     }: &VolumeHeader,
     taken: &mut Taken,
     steps: &mut Steps,
-) -> (Vec<Box<[u8]>>, HashMap<u32, bool>) {
-    let mut kept = Vec::with_capacity(records.len());
-    let mut owners: HashMap<u32, bool> = HashMap::new();
+) -> Values {
+    let mut kept = Values::default();
     let (total_blocks, block_size) = (*total_blocks, *block_size);
     let mut records = records.into_iter().peekable();
     while let Some(record) = records.next() {
-        let Some((file, name)) = name_of(&record) else {
+        let Some((file, name)) = name_of(&record.bytes) else {
             continue;
         };
         let mut value = RepairedValue {
@@ -52,45 +78,60 @@ pub(super) fn mend(
             sound: true,
             size: 0,
         };
-        value.add(record, total_blocks);
-        while let Some(next) =
-            records.next_if(|next| name_of(next).is_some_and(|other| other == (file, name.clone())))
-        {
-            value.add(next, total_blocks);
+        let mut is_live = record.is_live();
+        value.add(record.bytes, total_blocks);
+        let is_same = |next: &SalvagedRecord| {
+            name_of(&next.bytes).is_some_and(|other| other == (file, name.clone()))
+        };
+        while let Some(next) = records.next_if(is_same) {
+            is_live |= next.is_live();
+            value.add(next.bytes, total_blocks);
         }
+        let text = decode_attribute_name(&name);
+        let subject = || Subject::Value(file, text.clone());
+        let lost = || LostAttribute {
+            file,
+            name: text.clone(),
+            is_live,
+        };
         value.mend_extents();
         let blocks: u64 = value
             .blocks
             .iter()
             .map(|extent| u64::from(extent.count))
             .sum();
-        if value.sound && blocks != value.wanted && value.set_blocks(blocks) {
-            steps.add("cut attributes to the blocks that they have", || {
-                format!("{} of object {file}", decode_attribute_name(&name))
-            });
-        }
+        let mut is_cut = value.sound && blocks != value.wanted && value.set_blocks(blocks);
         // Number 1 holds attributes of the volume itself.
         if !value.sound
             || blocks != value.wanted
             || !(file == 1 || ids.contains(&file))
             || !taken.insert_all(&value.blocks)
         {
-            steps.add("drop attributes that are damaged or of nothing", || {
-                format!("{} of object {file}", decode_attribute_name(&name))
-            });
+            steps.on_subject("drop attributes that are damaged or of nothing", subject());
+            kept.lost.push(lost());
             continue;
         }
         let capacity = blocks * u64::from(block_size);
         if value.size > capacity {
-            steps.add("cut attributes to the blocks that they have", || {
-                format!("{} of object {file}", decode_attribute_name(&name))
-            });
+            kept.lost.push(lost());
             value.cut(capacity);
+            is_cut = true;
         }
-        *owners.entry(file).or_default() |= decode_attribute_name(&name) == SECURITY;
-        kept.append(&mut value.records);
+        if is_cut {
+            steps.on_subject("cut attributes to the blocks that they have", subject());
+        }
+        let owner = kept.owners.entry(file).or_default();
+        owner.has_security |= text == SECURITY;
+        owner.is_compressed |= text == decmpfs::ATTRIBUTE;
+        kept.records.append(&mut value.records);
     }
-    (kept, owners)
+    kept
+}
+
+/// Returns the numbers of the objects that records exist for.
+pub(super) fn files(records: &[SalvagedRecord]) -> impl Iterator<Item = u32> + '_ {
+    let file = |record: &SalvagedRecord| Some(AttributeKey::split(&record.bytes)?.0.file.0);
+    records.iter().filter_map(file)
 }
 
 fn name_of(record: &[u8]) -> Option<(u32, Vec<U16>)> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::objects::{AllObjects, Body};
+use super::salvage::SalvagedRecord;
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw,
@@ -88,7 +89,7 @@ impl Taken {
         }
         if left > 0 {
             let message = format!(
-                "{count} free blocks in at most {EXTENTS_PER_RECORD} pieces expected for what is made anew; grow the image first"
+                "{count} free blocks in at most {EXTENTS_PER_RECORD} pieces expected for what is made anew"
             );
             return Err(Error::new(Kind::Limit, "hfs+ repair", message));
         }
@@ -116,10 +117,10 @@ pub(super) struct More {
 }
 
 impl More {
-    pub(super) fn read(records: &[Box<[u8]>]) -> Self {
+    pub(super) fn read(records: &[SalvagedRecord]) -> Self {
         let mut more = Self::default();
         for record in records {
-            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
+            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(&record.bytes) else {
                 continue;
             };
             let file = record.key.file_id.get();
@@ -134,6 +135,11 @@ impl More {
             }
         }
         more
+    }
+
+    /// Returns the numbers of the files that records exist for.
+    pub(super) fn files(&self) -> impl Iterator<Item = u32> + '_ {
+        self.records.keys().map(|&(file, _)| file)
     }
 
     /// Returns the extents of a fork up to the first invalid one, limited to the larger of its
@@ -177,18 +183,21 @@ pub(super) struct Mended {
     pub(super) copies: Vec<Copy>,
     /// Forks whose contents must be copied, processed when all blocks that stay in place are known.
     moving: Vec<(Name, Vec<Extent>)>,
+    /// Serial numbers of the files of which a fork was moved, and its former place.
+    pub(super) moved: Vec<(u32, Vec<Extent>)>,
     /// The overflow tree, in key order.
     pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
 }
 
 impl Mended {
     /// Cuts forks to the contents of their extents and claims their blocks. Forks with blocks that
-    /// are already in use are copied elsewhere.
+    /// are already in use are copied elsewhere, within `total_blocks`.
     pub(super) fn objects(
         &mut self,
         objects: &mut AllObjects,
         more: &More,
         header: &VolumeHeader,
+        total_blocks: u32,
         steps: &mut Steps,
     ) -> Result<()> {
         for &extent in &more.bad {
@@ -206,7 +215,7 @@ impl Mended {
         };
         order.sort_by_key(|&at| (!is_journal(at), objects.all[at].id()));
         for at in order {
-            let (id, shown) = (objects.all[at].id(), objects.all[at].shown());
+            let (id, serial) = (objects.all[at].id(), objects.all[at].serial);
             let Body::File(file) = &mut objects.all[at].body else {
                 continue;
             };
@@ -214,10 +223,10 @@ impl Mended {
                 (fork_type::DATA, &mut file.data_fork),
                 (fork_type::RESOURCE, &mut file.resource_fork),
             ] {
-                self.fork(fork, (id, kind), more, header, &shown, steps);
+                self.fork(fork, (id, kind), more, header, serial, steps);
             }
         }
-        self.place_moved(objects, header)
+        self.place_moved(objects, total_blocks)
     }
 
     /// Cuts a fork to the contents of its extents.
@@ -227,16 +236,14 @@ impl Mended {
         name: Name,
         more: &More,
         header: &VolumeHeader,
-        shown: &str,
+        serial: u32,
         steps: &mut Steps,
     ) {
         let extents = more.extents(fork, name, header);
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let capacity = blocks * u64::from(header.block_size);
         if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {
-            steps.add("cut files to the blocks that they still have", || {
-                shown.to_owned()
-            });
+            steps.on("cut files to the blocks that they still have", serial);
             fork.total_blocks = (blocks as u32).into();
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
@@ -248,9 +255,8 @@ impl Mended {
                 })
         });
         if twice {
-            steps.add("copy files that lie on the blocks of others", || {
-                shown.to_owned()
-            });
+            steps.on("copy files that lie on the blocks of others", serial);
+            self.moved.push((serial, extents.clone()));
             self.moving.push((name, extents));
         } else {
             extents.iter().for_each(|&extent| self.taken.insert(extent));
@@ -259,7 +265,7 @@ impl Mended {
     }
 
     /// Allocates blocks for the forks to be moved, after all others have claimed theirs.
-    fn place_moved(&mut self, objects: &mut AllObjects, header: &VolumeHeader) -> Result<()> {
+    fn place_moved(&mut self, objects: &mut AllObjects, total_blocks: u32) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
         // No copy may overwrite the source of another.
         self.reserved
@@ -276,7 +282,7 @@ impl Mended {
             .for_each(|&extent| avoid.insert(extent));
         for ((id, kind), from) in moving {
             let blocks = from.iter().map(|extent| extent.count).sum();
-            let to = avoid.allocate(blocks, 1, header.total_blocks)?;
+            let to = avoid.allocate(blocks, 1, total_blocks)?;
             to.iter().for_each(|&extent| self.taken.insert(extent));
             let Some(Body::File(file)) = places.get(&id).map(|&at| &mut objects.all[at].body)
             else {

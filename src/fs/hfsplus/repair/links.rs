@@ -27,15 +27,16 @@ pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
 
 /// Repairs links to files.
 pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
+    restore_types(objects, steps);
     correct_counts_elsewhere(objects, steps);
     restore_private_folder(objects, steps);
     let Some(at) = objects.all.iter().position(is_private) else {
-        objects.all.retain(|object| {
+        objects.remove(|object| {
             let dangling = object.file().is_some_and(is_link);
             if dangling {
-                steps.add("delete links that lead to nothing", || object.shown());
+                steps.on("delete links that lead to nothing", object.serial);
             }
-            !dangling
+            dangling
         });
         return;
     };
@@ -43,16 +44,16 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     let created = date_of_links(objects, at, private);
     restore_names(objects, private, steps);
     // Files that were deleted while open are removed, which frees their blocks.
-    objects.all.retain(|object| {
+    objects.delete(|object| {
         let left = object.parent == private
             && !object.is_folder()
             && decode_name(&object.name).starts_with(ORPHAN);
         if left {
-            steps.add("delete what was deleted while open", || object.shown());
+            steps.on("delete what was deleted while open", object.serial);
         }
-        !left
+        left
     });
-    let targets: HashMap<u32, usize> = objects
+    let targets: BTreeMap<u32, usize> = objects
         .all
         .iter()
         .enumerate()
@@ -74,7 +75,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
         if targets.contains_key(&reference) {
             links.entry(reference).or_default().push(at);
         } else {
-            steps.add("delete links that lead to nothing", || object.shown());
+            steps.on("delete links that lead to nothing", object.serial);
             dangling.insert(at);
         }
     }
@@ -89,9 +90,10 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     for at in orphans {
         let home = objects.lost_and_found(steps);
         let object = &mut objects.all[at];
-        steps.add("move to lost+found files that lost all their names", || {
-            object.shown()
-        });
+        steps.on(
+            "move to lost+found files that lost all their names",
+            object.serial,
+        );
         object.parent = home;
         object.set_flags(record_flags::HAS_LINK_CHAIN, 0);
         if let Some(file) = object.file_mut() {
@@ -100,9 +102,9 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
         }
     }
     let mut at = 0;
-    objects.all.retain(|_| {
+    objects.remove(|_| {
         at += 1;
-        !dangling.contains(&(at - 1))
+        dangling.contains(&(at - 1))
     });
 }
 
@@ -130,16 +132,17 @@ fn restore_names(objects: &mut AllObjects, private: u32, steps: &mut Steps) {
         };
         match name.filter(|name| !is_taken(name)) {
             Some(name) => {
-                steps.add("restore names that threads remember", || {
-                    objects.all[at].shown()
-                });
+                steps.on(
+                    "restore names that threads remember",
+                    objects.all[at].serial,
+                );
                 objects.all[at].name = name;
             }
             None => {
                 let home = objects.lost_and_found(steps);
-                steps.add(
+                steps.on(
                     "move to lost+found what does not belong among hard-linked files",
-                    || objects.all[at].shown(),
+                    objects.all[at].serial,
                 );
                 objects.all[at].parent = home;
             }
@@ -147,16 +150,49 @@ fn restore_names(objects: &mut AllObjects, private: u32, steps: &mut Steps) {
     }
 }
 
-fn is_private(object: &RepairedObject) -> bool {
+pub(super) fn is_private(object: &RepairedObject) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
 
 /// Returns true for a link. Any file can be given this type, so a file with contents is not treated
 /// as a link, and never deleted as one.
-fn is_link(file: &FileRaw) -> bool {
+pub(super) fn is_link(file: &FileRaw) -> bool {
     file.kind() == FILE_LINK_TYPE
         && file.data_fork.total_blocks.get() == 0
         && file.resource_fork.total_blocks.get() == 0
+}
+
+/// Restores the type of links that lost it: files without contents that are in a chain, and refer
+/// to a target.
+fn restore_types(objects: &mut AllObjects, steps: &mut Steps) {
+    let Some(private) = objects.all.iter().find(|object| is_private(object)) else {
+        return;
+    };
+    let private = private.id();
+    let targets: HashSet<u32> = objects
+        .all
+        .iter()
+        .filter(|object| object.parent == private)
+        .filter_map(|object| inode_number(&object.name))
+        .collect();
+    for object in objects
+        .all
+        .iter_mut()
+        .filter(|object| object.parent != private)
+    {
+        let is_lost = object.file().is_some_and(|file| {
+            file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
+                && !file.is_folder_link()
+                && file.kind() != FILE_LINK_TYPE
+                && file.data_fork.total_blocks.get() == 0
+                && file.resource_fork.total_blocks.get() == 0
+                && targets.contains(&file.bsd.special.get())
+        });
+        if let Some(file) = object.file_mut().filter(|_| is_lost) {
+            (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
+            steps.on("restore the type of hard links", object.serial);
+        }
+    }
 }
 
 /// Corrects objects that are neither a link nor the target of links: they have one name, are in no
@@ -193,7 +229,7 @@ fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
             wrong = true;
         }
         if wrong {
-            steps.add("correct counts and chains of hard links", || object.shown());
+            steps.on("correct counts and chains of hard links", object.serial);
         }
     }
     let is_of_links = |object: &RepairedObject| *object.name == *units(FOLDERS_FOLDER);
@@ -209,7 +245,7 @@ fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
         .filter(|object| object.is_folder() && !targets.contains(&object.parent))
     {
         if object.set_flags(record_flags::HAS_LINK_CHAIN, 0) {
-            steps.add("correct counts and chains of hard links", || object.shown());
+            steps.on("correct counts and chains of hard links", object.serial);
         }
     }
 }
@@ -238,7 +274,7 @@ fn restore_private_folder(objects: &mut AllObjects, steps: &mut Steps) {
     {
         folder.parent = Cnid::ROOT.0;
         folder.name = units(FILES_FOLDER).into();
-        steps.add("restore the folder of hard-linked files", String::new);
+        steps.add("restore the folder of hard-linked files");
     }
 }
 
@@ -322,9 +358,10 @@ fn chain(
         }
     }
     if wrong {
-        steps.add("correct counts and chains of hard links", || {
-            objects.all[target].shown()
-        });
+        steps.on(
+            "correct counts and chains of hard links",
+            objects.all[target].serial,
+        );
     }
 }
 

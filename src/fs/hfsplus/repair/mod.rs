@@ -10,7 +10,9 @@
 mod attributes;
 mod forks;
 mod headers;
+mod leaf;
 mod links;
+mod losses;
 mod objects;
 mod rewrite;
 mod salvage;
@@ -23,10 +25,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::forks::{Copy, Mended, More, Taken};
+use self::losses::Paths;
 use self::objects::{AllObjects, RepairedObject};
 use self::rewrite::Rewrite;
 use self::salvage::Salvage;
-use self::steps::Steps;
+use self::steps::{Steps, Subject};
 use super::btree::{KeyOrder, TreeKind};
 use super::check::{self, Facts, check, check_and_count};
 use super::layout::{
@@ -36,6 +39,7 @@ use super::layout::{
 use super::{header, journal, read_structure};
 use crate::decision::Which;
 use crate::device::{BlockDevice, CowDevice};
+use crate::fs::{Losses, RepairStep};
 use crate::problem::{Problem, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -52,7 +56,8 @@ const JOURNAL_FILES: u64 = 2;
 pub struct Repair {
     device: Arc<dyn BlockDevice>,
     findings: Vec<Problem>,
-    steps: Vec<String>,
+    steps: Vec<RepairStep>,
+    losses: Losses,
     left: Vec<Problem>,
     work: Option<Work>,
 }
@@ -93,6 +98,7 @@ impl Repair {
             device: device.clone(),
             findings,
             steps: Vec::new(),
+            losses: Losses::default(),
             left: Vec::new(),
             work: None,
         };
@@ -137,33 +143,20 @@ impl Repair {
                 .iter()
                 .any(|problem| is_wrong(problem) && problem.error.layer() == check::BITMAP)
             {
-                repair.steps.push("correct the bitmap".to_owned());
+                repair.steps.push("correct the bitmap".into());
             }
             repair
                 .steps
-                .push("write both headers anew and mark the volume clean".to_owned());
+                .push("write both headers anew and mark the volume clean".into());
             repair.work = Some(work);
         } else {
-            let mut steps = Steps::default();
-            let work = match put_together(&device, &header, OldTrees::Keep, &mut steps, progress) {
-                Err(error) if error.kind() == Kind::Limit => {
-                    steps = Steps::default();
-                    let work =
-                        put_together(&device, &header, OldTrees::Overwrite, &mut steps, progress)?;
-                    steps.add(
-                        "overwrite the old trees, for there is no room for new ones beside them",
-                        String::new,
-                    );
-                    work
-                }
-                done => done?,
-            };
-            repair.left = check(work.overlay.clone(), progress)?;
-            repair.steps = steps.lines();
+            let rebuilt = Rebuilt::new(&device, &header, progress)?;
+            repair.left = check(rebuilt.work.overlay.clone(), progress)?;
+            (repair.steps, repair.losses) = (rebuilt.steps, rebuilt.losses);
             repair
                 .steps
-                .push("write new trees, bitmap and headers".to_owned());
-            repair.work = Some(work);
+                .push("write new trees, bitmap and headers".into());
+            repair.work = Some(rebuilt.work);
         }
         Ok(repair)
     }
@@ -173,9 +166,14 @@ impl Repair {
         &self.findings
     }
 
-    /// Returns the steps of the repair, one line for each kind.
-    pub fn steps(&self) -> &[String] {
+    /// Returns the steps of the repair, one for each kind.
+    pub fn steps(&self) -> &[RepairStep] {
         &self.steps
+    }
+
+    /// Returns what could be read of the volume, and will not be on it afterwards.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// Returns the findings that would remain after the repair.
@@ -254,6 +252,8 @@ enum OldTrees {
     /// The new trees may overwrite the old ones; after a crash, only the undo data of the repair
     /// restores them.
     Overwrite,
+    /// The same, and the new trees have no room to grow.
+    OverwriteTightly,
 }
 
 /// Returns true if a finding concerns structures that are derived from the trees.
@@ -297,6 +297,7 @@ fn in_place_alone(
             header,
             taken,
             old: Vec::new(),
+            has_reserve: true,
             progress,
         };
         raw.free_blocks = rewrite.write_bitmap(&bitmap)?.into();
@@ -342,14 +343,54 @@ fn alternate(
         .map(|_| raw))
 }
 
-/// Assembles the repaired volume in memory.
+/// A volume with new trees, assembled in memory.
+struct Rebuilt {
+    work: Work,
+    steps: Vec<RepairStep>,
+    losses: Losses,
+}
+
+impl Rebuilt {
+    /// Assembles the repaired volume: with new trees beside the old ones, or else over them.
+    fn new(
+        device: &Arc<dyn BlockDevice>,
+        header: &VolumeHeader,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let total = header.total_blocks;
+        // The device is longer if it was grown for this.
+        let most = device.info().len / u64::from(header.block_size);
+        let most = u32::try_from(most).unwrap_or(total);
+        let attempts = [
+            (total, OldTrees::Keep),
+            (total, OldTrees::Overwrite),
+            (total, OldTrees::OverwriteTightly),
+        ];
+        let grown = (most > total).then_some((most, OldTrees::Keep));
+        let mut refused = None;
+        for (total_blocks, old_trees) in attempts.into_iter().chain(grown) {
+            match put_together(device, header, total_blocks, old_trees, progress) {
+                Err(error) if error.kind() == Kind::Limit => refused = Some(error),
+                done => return done,
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::new(Kind::Limit, LAYER, "no room for new trees")))
+    }
+}
+
+/// Assembles the repaired volume, of `total_blocks`, in memory.
 fn put_together(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
+    total_blocks: u32,
     old_trees: OldTrees,
-    steps: &mut Steps,
     progress: &dyn Progress,
-) -> Result<Work> {
+) -> Result<Rebuilt> {
+    let mut all_steps = Steps::default();
+    let steps = &mut all_steps;
+    if old_trees != OldTrees::Keep {
+        steps.add("overwrite the old trees, for there is no room for new ones beside them");
+    }
     let alternate = alternate(device, header)?;
     let space = salvage::space(device.clone(), header);
     let salvage = Salvage {
@@ -358,7 +399,7 @@ fn put_together(
         alternate: alternate.as_ref(),
         progress,
     };
-    let catalog = salvage.tree(TreeKind::Catalog(header.variant))?;
+    let mut catalog = salvage.tree(TreeKind::Catalog(header.variant))?;
     if catalog.records.is_empty() {
         return Err(Error::new(
             Kind::Corrupt,
@@ -374,19 +415,32 @@ fn put_together(
         (&values, "attributes tree"),
     ] {
         if tree.torn {
-            steps.add("take records out of torn trees", || name.to_owned());
+            let subject = Subject::Name(name.to_owned());
+            steps.on_subject("take records out of torn trees", subject);
         }
     }
     let KeyOrder::Catalog(names) = catalog.order else {
         return Err(Error::new(Kind::Corrupt, LAYER, "the catalog has no order"));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
+    let more = More::read(&overflow.records);
+    let damage = losses::Trees::new(&mut catalog, &values);
+    let referenced: HashSet<u32> = attributes::files(&values.records)
+        .chain(more.files())
+        .collect();
     let mut objects = AllObjects::read(catalog.records, names, header, steps);
-    objects.mend(steps);
+    objects.mend(&|id| referenced.contains(&id), steps);
+    drop(referenced);
     links::mend(&mut objects, steps);
     objects.part_names(steps);
 
-    let mut raw = header.raw;
+    let mut grown = header.clone();
+    grown.total_blocks = total_blocks;
+    grown.raw.total_blocks = total_blocks.into();
+    if total_blocks != header.total_blocks {
+        steps.add("grow the volume to the end of its partition, for it has no room");
+    }
+    let mut raw = grown.raw;
     rewrite::mend_clumps(&mut raw, header, alternate.as_ref());
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
     // A journal whose blocks belong to no file would overwrite the files that get them.
@@ -402,23 +456,23 @@ fn put_together(
         raw.attributes_file,
         raw.allocation_file,
     ];
-    let mut old: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
-    if old_trees == OldTrees::Overwrite {
+    let own: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
+    let mut old = own.clone();
+    if old_trees != OldTrees::Keep {
         old = in_place(&raw.allocation_file, header);
     }
     let mut mended = Mended::default();
     mended.reserved = old;
-    header
+    grown
         .reserved()
         .into_iter()
         .for_each(|extent| mended.taken.insert(extent));
     mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
-    let more = More::read(&overflow.records);
     let ids: HashSet<u32> = objects.all.iter().map(RepairedObject::id).collect();
-    let (values, owners) = attributes::mend(values.records, &ids, header, &mut mended.taken, steps);
-    mended.objects(&mut objects, &more, header, steps)?;
+    let values = attributes::mend(values.records, &ids, header, &mut mended.taken, steps);
+    mended.objects(&mut objects, &more, header, total_blocks, steps)?;
     let folder_links = links::folder_links(&objects);
-    objects.count(&owners, &folder_links, steps);
+    objects.count(&values.owners, &folder_links, steps);
     objects.tell_threads(steps);
 
     let files = objects
@@ -431,19 +485,44 @@ fn put_together(
         folders: objects.all.len() - files - 1,
         next_id: objects.next_id(),
     };
+    let (losses, mut steps) = {
+        let paths = Paths::new(&objects);
+        let found = losses::find(
+            &paths,
+            &damage,
+            &values,
+            &mended,
+            more.files(),
+            &own,
+            header,
+        );
+        let name_of = |subject: &Subject| paths.subject(subject);
+        (found, all_steps.finish(name_of))
+    };
     let catalog_records = objects.records(catalog.order);
+    // Records and objects of a large volume are not kept side by side for longer than needed.
     drop(objects);
-    let records = [catalog_records, mended.overflow_records(&more.bad), values];
+    let records = [
+        catalog_records,
+        mended.overflow_records(&more.bad),
+        values.records,
+    ];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(CowDevice::new(device.clone(), MEMORY));
-    Rewrite {
+    let work = Rewrite {
         overlay,
-        header,
+        header: &grown,
         taken: mended.taken,
         old: mended.reserved,
+        has_reserve: old_trees != OldTrees::OverwriteTightly,
         progress,
     }
-    .run(raw, trees, counts, mended.copies, steps)
+    .run(raw, trees, counts, mended.copies, &mut steps)?;
+    Ok(Rebuilt {
+        work,
+        steps,
+        losses,
+    })
 }
 
 /// Cuts the startup file to the contents of its extents, and claims their blocks.
@@ -469,10 +548,7 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
         ..*fork
     };
     if mended != *fork {
-        steps.add(
-            "cut the startup file to the blocks that it still has",
-            String::new,
-        );
+        steps.add("cut the startup file to the blocks that it still has");
         *fork = mended;
     }
 }

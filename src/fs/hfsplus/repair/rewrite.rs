@@ -6,9 +6,9 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::forks::{Copy, Taken, raw};
-use super::steps::Steps;
 use super::{LAYER, Work};
 use crate::device::{BlockDevice, BlockDeviceExt, CowDevice, Memory};
+use crate::fs::RepairStep;
 use crate::fs::hfsplus::btree::TreeKind;
 use crate::fs::hfsplus::build::{self, map_nodes};
 use crate::fs::hfsplus::layout::{
@@ -128,6 +128,8 @@ pub(super) struct Rewrite<'a> {
     pub(super) taken: Taken,
     /// Blocks of the old trees: free afterwards, but needed until then in case of a crash.
     pub(super) old: Vec<Extent>,
+    /// True to give the new trees room to grow.
+    pub(super) has_reserve: bool,
     pub(super) progress: &'a dyn Progress,
 }
 
@@ -140,7 +142,7 @@ impl Rewrite<'_> {
         trees: Vec<(TreeSpec, Vec<Box<[u8]>>)>,
         counts: Counts,
         copies: Vec<Copy>,
-        steps: &mut Steps,
+        steps: &mut Vec<RepairStep>,
     ) -> Result<Work> {
         // New structures must not overwrite blocks in use before the header is written.
         let mut avoid = self.taken.clone();
@@ -186,7 +188,7 @@ impl Rewrite<'_> {
         &mut self,
         raw: &mut VolumeHeaderRaw,
         avoid: &mut Taken,
-        steps: &mut Steps,
+        steps: &mut Vec<RepairStep>,
     ) -> Result<Vec<Extent>> {
         let (size, total) = (self.header.block_size, self.header.total_blocks);
         let fork = &raw.allocation_file;
@@ -208,7 +210,7 @@ impl Rewrite<'_> {
             extents.iter().for_each(|&extent| self.taken.insert(extent));
             return Ok(extents);
         }
-        steps.add("make a new bitmap", String::new);
+        steps.push("make a new bitmap".into());
         let blocks = u32::try_from(needed.div_ceil(size.into())).unwrap_or(u32::MAX);
         let extents = avoid.allocate(blocks, 1, total)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
@@ -227,8 +229,10 @@ impl Rewrite<'_> {
         let node = u32::from(spec.node_size);
         let pairs = || records.iter().filter_map(|record| split(record));
         let nodes = build::tree_nodes(spec.node_size, pairs());
-        // Includes room for growth, and for map nodes.
-        let wanted = nodes + nodes / 8 + 8 + map_nodes(spec.node_size, 2 * nodes + 16);
+        let wanted = match self.has_reserve {
+            true => nodes + nodes / 8 + 8 + map_nodes(spec.node_size, 2 * nodes + 16),
+            false => nodes + map_nodes(spec.node_size, nodes + 1),
+        };
         let unit = (node / size).max(1);
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());

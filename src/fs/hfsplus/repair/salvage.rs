@@ -1,33 +1,69 @@
 //! Recovery of all leaf records of the trees, including those that no index node refers to any
 //! more.
 
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
+use super::leaf::{self, Leaf};
 use super::rewrite::TreeSpec;
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
 use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
-    Cnid, FIRST_RECORD, ForkRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NODE_SIZES, TreeHeaderRaw,
-    Variant, VolumeHeader, VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, FIRST_RECORD, ForkRaw, HEADER_MAP_OFFSET, KEY_COMPARE_BINARY,
+    KEY_COMPARE_FOLD, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, Variant, VolumeHeader,
+    VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
 };
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::unicode::NameOrder;
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
+/// Seconds by which a record may be newer than the volume header.
+const DAY: u64 = 24 * 60 * 60;
+
+/// The evidence that a record belongs to its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// Its leaf is in the tree, is a neighbor of such a leaf, or is marked used in a map that is
+    /// in order.
+    Live,
+    /// Its leaf is in none of these, and may be the remains of an older state.
+    Stray,
+}
+
+/// A leaf record.
+#[derive(Debug)]
+pub(super) struct SalvagedRecord {
+    /// Key and data, unchanged.
+    pub(super) bytes: Box<[u8]>,
+    pub(super) standing: Standing,
+}
+
+impl SalvagedRecord {
+    pub(super) fn is_live(&self) -> bool {
+        self.standing == Standing::Live
+    }
+}
+
 /// The leaf records of a tree, and the properties from its header.
 #[derive(Debug)]
 pub(super) struct Salvaged {
-    /// Records, key and data unchanged, in key order, without duplicate keys.
-    pub(super) records: Vec<Box<[u8]>>,
+    /// Records in key order, without duplicate keys.
+    pub(super) records: Vec<SalvagedRecord>,
     pub(super) order: KeyOrder,
     pub(super) spec: TreeSpec,
     /// True if parts of the tree could not be walked.
     pub(super) torn: bool,
+    /// True if the structure of the tree is damaged, so that records may be missing.
+    pub(super) is_damaged: bool,
+    /// Records that are not used: strays of a tree that is whole, and older ones with the same
+    /// key.
+    pub(super) unused: Vec<Box<[u8]>>,
 }
 
 /// Reads the trees of a damaged volume.
@@ -66,6 +102,8 @@ impl Salvage<'_> {
                 clump: 0,
             },
             torn: false,
+            is_damaged: false,
+            unused: Vec::new(),
         };
         let Some(file) = self.file(id, name)? else {
             return Ok(found);
@@ -79,38 +117,69 @@ impl Salvage<'_> {
         } else {
             found.spec.node_size = likely_node_size(&file, default_node)?;
         }
-        let mut ignored = Report::default();
+        let mut report = Report::default();
         let rules = Rules {
             whole_nodes: false,
             zeroed: false,
         };
-        let records = &mut found.records;
+        let mut walked: Vec<u32> = Vec::new();
         let whole = walk_tree(
             &file,
             kind,
             rules,
-            &mut ignored,
+            &mut report,
             self.progress,
-            &mut |record, _, _| {
-                records.push(record.into());
+            &mut |_, node, _| {
+                if walked.last() != Some(&node) {
+                    walked.push(node);
+                }
                 Ok(())
             },
         )?;
-        found.torn = !whole;
-        if found.torn {
-            self.scan(&file, &mut found)?;
+        let mut leaves = Leaves {
+            file: &file,
+            kind,
+            node_size: found.spec.node_size,
+            links: HashMap::new(),
+            records: Vec::new(),
+            is_whole: true,
+        };
+        for number in walked {
+            self.progress.check()?;
+            if let Some(leaf) = leaves.read(number)? {
+                leaves.keep(number, leaf, Standing::Live);
+            }
         }
+        found.is_damaged = !whole || report.len() > 0 || !leaves.is_whole;
+        if found.is_damaged {
+            // A tree without a root is damaged like one whose root cannot be read.
+            let is_torn = !whole || leaves.records.is_empty();
+            found.unused = self.scan(&mut leaves, is_torn)?;
+            found.torn = is_torn && (!whole || !leaves.records.is_empty());
+        }
+        found.records = leaves.records;
         let order = found.order;
+        let all = found.records.len();
         found
             .records
-            .retain(|record| order.compare(record, record).is_some());
-        // The sort is stable: of two records with the same key, the one that was reached through
-        // the tree comes first.
-        found
-            .records
-            .sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
+            .retain(|record| order.compare(&record.bytes, &record.bytes).is_some());
+        found.is_damaged |= found.records.len() != all;
+        // Of records with one key, live ones come first, then newer ones; the sort is stable.
+        let latest = u64::from(self.header.raw.modify_date.get()) + DAY;
+        found.records.sort_by(|a, b| {
+            order
+                .compare(&a.bytes, &b.bytes)
+                .unwrap_or(Ordering::Equal)
+                .then(a.standing.cmp(&b.standing))
+                .then_with(|| changed(&b.bytes, kind, latest).cmp(&changed(&a.bytes, kind, latest)))
+        });
+        let unused = &mut found.unused;
         found.records.dedup_by(|later, first| {
-            order.compare(first, later) == Some(std::cmp::Ordering::Equal)
+            let is_same = order.compare(&first.bytes, &later.bytes) == Some(Ordering::Equal);
+            if is_same && first.bytes != later.bytes {
+                unused.push(std::mem::take(&mut later.bytes));
+            }
+            is_same
         });
         Ok(found)
     }
@@ -155,38 +224,166 @@ impl Salvage<'_> {
         }
     }
 
-    /// Adds the records of every leaf in the file. Skipped if records were already found and free
-    /// nodes are not zeroed (volumes older than 2009): those may contain deleted records, and only
-    /// the map of used nodes could tell.
-    fn scan(&self, file: &ForkDevice, found: &mut Salvaged) -> Result<()> {
-        if !self.header.has(volume_attributes::UNUSED_NODE_FIX) && !found.records.is_empty() {
-            return Ok(());
-        }
-        let size = u64::from(found.spec.node_size);
-        self.progress
-            .stage("look for lost records", file.len() / size);
-        for number in 1..u32::try_from(file.len() / size).unwrap_or(u32::MAX) {
+    /// Adds the records of leaves that the walk did not reach. Strays are added if the tree is
+    /// torn, and free nodes are zeroed (volumes since 2009) or nothing else is left: otherwise
+    /// they may contain deleted records, and are returned.
+    fn scan(&self, leaves: &mut Leaves<'_>, is_torn: bool) -> Result<Vec<Box<[u8]>>> {
+        let count = leaves.file.len() / u64::from(leaves.node_size);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.progress.stage("look for lost records", count.into());
+        let used = leaves.used_nodes()?;
+        let mut candidates = Vec::new();
+        for number in 1..count {
             self.progress.check()?;
             self.progress.advance(1);
-            let bytes = file.read_vec(u64::from(number) * size, size as usize)?;
-            let Ok(node) = Node::parse(number, bytes.into()) else {
+            if leaves.links.contains_key(&number) {
                 continue;
-            };
-            // Either the kind or the height of a leaf may be damaged.
-            let is_other = matches!(
-                node.kind,
-                node_kind::INDEX | node_kind::HEADER | node_kind::MAP
-            );
-            if node.kind == node_kind::LEAF || (node.height == 1 && !is_other) {
-                found.records.extend(
-                    (0..node.records)
-                        .filter_map(|index| node.record(index))
-                        .map(Box::from),
-                );
+            }
+            if let Some(leaf) = leaves.read(number)? {
+                candidates.push((number, leaf));
             }
         }
-        Ok(())
+        let links =
+            |(number, (leaf, _)): &(u32, (Leaf, Vec<u8>))| (*number, (leaf.next, leaf.previous));
+        let others: HashMap<u32, (u32, u32)> = candidates.iter().map(links).collect();
+        let is_used = |number: u32| used.as_ref().is_some_and(|used| bit(used, number));
+        let mut live: HashSet<u32> = others.keys().copied().filter(|&at| is_used(at)).collect();
+        if leaves.links.is_empty() && live.is_empty() {
+            for (&number, &(next, _)) in &others {
+                if others.get(&next).is_some_and(|&(_, back)| back == number) {
+                    live.extend([number, next]);
+                }
+            }
+            // A tree of one leaf has no neighbors.
+            if live.is_empty() {
+                live.extend(others.keys());
+            }
+        }
+        let mut ahead: Vec<u32> = live.iter().copied().collect();
+        let neighbors = leaves.links.values().flat_map(|&(next, back)| [next, back]);
+        ahead.extend(neighbors.filter(|number| others.contains_key(number)));
+        while let Some(number) = ahead.pop() {
+            live.insert(number);
+            let (next, back) = others.get(&number).copied().unwrap_or_default();
+            ahead.extend(
+                [next, back]
+                    .into_iter()
+                    .filter(|number| others.contains_key(number) && !live.contains(number)),
+            );
+        }
+        let with_strays = is_torn
+            && (self.header.has(volume_attributes::UNUSED_NODE_FIX)
+                || (leaves.records.is_empty() && live.is_empty()));
+        let mut unused = Vec::new();
+        for (number, leaf) in candidates {
+            if live.contains(&number) {
+                leaves.keep(number, leaf, Standing::Live);
+            } else if with_strays {
+                leaves.keep(number, leaf, Standing::Stray);
+            } else {
+                let (Leaf { records, .. }, bytes) = leaf;
+                let records = records.into_iter().filter_map(|range| bytes.get(range));
+                unused.extend(records.map(Box::from));
+            }
+        }
+        Ok(unused)
     }
+}
+
+/// The leaves of a tree that were found so far.
+struct Leaves<'a> {
+    file: &'a ForkDevice,
+    kind: TreeKind,
+    node_size: u16,
+    /// Next and previous leaf of each.
+    links: HashMap<u32, (u32, u32)>,
+    records: Vec<SalvagedRecord>,
+    /// True if all records of these leaves could be read.
+    is_whole: bool,
+}
+
+impl Leaves<'_> {
+    /// Reads node `number`; `None` if it is no leaf.
+    fn read(&self, number: u32) -> Result<Option<(Leaf, Vec<u8>)>> {
+        let size = u64::from(self.node_size);
+        let bytes = self
+            .file
+            .read_vec(u64::from(number) * size, self.node_size.into())?;
+        Ok(leaf::read(&bytes, self.kind).map(|leaf| (leaf, bytes)))
+    }
+
+    fn keep(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: Standing) {
+        self.links.insert(number, (leaf.next, leaf.previous));
+        self.is_whole &= leaf.is_whole;
+        let records = leaf
+            .records
+            .into_iter()
+            .filter_map(|range| bytes.get(range));
+        self.records.extend(records.map(|record| SalvagedRecord {
+            bytes: record.into(),
+            standing,
+        }));
+    }
+
+    /// Returns the map of used nodes if it is in order: complete, with as many free nodes as the
+    /// header states, and with all leaves of the tree.
+    fn used_nodes(&self) -> Result<Option<Vec<u8>>> {
+        let Some(header) = sane_header(self.file, self.kind)? else {
+            return Ok(None);
+        };
+        let size = u64::from(self.node_size);
+        let nodes = self.file.len() / size;
+        if header.node_size.get() != self.node_size || u64::from(header.total_nodes.get()) != nodes
+        {
+            return Ok(None);
+        }
+        let (head, tail) = (u64::from(HEADER_MAP_OFFSET), 8);
+        let mut map = self
+            .file
+            .read_vec(head, size.saturating_sub(head + tail) as usize)?;
+        let mut at = 0;
+        while (map.len() as u64) < nodes.div_ceil(8) {
+            let bytes = self.file.read_vec(at, size_of::<NodeDescriptorRaw>())?;
+            let next = NodeDescriptorRaw::read_from_prefix(&bytes)
+                .map_or(0, |(head, _)| u64::from(head.forward_link.get()));
+            if next == 0 || next >= nodes {
+                return Ok(None);
+            }
+            at = next * size;
+            let node = self.file.read_vec(at, size as usize)?;
+            let is_map = NodeDescriptorRaw::read_from_prefix(&node)
+                .is_ok_and(|(head, _)| head.kind == node_kind::MAP);
+            if !is_map {
+                return Ok(None);
+            }
+            map.extend_from_slice(&node[usize::from(FIRST_RECORD)..node.len() - 6]);
+        }
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+        let free = (0..nodes).filter(|&number| !bit(&map, number)).count();
+        let is_in_order = free as u64 == u64::from(header.free_nodes.get())
+            && self.links.keys().all(|&number| bit(&map, number));
+        Ok(is_in_order.then_some(map))
+    }
+}
+
+/// Returns the bit of a node in a map.
+fn bit(map: &[u8], number: u32) -> bool {
+    map.get(number as usize / 8)
+        .is_some_and(|byte| byte & (0x80 >> (number % 8)) != 0)
+}
+
+/// Returns the time of the last change that a record of the catalog states; 0 if it states none
+/// up to `latest`.
+fn changed(record: &[u8], kind: TreeKind, latest: u64) -> u32 {
+    let TreeKind::Catalog(_) = kind else { return 0 };
+    let dates = CatalogKey::split(record).and_then(|(_, data)| CatalogRecord::parse(data));
+    let dates = match dates {
+        Some(CatalogRecord::Folder(folder)) => folder.dates,
+        Some(CatalogRecord::File(file)) => file.dates,
+        _ => return 0,
+    };
+    let date = dates.attribute_mod.get().max(dates.content_mod.get());
+    if u64::from(date) <= latest { date } else { 0 }
 }
 
 /// Returns the tree's header, if the fields needed to find the nodes are valid.

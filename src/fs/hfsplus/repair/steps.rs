@@ -1,29 +1,57 @@
-//! The steps of a repair as text, each kind with its count.
+//! The steps of a repair while it is planned.
 
 use std::collections::BTreeMap;
 
-/// The steps so far.
+use zerocopy::big_endian::U16;
+
+use crate::fs::RepairStep;
+
+/// The object of a step.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// An object of the catalog, by its serial number.
+    Object(u32),
+    /// An attribute of the object with this number.
+    Value(u32, String),
+    /// An entry of the folder with this number.
+    Entry(u32, Box<[U16]>),
+    /// A name.
+    Name(String),
+}
+
+/// The steps so far, by text.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// Step text to count and an example.
-    done: BTreeMap<&'static str, (u64, String)>,
+    done: BTreeMap<&'static str, Vec<Subject>>,
 }
 
 impl Steps {
-    /// Counts the step `what`; `example` is kept for the first one.
-    pub(super) fn add(&mut self, what: &'static str, example: impl FnOnce() -> String) {
-        self.done.entry(what).or_insert_with(|| (0, example())).0 += 1;
+    /// Adds the step `what`, which concerns the whole volume.
+    pub(super) fn add(&mut self, what: &'static str) {
+        self.done.entry(what).or_default();
     }
 
-    /// Returns a line for each kind of step.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let line =
-            |(what, (count, example)): (&&str, &(u64, String))| match (count, example.as_str()) {
-                (1, "") => (*what).to_owned(),
-                (1, example) => format!("{what}: {example}"),
-                (count, "") => format!("{what} ({count} times)"),
-                (count, example) => format!("{what}: {example} and {} more", count - 1),
-            };
-        self.done.iter().map(line).collect()
+    /// Adds the step `what` on an object of the catalog.
+    pub(super) fn on(&mut self, what: &'static str, serial: u32) {
+        self.on_subject(what, Subject::Object(serial));
+    }
+
+    /// Adds the step `what` on another thing.
+    pub(super) fn on_subject(&mut self, what: &'static str, subject: Subject) {
+        self.done.entry(what).or_default().push(subject);
+    }
+
+    /// Returns the steps, with each subject as `name_of` shows it.
+    pub(super) fn finish(self, name_of: impl Fn(&Subject) -> String) -> Vec<RepairStep> {
+        let step = |(what, subjects): (&'static str, Vec<Subject>)| {
+            let mut files: Vec<_> = subjects.iter().map(&name_of).collect();
+            files.sort_unstable();
+            files.dedup();
+            RepairStep {
+                text: what.to_owned(),
+                files,
+            }
+        };
+        self.done.into_iter().map(step).collect()
     }
 }

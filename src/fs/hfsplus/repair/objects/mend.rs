@@ -16,10 +16,14 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 impl AllObjects {
     /// Repairs numbers, names, types and the path of every object to the root. Forks and links are
-    /// repaired elsewhere.
-    pub(in crate::fs::hfsplus::repair) fn mend(&mut self, steps: &mut Steps) {
+    /// repaired elsewhere. `is_referenced` returns true for numbers that other trees refer to.
+    pub(in crate::fs::hfsplus::repair) fn mend(
+        &mut self,
+        is_referenced: &dyn Fn(u32) -> bool,
+        steps: &mut Steps,
+    ) {
         self.mend_root(steps);
-        self.restore_ids(steps);
+        self.restore_ids(is_referenced, steps);
         self.mend_ids(steps);
         self.mend_names(steps);
         self.mend_types(steps);
@@ -39,7 +43,7 @@ impl AllObjects {
             {
                 folder.user_info.finder_flags =
                     (folder.user_info.finder_flags.get() & !finder_flags::NAME_LOCKED).into();
-                steps.add("unlock the name of the root folder", String::new);
+                steps.add("unlock the name of the root folder");
             }
             return;
         }
@@ -55,14 +59,13 @@ impl AllObjects {
                 .get(&Cnid::ROOT.0)
                 .map(|lead| lead.name.clone())
                 .filter(|name| !name.is_empty());
-            let root = self.new_folder(
+            self.add_folder(
                 Cnid::ROOT.0,
                 Cnid::ROOT_PARENT.0,
                 name.unwrap_or_else(|| boxed("Untitled")),
             );
-            self.all.push(root);
         }
-        steps.add("restore the root folder", String::new);
+        steps.add("restore the root folder");
     }
 
     /// Returns true if the thread of an object refers to the object's folder and name.
@@ -74,7 +77,7 @@ impl AllObjects {
 
     /// Restores the number of an object without a matching thread, if a thread with an unused
     /// number refers to it: its attributes and, for a folder, its entries refer to that number.
-    fn restore_ids(&mut self, steps: &mut Steps) {
+    fn restore_ids(&mut self, is_referenced: &dyn Fn(u32) -> bool, steps: &mut Steps) {
         let owned: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
         let stray = self
             .threads
@@ -94,10 +97,13 @@ impl AllObjects {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
                 // The number in the thread may be the damaged one: the entries of a folder refer to
                 // its number.
-                if object.is_folder() && parents.contains(&object.id()) && !parents.contains(&id) {
+                let is_entered =
+                    object.is_folder() && parents.contains(&object.id()) && !parents.contains(&id);
+                // Attributes and extents refer to the number as well.
+                if is_entered || (is_referenced(object.id()) && !is_referenced(id)) {
                     continue;
                 }
-                steps.add("restore numbers that threads remember", || object.shown());
+                steps.on("restore numbers that threads remember", object.serial);
                 restored.push((at, id));
             }
         }
@@ -132,9 +138,9 @@ impl AllObjects {
         }
         for at in homeless {
             let id = self.new_id();
-            steps.add(
+            steps.on(
                 "give a number of their own to objects that have none",
-                || self.all[at].shown(),
+                self.all[at].serial,
             );
             self.all[at].set_id(id);
         }
@@ -147,7 +153,7 @@ impl AllObjects {
                 || object.name.len() > MAX_NAME_UNITS
                 || object.name.iter().any(|unit| unit.get() == COLON);
             if bad {
-                steps.add("rename what has no possible name", || object.shown());
+                steps.on("rename what has no possible name", object.serial);
                 object.name = boxed(&format!("object {}", object.id()));
             }
         }
@@ -172,7 +178,7 @@ impl AllObjects {
                         mode_type::FILE
                     })
                 .into();
-                steps.add("correct the type in modes", || object.shown());
+                steps.on("correct the type in modes", object.serial);
             }
         }
     }
@@ -200,11 +206,8 @@ impl AllObjects {
                 } else {
                     name
                 };
-                let folder = self.new_folder(id, Cnid::ROOT.0, name);
-                self.all.push(folder);
-                steps.add("make a folder for what is lost", || {
-                    LOST_AND_FOUND.to_owned()
-                });
+                let serial = self.add_folder(id, Cnid::ROOT.0, name);
+                steps.on("make a folder for what is lost", serial);
                 id
             }
         };
@@ -253,9 +256,10 @@ impl AllObjects {
                 other.parent == parent && self.names.compare(&other.name, &name).is_eq()
             };
             if !self.all.iter().any(is_taken) {
-                steps.add("move objects to where their threads lead", || {
-                    self.all[at].shown()
-                });
+                steps.on(
+                    "move objects to where their threads lead",
+                    self.all[at].serial,
+                );
                 self.all[at].parent = parent;
                 self.all[at].name = name;
             }
@@ -295,9 +299,7 @@ impl AllObjects {
                     .iter_mut()
                     .filter(|object| object.parent == id && !Self::is_root(object))
                 {
-                    steps.add("move to lost+found what lies in no folder", || {
-                        object.shown()
-                    });
+                    steps.on("move to lost+found what lies in no folder", object.serial);
                     object.parent = home;
                     object.name = boxed(&format!("object {}", object.id()));
                 }
@@ -319,9 +321,8 @@ impl AllObjects {
                 Some(place) => place,
                 None => (self.lost_and_found(steps), boxed(&format!("folder {id}"))),
             };
-            let folder = self.new_folder(id, parent, name);
-            steps.add("restore folders", || folder.shown());
-            self.all.push(folder);
+            let serial = self.add_folder(id, parent, name);
+            steps.on("restore folders", serial);
             folders.insert(id);
         }
     }
@@ -356,17 +357,18 @@ impl AllObjects {
                 .iter_mut()
                 .filter(|object| object.is_folder() && object.id() == id)
             {
-                steps.add("move to lost+found folders that lie in themselves", || {
-                    object.shown()
-                });
+                steps.on(
+                    "move to lost+found folders that lie in themselves",
+                    object.serial,
+                );
                 object.parent = home;
                 object.name = boxed(&format!("folder {id}"));
             }
         }
     }
 
-    /// Creates a folder that was lost. Its creation date is not known.
-    fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> RepairedObject {
+    /// Adds a folder that was lost, and returns its serial number. Its creation date is not known.
+    fn add_folder(&mut self, id: u32, parent: u32, name: Box<[U16]>) -> u32 {
         let bsd = BsdInfoRaw {
             file_mode: (mode_type::FOLDER | 0o755).into(),
             ..Default::default()
@@ -384,11 +386,7 @@ impl AllObjects {
             bsd,
             ..Default::default()
         };
-        RepairedObject {
-            parent,
-            name,
-            body: Body::Folder(folder),
-        }
+        self.add(parent, name, Body::Folder(folder), None)
     }
 
     /// Renames objects so that no two in a folder have the same name; the first keeps it.
@@ -411,9 +409,10 @@ impl AllObjects {
             .collect();
         for at in twice {
             let object = &mut self.all[at];
-            steps.add("rename the second of two objects with one name", || {
-                object.shown()
-            });
+            steps.on(
+                "rename the second of two objects with one name",
+                object.serial,
+            );
             object.name = boxed(&format!("object {}", object.id()));
         }
     }

@@ -2,12 +2,15 @@
 
 mod mend;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::steps::Steps;
+use super::attributes::Owner;
+use super::salvage::SalvagedRecord;
+use super::steps::{Steps, Subject};
+use crate::fs::UF_COMPRESSED;
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant,
     VolumeHeader, encoding_bit, mode_type, record_flags, record_type,
@@ -17,9 +20,27 @@ use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 /// A folder or file with its name.
 #[derive(Debug)]
 pub(super) struct RepairedObject {
+    /// Number by which steps refer to the object.
+    pub(super) serial: u32,
     pub(super) parent: u32,
     pub(super) name: Box<[U16]>,
     pub(super) body: Body,
+    /// What its record stated when it was read. `None` for an object that the repair has made.
+    pub(super) before: Option<Before>,
+}
+
+/// The facts in an object's record that a repair could change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) id: u32,
+    pub(super) parent: u32,
+    pub(super) flags: u16,
+    pub(super) is_compressed: bool,
+    /// Sizes of the forks in bytes.
+    pub(super) data: u64,
+    pub(super) resource: u64,
+    /// Number of entries of a folder.
+    pub(super) valence: u32,
 }
 
 #[derive(Debug)]
@@ -29,12 +50,12 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Parses a record whose type is that of the other kind, judging by the record's length and the
+    /// Parses a record under a name whose type is wrong, judging by the record's length and the
     /// object's mode.
     fn mistyped(data: &[u8]) -> Option<Self> {
         let (kind, _) = U16::ref_from_prefix(data).ok()?;
         if let Ok(file) = FileRaw::read_from_bytes(data) {
-            let is_file = kind.get() == record_type::FOLDER
+            let is_file = kind.get() != record_type::FILE
                 && mode_type::OF_FILES.contains(&file.bsd.mode_type());
             return is_file.then_some(Self::File(FileRaw {
                 record_type: record_type::FILE.into(),
@@ -43,7 +64,7 @@ impl Body {
         }
         let folder = FolderRaw::read_from_bytes(data).ok()?;
         let is_folder =
-            kind.get() == record_type::FILE && folder.bsd.mode_type() == mode_type::FOLDER;
+            kind.get() != record_type::FOLDER && folder.bsd.mode_type() == mode_type::FOLDER;
         is_folder.then_some(Self::Folder(FolderRaw {
             record_type: record_type::FOLDER.into(),
             ..folder
@@ -102,24 +123,65 @@ impl RepairedObject {
         before != flags.get()
     }
 
-    pub(super) fn shown(&self) -> String {
-        format!("{:?} ({})", decode_name(&self.name), self.id())
+    /// Returns true if a compressed file lost the attribute that describes its contents.
+    fn is_empty_though_compressed(&self, owners: &HashMap<u32, Owner>) -> bool {
+        self.file().is_some_and(|file| {
+            u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0
+                && file.data_fork.logical_size.get() == 0
+                && !owners
+                    .get(&self.id())
+                    .is_some_and(|owner| owner.is_compressed)
+        })
+    }
+}
+
+impl Before {
+    fn of(parent: u32, body: &Body) -> Self {
+        match body {
+            Body::Folder(folder) => Self {
+                id: folder.folder_id.get(),
+                parent,
+                flags: folder.flags.get(),
+                is_compressed: false,
+                data: 0,
+                resource: 0,
+                valence: folder.valence.get(),
+            },
+            Body::File(file) => Self {
+                id: file.file_id.get(),
+                parent,
+                flags: file.flags.get(),
+                is_compressed: u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0,
+                data: file.data_fork.logical_size.get(),
+                resource: file.resource_fork.logical_size.get(),
+                valence: 0,
+            },
+        }
     }
 }
 
 /// The target of a thread.
 #[derive(Debug)]
-struct Lead {
-    parent: u32,
-    name: Box<[U16]>,
-    folder: bool,
+pub(super) struct Lead {
+    pub(super) parent: u32,
+    pub(super) name: Box<[U16]>,
+    pub(super) folder: bool,
+    pub(super) is_live: bool,
+}
+
+/// A record under a name that is of no known type.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    pub(super) parent: u32,
+    pub(super) name: Box<[U16]>,
+    pub(super) is_live: bool,
 }
 
 /// Returns a name as it is to be stored, with current decompositions.
 fn name_of(name: &[U16], steps: &mut Steps) -> Box<[U16]> {
     match redecomposed(name) {
         Some(name) => {
-            steps.add("decompose names", || format!("{:?}", decode_name(&name)));
+            steps.on_subject("decompose names", Subject::Name(decode_name(&name)));
             name.into()
         }
         None => name.into(),
@@ -130,7 +192,13 @@ fn name_of(name: &[U16], steps: &mut Steps) -> Box<[U16]> {
 #[derive(Debug)]
 pub(super) struct AllObjects {
     pub(super) all: Vec<RepairedObject>,
-    threads: HashMap<u32, Lead>,
+    /// Objects that were read and cannot be kept.
+    pub(super) removed: Vec<RepairedObject>,
+    pub(super) unreadable: Vec<Unreadable>,
+    /// Folders of the files that were deleted because nothing needs them any more.
+    pub(super) deleted_from: Vec<u32>,
+    pub(super) threads: BTreeMap<u32, Lead>,
+    next_serial: u32,
     names: NameOrder,
     variant: Variant,
     next_id: u32,
@@ -142,14 +210,18 @@ pub(super) struct AllObjects {
 impl AllObjects {
     /// Parses the records of the volume with this header.
     pub(super) fn read(
-        records: Vec<Box<[u8]>>,
+        records: Vec<SalvagedRecord>,
         names: NameOrder,
         header: &VolumeHeader,
         steps: &mut Steps,
     ) -> Self {
         let mut objects = Self {
             all: Vec::new(),
-            threads: HashMap::new(),
+            removed: Vec::new(),
+            unreadable: Vec::new(),
+            deleted_from: Vec::new(),
+            threads: BTreeMap::new(),
+            next_serial: 0,
             names,
             variant: header.variant,
             next_id: Cnid::FIRST_USER.0,
@@ -157,39 +229,44 @@ impl AllObjects {
             modified: header.raw.modify_date,
         };
         for record in records {
-            let Some((key, data)) = CatalogKey::split(&record) else {
+            let Some((key, data)) = CatalogKey::split(&record.bytes) else {
                 continue;
             };
             let (parent, name) = (key.parent.0, name_of(key.name, steps));
-            if let Some(body) = Body::mistyped(data) {
-                let object = RepairedObject { parent, name, body };
-                steps.add("correct the types of records", || object.shown());
-                objects.all.push(object);
+            let is_thread = name.is_empty();
+            if let Some(body) = Body::mistyped(data).filter(|_| !is_thread) {
+                let serial = objects.add_read(parent, name, body);
+                steps.on("correct the types of records", serial);
                 continue;
             }
             match CatalogRecord::parse(data) {
-                Some(CatalogRecord::Folder(folder)) => objects.all.push(RepairedObject {
-                    parent,
-                    name,
-                    body: Body::Folder(*folder),
-                }),
-                Some(CatalogRecord::File(file)) => objects.all.push(RepairedObject {
-                    parent,
-                    name,
-                    body: Body::File(*file),
-                }),
-                Some(CatalogRecord::Thread(thread)) if name.is_empty() => {
+                Some(CatalogRecord::Folder(folder)) => {
+                    objects.add_read(parent, name, Body::Folder(*folder));
+                }
+                Some(CatalogRecord::File(file)) => {
+                    objects.add_read(parent, name, Body::File(*file));
+                }
+                Some(CatalogRecord::Thread(thread)) if is_thread => {
                     let lead = Lead {
                         parent: thread.parent.0,
                         name: name_of(thread.name, steps),
                         folder: thread.folder,
+                        is_live: record.is_live(),
                     };
                     objects.threads.insert(parent, lead);
                 }
                 Some(CatalogRecord::Thread(_)) | None => {
-                    steps.add("drop catalog records that are none", || {
-                        format!("{:?} in folder {parent}", decode_name(&name))
-                    });
+                    steps.on_subject(
+                        "drop catalog records that are none",
+                        Subject::Entry(parent, name.clone()),
+                    );
+                    if !is_thread {
+                        objects.unreadable.push(Unreadable {
+                            parent,
+                            name,
+                            is_live: record.is_live(),
+                        });
+                    }
                 }
             }
         }
@@ -202,6 +279,39 @@ impl AllObjects {
             .next_id
             .max(highest.map_or(0, |id| id.saturating_add(1)));
         objects
+    }
+
+    /// Adds an object that was read from the catalog, and returns its serial number.
+    fn add_read(&mut self, parent: u32, name: Box<[U16]>, body: Body) -> u32 {
+        let before = Some(Before::of(parent, &body));
+        self.add(parent, name, body, before)
+    }
+
+    fn add(&mut self, parent: u32, name: Box<[U16]>, body: Body, before: Option<Before>) -> u32 {
+        let serial = self.next_serial;
+        self.next_serial += 1; // no volume has more than 2^32 objects
+        self.all.push(RepairedObject {
+            serial,
+            parent,
+            name,
+            body,
+            before,
+        });
+        serial
+    }
+
+    /// Removes the objects of which `is_gone` is true, as losses.
+    pub(super) fn remove(&mut self, mut is_gone: impl FnMut(&RepairedObject) -> bool) {
+        self.removed
+            .extend(self.all.extract_if(.., |object| is_gone(object)));
+    }
+
+    /// Removes objects, with their threads, that are of no use any more.
+    pub(super) fn delete(&mut self, mut is_useless: impl FnMut(&RepairedObject) -> bool) {
+        for object in self.all.extract_if(.., |object| is_useless(object)) {
+            self.threads.remove(&object.id());
+            self.deleted_from.push(object.parent);
+        }
     }
 
     fn new_id(&mut self) -> u32 {
@@ -217,11 +327,10 @@ impl AllObjects {
     }
 
     /// Corrects counts and flags that can be derived from other records. `owners` are the objects
-    /// with attributes, with true if an access control list is among them; `folder_links` are the
-    /// links to folders.
+    /// with attributes; `folder_links` are the links to folders.
     pub(super) fn count(
         &mut self,
-        owners: &HashMap<u32, bool>,
+        owners: &HashMap<u32, Owner>,
         folder_links: &HashSet<u32>,
         steps: &mut Steps,
     ) {
@@ -241,9 +350,18 @@ impl AllObjects {
                 | record_flags::THREAD_EXISTS;
             let mut bits = match owners.get(&id) {
                 None => 0,
-                Some(false) => record_flags::HAS_ATTRIBUTES,
-                Some(true) => record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY,
+                Some(Owner { has_security, .. }) if !has_security => record_flags::HAS_ATTRIBUTES,
+                Some(_) => record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY,
             };
+            if object.is_empty_though_compressed(owners)
+                && let Body::File(file) = &mut object.body
+            {
+                file.bsd.owner_flags &= !(UF_COMPRESSED as u8);
+                steps.on(
+                    "clear the compression flag of files that lost their contents",
+                    object.serial,
+                );
+            }
             let mut wrong = false;
             if let Body::Folder(folder) = &mut object.body {
                 mask |= 0x0001;
@@ -264,7 +382,7 @@ impl AllObjects {
             }
             wrong |= object.set_flags(mask, bits);
             if wrong {
-                steps.add("correct counts and flags", || object.shown());
+                steps.on("correct counts and flags", object.serial);
             }
         }
     }
@@ -320,11 +438,8 @@ impl AllObjects {
 
     /// Deletes the journal's files.
     pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
-        self.all.retain(|object| !is_journal(object));
-        steps.add(
-            "do without the journal, which cannot be read or has lost its files",
-            String::new,
-        );
+        self.delete(is_journal);
+        steps.add("do without the journal, which cannot be read or has lost its files");
     }
 
     /// Returns the name of an object in its thread, if the thread refers to the object's folder.
@@ -349,12 +464,15 @@ impl AllObjects {
                 .get(&object.id())
                 .is_some_and(|lead| lead.folder == object.is_folder());
             if needed && !(right && self.is_threaded(object)) {
-                steps.add("write threads anew", || object.shown());
+                steps.on("write threads anew", object.serial);
             }
         }
         let ids: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
-        for id in self.threads.keys().filter(|id| !ids.contains(id)) {
-            steps.add("drop threads of what does not exist", || id.to_string());
+        for (_, lead) in self.threads.iter().filter(|(id, _)| !ids.contains(id)) {
+            steps.on_subject(
+                "drop threads of what does not exist",
+                Subject::Entry(lead.parent, lead.name.clone()),
+            );
         }
     }
 }
