@@ -157,10 +157,9 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
             .filter(|found| found.kind == "APFS")
         {
             if !opened::KINDS.contains(&image.format()) {
-                eprintln!(
-                    "skipped: {test}: {}: {} is not read yet",
-                    image.path(),
-                    image.format()
+                crate::common::skip::skip(
+                    test,
+                    &format!("{}: {} is not read yet", image.path(), image.format()),
                 );
                 continue;
             }

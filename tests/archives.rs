@@ -219,7 +219,7 @@ fn a_volume_survives_an_archive() {
 fn gnu_tar(test: &str, arguments: &[&str], folder: &Path) -> Option<Vec<u8>> {
     let version = Command::new("tar").arg("--version").output();
     if !version.is_ok_and(|output| output.stdout.starts_with(b"tar (GNU tar)")) {
-        eprintln!("skipped: {test}: GNU tar is not installed");
+        crate::common::skip::without_program(test, "GNU tar is not installed");
         return None;
     }
     let output = Command::new("tar")

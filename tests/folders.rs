@@ -119,9 +119,9 @@ fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
         Ok(()) => true,
         Err(error) => {
-            eprintln!(
-                "skipped: {name} of {} bytes: the file system refuses it: {error}",
-                value.len()
+            crate::common::skip::skip(
+                &format!("{name} of {} bytes", value.len()),
+                &format!("the file system refuses it: {error}"),
             );
             false
         }

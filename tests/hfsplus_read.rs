@@ -259,10 +259,9 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
                 check_volume(&image, &volume, &file_system.facts);
                 read += 1;
             } else {
-                eprintln!(
-                    "skipped: {test}: {}: {} is not read yet",
-                    image.path(),
-                    image.format()
+                crate::common::skip::skip(
+                    test,
+                    &format!("{}: {} is not read yet", image.path(), image.format()),
                 );
             }
         }
@@ -546,7 +545,7 @@ fn body_of(attributes: &Attributes) -> Body {
 fn sleuthkit_sees_the_same_modes_owners_sizes_and_dates() {
     let test = "sleuthkit_sees_the_same_modes_owners_sizes_and_dates";
     if Command::new("fls").arg("-V").output().is_err() {
-        eprintln!("skipped: {test}: no fls");
+        crate::common::skip::without_program(test, "no fls");
         return;
     }
     let Some(images) = corpus::images(test) else {

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::skip::without_program;
+
 /// A running cluster: a monitor, a manager, OSDs in memory and a gateway. It is stopped on drop.
 pub(crate) struct Ceph {
     folder: tempfile::TempDir,
@@ -32,7 +34,10 @@ impl Ceph {
             "radosgw-admin",
         ];
         if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
-            eprintln!("skipped: {missing} is not installed, scripts/install-test-tools does it");
+            without_program(
+                "ceph",
+                &format!("{missing} is not installed; scripts/install-test-tools --full does it"),
+            );
             return None;
         }
         let ceph = Self {

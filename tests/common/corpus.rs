@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::skip::skip;
+
 /// An image of the corpus.
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -57,10 +59,7 @@ pub(crate) fn images(test: &str) -> Option<Vec<Image>> {
     let manifest = match fs::read(folder.join("MANIFEST.json")) {
         Ok(manifest) => manifest,
         Err(error) => {
-            eprintln!(
-                "skipped: {test}: no corpus in {}: {error}",
-                folder.display()
-            );
+            skip(test, &format!("no corpus in {}: {error}", folder.display()));
             return None;
         }
     };
@@ -80,7 +79,7 @@ pub(crate) fn images(test: &str) -> Option<Vec<Image>> {
 pub(crate) fn image(test: &str, path: &str) -> Option<Image> {
     let found = images(test)?.into_iter().find(|image| image.path() == path);
     if found.is_none() {
-        eprintln!("skipped: {test}: the corpus has no {path}");
+        skip(test, &format!("the corpus has no {path}"));
     }
     found
 }

@@ -9,6 +9,7 @@ pub(crate) mod corpus;
 pub(crate) mod opened;
 #[cfg(feature = "s3")]
 pub(crate) mod server;
+pub(crate) mod skip;
 pub(crate) mod small_asif;
 #[cfg(feature = "s3")]
 pub(crate) mod versity;

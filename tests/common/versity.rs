@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::ceph::Ceph;
+use super::skip::skip;
 
 /// A running gateway. It is stopped on drop, and its data is removed.
 pub(crate) struct Versity {
@@ -21,8 +22,9 @@ impl Versity {
     /// [`Ceph`](super::ceph::Ceph). Returns `None` and prints a message if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = program() else {
-            eprintln!(
-                "skipped: versitygw is not installed; `go install github.com/versity/versitygw/cmd/versitygw@latest` does it"
+            skip(
+                "versitygw",
+                "it is not installed; `go install github.com/versity/versitygw/cmd/versitygw@latest` does it",
             );
             return None;
         };

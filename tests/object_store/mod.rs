@@ -60,6 +60,7 @@ fn bucket_at(endpoint: String, name: &str) -> Bucket {
 }
 
 #[test]
+#[ignore = "full: a cluster of Ceph, for 90 s"]
 fn ceph_does_what_objects_do() {
     let Some(ceph) = Ceph::start_with(2) else {
         return;

@@ -25,7 +25,7 @@ const LEN: u64 = 600 << 20;
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::GuestModule("apfs")]].concat();
     suite
-        .peer("linux on APFS", &needs)
+        .heavy_peer("linux on APFS", "boots Linux in an emulator", &needs)
         .test("reads_and_changes_ours", reads_and_changes_ours);
 }
 

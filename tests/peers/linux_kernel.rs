@@ -28,7 +28,7 @@ const SETFATTR: Program = Program::Command(&["setfattr"]);
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[SEVEN_ZIP, GETFATTR, SETFATTR]].concat();
     suite
-        .peer("linux", &needs)
+        .heavy_peer("linux", "boots Linux in an emulator", &needs)
         .test("guest", guest)
         .test("partitions", partitions)
         .test("our_volumes", our_volumes)

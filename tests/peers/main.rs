@@ -2,7 +2,8 @@
 //!
 //! There is a file for each program. The tests of one that is not installed are skipped with a
 //! message, and counted in the last line of the output; with `BANDSAW_REQUIRE_PEERS=1`, which
-//! `scripts/test` sets after installing all programs, they fail.
+//! `scripts/test --full` sets after installing all programs, they fail. Heavy tests run with
+//! `--include-ignored`.
 
 mod apfs;
 mod apfs_encrypted;

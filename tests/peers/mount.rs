@@ -44,13 +44,21 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("mount-tar", &[FUSE, TAR])
         .test("many_files", many_files);
     suite
-        .peer("mount-git", &[FUSE, GIT, COMPILER])
+        .heavy_peer(
+            "mount-git",
+            "compiles a C++ program",
+            &[FUSE, GIT, COMPILER],
+        )
         .test("clone_and_build", clone_and_build);
     suite
-        .peer("mount-stress-ng", &[FUSE, STRESS])
+        .heavy_peer(
+            "mount-stress-ng",
+            "stresses a volume for 17 s",
+            &[FUSE, STRESS],
+        )
         .test("stress", stress);
     suite
-        .peer("mount-fsx", &[FUSE, FSX])
+        .heavy_peer("mount-fsx", "takes a minute", &[FUSE, FSX])
         .test("random_operations", random_operations);
     suite
         .peer("mount-python", &[FUSE, PYTHON3])

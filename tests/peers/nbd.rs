@@ -42,7 +42,9 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("qemu-nbd-clients", &[QEMU_IMG, QEMU_IO])
         .test("qemu", qemu);
-    suite.peer("fio", &[FIO]).test("fio_verifies", fio_verifies);
+    suite
+        .heavy_peer("fio", "fio takes 16 MB", &[FIO])
+        .test("fio_verifies", fio_verifies);
 }
 
 const LEN: u64 = 64 << 20;

@@ -22,7 +22,7 @@ use crate::{ours, tree, volume};
 
 pub(crate) fn add(suite: &mut Suite) {
     suite
-        .peer("linux-over-nbd", &qemu::NEEDS)
+        .heavy_peer("linux-over-nbd", "boots Linux in an emulator", &qemu::NEEDS)
         .test("volumes_on_served_disks", volumes_on_served_disks);
 }
 

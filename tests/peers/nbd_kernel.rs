@@ -8,7 +8,7 @@ use crate::suite::Suite;
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::Bandsaw]].concat();
     suite
-        .peer("linux with our disks", &needs)
+        .heavy_peer("linux with our disks", "boots Linux in an emulator", &needs)
         .test("images_are_attached", images_are_attached);
 }
 

@@ -38,7 +38,7 @@ const CIPHERS: [&str; 10] = [
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[Program::Bandsaw, SMBD, SMBPASSWD]].concat();
     suite
-        .peer("samba", &needs)
+        .heavy_peer("samba", "boots Linux in an emulator, beside Samba", &needs)
         .test("bundle_on_a_share", bundle_on_a_share)
         .test("file_on_a_share", file_on_a_share);
 }

@@ -1,5 +1,6 @@
 //! The list of tests and the programs that each requires. A test whose program is absent is
-//! reported as ignored and counted; with `BANDSAW_REQUIRE_PEERS=1` it fails.
+//! reported as ignored and counted; with `BANDSAW_REQUIRE_PEERS=1` it fails. A heavy test is run
+//! with `--include-ignored` only, as those of other suites are.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,12 +16,16 @@ pub(crate) struct Suite {
     trials: Vec<Trial>,
     peers: Vec<Arc<Peer>>,
     required: bool,
+    /// True if heavy tests run, too.
+    full: bool,
 }
 
 /// One program, or several that are used together, and its availability.
 struct Peer {
     name: &'static str,
     absent: Option<String>,
+    /// The reason why its tests are heavy.
+    heavy: Option<&'static str>,
     ran: AtomicBool,
 }
 
@@ -37,15 +42,40 @@ impl Suite {
             trials: Vec::new(),
             peers: Vec::new(),
             required,
+            full: {
+                let arguments = Arguments::from_args();
+                arguments.include_ignored || arguments.ignored
+            },
         }
     }
 
     /// Returns a builder for the tests with `name`, which require all of `programs`.
     pub(crate) fn peer(&mut self, name: &'static str, programs: &[Program]) -> PeerTests<'_> {
+        self.add_peer(name, programs, None)
+    }
+
+    /// Returns a builder as [`peer`](Self::peer) does, for tests that run in the tier `full` only:
+    /// they take long, or their programs take hundreds of megabytes. `reason` says which.
+    pub(crate) fn heavy_peer(
+        &mut self,
+        name: &'static str,
+        reason: &'static str,
+        programs: &[Program],
+    ) -> PeerTests<'_> {
+        self.add_peer(name, programs, Some(reason))
+    }
+
+    fn add_peer(
+        &mut self,
+        name: &'static str,
+        programs: &[Program],
+        heavy: Option<&'static str>,
+    ) -> PeerTests<'_> {
         let absent = programs.iter().find_map(|program| program.find().err());
         let peer = Arc::new(Peer {
             name,
             absent,
+            heavy: heavy.filter(|_| !self.full),
             ran: AtomicBool::new(false),
         });
         self.peers.push(Arc::clone(&peer));
@@ -55,24 +85,37 @@ impl Suite {
     /// Runs the tests chosen on the command line, reports the absent programs, and finally the
     /// number of peers.
     pub(crate) fn run(self) -> ExitCode {
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
         let listing = arguments.list;
+        // Those that are still marked lack their program.
+        (arguments.include_ignored, arguments.ignored) = (false, false);
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         if !listing {
-            let absent: Vec<_> = self
-                .peers
-                .iter()
+            let light = || self.peers.iter().filter(|peer| peer.heavy.is_none());
+            let absent: Vec<_> = light()
                 .filter_map(|peer| Some((peer.name, peer.absent.as_ref()?)))
                 .collect();
             for (name, why) in &absent {
-                eprintln!("peers: SKIPPED {name}: {why} (scripts/install-test-tools installs it)");
+                eprintln!(
+                    "peers: SKIPPED {name}: {why} (scripts/install-test-tools --full installs it)"
+                );
             }
-            let ran = self
+            let heavy: Vec<_> = self
                 .peers
                 .iter()
+                .filter_map(|peer| Some((peer.name, peer.heavy?)))
+                .collect();
+            for (name, why) in &heavy {
+                eprintln!("peers: SKIPPED {name}: full: {why}");
+            }
+            let ran = light()
                 .filter(|peer| peer.ran.load(Ordering::Relaxed))
                 .count();
-            println!("peers: {ran} run, {} absent", absent.len());
+            println!(
+                "peers: {ran} run, {} absent, {} heavy",
+                absent.len(),
+                heavy.len()
+            );
         }
         conclusion.exit_code()
     }
@@ -81,15 +124,19 @@ impl Suite {
 impl PeerTests<'_> {
     /// Adds a test. It fails by panicking.
     pub(crate) fn test(self, name: &str, body: impl FnOnce() + Send + 'static) -> Self {
-        let skipped = self.peer.absent.is_some() && !self.suite.required;
+        let skipped = self.is_skipped();
         self.add(name, skipped, body)
     }
 
     /// Adds a test on a real image, which is skipped with a message if the corpus is missing.
     pub(crate) fn corpus_test(self, name: &str, body: impl FnOnce() + Send + 'static) -> Self {
         let no_corpus = corpus::images(&format!("{}::{name}", self.peer.name)).is_none();
-        let skipped = no_corpus || self.peer.absent.is_some() && !self.suite.required;
+        let skipped = no_corpus || self.is_skipped();
         self.add(name, skipped, body)
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.peer.heavy.is_some() || self.peer.absent.is_some() && !self.suite.required
     }
 
     fn add(self, name: &str, skipped: bool, body: impl FnOnce() + Send + 'static) -> Self {

@@ -2,4 +2,6 @@
 
 mod files;
 mod scipy;
+#[path = "../../../tests/common/skip.rs"]
+mod skip;
 mod space;

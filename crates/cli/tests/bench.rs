@@ -456,7 +456,7 @@ fn an_image_is_reached_in_three_ways() {
         .open("/dev/fuse")
         .is_err()
     {
-        eprintln!("skipped: an_image_is_reached_in_three_ways: no FUSE");
+        crate::common::skip::skip("an_image_is_reached_in_three_ways", "no FUSE");
     } else {
         let mounted = scratch.json(&images(&[
             "--type", "udsb", "--cipher", "aes-256", "--via", "mount", "--verify",
@@ -810,9 +810,9 @@ fn on_small_disk(
     let refused =
         output.status.code() == Some(99) || crate::common::stderr(&output).starts_with("unshare:");
     if refused {
-        eprintln!(
-            "skipped: a disk cannot be mounted here: {}",
-            crate::common::stderr(&output)
+        crate::common::skip::skip(
+            "a disk cannot be mounted here",
+            &crate::common::stderr(&output),
         );
     }
     (!refused).then_some(output)

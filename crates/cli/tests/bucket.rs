@@ -84,6 +84,7 @@ impl Bench {
 }
 
 #[test]
+#[ignore = "full: a cluster of Ceph, for 70 s"]
 fn a_bundle_lives_in_a_bucket() {
     let Some(ceph) = Ceph::start() else { return };
     ceph.make_bucket("test");

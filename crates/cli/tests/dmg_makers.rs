@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::common::Scratch;
+use crate::common::skip::{skip, without_program};
 
 /// A folder to be packed, and `bin`, whose programs come before the system's.
 fn scratch() -> Scratch {
@@ -78,7 +79,7 @@ fn seven_zip_knows(scratch: &Scratch, image: &str) {
         .arg(scratch.path(image))
         .output();
     let Ok(output) = output else {
-        return eprintln!("SKIPPED seven_zip_knows: no 7zz");
+        return without_program("seven_zip_knows", "no 7zz");
     };
     assert!(
         output.status.success() || unpacked.join("Test").is_dir(),
@@ -122,10 +123,10 @@ fn python() -> Option<PathBuf> {
 fn dmgbuild() {
     let scratch = scratch();
     let Some(python) = python() else {
-        return eprintln!("SKIPPED dmgbuild: no Python with that module");
+        return without_program("dmgbuild", "no Python with that module");
     };
     if let Some(why) = hindrance(&scratch) {
-        return eprintln!("SKIPPED dmgbuild: {why}");
+        return skip("dmgbuild", &why);
     }
     scratch.write(
         "site/sitecustomize.py",
@@ -169,13 +170,13 @@ fn dmgbuild() {
 fn create_dmg() {
     let scratch = scratch();
     if let Some(why) = hindrance(&scratch) {
-        return eprintln!("SKIPPED create_dmg: {why}");
+        return skip("create_dmg", &why);
     }
     let script = "command -v create-dmg >/dev/null || exit 77
         PATH=\"$PWD/bin:$PATH\" exec create-dmg --volname Test --skip-jenkins --app-drop-link 400 100 made.dmg src";
     let output = apart(&scratch, script, &[]);
     if output.status.code() == Some(77) {
-        return eprintln!("SKIPPED create_dmg: no create-dmg");
+        return skip("create_dmg", "no create-dmg");
     }
     assert!(output.status.success(), "{}", everything(&output));
     assert_eq!(scratch.json(&["info", "made.dmg"])["format"], "UDZO");

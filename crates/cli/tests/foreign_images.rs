@@ -13,7 +13,7 @@ fn image(test: &str, name: &str) -> Option<PathBuf> {
     );
     let path = folder.join(name);
     if !path.exists() {
-        eprintln!("skipped: {test}: no {}", path.display());
+        crate::common::skip::skip(test, &format!("no {}", path.display()));
         return None;
     }
     Some(path)

@@ -474,7 +474,10 @@ fn attached_until_it_is_detached() {
         .open("/dev/fuse")
         .is_err()
     {
-        eprintln!("SKIPPED attached_until_it_is_detached: /dev/fuse cannot be opened here");
+        crate::common::skip::skip(
+            "attached_until_it_is_detached",
+            "/dev/fuse cannot be opened here",
+        );
         return;
     }
     let scratch = sample();

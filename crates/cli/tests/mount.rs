@@ -25,7 +25,7 @@ impl Host {
             .open("/dev/fuse")
             .is_ok();
         if !can_mount {
-            eprintln!("SKIPPED {test}: /dev/fuse cannot be opened here");
+            crate::common::skip::skip(test, "/dev/fuse cannot be opened here");
             return None;
         }
         Some(Self(Scratch::new()))

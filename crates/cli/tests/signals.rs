@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::Scratch;
+use crate::common::skip::skip;
 
 /// Starts `bandsaw`, sends `signal` once something beside the sources has appeared, and returns the
 /// exit code.
@@ -71,7 +72,10 @@ fn an_interrupt_leaves_nothing_behind() {
         let code = interrupted(&scratch, signal, args);
         if code == Some(0) {
             // Where files share blocks, a copy of any length takes no time.
-            eprintln!("skipped: SIG{signal} came when {} was done", args[0]);
+            skip(
+                &format!("SIG{signal}"),
+                &format!("it came when {} was done", args[0]),
+            );
             scratch.ok(&["info", "--image-format", "udsb", "x.sparsebundle"]);
             fs::remove_dir_all(scratch.path("x.sparsebundle")).unwrap();
             continue;
@@ -114,7 +118,7 @@ fn a_killed_conversion_is_gone_on_with() {
         }
         child.kill().unwrap();
         if child.wait().unwrap().success() {
-            eprintln!("skipped: SIGKILL came when {target} was done");
+            skip("SIGKILL", &format!("it came when {target} was done"));
             continue;
         }
         assert!(!scratch.path(target).exists());
@@ -238,7 +242,10 @@ fn what_a_killed_run_leaves_goes_with_the_next() {
             .filter(|name| name.starts_with(&format!(".{image}.new-")))
             .collect();
         if code == Some(0) || left.is_empty() {
-            eprintln!("skipped: SIGKILL came too early or too late for {image}");
+            skip(
+                "SIGKILL",
+                &format!("it came too early or too late for {image}"),
+            );
             continue;
         }
         // Somebody else's of a name that is no unfinished image's.

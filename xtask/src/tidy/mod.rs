@@ -4,6 +4,7 @@ mod imports;
 mod links;
 mod machine;
 mod source;
+mod tiers;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -69,6 +70,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
 /// * every dependency comes from crates.io;
+/// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
 /// * links between documents lead to a file and a heading that exist;
 /// * nothing names the machine it was written on.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
@@ -78,6 +80,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
             faults.extend(imports::check(file));
             faults.extend(source::check(file));
         }
+        faults.extend(tiers::check(file));
         faults.extend(machine::check(file, machine));
     }
     faults

@@ -1,6 +1,9 @@
 //! A scratch folder in which the built command runs.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+#[path = "../../../../tests/common/skip.rs"]
+pub(crate) mod skip;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -179,7 +182,7 @@ pub(crate) fn browse(scratch: &Scratch, page: &str, steps: &str) {
         .output()
         .is_ok_and(|output| output.status.success());
     let (Some(browser), true) = (browser, node) else {
-        eprintln!("skipped: {page} in a browser: needs chromium and node");
+        skip::without_program(&format!("{page} in a browser"), "no chromium, or no node");
         return;
     };
     scratch.write("visit.mjs", [BROWSER, steps].concat());
