@@ -3,22 +3,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::Format;
-use bandsaw::container::sparsebundle::{self, Bundle};
-use bandsaw::crypt::{Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret, Sectors};
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
+use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{self, Layout, NewVolume, Source};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::reband::reband;
-use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::progress::{Progress, Silent};
-use bandsaw::store::Local;
 use bandsaw::testing::Random;
 use bandsaw::{Kind, Result};
 
@@ -530,219 +525,6 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
         assert_eq!(error.kind(), Kind::Limit, "{error}");
         assert!(!path.exists());
     }
-}
-
-/// Re-encrypts the bands of a bundle as development versions did, with cipher blocks numbered over
-/// the whole disk, except the bands for which `stays` returns true.
-fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
-    let header = sparsebundle::encryption(&Local::new(path))
-        .unwrap()
-        .unwrap();
-    let block = u64::from(header.describe().block);
-    let sectors = Sectors::new(&header.unlock(b"key").unwrap(), block as u32).unwrap();
-    for entry in fs::read_dir(path.join("bands")).unwrap() {
-        let band = entry.unwrap().path();
-        let number = u64::from_str_radix(band.file_name().unwrap().to_str().unwrap(), 16).unwrap();
-        if stays(number) {
-            continue;
-        }
-        let mut bytes = fs::read(&band).unwrap();
-        sectors.decrypt(0, &mut bytes).unwrap();
-        sectors
-            .encrypt(number * band_size / block, &bytes.clone(), &mut bytes)
-            .unwrap();
-        fs::write(&band, bytes).unwrap();
-    }
-}
-
-/// Creates a bundle with bands of 1 MiB and a volume with this many files; its passphrase is `key`.
-fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u32) -> PathBuf {
-    let [tree, plain, path] = ["tree", "plain.img", "a.sparsebundle"].map(|name| folder.join(name));
-    fs::create_dir_all(&tree).unwrap();
-    for number in 0..files {
-        fs::write(
-            tree.join(format!("{number} {}", "long name ".repeat(10))),
-            b"contents",
-        )
-        .unwrap();
-    }
-    let source = Source::Folder(tree);
-    let volume = NewVolume {
-        layout,
-        name: "Old".to_owned(),
-        format,
-        block_size: None,
-        source,
-    };
-    let options = create::CreateOptions {
-        len: Some(40 * MIB),
-        volume: Some(volume),
-        ..create::CreateOptions::default()
-    };
-    let made = create::create(&plain, options, &Silent).unwrap();
-    let protection = Protection {
-        key_bits: 128,
-        block: 512,
-        iterations: 1,
-        key_wrap: KeyWrap::TripleDes,
-        passphrase: Some(secret("key")),
-        certificates: Vec::new(),
-    };
-    let options = sparsebundle::CreateOptions {
-        len: 40 * MIB,
-        band_size: Some(MIB),
-    };
-    fs::create_dir(&path).unwrap();
-    let bundle =
-        Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
-    for at in (0..40 * MIB).step_by(64 << 10) {
-        bundle
-            .write_at(at, &made.image.disk().read_vec(at, 64 << 10).unwrap())
-            .unwrap();
-    }
-    bundle.flush().unwrap();
-    path
-}
-
-#[test]
-fn bundles_of_development_versions_are_not_written_to() {
-    let (everything, all_but_the_last) = (|_| false, |number: u64| number == 39);
-    let cases: [(_, _, _, &dyn Fn(u64) -> bool, _); 6] = [
-        (
-            Layout::Gptspud,
-            NewFormat::HfsPlus,
-            1,
-            &everything,
-            "the backup GPT",
-        ),
-        (
-            Layout::None,
-            NewFormat::HfsPlusJournaled,
-            1,
-            &everything,
-            "a volume header",
-        ),
-        (
-            Layout::Gptspud,
-            NewFormat::HfsPlus,
-            1,
-            &all_but_the_last,
-            "a tree node of partition 1",
-        ),
-        (
-            Layout::None,
-            NewFormat::Hfsx,
-            1,
-            &all_but_the_last,
-            "a tree node of the whole disk",
-        ),
-        (
-            Layout::Gptspud,
-            NewFormat::Apfs,
-            6000,
-            &all_but_the_last,
-            "an object of partition 1",
-        ),
-        (
-            Layout::None,
-            NewFormat::Apfs,
-            6000,
-            &everything,
-            "an object of the whole disk",
-        ),
-    ];
-    for (number, (layout, format, files, stays, found)) in cases.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = bundle_with_volume(folder.path(), layout, format, files);
-        // A bundle numbered as macOS does can be written.
-        let good = open(&path, Some("key"), Access::ReadWrite).unwrap();
-        assert!(
-            good.warnings().is_empty() && good.file_system(None).is_ok(),
-            "{:?}",
-            good.warnings()
-        );
-        drop(good);
-        count_over_disk(&path, MIB, stays);
-        let error = open(&path, Some("key"), Access::ReadWrite)
-            .map(drop)
-            .unwrap_err();
-        let words = error.to_string();
-        assert!(
-            error.kind() == Kind::Unsupported && words.contains("development version"),
-            "{found}: {words}"
-        );
-        assert!(words.contains(found), "{found}: {words}");
-        if number > 0 {
-            continue;
-        }
-        let key = secret("key");
-        let options = OpenOptions {
-            access: Access::ReadWrite,
-            keys: Some(&key),
-            ..OpenOptions::default()
-        };
-        assert_eq!(
-            reband(&path, Some(2 * MIB), &options, &Silent)
-                .unwrap_err()
-                .to_string(),
-            words
-        );
-        for how in [How::DryRun, How::Apply] {
-            assert_eq!(
-                repair(
-                    &path,
-                    &options,
-                    &Options {
-                        how,
-                        ..Options::default()
-                    },
-                    &Silent
-                )
-                .unwrap_err()
-                .to_string(),
-                words
-            );
-        }
-        // Reading warns, and a check reports the problem.
-        let reading = open(&path, Some("key"), Access::ReadOnly).unwrap();
-        assert!(
-            reading
-                .warnings()
-                .iter()
-                .any(|warning| warning.contains("development version"))
-        );
-        let found = open::examine(&path, &options, &Silent).unwrap();
-        let told: Vec<_> = found
-            .problems
-            .into_iter()
-            .map(|problem| problem.error.to_string())
-            .collect();
-        assert!(
-            told.iter().any(|told| told.contains("development version")),
-            "{told:?}"
-        );
-    }
-}
-
-/// With unknown contents the numbering cannot be determined: writing is permitted.
-#[test]
-fn contents_that_are_not_known_are_written_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.sparsebundle");
-    let options = CreateOptions {
-        format: Format::Udsb,
-        len: 8 * MIB,
-        band_size: Some(MIB),
-        encryption: encryption("key", 256),
-        ..CreateOptions::default()
-    };
-    open::create(&path, &options)
-        .unwrap()
-        .disk()
-        .write_at(0, &Random::new(9).bytes(8 << 20))
-        .unwrap();
-    count_over_disk(&path, MIB, |_| false);
-    assert!(open(&path, Some("key"), Access::ReadWrite).is_ok());
 }
 
 /// Cancels after a number of bytes.

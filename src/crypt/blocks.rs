@@ -39,25 +39,24 @@ pub(crate) struct CipherBlocks {
     parts: Units,
 }
 
-/// Location of cipher text in a file: the block at plain offset `plain` is at byte `at` of `file`.
+/// Location of cipher text in a file: block number 0 is at byte `at` of `file`, and at plain offset
+/// `start`, a multiple of the block size.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a> {
     pub(crate) file: &'a dyn BlockDevice,
     pub(crate) at: u64,
-    pub(crate) plain: u64,
-    /// The plain offset of block number 0, a multiple of the block size.
-    pub(crate) numbered_from: u64,
+    pub(crate) start: u64,
 }
 
 impl Window<'_> {
     /// Returns the file offset of plain byte `offset`.
     fn place(&self, offset: u64) -> u64 {
-        self.at + (offset - self.plain)
+        self.at + (offset - self.start)
     }
 
     /// Returns the number that the cipher uses for the block at plain offset `offset`.
     fn number(&self, offset: u64, block: u64) -> u64 {
-        (offset - self.numbered_from) / block
+        (offset - self.start) / block
     }
 }
 

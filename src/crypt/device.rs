@@ -115,8 +115,7 @@ impl Device {
         Window {
             file: &*self.file,
             at: self.header.data_offset,
-            plain: 0,
-            numbered_from: 0,
+            start: 0,
         }
     }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use super::gate::{self, Opened};
 use super::lists::{self, Settled};
 use super::remote::Elsewhere;
-use super::{
-    LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot, unlock,
-};
+use super::{LAYER, Layer, OpenOptions, interrupted, note, parts, remote, snapshot, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, Choice};
@@ -83,15 +81,9 @@ fn open_with(
     }
     let bundle = unlock_bundle(store.clone(), options, choice, layers)?;
     layers.push(Layer::Bundle(bundle.clone()));
-    let mut warnings = bundle.warnings().to_vec();
-    if options.access == Access::ReadOnly {
-        warnings.extend(
-            old_numbering::find(&bundle).map(|error| format!("the bundle {}", error.message())),
-        );
-    }
     Ok(Opened {
         format: Format::Udsb,
-        warnings,
+        warnings: bundle.warnings().to_vec(),
         disk: bundle,
         store: Some(store),
     })
@@ -114,9 +106,6 @@ fn unlock_bundle(
         &keys,
         choice,
     )?);
-    if options.access == Access::ReadWrite {
-        old_numbering::find(&bundle).map_or(Ok(()), Err)?;
-    }
     // A bundle's header does not hold the length of the encrypted data.
     if let Some(Layer::Crypt(description)) = layers.last_mut() {
         description.data_size = bundle.info().len;

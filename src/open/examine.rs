@@ -9,7 +9,7 @@ use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
     LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, contents, directories,
-    is_blank, look_at, old_numbering, parts, stack, unlock, unstored,
+    is_blank, look_at, parts, stack, unlock, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -204,17 +204,8 @@ fn examine_folder(
     }
     let mut layers = Vec::new();
     let opened = container::open_store(store, options, &mut layers);
-    let opened = found.opened("disk", opened)?;
-    let old = layers.iter().find_map(|layer| match layer {
-        Layer::Bundle(bundle) => old_numbering::find(bundle),
-        _ => None,
-    });
-    match (opened, old) {
-        (Some(_), Some(error)) => {
-            found.problems.add(Severity::Damage, error);
-            Ok(())
-        }
-        (Some(bundle), None) => {
+    match found.opened("disk", opened)? {
+        Some(opened) => {
             if let Some(bundle) = layers.iter().find_map(|layer| match layer {
                 Layer::Bundle(bundle) if !bundle.is_between() => Some(bundle),
                 _ => None,
@@ -222,9 +213,9 @@ fn examine_folder(
             {
                 found.orphans = bundle.orphans(progress)?;
             }
-            examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress)
+            examine_shown(path, &opened.disk, Format::Udsb, options, found, progress)
         }
-        (None, _) => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -192,47 +192,10 @@ impl Bands {
     }
 
     fn window<'a>(&self, index: BandIndex, band: &'a Band) -> Window<'a> {
-        let start = self.start(index);
         Window {
             file: &*band.file,
             at: 0,
-            plain: start,
-            numbered_from: start,
+            start: self.start(index),
         }
-    }
-
-    /// Decrypts `range` into `buf` with block numbers counted over the whole disk, but only where
-    /// that differs; `buf` must hold `range` as normally decrypted. Returns false if no byte
-    /// differs.
-    pub(super) fn read_numbered_over_disk(
-        &self,
-        range: Range<u64>,
-        buf: &mut [u8],
-    ) -> Result<bool> {
-        let Some(blocks) = &self.cipher else {
-            return Ok(false);
-        };
-        let (mut rest, mut differs) = (buf, false);
-        for piece in self.pieces(range) {
-            let out;
-            (out, rest) = rest.split_at_mut((piece.within.end - piece.within.start) as usize);
-            let slot = self.slot(piece.index)?;
-            let state = self.opened(&slot)?;
-            let BandState::StoredBands(band) = &*state else {
-                continue;
-            };
-            let start = self.start(piece.index);
-            // Nothing was ever written past the last block number.
-            let has_number = (start + piece.within.end).div_ceil(blocks.block()) <= 1 << 32;
-            if start > 0 && has_number && piece.within.end <= band.stored() {
-                let window = Window {
-                    numbered_from: 0,
-                    ..self.window(piece.index, band)
-                };
-                blocks.read(window, start + piece.within.start, out)?;
-                differs = true;
-            }
-        }
-        Ok(differs)
     }
 }

@@ -8,37 +8,6 @@ use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::store::Guard;
 use crate::{Error, Result};
 
-impl Bundle {
-    /// Returns true if counting cipher blocks over the whole disk would change the block numbers of
-    /// any band.
-    pub(crate) fn has_other_numbering(&self) -> bool {
-        let bands = [
-            Some(&self.bands),
-            self.migrating_bands
-                .as_ref()
-                .map(|migrating_bands| &migrating_bands.bands),
-        ];
-        bands
-            .into_iter()
-            .flatten()
-            .any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)
-    }
-
-    /// Reads bytes with cipher blocks counted over the whole disk, as development versions before
-    /// the first release wrote them. Returns false if the result is the same as that of a normal
-    /// read.
-    pub(crate) fn read_in_other_numbering(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
-        self.read_at(offset, buf)?;
-        let range = offset..offset + buf.len() as u64;
-        match &self.migrating_bands {
-            None => self.bands.read_numbered_over_disk(range, buf),
-            Some(migrating_bands) => {
-                migrating_bands.read_numbered_over_disk(&self.bands, range, buf)
-            }
-        }
-    }
-}
-
 impl BlockDevice for Bundle {
     fn info(&self) -> Info {
         self.bands.info()

@@ -211,16 +211,6 @@ pub fn repair(
     } else {
         Access::ReadOnly
     };
-    if options.shadows.is_empty() && !path.is_file() {
-        open::refuse_old_numbering(
-            path,
-            &OpenOptions {
-                access: Access::ReadOnly,
-                ..*options
-            },
-        )
-        .map_err(|error| error.in_file(path))?;
-    }
     if chosen.how == How::Apply {
         open::stack::make_missing(path, options)?;
     }

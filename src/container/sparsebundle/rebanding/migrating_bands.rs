@@ -44,20 +44,6 @@ impl MigratingBands {
         })
     }
 
-    /// See [`Bundle::read_in_other_numbering`](super::super::Bundle::read_in_other_numbering).
-    pub(in super::super) fn read_numbered_over_disk(
-        &self,
-        rest: &Bands,
-        range: Range<u64>,
-        buf: &mut [u8],
-    ) -> Result<bool> {
-        self.parts(rest, range.clone())
-            .try_fold(false, |differs, (bands, part)| {
-                let within = (part.start - range.start) as usize..(part.end - range.start) as usize;
-                Ok(bands.read_numbered_over_disk(part, &mut buf[within])? || differs)
-            })
-    }
-
     pub(in super::super) fn write_at(&self, rest: &Bands, offset: u64, buf: &[u8]) -> Result<()> {
         self.check_changeable(rest)?;
         let end = rest.info().check(LAYER, offset, buf.len() as u64)?;

@@ -123,38 +123,6 @@ fn block_numbers_start_again_in_every_band() {
     }
 }
 
-/// Data of development versions reads differently beyond band 0, and only there.
-#[test]
-fn the_other_numbering_is_read_where_it_differs() {
-    let (store, bundle) = create_with(3 * BAND, 512);
-    bundle.write_at(0, &vec![5; 2 * BAND as usize]).unwrap();
-    bundle.flush().unwrap();
-    let (_, keys) = unlocked(&store);
-    let (mut band, sectors) = (vec![7; BAND as usize], Sectors::new(&keys, 512).unwrap());
-    sectors
-        .encrypt(BAND / 512, &band.clone(), &mut band)
-        .unwrap();
-    drop(bundle);
-    put(&store, "bands/1", &band);
-    let bundle = open_with(&store, Access::ReadOnly).unwrap();
-    assert!(bundle.has_other_numbering());
-    let mut bytes = vec![0; 2000];
-    assert!(
-        bundle
-            .read_in_other_numbering(BAND - 1000, &mut bytes)
-            .unwrap()
-    );
-    assert_eq!(bytes, [[5; 1000], [7; 1000]].concat());
-    assert!(!bundle.read_in_other_numbering(0, &mut bytes).unwrap() && bytes == [5; 2000]);
-    assert!(
-        !bundle
-            .read_in_other_numbering(2 * BAND, &mut bytes)
-            .unwrap()
-            && bytes == [0; 2000]
-    );
-    assert!(!create_with(BAND, 512).1.has_other_numbering());
-}
-
 #[test]
 fn what_encryption_never_made_is_zeros() {
     let (store, bundle) = create_with(2 * BAND, 512);

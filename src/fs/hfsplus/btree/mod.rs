@@ -261,17 +261,6 @@ impl Tree {
         self.cache.len() * usize::from(self.node_size)
     }
 
-    /// Reads up to `most` nodes, evenly spaced. Their contents and read errors are ignored.
-    pub(super) fn touch(&self, most: u32) {
-        let total = self.head.total_nodes.get();
-        let mut node = vec![0; usize::from(self.node_size)];
-        for number in (0..total).step_by((total / most.max(1)).max(1) as usize) {
-            let _ = self
-                .file
-                .read_at(u64::from(number) * u64::from(self.node_size), &mut node);
-        }
-    }
-
     /// Returns the key order of the tree.
     pub(super) fn order(&self) -> KeyOrder {
         self.order
