@@ -105,9 +105,6 @@ pub struct OpenOptions<'a> {
     pub system_files: bool,
     /// Options for images that are not on this host.
     pub network: NetworkOptions<'a>,
-    /// Decodes no more of a compressed image than its description needs. Chunk checksums are not
-    /// verified, so data read from such an image is not reliable.
-    pub glance: bool,
     /// Opens volumes for changes even if the preceding quick check, the full check up to a bounded
     /// number of reads, finds them damaged.
     pub change_damaged: bool,
@@ -128,7 +125,6 @@ impl Default for OpenOptions<'_> {
             cache: DEFAULT_CACHE,
             system_files: false,
             network: NetworkOptions::default(),
-            glance: false,
             change_damaged: false,
             assume: None,
         }

@@ -25,11 +25,6 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// Returns a reader that decodes incrementally.
-pub(super) fn stream(packed: impl Read) -> impl Read {
-    XzReader::new_mem_limit(packed, false, MOST_KIB)
-}
-
 /// The preset of all of macOS's streams, inferred from their size.
 const PRESET: u32 = 6;
 

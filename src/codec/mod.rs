@@ -12,8 +12,6 @@ mod lzma;
 mod lzvn;
 mod zlib;
 
-use std::io::Read;
-
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
@@ -56,16 +54,6 @@ impl Codec {
             Self::Lzma => lzma::decode(packed, plain),
         };
         decoded.map_err(|fault| fault.told(self.name(), packed, plain))
-    }
-
-    /// Returns a reader that decodes the stream in `packed` incrementally, without verifying
-    /// checksums. `None` if the codec must decode most of it first, or the stream is damaged.
-    pub(crate) fn stream<'a>(self, packed: impl Read + 'a) -> Option<Box<dyn Read + 'a>> {
-        match self {
-            Self::Zlib => Some(Box::new(zlib::stream(packed)?)),
-            Self::Lzma => Some(Box::new(lzma::stream(packed))),
-            Self::Adc | Self::Bzip2 | Self::Lzfse => None,
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! zlib streams, with libdeflate if it is available, otherwise with zlib-rs.
 
-use std::io::Read;
-
 use super::{BROKEN, Fault, Level, TOO_LONG, TOO_SHORT};
 
 #[cfg(feature = "libdeflate")]
@@ -29,19 +27,6 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         Ok(_) => Err(Fault::new(TOO_SHORT)),
         Err(error) => Err(Fault::caused(BROKEN, error)),
     }
-}
-
-/// Returns a reader that decodes incrementally, which libdeflate does not support. The checksum at
-/// the end of the stream is not verified. `None` if the stream is of an unknown kind. Source: RFC
-/// 1950.
-pub(super) fn stream(mut packed: impl Read) -> Option<impl Read> {
-    /// Number of compressed bytes read at a time: a stream is rarely decoded far.
-    const PACKED: usize = 4 << 10;
-    let mut head = [0; 2];
-    packed.read_exact(&mut head).ok()?;
-    let [method, flags] = head;
-    let known = method & 0xF == 8 && flags & 0x20 == 0 && u16::from_be_bytes(head) % 31 == 0;
-    known.then(|| flate2::read::DeflateDecoder::new_with_buf(packed, vec![0; PACKED]))
 }
 
 /// Memory of an encoder in bytes.

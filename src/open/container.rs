@@ -192,15 +192,7 @@ pub(super) fn open_bytes(
     };
     if format.is_udif() {
         let udif = parts::open(path, file, options, layers)?;
-        return open_udif(
-            if options.glance {
-                udif.glancing()
-            } else {
-                udif
-            },
-            options.access,
-            layers,
-        );
+        return open_udif(udif, options.access, layers);
     }
     open_in(file, format, options.access, layers)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{Command, Create, Info};
+use crate::commands::{Command, Info};
 use crate::help::{self, OUTPUT};
 use crate::mount_helper;
 use crate::text::Quoting;
@@ -109,16 +109,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
         let _ = help::print_options();
         std::process::exit(0);
     }
-    let first = words.get(1);
-    // The most frequent verbs skip even the list of the others, to start faster.
-    let mut command = match first.and_then(|word| word.to_str()) {
-        Some("info") => alone(Info::augment_args(clap::Command::new("info"))),
-        Some("create") => alone(Create::augment_args(clap::Command::new("create"))),
-        _ => {
-            let all = Cli::command();
-            first.and_then(|word| called(&all, word)).map_or(all, alone)
-        }
-    };
+    let mut command = Cli::command();
     let mut matches = command
         .try_get_matches_from_mut(&words)
         .unwrap_or_else(|error| match error.kind() {
@@ -144,23 +135,6 @@ fn best_first(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns the verb of this name or alias.
-fn called(all: &clap::Command, word: &OsStr) -> Option<clap::Command> {
-    let called = |verb: &&clap::Command| {
-        word == verb.get_name() || verb.get_all_aliases().any(|alias| word == alias)
-    };
-    all.get_subcommands().find(called).cloned()
-}
-
-/// Returns a command line with only this verb: building all of them would take longer than running
-/// `info`.
-fn alone(verb: clap::Command) -> clap::Command {
-    let alone = clap::Command::new(NAME)
-        .max_term_width(TERM_WIDTH)
-        .subcommand_required(true);
-    Global::augment_args(alone.subcommand(verb))
-}
-
 /// Expands `--encrypt IMAGE` to `--encrypt=aes-256 IMAGE`: the next word is a cipher only if it is
 /// the name of one.
 fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
@@ -183,10 +157,11 @@ fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
 /// Expands `bandsaw IMAGE` to `bandsaw info IMAGE`, if the first argument that is not an option is
 /// not a verb but an existing file, or can only be meant as one.
 fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
+    let info = Global::augment_args(Info::augment_args(clap::Command::new("info")));
     let mut words = args.iter().skip(1);
     let first = loop {
         match words.next() {
-            Some(word) if WITH_VALUE.iter().any(|option| word == option) => drop(words.next()),
+            Some(word) if takes_value(&info, word) => drop(words.next()),
             Some(word) if is_option(word) => {}
             first => break first,
         }
@@ -197,22 +172,14 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// The options of `info` that take a value.
-const WITH_VALUE: [&str; 13] = [
-    "--assume",
-    "--color",
-    "--quoting",
-    "--image-format",
-    "--shadow",
-    "--passfile",
-    "--passfd",
-    "--passenv",
-    "--private-key",
-    "--volume-passfile",
-    "--volume-passfd",
-    "--volume-passenv",
-    "--recovery-key-file",
-];
+/// Returns true for an option of a verb whose value is the next word.
+fn takes_value(verb: &clap::Command, word: &OsStr) -> bool {
+    let Some(long) = word.to_str().and_then(|word| word.strip_prefix("--")) else {
+        return false;
+    };
+    verb.get_arguments()
+        .any(|option| option.get_long() == Some(long) && option.get_action().takes_values())
+}
 
 fn is_option(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")
@@ -304,6 +271,10 @@ mod tests {
         assert_eq!(
             completed("bandsaw --image-format udrw x.bin"),
             "bandsaw info --image-format udrw x.bin"
+        );
+        assert_eq!(
+            completed("bandsaw --checkpoint 7 -q --section 8..16 x.dmg"),
+            "bandsaw info --checkpoint 7 -q --section 8..16 x.dmg"
         );
         assert_eq!(
             completed("bandsaw --passfile key x.dmg"),

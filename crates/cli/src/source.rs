@@ -256,15 +256,6 @@ impl<U: Args + Keys> Opening<U> {
         }
     }
 
-    /// Opens an image only to identify it.
-    pub(crate) fn glance(&self, image: &str) -> Outcome<Image> {
-        let options = OpenOptions {
-            glance: true,
-            ..self.options(Access::ReadOnly)
-        };
-        open::open(Path::new(image), &options).map_err(|error| advise(error, image))
-    }
-
     /// Returns the options for `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
         OpenOptions {
@@ -279,7 +270,6 @@ impl<U: Args + Keys> Opening<U> {
             }),
             system_files: self.system_files,
             network: self.reach(),
-            glance: false,
             change_damaged: self.change_damaged,
             assume: Some(
                 self.assumed

@@ -80,7 +80,6 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
         tables,
         resources,
         ahead: Arc::default(),
-        glance: None,
     })
 }
 

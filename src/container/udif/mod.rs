@@ -5,7 +5,7 @@
 //!   resource fork that holds the tables.
 //! * [`index`]: loading of these structures. [`chunks`]: the chunks in disk order.
 //! * [`read`]: the disk as a device. [`contents`]: decoding of chunks; [`cache`]: decoded chunks,
-//!   [`ahead`]: read-ahead; [`glance`]: partial decoding to identify an image.
+//!   [`ahead`]: read-ahead.
 //! * [`set`]: the data fork, which may be split into several files; [`parts`]: splitting and
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
@@ -26,7 +26,6 @@ mod chunks;
 mod contents;
 mod edit;
 mod encode;
-mod glance;
 mod index;
 mod layout;
 mod licence;
@@ -45,7 +44,6 @@ use std::sync::Arc;
 use self::ahead::Ahead;
 use self::chunks::Chunks;
 use self::contents::ChunkReader;
-use self::glance::Glance;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
 use self::set::Fork;
@@ -77,8 +75,6 @@ pub struct Udif {
     tables: Vec<Table>,
     resources: Vec<Resource>,
     ahead: Arc<Ahead>,
-    /// Cache of partial decoding, if the image is only to be identified.
-    glance: Option<Glance>,
 }
 
 impl Drop for Udif {
@@ -171,16 +167,7 @@ impl Udif {
             tables,
             resources,
             ahead: Arc::default(),
-            glance: None,
         })
-    }
-
-    /// Enables partial decoding, for callers that only identify the image: a small read decodes its
-    /// chunk only up to there, without verifying the checksum of its stream. The data must not be
-    /// used as the contents of the disk.
-    pub fn glancing(mut self) -> Self {
-        self.glance = Some(Glance::default());
-        self
     }
 
     /// Returns the format. It is not stored, but derived from the compression of most chunks.

@@ -34,13 +34,7 @@ impl Udif {
                 self.contents.fork.read_at(at, out)?;
                 self.contents.sums.add(chunk, from, out);
             }
-            RunKind::Packed(codec) => {
-                let glance = self.glance.as_ref();
-                if glance.is_some_and(|glance| {
-                    glance.read(&self.contents, (index, chunk, codec), within, out)
-                }) {
-                    return Ok(());
-                }
+            RunKind::Packed(_) => {
                 let plain = self.contents.decoded(index, chunk)?;
                 out.copy_from_slice(&plain[within..within + out.len()]);
             }

@@ -72,7 +72,7 @@ impl Info {
         let path = source::image(&self.image)?;
         let mut facts = Facts::new(&path);
         let mut drawing = None;
-        let stopped = match self.opening.glance(&path) {
+        let stopped = match self.opening.open(&path, Access::ReadOnly) {
             Ok(image) => {
                 let bar = Bar::new(output);
                 let failed = facts.add_image(&image, &bar).err();
