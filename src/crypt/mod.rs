@@ -22,6 +22,8 @@ mod keys;
 mod layout;
 mod public_key;
 mod rewrite;
+#[cfg(feature = "certificates")]
+mod rsa_keys;
 mod secret;
 mod sectors;
 pub(crate) mod spread;

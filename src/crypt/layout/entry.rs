@@ -194,6 +194,7 @@ pub(in crate::crypt) struct PublicKey {
 
 impl PublicKey {
     /// Returns a new entry: RSA with the padding of PKCS#1 v1.5.
+    #[cfg(feature = "certificates")]
     pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {
         Self {
             hash: hash.to_vec(),

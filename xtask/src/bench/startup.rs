@@ -100,11 +100,7 @@ pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     for name in names.map(|(name, _)| name).into_iter().chain(["few.dmg"]) {
         let empty = || process("true".as_ref(), &[], &bench.dir);
         // Reported without a limit.
-        cases.push(case(name, "an empty process", 0.0).measure(
-            rounds,
-            || ours(name),
-            empty,
-        )?);
+        cases.push(case(name, "an empty process", 0.0).measure(rounds, || ours(name), empty)?);
         if present("qemu-img") {
             let qemu = || process("qemu-img".as_ref(), &["info", "i.img"], &bench.dir);
             cases.push(case(name, "qemu-img info of a raw image", 1.5).measure(

@@ -3,6 +3,7 @@
 mod imports;
 mod links;
 mod machine;
+mod packages;
 mod source;
 mod tiers;
 
@@ -50,7 +51,8 @@ struct Text {
 /// Checks the tree and prints the faults.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let files = read_tree(root)?;
-    let faults = check(&files, &machine::names(root));
+    let mut faults = check(&files, &machine::names(root));
+    faults.extend(packages::check(root)?);
     for fault in &faults {
         println!("{fault}");
     }
