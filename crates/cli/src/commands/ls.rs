@@ -25,7 +25,7 @@ Examples:
   bandsaw ls disk.img:Data@before-update:/     a snapshot of an APFS volume
   bandsaw ls --json Docs.sparsebundle:Docs:/   for programs")]
 pub(crate) struct Ls {
-    /// The folder or file to list: IMAGE[:VOLUME[@SNAPSHOT]][:/PATH]
+    /// Folder or file to list: IMAGE[:VOLUME[@SNAPSHOT]][:/PATH]
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Show modes, owners, sizes, dates (UTC) and link targets
