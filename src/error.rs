@@ -48,6 +48,8 @@ pub enum Kind {
 pub enum Reason {
     /// The file is not a recognized disk image.
     UnknownFormat,
+    /// The disk is not blank, and nothing in it is recognized.
+    UnknownContents,
     /// The folder is not a sparse bundle.
     NotABundle,
     /// The image is truncated: its end is missing.
@@ -84,6 +86,7 @@ impl Reason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::UnknownFormat => "unknown-format",
+            Self::UnknownContents => "unknown-contents",
             Self::NotABundle => "not-a-bundle",
             Self::Truncated => "truncated",
             Self::PassphraseNeeded => "passphrase-needed",

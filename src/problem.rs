@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,16 +49,28 @@ const TOLD: u64 = 1000;
 pub struct Problems {
     listed: Vec<Problem>,
     counts: [u64; Severity::ALL.len()],
+    /// The first read error: what could not be read is not known to be damaged.
+    unreadable: Option<Error>,
 }
 
 impl Problems {
     /// Records a problem.
     pub fn add(&mut self, severity: Severity, error: Error) {
+        if error.kind() == Kind::Io && self.unreadable.is_none() {
+            self.unreadable = Some(error.duplicate());
+        }
         let count = &mut self.counts[severity as usize];
         *count += 1;
         if *count <= TOLD {
             self.listed.push(Problem { severity, error });
         }
+    }
+
+    /// Fails with the first read error among the problems.
+    pub fn check_readable(&self) -> Result<()> {
+        self.unreadable
+            .as_ref()
+            .map_or(Ok(()), |error| Err(error.duplicate()))
     }
 
     /// Returns the listed problems, in the order in which they were found.
@@ -115,10 +127,12 @@ impl Findings<'_> {
         }
     }
 
-    /// Returns the value, or `None` after recording the error as damage.
+    /// Returns the value, or `None` after recording the error as damage. A read error ends the
+    /// check.
     pub(crate) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
             Err(error) => self.report(Severity::Damage, error).map(|()| None),
         }
     }
@@ -138,6 +152,19 @@ impl Findings<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn read_errors_are_kept_apart() {
+        let failed = || Error::io("test", "read", std::io::ErrorKind::PermissionDenied);
+        let mut problems = Problems::default();
+        problems.add(Severity::Damage, Error::corrupt("test", 7, "lost"));
+        assert!(problems.check_readable().is_ok());
+        problems.add(Severity::Damage, failed());
+        assert_eq!(problems.check_readable().unwrap_err().kind(), Kind::Io);
+        let kept = Findings::Check(&mut Problems::default(), &crate::progress::Silent)
+            .keep::<()>(Err(failed()));
+        assert_eq!(kept.unwrap_err().kind(), Kind::Io);
+    }
 
     #[test]
     fn all_are_counted_and_damage_is_told_whatever_came_before() {

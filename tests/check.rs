@@ -629,3 +629,87 @@ fn the_backup_map_counts_where_the_start_of_a_disk_is_lost() {
         }
     }
 }
+
+/// A disk that is not blank and in which nothing is recognized is unknown in every container; a
+/// blank one is in order, and what other systems keep on disks is named, not checked.
+#[test]
+fn unknown_contents_of_disks() {
+    use bandsaw::open::{Conclusion, Contents};
+    type Fill = fn(&mut [u8]);
+    let noise: Fill = |disk| {
+        let mut state = 1_u32;
+        for byte in disk {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        }
+    };
+    let cases: [(&str, &str, &str, Fill); 7] = [
+        ("noise", "unknown", "unknown", noise),
+        ("zeros", "blank", "sound", |_| {}),
+        ("one byte", "unknown", "unknown", |disk| disk[700_000] = 1),
+        ("LUKS", "foreign", "unchecked", |disk| {
+            disk[..6].copy_from_slice(b"LUKS\xba\xbe");
+        }),
+        ("LVM", "foreign", "unchecked", |disk| {
+            disk[512..520].copy_from_slice(b"LABELONE");
+        }),
+        ("swap", "foreign", "unchecked", |disk| {
+            disk[4086..4096].copy_from_slice(b"SWAPSPACE2");
+        }),
+        ("a partition of noise", "unknown", "unknown", |disk| {
+            let made = Memory::zeros(disk.len());
+            gpt::create_single(&made, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+            disk.copy_from_slice(&made.to_vec());
+            disk[500_000] = 1;
+        }),
+    ];
+    for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
+        for (what, contents, conclusion, fill) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("image");
+            let options = CreateOptions {
+                format,
+                len: 1 << 20,
+                ..CreateOptions::default()
+            };
+            let image = open::create(&path, &options).unwrap();
+            let mut bytes = vec![0; 1 << 20];
+            fill(&mut bytes);
+            image.disk().write_at(0, &bytes).unwrap();
+            image.disk().flush().unwrap();
+            drop(image);
+            let found = examine(&path, None);
+            let lines = lines(&found);
+            let name = found.contents.as_ref().map(Contents::name);
+            assert_eq!(name, Some(contents), "{format}, {what}: {lines:?}");
+            let found = found.conclusion();
+            assert_eq!(found.name(), conclusion, "{format}, {what}: {lines:?}");
+            if let Conclusion::Unknown(error) = found {
+                assert_eq!(error.kind(), bandsaw::Kind::Unsupported, "{format}, {what}");
+            }
+            if conclusion == "unchecked" {
+                assert!(lines[0].contains("not checked"), "{format}: {lines:?}");
+            }
+        }
+    }
+}
+
+/// A disk of no bytes by both lists, below bands that hold a volume, is not called undamaged.
+#[test]
+fn a_bundle_of_no_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = make(folder.path(), Format::Udsb);
+    let len = disk().len();
+    for list in ["Info.plist", "Info.bckup"] {
+        let list = path.join(list);
+        let text = fs::read_to_string(&list).unwrap();
+        let text = text.replace(&format!(">{len}<"), ">0<");
+        fs::write(list, text).unwrap();
+    }
+    let found = examine(&path, None);
+    let conclusion = found.conclusion();
+    assert!(
+        matches!(conclusion.name(), "unknown" | "damaged"),
+        "{conclusion:?}"
+    );
+}

@@ -42,6 +42,7 @@ fn seen(path: &Path, key: Option<&str>) -> Diagnosis {
             keys: secret.as_ref().map(|secret| secret as _),
             ..OpenOptions::default()
         },
+        &bandsaw::progress::Silent,
     )
     .unwrap()
 }

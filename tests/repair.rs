@@ -25,7 +25,7 @@ use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
-use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore};
+use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 use bandsaw::testing::power_cut::Keep;
 use bandsaw::testing::{PowerCut, Random, fuzz, mutate};
 use bandsaw::{Kind, Result};
@@ -1154,5 +1154,81 @@ fn the_start_of_a_disk_is_restored_from_the_backup_map() {
         );
         drop(image);
         assert_eq!(damage(&path), (0, false, false), "{format}");
+    }
+}
+
+/// A read error at any call is an error of reading, not damage, and nothing is written; calls whose
+/// failure does not matter change nothing in the result.
+#[test]
+fn read_errors_are_not_damage() {
+    for is_damaged in [false, true] {
+        let image = bundle(is_damaged);
+        let mut failed = 0;
+        let result = |store: Arc<dyn Store>| {
+            let target = Target::in_store(store, "b")?;
+            let options = OpenOptions::default();
+            let done = repair_target(&target, &options, &chosen(How::DryRun), &Silent);
+            done.map(|done| {
+                let found = done.found.into_iter().map(|one| one.error.to_string());
+                (done.outcome, done.steps, found.collect::<Vec<_>>())
+            })
+        };
+        let expected = result(Arc::new(memory(&image))).unwrap();
+        for call in [Call::Read, Call::Open, Call::Stat] {
+            let made = at_every(call, Fault::Io, |faults, n| {
+                let store = FaultyStore::new(Arc::new(memory(&image)), faults);
+                match result(Arc::new(store)) {
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Io, "{call:?} {n}: {error}");
+                        failed += 1;
+                    }
+                    Ok(done) => assert_eq!(done, expected, "{call:?} {n}"),
+                }
+            });
+            assert!(made > 0, "{call:?}");
+        }
+        assert!(failed > 10, "{failed}");
+    }
+}
+
+fn memory(files: &BTreeMap<String, Vec<u8>>) -> MemoryStore {
+    let store = MemoryStore::default();
+    copy_into(&store, files);
+    store
+}
+
+/// A repair without a step is not a sound image: the verdict is that of a check.
+#[test]
+fn nothing_to_repair_is_not_soundness() {
+    let noise: Vec<u8> = (0..1_u32 << 20)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
+        for (bytes, expected) in [(&noise[..], "unknown"), (&[0; 4096], "sound")] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("image");
+            let options = open::CreateOptions {
+                format,
+                len: 1 << 20,
+                ..open::CreateOptions::default()
+            };
+            let image = open::create(&path, &options).unwrap();
+            image.disk().write_at(0, bytes).unwrap();
+            image.disk().flush().unwrap();
+            drop(image);
+            let checked = open::examine(&path, &OpenOptions::default(), &Silent).unwrap();
+            assert_eq!(checked.conclusion().name(), expected, "{format}");
+            match run(&path, How::DryRun) {
+                Ok(done) => {
+                    assert_eq!(done.outcome, Outcome::NothingToDo, "{format}: {done:?}");
+                    let conclusion = done.conclusion.unwrap();
+                    assert_eq!(conclusion.name(), expected, "{format}");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Unsupported, "{format}: {error}");
+                    assert_eq!((format, expected), (Format::Udrw, "unknown"));
+                }
+            }
+        }
     }
 }

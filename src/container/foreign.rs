@@ -50,7 +50,7 @@ const APPLE: [(MagicPlace, &[u8], &str); 3] = [
 ];
 
 /// Disks of other systems, and archives that images are distributed in.
-const OTHERS: [(MagicPlace, &[u8], &str); 25] = [
+const OTHERS: [(MagicPlace, &[u8], &str); 24] = [
     (Head(0), b"QFI\xfb", "a QEMU disk (qcow2)"),
     (Head(0), b"QED\0", "a QEMU disk (qed)"),
     (Head(0), b"KDMV", "a VMware disk (vmdk)"),
@@ -66,7 +66,6 @@ const OTHERS: [(MagicPlace, &[u8], &str); 25] = [
     (Head(64), b"\x7f\x10\xda\xbe", "a VirtualBox disk (vdi)"),
     (Head(0), b"WithoutFreeSpace", "a Parallels disk (hdd)"),
     (Head(0), b"WithouFreSpacExt", "a Parallels disk (hdd)"),
-    (Head(0), b"LUKS\xba\xbe", "a disk encrypted by LUKS"),
     (Head(0), b"EVF\x09\x0d\x0a\xff\0", "an EnCase image (E01)"),
     (Head(0), b"EVF2\x0d\x0a\x81\0", "an EnCase image (Ex01)"),
     (Head(0), b"MSWIM\0\0\0", "a Windows image (wim)"),

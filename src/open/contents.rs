@@ -1,11 +1,113 @@
-//! The search for the partition map and the volumes of a disk.
+//! The contents of a disk: the search for its partition map and volumes, and the verdict on them.
 
 use std::sync::Arc;
 
+use super::survey::is_blank;
 use super::volume::{self, Volume};
-use crate::Result;
-use crate::device::BlockDevice;
-use crate::partition::{self, Map, gpt::Search};
+use crate::device::{BlockDevice, Slice};
+use crate::partition::{self, Map, Partition, gpt::Search};
+use crate::{Error, Reason, Result};
+
+/// The use of a disk, as far as it is recognized. Every verb that judges a disk uses this verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contents {
+    /// A volume of a supported format, perhaps beside others.
+    Volumes,
+    /// Zeros, or partitions of zeros.
+    Blank,
+    /// File systems and other uses that are recognized but not supported, each with its place.
+    /// Nothing in them is checked.
+    Foreign(Vec<String>),
+    /// Other bytes than zeros, and nothing that is recognized: the contents of another program, or
+    /// a disk whose structures are lost.
+    Unknown,
+}
+
+/// Types of partitions whose contents no magic shows.
+const KNOWN_BY_TYPE: [&str; 9] = [
+    "Apple_Boot",
+    "Apple_CoreStorage",
+    "Apple_RAID",
+    "Apple_UFS",
+    "BIOS Boot",
+    "EFI System",
+    "Linux LVM",
+    "Linux Swap",
+    "Microsoft Reserved",
+];
+
+impl Contents {
+    /// Returns the verdict on a disk with this map and these volumes. Blank places are read until
+    /// the first byte that is not zero; holes are not read.
+    pub(crate) fn of(
+        disk: &Arc<dyn BlockDevice>,
+        map: Option<&Map>,
+        volumes: &[Volume],
+    ) -> Result<Self> {
+        if volumes.iter().any(|volume| volume.format.is_supported()) {
+            return Ok(Self::Volumes);
+        }
+        let mut foreign: Vec<_> = volumes
+            .iter()
+            .map(|volume| format!("{} on {}", volume.format, volume.place()))
+            .collect();
+        let Some(map) = map else {
+            return Ok(match foreign.is_empty() {
+                false => Self::Foreign(foreign),
+                true if is_blank(&**disk)? => Self::Blank,
+                true => Self::Unknown,
+            });
+        };
+        for partition in map.partitions.iter().filter(|partition| {
+            partition.type_id.may_hold_volume() && !holds_volume(partition, volumes)
+        }) {
+            if KNOWN_BY_TYPE.contains(&&*partition.kind) {
+                foreign.push(format!(
+                    "{} in partition {}",
+                    partition.kind, partition.number
+                ));
+            } else if !is_partition_blank(disk, partition)? {
+                return Ok(Self::Unknown);
+            }
+        }
+        Ok(if foreign.is_empty() {
+            Self::Blank
+        } else {
+            Self::Foreign(foreign)
+        })
+    }
+
+    /// Returns the stable name for programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Volumes => "volumes",
+            Self::Blank => "blank",
+            Self::Foreign(_) => "foreign",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Returns the error for a disk of unknown contents.
+pub(super) fn unknown() -> Error {
+    const UNKNOWN: &str = "the disk is not blank, and nothing in it is known: no partition map and no file system, or only \
+                           partitions with other contents";
+    Error::unsupported("disk", UNKNOWN).because(Reason::UnknownContents)
+}
+
+fn holds_volume(partition: &Partition, volumes: &[Volume]) -> bool {
+    volumes
+        .iter()
+        .any(|volume| volume.partition == Some(partition.number))
+}
+
+/// Returns true if all bytes of a partition are zero.
+pub(super) fn is_partition_blank(
+    disk: &Arc<dyn BlockDevice>,
+    partition: &Partition,
+) -> Result<bool> {
+    is_blank(&Slice::new(disk.clone(), partition.range.clone())?)
+}
 
 /// Returns the partition map and the volumes of a disk.
 pub(crate) fn find(disk: &Arc<dyn BlockDevice>) -> Result<(Option<Map>, Vec<Volume>)> {

@@ -8,23 +8,23 @@ use super::apfs::VolumeQuery;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, StoredImage, UNKNOWN, Volume, VolumeFormat, contents, directories,
-    is_blank, look_at, parts, stack, unlock, unstored,
+    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, VolumeFormat, contents, directories,
+    interrupted, look_at, parts, stack, survey, unlock, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
 use crate::container::{Format, Orphan, asif, sparsebundle, sparseimage};
 use crate::crypt;
-use crate::device::{Access, BlockDevice, regions};
+use crate::device::{Access, BlockDevice};
 use crate::fs::decoded;
 use crate::partition::{self, Map};
-use crate::problem::{Problems, Severity};
+use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
-/// Bytes at the beginning of a partition that show if anything was written there.
-const FIRST_BYTES: u64 = 64 << 10;
+/// The layer name of an encryption header.
+const ENCRYPTION: &str = "encryption header";
 
 /// The result of checking a layer.
 #[derive(Debug)]
@@ -37,6 +37,37 @@ pub enum Verdict {
     Unknown(Error),
     /// No check exists for layers of this kind.
     Skipped,
+}
+
+/// The verdict on an image as a whole.
+#[derive(Debug)]
+pub enum Conclusion {
+    /// Damage was found.
+    Damaged,
+    /// No damage was found, but a layer could not be checked: [`Kind::WrongKey`] if a key is
+    /// missing or wrong, otherwise a layer is of an unknown kind.
+    Unknown(Error),
+    /// Warnings were found, and every layer was checked that can be.
+    Warned,
+    /// Nothing is wrong with the container and the partition map; all contents belong to file
+    /// systems or other uses that are not checked.
+    Unchecked,
+    /// All that can be checked was checked, and nothing is wrong. Unsupported file systems beside
+    /// supported ones were not checked.
+    Sound,
+}
+
+impl Conclusion {
+    /// Returns the stable name for programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::Unknown(_) => "unknown",
+            Self::Warned => "warned",
+            Self::Unchecked => "unchecked",
+            Self::Sound => "sound",
+        }
+    }
 }
 
 /// A layer, with the result of its check.
@@ -60,6 +91,8 @@ pub struct Examination {
     pub is_in_doubt: bool,
     /// Stored data that belongs to no part of the disk.
     orphans: Vec<Orphan>,
+    /// The contents of the disk, if it could be read.
+    pub contents: Option<Contents>,
     /// True if compressed files are decoded.
     decoding: bool,
     /// True if volumes are not checked here.
@@ -67,14 +100,53 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// Records the result of a layer. Errors leave nothing to report: cancellation, and images in
-    /// use.
+    /// Returns the verdict on the image as a whole.
+    pub fn conclusion(&self) -> Conclusion {
+        if self.problems.count(Severity::Damage) > 0 {
+            return Conclusion::Damaged;
+        }
+        let unknown = || {
+            self.layers
+                .iter()
+                .filter_map(|judged| match &judged.verdict {
+                    Verdict::Unknown(error) => Some(error),
+                    _ => None,
+                })
+        };
+        let locked = unknown().find(|error| error.kind() == Kind::WrongKey);
+        match locked.or_else(|| unknown().next()) {
+            Some(error) => Conclusion::Unknown(error.duplicate()),
+            None if self.problems.count(Severity::Warning) > 0 => Conclusion::Warned,
+            None if matches!(self.contents, Some(Contents::Foreign(_))) => Conclusion::Unchecked,
+            None => Conclusion::Sound,
+        }
+    }
+
+    /// Adds the problems of volumes that were checked elsewhere, and the reasons why parts of them
+    /// were not checked.
+    pub(crate) fn add_volumes(
+        &mut self,
+        problems: impl IntoIterator<Item = Problem>,
+        unchecked: impl IntoIterator<Item = Error>,
+    ) {
+        for Problem { severity, error } in problems {
+            self.problems.add(severity, error);
+        }
+        self.layers
+            .extend(unchecked.into_iter().map(|error| Judged {
+                layer: "volume".to_owned(),
+                verdict: Verdict::Unknown(error),
+            }));
+    }
+
+    /// Records the result of a layer. Errors leave nothing to report: cancellation, images in use,
+    /// and read errors, which tell nothing about the image.
     fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
         let (verdict, value) = match checked {
             Ok(value) => (Verdict::Checked, Some(value)),
             Err(error) => match error.kind() {
-                Kind::Cancelled | Kind::Conflict => return Err(error),
-                Kind::Corrupt | Kind::OutOfRange | Kind::Io => {
+                Kind::Cancelled | Kind::Conflict | Kind::Io => return Err(error),
+                Kind::Corrupt | Kind::OutOfRange => {
                     self.problems.add(Severity::Damage, error);
                     (Verdict::Broken, None)
                 }
@@ -129,10 +201,20 @@ pub fn examine_contents(
     )
 }
 
-/// Checks every layer of these stored bytes except the volumes.
-pub(crate) fn examine_outside(
+/// The layers that [`examine_stored`] checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All layers.
+    All,
+    /// All layers except the volumes.
+    Outside,
+}
+
+/// Checks layers of these stored bytes.
+pub(crate) fn examine_stored(
     path: &Path,
     stored: StoredImage,
+    scope: Scope,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Examination> {
@@ -141,7 +223,7 @@ pub(crate) fn examine_outside(
         ..*options
     };
     let mut found = Examination {
-        only_outside: true,
+        only_outside: scope == Scope::Outside,
         ..Examination::default()
     };
     match stored {
@@ -154,6 +236,7 @@ pub(crate) fn examine_outside(
         StoredImage::File(file) => examine_file(path, file, &options, &mut found, progress)?,
         StoredImage::Folder(store) => examine_folder(path, store, &options, &mut found, progress)?,
     }
+    found.problems.check_readable()?;
     Ok(found)
 }
 
@@ -167,6 +250,10 @@ fn examine_into(
         access: Access::ReadOnly,
         ..*options
     };
+    if let Some(message) = interrupted::check(path, Access::ReadOnly)? {
+        let error = Error::new(Kind::Corrupt, LAYER, message).because(Reason::RepairInterrupted);
+        found.problems.add(Severity::Damage, error);
+    }
     let examined = match remote::find(path, &options)? {
         Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
             examine_folder(path, store, &options, &mut found, progress)
@@ -183,6 +270,7 @@ fn examine_into(
             .and_then(|file| examine_file(path, file, &options, &mut found, progress)),
     };
     examined
+        .and_then(|()| found.problems.check_readable())
         .map_err(|error| error.in_file(path))
         .map(|()| found)
 }
@@ -228,7 +316,7 @@ fn examine_file(
 ) -> Result<()> {
     let encrypted = crypt::check(&*file, &mut found.problems);
     let is_encrypted = !matches!(encrypted, Ok(None));
-    if is_encrypted && found.judged("encryption header", encrypted)?.is_none() {
+    if is_encrypted && found.judged(ENCRYPTION, encrypted)?.is_none() {
         return Ok(());
     }
     let unlocked = unlock::unlock(file, options, &mut Vec::<Layer>::new());
@@ -369,15 +457,30 @@ fn examine_disk(
         layer: map.scheme.to_string(),
         verdict: Verdict::Checked,
     }));
-    missing_volumes(&**disk, map.as_ref(), &volumes, &mut found.problems)?;
-    let is_plain = matches!(format, Format::Udrw | Format::Udto) && options.image_format.is_none();
-    if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {
-        return found
-            .judged::<()>(
-                "disk",
-                Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)),
-            )
-            .map(drop);
+    missing_volumes(disk, map.as_ref(), &volumes, &mut found.problems)?;
+    let contents = found
+        .contents
+        .insert(Contents::of(disk, map.as_ref(), &volumes)?);
+    match contents {
+        Contents::Unknown => {
+            let is_plain = matches!(format, Format::Udrw | Format::Udto)
+                && options.image_format.is_none()
+                && map.is_none()
+                && !found.layers.iter().any(|judged| judged.layer == ENCRYPTION);
+            let error = if is_plain {
+                survey::unknown(&**disk)
+            } else {
+                contents::unknown()
+            };
+            found.judged::<()>("disk", Err(error))?;
+        }
+        Contents::Foreign(uses) => {
+            let what = format!("not checked: {}", uses.join(", "));
+            found
+                .problems
+                .add(Severity::Note, Error::unsupported("disk", what));
+        }
+        Contents::Volumes | Contents::Blank => {}
     }
     let looked_into = if found.only_outside {
         &[]
@@ -482,7 +585,7 @@ fn decode_files(
 /// Reports partitions of Apple's types that do not begin with such a volume. Blank ones are noted
 /// as unformatted.
 fn missing_volumes(
-    disk: &dyn BlockDevice,
+    disk: &Arc<dyn BlockDevice>,
     map: Option<&Map>,
     volumes: &[Volume],
     problems: &mut Problems,
@@ -499,8 +602,7 @@ fn missing_volumes(
             continue;
         }
         let start = partition.range.start;
-        let blank = regions::is_zero(disk, start..partition.range.end.min(start + FIRST_BYTES))?;
-        let severity = if blank {
+        let severity = if contents::is_partition_blank(disk, partition)? {
             Severity::Note
         } else {
             Severity::Warning

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
+use super::contents::Contents;
 use super::place::NewMode;
 use super::stack::LayerFile;
 use super::unlock::Keys;
@@ -187,6 +188,11 @@ impl Image {
             _ => None,
         });
         volumes.unwrap_or_default()
+    }
+
+    /// Returns the verdict on the contents of its disk.
+    pub fn contents(&self) -> Result<Contents> {
+        Contents::of(&self.disk, self.partitions(), self.volumes())
     }
 
     /// Returns the selected volume; without a selector, the first of a supported format.

@@ -70,7 +70,7 @@ pub(crate) fn undo_folder(path: &Path) -> PathBuf {
 
 /// Refuses changes of an image with an interrupted repair; for a read-only open, returns a warning.
 /// Undo data in a folder of the user's choice is not found.
-pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
+pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     if remote::url(path).is_some() {
         return Ok(None);
     }

@@ -47,10 +47,19 @@ pub(crate) enum Resolved {
     Refused(Error),
 }
 
+/// Returns `None` for structures that cannot be used. A read error is returned: it tells nothing
+/// about them.
+fn readable<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        found => Ok(found.ok()),
+    }
+}
+
 impl Question<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
     pub(crate) fn resolve(&self) -> Result<Resolved> {
-        let both = both(self.store);
+        let both = both(self.store)?;
         if let Some(error) = both.iter().find_map(|listed| match listed {
             Listed::Between(error) => Some(error),
             // Another version or type: the contents of the disk cannot support or contradict it.
@@ -123,31 +132,30 @@ impl Question<'_> {
             Err(error) => return Err(error),
         }
         // The backup may be damaged, or the band size may be wrong.
-        Ok(self.whole_with_another(facts, &lens).is_none())
+        Ok(self.whole_with_another(facts, &lens)?.is_none())
     }
 
     /// Returns true if the backup of the partition map is found with another usual band size.
     pub(super) fn has_other_band_size(&self, facts: Facts) -> Result<bool> {
-        Ok(self.whole_with_another(facts, &[]).is_some())
+        Ok(self.whole_with_another(facts, &[])?.is_some())
     }
 
     /// Returns another band size with which both copies of the partition map are whole.
-    fn whole_with_another(&self, facts: Facts, lens: &[(u64, u64)]) -> Option<u64> {
-        let is_whole = |band_size: &u64| {
-            let disk = self.disk(Facts {
-                band_size: *band_size,
-                ..facts
-            });
-            disk.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true))))
-        };
-        self.likely_sizes(lens)
+    fn whole_with_another(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
+        for band_size in self
+            .likely_sizes(lens)
             .filter(|size| *size != facts.band_size)
-            .find(is_whole)
+        {
+            if self.has_whole_map(Facts { band_size, ..facts })? {
+                return Ok(Some(band_size));
+            }
+        }
+        Ok(None)
     }
 
     /// Decides by all evidence between the numbers in the lists, which agree, and others.
     pub(super) fn decide_agreed(&self) -> Result<Resolved> {
-        let both = both(self.store);
+        let both = both(self.store)?;
         let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
         match facts.first() {
             Some(_) => self.decide(&facts, true),
@@ -173,10 +181,10 @@ impl Question<'_> {
 
     fn decide(&self, told: &[Facts], agreed: bool) -> Result<Resolved> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        let by_disk: Vec<u64> = told
-            .iter()
-            .filter_map(|facts| self.told_size(*facts, &lens))
-            .collect();
+        let mut by_disk = Vec::new();
+        for facts in told {
+            by_disk.extend(self.told_size(*facts, &lens)?);
+        }
         let mut sizes: Vec<u64> = told
             .iter()
             .map(|facts| facts.size)
@@ -185,12 +193,12 @@ impl Question<'_> {
         let mut band_sizes: Vec<u64> = told.iter().map(|facts| facts.band_size).collect();
         if agreed && let Some(&size) = by_disk.first() {
             for band_size in self.likely_sizes(&lens) {
-                let disk = self.disk(Facts {
+                let facts = Facts {
                     band_size,
                     size,
                     ..told[0]
-                });
-                if disk.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
+                };
+                if self.has_whole_map(facts)? {
                     band_sizes.push(band_size);
                 }
             }
@@ -226,28 +234,40 @@ impl Question<'_> {
         )
     }
 
+    /// Returns true if the disk with these values has a GPT whose copies agree.
+    fn has_whole_map(&self, facts: Facts) -> Result<bool> {
+        let whole = self
+            .disk(facts)
+            .and_then(|disk| gpt::are_copies_whole(&*disk));
+        Ok(readable(whole)?.flatten() == Some(true))
+    }
+
     /// Returns the length of the disk according to a partition map at its beginning, or to a volume
     /// that spans it.
-    fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Option<u64> {
+    fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
         // Both are read regardless of the size in the lists, if the bands extend far enough.
-        let last = lens.iter().map(|(index, _)| *index).max()?;
-        let most = last.checked_add(1)?.checked_mul(facts.band_size)?;
-        let disk = self
-            .disk(Facts {
-                size: facts.size.max(most),
-                ..facts
-            })
-            .ok()?;
-        let told = match gpt::told_len(&*disk).ok()? {
-            Some(told) => Some(told),
-            None => {
-                let volumes = find_volumes(&disk, None).ok()?;
-                volumes
-                    .first()
-                    .and_then(|volume| volume.told_len().ok().flatten())
-            }
+        let most = lens
+            .iter()
+            .map(|(index, _)| *index)
+            .max()
+            .and_then(|last| last.checked_add(1)?.checked_mul(facts.band_size));
+        let Some(most) = most else { return Ok(None) };
+        let disk = self.disk(Facts {
+            size: facts.size.max(most),
+            ..facts
+        });
+        let Some(disk) = readable(disk)? else {
+            return Ok(None);
         };
-        told.filter(|told| told.is_multiple_of(512))
+        let told = match readable(gpt::told_len(&*disk))? {
+            None => None,
+            Some(Some(told)) => Some(told),
+            Some(None) => match readable(find_volumes(&disk, None))?.as_deref() {
+                Some([volume, ..]) => readable(volume.told_len())?.flatten(),
+                _ => None,
+            },
+        };
+        Ok(told.filter(|told| told.is_multiple_of(512)))
     }
 
     fn candidate(&self, facts: Facts, told: &[Facts], lens: &[(u64, u64)]) -> Result<Candidate> {
@@ -366,26 +386,26 @@ impl Question<'_> {
 
 /// Reads both lists at the same time: in a bucket, each is a request. The copy that an interrupted
 /// change of the size left counts as the primary.
-fn both(store: &dyn Store) -> [Listed; 2] {
+fn both(store: &dyn Store) -> Result<[Listed; 2]> {
     let read = |which| sparsebundle::listed(store, which);
     std::thread::scope(|scope| {
         let alternate = scope.spawn(|| read(Which::Alternate));
         let primary = read(Which::Primary);
-        let failed = |_| Listed::Unreadable(Error::not_found(LAYER, "Info.bckup"));
-        match (primary, alternate.join().unwrap_or_else(failed)) {
+        let failed = |_| Err(Error::new(Kind::Io, LAYER, "a thread that reads has ended"));
+        Ok(match (primary?, alternate.join().unwrap_or_else(failed)?) {
             (Listed::Whole(info), Listed::Whole(backup))
                 if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
             {
                 [Listed::Whole(info), Listed::Whole(info)]
             }
             both => both.into(),
-        }
+        })
     })
 }
 
 /// Returns the numbers in the lists, if no list contradicts them.
 pub(super) fn agreed(store: &dyn Store) -> Option<Facts> {
-    let both = both(store);
+    let both = both(store).ok()?;
     let mut facts = both.iter().filter_map(Listed::facts);
     let first = facts.next()?;
     facts.all(|other| other == first).then_some(first)
@@ -413,7 +433,7 @@ pub(super) fn settle(
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
 ) -> Result<Settled> {
-    let [Listed::Whole(info), Listed::Whole(backup)] = both(&**store) else {
+    let [Listed::Whole(info), Listed::Whole(backup)] = both(&**store)? else {
         return Ok(Settled::default());
     };
     let none = Assumptions::default();

@@ -51,6 +51,13 @@ pub(super) fn find(
 }
 
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
+    if number > udif::MOST_PARTS || number > count {
+        let message = format!(
+            "its trailer names part {number} of an image in {count} files; up to {} are possible",
+            udif::MOST_PARTS
+        );
+        return Err(Error::new(Kind::Corrupt, LAYER, message));
+    }
     if number != 1 {
         let first =
             udif::first_path(path).and_then(|first| Some(first.file_name()?.display().to_string()));

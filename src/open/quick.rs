@@ -85,6 +85,8 @@ fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {
     let mut problems = Problems::default();
     match volume.check(None, &mut problems, budget) {
         Some(Err(error)) if error.kind() == Kind::Io => Err(error),
-        _ => Ok(problems.into_iter().collect()),
+        _ => problems
+            .check_readable()
+            .map(|()| problems.into_iter().collect()),
     }
 }

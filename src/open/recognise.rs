@@ -1,4 +1,4 @@
-//! Detection of file systems by their magic.
+//! Detection of file systems, and of what other systems keep in their place, by their magic.
 
 use super::volume::VolumeFormat;
 use crate::Result;
@@ -6,7 +6,7 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus;
 
 /// Magic numbers and their offsets.
-const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
+const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (3, b"EXFAT   ", VolumeFormat::ExFat),
     (3, b"NTFS    ", VolumeFormat::Ntfs),
@@ -18,6 +18,9 @@ const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
     (0x9801, b"NSR0", VolumeFormat::Udf),
     (0xa001, b"NSR0", VolumeFormat::Udf),
     (0x8001, b"CD001", VolumeFormat::Iso9660),
+    (0, b"LUKS\xba\xbe", VolumeFormat::Luks),
+    (512, b"LABELONE", VolumeFormat::Lvm),
+    (4086, b"SWAPSPACE2", VolumeFormat::Swap),
 ];
 
 /// Bytes read in one call for the magics near the front.

@@ -10,6 +10,9 @@ use crate::{Error, Kind, Reason, Result};
 /// The message of the error about an encryption header with no data after it.
 const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
 
+/// The message of the error about an empty file.
+const EMPTY: &str = "is empty: the file has no bytes";
+
 /// Bytes read per call when checking for all zeros.
 const PIECE: usize = 1 << 20;
 
@@ -65,8 +68,16 @@ pub(super) fn survey_disk(
             Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE))
         }
         None if proven => Ok(()),
-        None => Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)),
+        None => Err(unknown(&*found.disk)),
     }
+}
+
+/// Returns the error for a file that nothing distinguishes from any other.
+pub(super) fn unknown(disk: &dyn BlockDevice) -> Error {
+    if disk.info().len == 0 {
+        return Error::new(Kind::Corrupt, LAYER, EMPTY);
+    }
+    Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)
 }
 
 /// Returns the error of a map whose partitions are all past the end of the disk: the image was

@@ -21,7 +21,7 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";
 
-/// A file system, by name. Unsupported ones are included so that messages can name them.
+/// A file system, or what another system keeps in its place, by name. Unsupported ones are included so that messages can name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "their names")]
@@ -38,6 +38,9 @@ pub enum VolumeFormat {
     Btrfs,
     Iso9660,
     Udf,
+    Luks,
+    Lvm,
+    Swap,
 }
 
 impl VolumeFormat {
@@ -56,6 +59,9 @@ impl VolumeFormat {
             Self::Btrfs => "Btrfs",
             Self::Iso9660 => "ISO 9660",
             Self::Udf => "UDF",
+            Self::Luks => "LUKS encryption",
+            Self::Lvm => "an LVM physical volume",
+            Self::Swap => "Linux swap space",
         }
     }
 

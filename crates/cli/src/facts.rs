@@ -47,6 +47,8 @@ pub(crate) struct Facts {
     /// Layers over the image, from the bottom.
     pub(crate) layers: Vec<LayerFacts>,
     pub(crate) partition_map: Option<MapFacts>,
+    /// `volumes`, `blank`, `foreign` or `unknown`; `null` if the disk was not opened.
+    pub(crate) contents: Option<&'static str>,
     pub(crate) volumes: Vec<VolumeFacts>,
     pub(crate) warnings: Vec<String>,
     /// The first problem of an image that opened nevertheless.
@@ -135,6 +137,7 @@ impl Facts {
             udif: None,
             layers: Vec::new(),
             partition_map: None,
+            contents: None,
             volumes: Vec::new(),
             warnings: Vec::new(),
             damage: None,
@@ -156,6 +159,7 @@ impl Facts {
         self.format = Some(image.format().code());
         self.description = Some(image.format().description());
         self.warnings.extend_from_slice(image.warnings());
+        self.contents = Some(image.contents()?.name());
         self.add_layers(image.layers(), progress)
     }
 

@@ -268,18 +268,18 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("5", "the image is damaged"),
     (
         "6",
-        "not a recognized disk image, or an unsupported feature",
+        "not a recognized disk image, unknown contents, or an unsupported feature",
     ),
     ("7", "a passphrase is missing or wrong"),
     (
         "8",
-        "check, repair: there are warnings, but no data is lost",
+        "there are warnings, and no damage was found (check, repair)",
     ),
     (
         "9",
         "repair: a decision is required (`--assume`, `--accept-loss`); nothing was changed",
     ),
-    ("10", "repair: nothing to repair"),
+    ("10", "repair: nothing to repair, and nothing is wrong"),
     (
         "130",
         "interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP, 141 if the reader of the output has exited",

@@ -61,16 +61,8 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
     if let Some(map) = &facts.partition_map {
         sheet.partitions(map)?;
     }
-    if facts.volumes.is_empty() && facts.size.is_some() {
-        let nothing = facts.partition_map.is_none();
-        sheet.fact(
-            "holds",
-            if nothing {
-                "no partition map, no known file system"
-            } else {
-                "no known file system"
-            },
-        )?;
+    if let (true, Some(contents)) = (facts.volumes.is_empty(), facts.contents) {
+        sheet.fact("contents", contents)?;
     }
     facts
         .volumes

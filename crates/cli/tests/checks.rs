@@ -1388,11 +1388,88 @@ fn a_bundle_opens_by_its_other_list_everywhere() {
         }
         let found = facts(&scratch, 0, &["diagnose", "x.sparsebundle"]);
         let code = found["cause"]["code"].as_str();
-        assert_eq!(
-            code,
-            (list == "Info.plist").then_some("list-damaged"),
-            "{found}"
-        );
+        let expected = match list {
+            "Info.plist" => "list-damaged",
+            _ => "warnings",
+        };
+        assert_eq!(code, Some(expected), "{found}");
         fs::write(scratch.path("x.sparsebundle").join(list), whole).unwrap();
     }
+}
+
+/// The verdict on unknown contents is one for all verbs, in every container, and no verb calls such
+/// a disk sound.
+#[test]
+fn unknown_contents_have_one_exit_code() {
+    let scratch = Scratch::new();
+    let noise: Vec<u8> = (0..1_u32 << 20)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    scratch.write("noise", &noise);
+    scratch.write("noise.img", &noise);
+    for name in ["a.sparsebundle", "a.sparseimage", "a.asif"] {
+        scratch.ok(&["convert", "--image-format", "udrw", "noise", name]);
+    }
+    let images = ["noise.img", "a.sparsebundle", "a.sparseimage", "a.asif"];
+    for image in images {
+        for verb in ["check", "diagnose", "repair"] {
+            let output = scratch.run(&[verb, image]);
+            assert_eq!(output.status.code(), Some(6), "{verb} {image}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+            for word in [
+                "no problem",
+                "no data is lost",
+                "nothing to repair",
+                "opens, and",
+            ] {
+                assert!(!said.contains(word), "{verb} {image}: {said}");
+            }
+        }
+        if image != "noise.img" {
+            assert!(scratch.ok(&["info", image]).contains("contents"), "{image}");
+            assert_eq!(
+                scratch.json(&["info", image])["contents"],
+                "unknown",
+                "{image}"
+            );
+        }
+    }
+    // Known, and not checked.
+    let mut luks = noise;
+    luks[..6].copy_from_slice(b"LUKS\xba\xbe");
+    scratch.write("luks.img", luks);
+    let said = scratch.ok(&["check", "luks.img"]);
+    assert!(
+        said.contains("not checked") && !said.contains("no problems"),
+        "{said}"
+    );
+    scratch.write("empty.img", "");
+    for verb in ["check", "diagnose", "repair"] {
+        let said = scratch.run(&[verb, "empty.img"]);
+        assert_eq!(said.status.code(), Some(5), "{verb}: {said:?}");
+        let text = String::from_utf8_lossy(&said.stdout).into_owned() + &stderr(&said);
+        assert!(text.contains("is empty"), "{verb}: {text}");
+    }
+}
+
+#[test]
+fn an_interrupted_repair_comes_first() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "a.img", "--size", "4m", "--fs", "hfs+"]);
+    fs::create_dir_all(scratch.path("a.img.undo/1")).unwrap();
+    scratch.write("a.img.undo/1/state", "bandsaw undo 2\nprepared\n");
+    let output = scratch.run(&["check", "--json", "a.img"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let first = found["problems"][0]["message"].as_str().unwrap();
+    assert!(first.contains("interrupted"), "{found}");
+    let said = stderr(&scratch.run(&["check", "a.img"]));
+    assert!(
+        said.contains("run `bandsaw repair --undo a.img` first"),
+        "{said}"
+    );
+    let output = scratch.run(&["diagnose", "--json", "a.img"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["cause"]["code"], "repair-interrupted", "{found}");
 }

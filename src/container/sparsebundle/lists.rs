@@ -72,7 +72,10 @@ pub(super) fn settled(
     if choice.is_none() && access == Access::ReadOnly {
         return Ok(info);
     }
-    let lists = [Which::Primary, Which::Alternate].map(|which| listed(store, which).facts());
+    let lists = [
+        listed(store, Which::Primary)?.facts(),
+        listed(store, Which::Alternate)?.facts(),
+    ];
     match (choice, lists) {
         (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
             Kind::Conflict,
@@ -108,7 +111,11 @@ pub(crate) fn is_resizing(store: &dyn Store, lists: [Facts; 2]) -> bool {
 }
 
 pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
-    let bytes = read_bytes(store, name).map_err(plist::Unread::Unreadable)?;
+    // A read error tells nothing about the list, so that the other one does not take its place.
+    let bytes = read_bytes(store, name).map_err(|error| match error.kind() {
+        Kind::Io => plist::Unread::Refused(error),
+        _ => plist::Unread::Unreadable(error),
+    })?;
     plist::Info::parse(&bytes, name)
 }
 

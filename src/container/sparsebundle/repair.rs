@@ -53,9 +53,10 @@ impl Listed {
     }
 }
 
-/// Reads `Info.plist`, or `Info.bckup` for [`Which::Alternate`].
-pub fn listed(store: &dyn Store, which: Which) -> Listed {
-    match read_plist(store, name_of(which)) {
+/// Reads `Info.plist`, or `Info.bckup` for [`Which::Alternate`]. A read error tells nothing about
+/// the list, so it is returned.
+pub fn listed(store: &dyn Store, which: Which) -> Result<Listed> {
+    Ok(match read_plist(store, name_of(which)) {
         Ok(plist::Info {
             size,
             band_size,
@@ -66,9 +67,10 @@ pub fn listed(store: &dyn Store, which: Which) -> Listed {
             version,
         }),
         Err(Unread::Unreadable(error)) => Listed::Unreadable(error),
+        Err(Unread::Refused(error)) if error.kind() == Kind::Io => return Err(error),
         Err(Unread::Refused(error)) => Listed::Refused(error),
         Err(Unread::Rebanding(error)) => Listed::Between(error),
-    }
+    })
 }
 
 /// Returns the file name of a list.
@@ -82,16 +84,19 @@ pub const fn name_of(which: Which) -> &'static str {
 /// Makes both lists contain `facts`. A list that differs is overwritten with the bytes of the other
 /// one, if that matches. Returns a description of each step.
 pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
-    let says = |which| listed(store, which).facts() == Some(facts);
-    let right = [Which::Primary, Which::Alternate]
-        .into_iter()
-        .find(|which| says(*which));
+    let says = |which| listed(store, which).map(|listed| listed.facts() == Some(facts));
+    let (primary, alternate) = (says(Which::Primary)?, says(Which::Alternate)?);
+    let right = match (primary, alternate) {
+        (true, _) => Some(Which::Primary),
+        (false, true) => Some(Which::Alternate),
+        (false, false) => None,
+    };
     let mut steps = Vec::new();
     // The copy first, as in a resize.
-    for which in [Which::Alternate, Which::Primary]
-        .into_iter()
-        .filter(|which| !says(*which))
-    {
+    for (which, is_right) in [(Which::Alternate, alternate), (Which::Primary, primary)] {
+        if is_right {
+            continue;
+        }
         let name = name_of(which);
         match right.map(name_of) {
             Some(from) => {
@@ -278,6 +283,13 @@ fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
 /// list is usable.
 fn plan_lists(store: &dyn Store, repair: &mut Plan) -> Result<Option<plist::Info>> {
     let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
+    for list in [&info, &backup] {
+        if let Err(Unread::Refused(error)) = list
+            && error.kind() == Kind::Io
+        {
+            return Err(error.duplicate());
+        }
+    }
     let copy = |from, to| RepairStep::CopyList { from, to };
     match (info, backup) {
         (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),

@@ -240,10 +240,6 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     } else if is("pbzx") || is("LZFSE") {
         Cause::new("archive", "file", format!("is {name}, not a disk image"))
             .advise("on a Mac `aa` or `compression_tool` unpack it")
-    } else if is("LUKS") {
-        Cause::new("other-system", "file", format!("is {name}")).advise(format!(
-            "on Linux: `cryptsetup open {file} disk`, then open /dev/mapper/disk"
-        ))
     } else if is("EnCase") || is("Windows image") {
         Cause::new("other-system", "file", format!("is {name}")).advise(
             "`ewfmount` shows the disk in an EnCase image, `wimapply` unpacks a Windows image",

@@ -13,8 +13,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::container::sparsebundle::USED_INSTEAD;
-use crate::device::BlockDevice;
-use crate::open::{self, Layer, OpenOptions, remote, snapshot};
+use crate::device::{Access, BlockDevice};
+use crate::open::{self, Conclusion, Layer, OpenOptions, remote, snapshot};
+use crate::problem::Severity;
+use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Reason, Result};
 
@@ -69,7 +71,11 @@ impl Cause {
 ///
 /// Returns an error only if data needed for the diagnosis cannot be read. An image that does not
 /// open is not an error.
-pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
+pub fn diagnose(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Diagnosis> {
     if let Some(cause) = place(path) {
         return Ok(Diagnosis {
             layers: Vec::new(),
@@ -81,8 +87,13 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
         Some(error) => Some(of_error(path, &layers, error)?),
         None => match volumes::cause(path, &layers)? {
             Some(cause) => Some(cause),
-            None => damaged_list(path, &layers).or_else(|| volumes::misnamed(path, &layers)),
+            None => examined(path, options, damaged_list(path, &layers), progress)?
+                .or_else(|| volumes::misnamed(path, &layers)),
         },
+    };
+    let cause = match open::interrupted::check(path, Access::ReadOnly)? {
+        Some(message) => Some(interrupted(path, message)),
+        None => cause,
     };
     // A file of another type is not a disk, even if it was opened as a raw one.
     let shown = layers.iter().filter(|layer| match layer {
@@ -95,6 +106,93 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
         layers: shown.flat_map(layers::describe).collect(),
         cause,
     })
+}
+
+/// Returns the cause for an image whose repair was interrupted, which comes before all others.
+fn interrupted(path: &Path, message: String) -> Cause {
+    let error = Error::new(Kind::Corrupt, "image", message.clone())
+        .because(Reason::RepairInterrupted)
+        .in_file(path);
+    Cause::new(
+        "repair-interrupted",
+        "file",
+        format!("is half repaired: {message}"),
+    )
+    .advise(format!("`bandsaw repair --undo {}`", path.display()))
+    .of(error)
+}
+
+/// Returns the cause for an image that opens, by a check of all of its structure. `list`: the cause
+/// if nothing else is damaged than one of two lists.
+fn examined(
+    path: &Path,
+    options: &OpenOptions<'_>,
+    list: Option<Cause>,
+    progress: &dyn Progress,
+) -> Result<Option<Cause>> {
+    let found = open::examine(path, options, progress)?;
+    let check = format!("`bandsaw check {}` lists all of them", path.display());
+    if list.is_some() && found.problems.count(Severity::Damage) <= 1 {
+        return Ok(list);
+    }
+    let (severity, many) = match found.conclusion() {
+        Conclusion::Damaged => (Severity::Damage, "is damaged in"),
+        Conclusion::Warned => (Severity::Warning, "opens, with warnings about"),
+        Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => {
+            return Ok(Some(locked(&error).of(error.in_file(path))));
+        }
+        Conclusion::Unknown(error) => {
+            return Ok(Some(
+                structure(&error, &path.display().to_string()).of(error.in_file(path)),
+            ));
+        }
+        Conclusion::Unchecked | Conclusion::Sound => return Ok(None),
+    };
+    let count = found.problems.count(severity);
+    let Some(first) = found
+        .problems
+        .listed()
+        .iter()
+        .find(|problem| problem.severity == severity)
+    else {
+        return Ok(None);
+    };
+    let places = if count == 1 { "place" } else { "places" };
+    let what = format!("{many} {count} {places}, the first: {}", first.error);
+    let cause = if severity == Severity::Warning {
+        Cause::new("warnings", of_layer(first.error.layer()).1, what)
+    } else {
+        let (code, layer) = of_layer(first.error.layer());
+        let error = Error::new(Kind::Corrupt, "diagnose", what.clone()).in_file(path);
+        Cause::new(code, layer, what).of(error)
+    };
+    Ok(Some(cause.advise(check)))
+}
+
+/// Returns the code of damage in a layer, and the display name of that layer.
+fn of_layer(layer: &str) -> (&'static str, &'static str) {
+    if layer.starts_with("gpt")
+        || [
+            "protective mbr",
+            "partition map",
+            "apple partition map",
+            "mbr",
+        ]
+        .contains(&layer)
+    {
+        ("partition-map-damaged", "partition map")
+    } else if ["hfs+", "apfs", "volume", "compressed"]
+        .iter()
+        .any(|start| layer.starts_with(start))
+    {
+        ("volume-damaged", "volume")
+    } else {
+        match named(layer) {
+            "sparse bundle" => ("bundle-damaged", "sparse bundle"),
+            ENCRYPTION => ("encryption-damaged", ENCRYPTION),
+            name => ("container-damaged", name),
+        }
+    }
 }
 
 /// Returns the cause for a bundle that opens with one of its lists only.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Cause, content};
 use crate::container::Format;
-use crate::open::{Layer, Volume, VolumeFormat};
+use crate::open::{Contents, Layer, Volume, VolumeFormat};
 use crate::partition::Map;
 use crate::{Kind, Result};
 
@@ -81,8 +81,43 @@ pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     }
     Ok(Some(match volumes.first() {
         Some(volume) => unread(path, volume),
-        None => empty(path, layers, map),
+        None => match contents(layers)? {
+            Some(Contents::Unknown) if map.is_none() => unknown(path, layers),
+            _ => empty(path, layers, map),
+        },
     }))
+}
+
+fn contents(layers: &[Layer]) -> Result<Option<Contents>> {
+    let Some(disk) = layers.iter().rev().find_map(Layer::disk) else {
+        return Ok(None);
+    };
+    let map = layers.iter().find_map(|layer| match layer {
+        Layer::Partitions(map) => Some(map),
+        _ => None,
+    });
+    Contents::of(&disk, map, &[]).map(Some)
+}
+
+/// Returns the cause for a disk that is not blank and in which nothing is recognized.
+fn unknown(path: &Path, layers: &[Layer]) -> Cause {
+    let cause = Cause::new(
+        "unknown",
+        "disk",
+        "has a disk that is not blank, and nothing in it is known: its partition map and volumes are lost, or it was never one of these",
+    )
+    .advise(format!(
+        "`bandsaw repair --dry-run {}` tells whether a copy of what is lost is left",
+        path.display()
+    ))
+    .advise("it may hold the data of a program that leaves no mark (VeraCrypt, for example)");
+    let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
+    if is(|layer| matches!(layer, Layer::Bundle(_)))
+        && !is(|layer| matches!(layer, Layer::Crypt(_)))
+    {
+        return cause.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
+    }
+    cause
 }
 
 /// Returns the cause for a volume of a format that is known by name only.
@@ -115,6 +150,18 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         VolumeFormat::Ext => cause.advise(mount("ext4")),
         VolumeFormat::Xfs => cause.advise(mount("xfs")),
         VolumeFormat::Btrfs => cause.advise(mount("btrfs")),
+        VolumeFormat::Luks => {
+            let sector = volume.range.start / 512;
+            let cause = Cause {
+                code: "other-system",
+                ..cause
+            };
+            cause.advise(format!(
+                "on Linux: `bandsaw convert {name} disk.img`, then `sudo losetup -f --show -o $(({sector} * 512)) disk.img` and `cryptsetup open` of that device"
+            ))
+        }
+        VolumeFormat::Lvm => cause.advise("on Linux: `losetup -P`, then `vgchange -ay`"),
+        VolumeFormat::Swap => cause.advise("it holds no files"),
         _ => cause,
     }
 }

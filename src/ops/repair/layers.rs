@@ -40,6 +40,10 @@ pub(super) struct Work<'a> {
     pub(super) found: Problems,
     /// Problems of volumes after the repair.
     pub(super) remaining: Vec<Problem>,
+    /// The reasons why volumes, or parts of them, could not be checked.
+    pub(super) unchecked: Vec<Error>,
+    /// True if the volumes were found, checked and repaired as far as possible.
+    pub(super) reached_volumes: bool,
     /// True if anything outside of volumes was changed.
     pub(super) changed_outside: bool,
     /// Disk offsets of the volumes that were repaired, whose losses are known.
@@ -64,6 +68,8 @@ impl<'a> Work<'a> {
             done,
             found,
             remaining,
+            unchecked: Vec::new(),
+            reached_volumes: false,
             changed_outside: false,
             rebuilt: Vec::new(),
         }
@@ -275,6 +281,7 @@ impl<'a> Work<'a> {
             let message = "holds no APFS container, and only these have checkpoints";
             return Err(Error::new(Kind::NotFound, "checkpoint", message));
         }
+        self.reached_volumes = true;
         for volume in &found {
             let place = volume.place();
             let steps = match volume.format {
@@ -378,20 +385,17 @@ impl<'a> Work<'a> {
         let plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                if matches!(
-                    error.kind(),
-                    Kind::Corrupt
-                        | Kind::OutOfRange
-                        | Kind::Unsupported
-                        | Kind::Limit
-                        | Kind::Undecided
-                ) {
-                    let told = error.duplicate().in_file(&place);
-                    self.found.add(Severity::Damage, told.duplicate());
-                    self.remaining.push(Problem {
-                        severity: Severity::Damage,
-                        error: told,
-                    });
+                let told = error.duplicate().in_file(&place);
+                match error.kind() {
+                    Kind::Corrupt | Kind::OutOfRange | Kind::Undecided => {
+                        self.found.add(Severity::Damage, told.duplicate());
+                        self.remaining.push(Problem {
+                            severity: Severity::Damage,
+                            error: told,
+                        });
+                    }
+                    Kind::Unsupported | Kind::Limit => self.unchecked.push(told),
+                    _ => {}
                 }
                 self.done.add(VOLUME, steps);
                 return Err(match volume.partition {
@@ -433,24 +437,27 @@ impl<'a> Work<'a> {
     fn apfs(&mut self, volume: &Volume) -> Result<Vec<String>> {
         let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
         let place = volume.place();
+        // Returns the reasons why parts were not checked.
         let check = |problems: &mut Problems| {
             let opened = volume
                 .container()
                 .and_then(|found| found.check(&place, &key, problems, self.progress));
-            match opened {
-                Ok(_) => Ok(problems.worst() <= Some(Severity::Note)),
+            let unchecked = match opened {
+                Ok(unchecked) => unchecked,
                 Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
                     problems.add(Severity::Damage, error.in_file(&place));
-                    Ok(false)
+                    Vec::new()
                 }
                 Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey) => {
-                    Ok(true)
+                    vec![error.in_file(&place)]
                 }
-                Err(error) => Err(error),
-            }
+                Err(error) => return Err(error),
+            };
+            problems.check_readable().map(|()| unchecked)
         };
         let mut problems = Problems::default();
-        let is_sound = check(&mut problems)?;
+        let unchecked = check(&mut problems)?;
+        let is_sound = problems.worst() <= Some(Severity::Note);
         let kept = |problem: &Problem| Problem {
             severity: problem.severity,
             error: problem.error.duplicate(),
@@ -462,15 +469,18 @@ impl<'a> Work<'a> {
         if let Some(xid) = self.options.checkpoint {
             let Some(plan) = FallBack::plan(volume.device(), xid, &key, self.progress)? else {
                 self.remaining.extend(before);
+                self.unchecked.extend(unchecked);
                 return Ok(Vec::new());
             };
             plan.apply()?;
             let mut after = Problems::default();
-            check(&mut after)?;
+            let unchecked = check(&mut after)?;
+            self.unchecked.extend(unchecked);
             self.remaining.extend(after);
             return Ok(vec![format!("{place}: {}", plan.step())]);
         }
         self.remaining.extend(before);
+        self.unchecked.extend(unchecked);
         if is_sound {
             return Ok(Vec::new());
         }

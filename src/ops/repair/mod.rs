@@ -31,7 +31,7 @@ use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
 use crate::fs::RepairStep;
 use crate::open::remembered::Remembered;
-use crate::open::{self, Keys, OpenOptions, StoredImage, interrupted};
+use crate::open::{self, Conclusion, Keys, OpenOptions, Scope, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
@@ -148,6 +148,9 @@ pub struct Repaired {
     pub losses: Vec<VolumeLosses>,
     /// Problems that remain afterwards; the same as `found` if nothing was changed.
     pub remaining: Vec<Problem>,
+    /// The verdict on the image afterwards, which is that of a check. `None`: the repair stopped
+    /// for a decision.
+    pub conclusion: Option<Conclusion>,
     /// Folder with the undo data.
     pub undo: Option<PathBuf>,
     /// The interrupted repair that was rolled back first.
@@ -240,13 +243,13 @@ pub fn repair_target(
         checkpoint: None,
         ..*options
     };
-    let outside = |store: Arc<dyn Store>| {
-        let stored = stored(target, store, Open::Read)?;
-        open::examine_outside(&target.path, stored, newest, progress).map(|found| found.problems)
+    let examine = |store: &Staged, scope| {
+        let stored = stored(target, Arc::new(store.clone()), Open::Read)?;
+        open::examine_stored(&target.path, stored, scope, newest, progress)
     };
     // No other process can have the image locked: it is locked here already.
     let untouched = Staged::new(image, chosen.temporary.clone());
-    let before = outside(Arc::new(untouched.clone()))?;
+    let mut before = examine(&untouched, Scope::Outside)?;
     let mut work = Work::new(target, &staged, options, chosen, progress);
     match work.run() {
         Ok(()) => {}
@@ -257,29 +260,41 @@ pub fn repair_target(
         mut done,
         found: within,
         remaining: left_within,
+        unchecked,
+        reached_volumes,
         changed_outside,
         rebuilt,
         ..
     } = work;
     done.rolled_back = rolled_back;
     let is_changed = !done.steps.is_empty();
-    let after = if done.undecided.is_none() && changed_outside {
-        Some(outside(Arc::new(staged.clone()))?)
+    // A repair that stops below the volumes has not examined them.
+    let scope = if reached_volumes {
+        Scope::Outside
     } else {
-        None
+        Scope::All
     };
+    if done.undecided.is_none() && !reached_volumes {
+        before = examine(&untouched, Scope::All)?;
+    }
     let kept = |problem: &Problem| Problem {
         severity: problem.severity,
         error: problem.error.duplicate(),
     };
-    match after {
-        Some(after) => done.remaining.extend(after),
-        None => done.remaining.extend(before.listed().iter().map(kept)),
+    let found: Vec<_> = before.problems.listed().iter().map(kept).collect();
+    let mut judged = if done.undecided.is_none() && changed_outside {
+        examine(&staged, scope)?
+    } else {
+        before
+    };
+    judged.add_volumes(left_within, unchecked);
+    if done.undecided.is_none() {
+        done.conclusion = Some(judged.conclusion());
     }
-    for problem in before.into_iter().chain(within) {
+    done.remaining = judged.problems.into_iter().collect();
+    for problem in found.into_iter().chain(within) {
         done.found.add(problem.severity, problem.error);
     }
-    done.remaining.extend(left_within);
     if done.undecided.is_some() {
         done.outcome = Outcome::Undecided;
         return Ok(done);

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use bandsaw::device::Access;
 use bandsaw::error::Place;
-use bandsaw::open::{self, Examination, Verdict};
+use bandsaw::open::{self, Conclusion, Examination, Verdict};
 use bandsaw::problem::{Problem, Problems, Severity};
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -28,7 +28,9 @@ use crate::text::counted;
 /// with its stored checksums.
 ///
 /// The exit code tells the worst problem: 5 for damage, 7 for a missing passphrase, 6 for an
-/// unknown kind of layer, 8 for warnings, and 0 for notes or none.
+/// unknown kind of layer or a disk with unknown contents, 8 for warnings, and 0 for notes or none.
+/// It is 1 if a part of the image cannot be read. File systems of other kinds are named and not
+/// checked.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -55,6 +57,8 @@ struct Facts {
     image: String,
     /// `damage`, `warning`, `note`; `null` if nothing was found.
     worst: Option<String>,
+    /// `damaged`, `unknown`, `warned`, `unchecked` or `sound`.
+    conclusion: &'static str,
     damage: u64,
     warnings: u64,
     notes: u64,
@@ -62,6 +66,8 @@ struct Facts {
     problems: Vec<ProblemFacts>,
     /// Problems that are counted but not listed.
     untold: u64,
+    /// `volumes`, `blank`, `foreign` or `unknown`; `null` if the disk could not be read.
+    contents: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -128,12 +134,14 @@ impl Facts {
             schema: 1,
             image: image.to_owned(),
             worst: problems.worst().map(|worst| worst.to_string()),
+            conclusion: found.conclusion().name(),
             damage: problems.count(Severity::Damage),
             warnings: problems.count(Severity::Warning),
             notes: problems.count(Severity::Note),
             layers: found.layers.iter().map(LayerFacts::new).collect(),
             problems: told.into_iter().map(ProblemFacts::new).collect(),
             untold: problems.omitted(),
+            contents: found.contents.as_ref().map(open::Contents::name),
         }
     }
 
@@ -204,56 +212,57 @@ impl Check {
         output.done(&facts, |out| {
             facts.write(output, out)?;
             match (
-                facts.worst.is_none(),
+                found.conclusion(),
                 facts.layers.iter().all(|layer| layer.verdict == "checked"),
             ) {
-                (true, true) => writeln!(out, "no problems found"),
-                (true, false) => writeln!(out, "no problems found in the checked parts"),
-                (false, _) => Ok(()),
+                (Conclusion::Sound, true) if facts.worst.is_none() => {
+                    writeln!(out, "no problems found")
+                }
+                (Conclusion::Sound, false) if facts.worst.is_none() => {
+                    writeln!(out, "no problems found in the checked parts")
+                }
+                _ => Ok(()),
             }
         })?;
-        conclude(found, &path)
+        conclude(&found, &path)
     }
 }
 
 /// Returns the failure for the worst problem.
-fn conclude(found: Examination, path: &str) -> Outcome {
-    let Examination {
-        layers,
-        problems,
-        is_in_doubt,
-        ..
-    } = found;
-    if problems.count(Severity::Damage) > 0 {
-        let hint =
-            format!("`bandsaw repair --dry-run {path}` tells what can be mended for certain");
-        let damaged = Error::new(
-            Kind::Corrupt,
-            "check",
-            format!("is damaged: {}", summary(&problems)),
-        )
-        .in_file(path);
-        return Err(Failure::from(damaged).hint(hint));
+fn conclude(found: &Examination, path: &str) -> Outcome {
+    let problems = &found.problems;
+    let failed = |what: &str| {
+        let message = format!("{what}: {}", summary(problems));
+        Failure::from(Error::new(Kind::Corrupt, "check", message).in_file(path))
+    };
+    match found.conclusion() {
+        Conclusion::Damaged => Err(failed("is damaged").hint(remedy(problems, path))),
+        Conclusion::Unknown(error) => Err(source::advise(error.in_file(path), path)),
+        Conclusion::Warned if found.is_in_doubt => Err(failed("files may have lost data").warned()),
+        Conclusion::Warned => Err(failed("has warnings, and no damage was found").warned()),
+        Conclusion::Unchecked | Conclusion::Sound => Ok(()),
     }
-    let unknown = layers.into_iter().find_map(|judged| match judged.verdict {
-        Verdict::Unknown(error) => Some(error),
-        _ => None,
-    });
-    match unknown {
-        Some(error) => Err(source::advise(error.in_file(path), path)),
-        None if problems.count(Severity::Warning) > 0 => {
-            let odd = Error::new(
-                Kind::Corrupt,
-                "check",
-                match is_in_doubt {
-                    true => format!("files may have lost data: {}", summary(&problems)),
-                    false => format!("has warnings, but no data is lost: {}", summary(&problems)),
-                },
-            );
-            Err(Failure::from(odd.in_file(path)).warned())
-        }
-        None => Ok(()),
+}
+
+/// Returns the command that helps with damage.
+fn remedy(problems: &Problems, path: &str) -> String {
+    let mut damage = problems
+        .listed()
+        .iter()
+        .filter(|problem| problem.severity == Severity::Damage)
+        .peekable();
+    if damage
+        .clone()
+        .any(|problem| problem.error.reason() == Some(Reason::RepairInterrupted))
+    {
+        return format!("run `bandsaw repair --undo {path}` first");
     }
+    if damage.all(|problem| problem.error.layer().starts_with("apfs")) {
+        return format!(
+            "`bandsaw repair --dry-run {path}` names the newest older state that is in order; nothing else is repaired in APFS"
+        );
+    }
+    format!("`bandsaw repair --dry-run {path}` lists what can be repaired")
 }
 
 fn summary(problems: &Problems) -> String {

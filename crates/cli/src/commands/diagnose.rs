@@ -11,14 +11,16 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Style};
+use crate::progress::Bar;
 use crate::source::{self, Opening};
 
 /// Explain why an image does not open
 ///
-/// Opens the image layer by layer and reports the first problem with its layer, its cause and a
-/// remedy. It recognizes files that are not disk images, truncated downloads, encrypted images,
-/// disks of other systems, damaged maps and unreadable volumes. Nothing is changed. The exit code
-/// is that of opening the image, or 0 if nothing is wrong.
+/// Opens the image layer by layer, checks its structure as `bandsaw check` does, and reports the
+/// first problem with its layer, its cause and a remedy. It recognizes files that are not disk
+/// images, truncated downloads, encrypted images, disks of other systems, damaged maps and
+/// unreadable volumes. Nothing is changed. The exit code is that of opening the image or, if it
+/// opens and has a volume, that of `bandsaw check`, except that it is 0 for warnings.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +63,13 @@ struct CauseFacts {
 impl Diagnose {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
-        let found = diagnose(Path::new(&path), &self.opening.options(Access::ReadOnly))?;
+        let bar = Bar::new(output);
+        let found = diagnose(
+            Path::new(&path),
+            &self.opening.options(Access::ReadOnly),
+            &bar,
+        )?;
+        drop(bar);
         let facts = Facts {
             schema: 1,
             image: path.clone(),
@@ -84,10 +92,7 @@ impl Diagnose {
             }
             let Some(cause) = &facts.cause else {
                 writeln!(out, "the image opens, and no problem was found")?;
-                return writeln!(
-                    out,
-                    "  * run `bandsaw check` for its structure, `bandsaw verify` for its checksums"
-                );
+                return writeln!(out, "  * run `bandsaw verify` for its checksums");
             };
             writeln!(
                 out,
@@ -102,9 +107,11 @@ impl Diagnose {
         })?;
         match found.cause {
             // These open nevertheless.
-            Some(cause) if !matches!(cause.code, "wrong-extension" | "list-damaged") => {
-                Err(failure(cause, &path))
-            }
+            Some(Cause {
+                code: "wrong-extension" | "list-damaged" | "warnings",
+                ..
+            }) => Ok(()),
+            Some(cause) => Err(failure(cause, &path)),
             _ => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::device::Access;
 use bandsaw::fs::{Loss, RepairStep};
+use bandsaw::open::Conclusion;
 use bandsaw::ops::repair::{self, How, Options, Outcome as Done, Repaired, VolumeLosses, repair};
 use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind, size};
@@ -41,7 +42,9 @@ use crate::text::counted;
 /// before the image is repaired again.
 ///
 /// The exit code is 0 if the image was repaired completely (with --dry-run: could be), 10 if there
-/// was nothing to repair, 9 if a decision is needed, and 5 or 8 if damage or warnings remain.
+/// was nothing to repair and `bandsaw check` ends with 0, and 9 if a decision is needed. Otherwise
+/// it is that of `bandsaw check` on what remains: 5 for damage, 7 for a missing passphrase, 6 for
+/// unknown contents, 8 for warnings.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -116,6 +119,8 @@ struct Facts {
     losses_file: Option<PathBuf>,
     /// Damage and warnings found after the repair.
     remaining: Vec<String>,
+    /// The verdict on the image afterwards, as `check` gives it; `null` after a stop.
+    conclusion: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -180,12 +185,8 @@ impl Repair {
             .map_err(|error| source::advise(error, &path))?;
         drop(bar);
         let facts = Facts::new(&done, self.dry_run);
-        output.facts(&facts, |out| facts.write(&path, output, out))?;
-        let is_damaged = done
-            .remaining
-            .iter()
-            .any(|problem| problem.severity == Severity::Damage);
-        facts.conclude(&path, done.outcome, is_damaged)
+        output.done(&facts, |out| facts.write(&path, output, out))?;
+        facts.conclude(&path, done)
     }
 
     /// Undoes or commits repairs.
@@ -290,6 +291,7 @@ impl Facts {
             undo: done.undo.clone(),
             losses_file: done.losses_file.clone(),
             remaining: remaining.map(|problem| problem.error.to_string()).collect(),
+            conclusion: done.conclusion.as_ref().map(Conclusion::name),
         }
     }
 
@@ -311,10 +313,10 @@ impl Facts {
         };
         tell("found", &self.problems)?;
         tell(
-            if self.dry_run || is_stopped {
-                "would repair"
-            } else {
-                "repaired"
+            match (self.dry_run, is_stopped) {
+                (true, _) => "would repair",
+                (false, true) => "not repaired",
+                (false, false) => "repaired",
             },
             &self.repaired,
         )?;
@@ -345,14 +347,15 @@ impl Facts {
         };
         let choices: Vec<_> = self.alternatives.iter().map(told).collect();
         tell("alternative", &choices)?;
-        tell(
-            if self.dry_run {
+        // Without a change, what remains is what was found.
+        if self.outcome == Done::Repaired.name() {
+            let what = if self.dry_run {
                 "would remain"
             } else {
                 "remains"
-            },
-            &self.remaining,
-        )?;
+            };
+            tell(what, &self.remaining)?;
+        }
         if let Some(undo) = &self.undo {
             let undo = output.name(&undo.display().to_string());
             writeln!(
@@ -368,7 +371,7 @@ impl Facts {
             && self.repaired.is_empty()
             && self.refused.is_empty()
             && self.rolled_back.is_none()
-            && !is_stopped
+            && matches!(self.conclusion, Some("sound" | "unchecked"))
         {
             writeln!(out, "there is nothing to repair")?;
         }
@@ -379,8 +382,8 @@ impl Facts {
     }
 
     /// Fails if a decision is needed or problems remain.
-    fn conclude(&self, path: &str, outcome: Done, is_damaged: bool) -> Outcome {
-        match outcome {
+    fn conclude(&self, path: &str, done: Repaired) -> Outcome {
+        match done.outcome {
             Done::Undecided => {
                 let error = Error::new(
                     Kind::Undecided,
@@ -411,28 +414,27 @@ impl Facts {
             }
             Done::Repaired | Done::NothingToDo => {}
         }
-        if self.remaining.is_empty() {
-            return if outcome == Done::NothingToDo {
-                Err(Failure::nothing_to_do())
-            } else {
-                Ok(())
-            };
+        let left = |what| {
+            let left = counted(
+                self.remaining.len() as u64,
+                "problem remains",
+                "problems remain",
+            );
+            Failure::from(
+                Error::new(Kind::Corrupt, "repair", format!("{left} {what}")).in_file(path),
+            )
+        };
+        match done.conclusion {
+            Some(Conclusion::Damaged) => Err(left("that cannot be repaired from the image")
+                .hint("make a copy before you try other programs on it")),
+            Some(Conclusion::Unknown(error)) => Err(source::advise(error.in_file(path), path)),
+            Some(Conclusion::Warned) => {
+                Err(left("that cannot be repaired from the image").warned())
+            }
+            Some(Conclusion::Unchecked | Conclusion::Sound) | None => match done.outcome {
+                Done::NothingToDo => Err(Failure::nothing_to_do()),
+                _ => Ok(()),
+            },
         }
-        let left = counted(
-            self.remaining.len() as u64,
-            "problem remains",
-            "problems remain",
-        );
-        let error = Error::new(
-            Kind::Corrupt,
-            "repair",
-            format!("{left} that cannot be repaired from the image"),
-        );
-        let failure = Failure::from(error.in_file(path));
-        Err(if is_damaged {
-            failure.hint("make a copy before you try other programs on it")
-        } else {
-            failure.warned()
-        })
     }
 }
