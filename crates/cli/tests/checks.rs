@@ -850,7 +850,7 @@ fn bytes_in(image: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// A repair and an undo that are killed at each of their system calls that write: the image is
 /// restored by the undo, and repaired by the next repair.
 #[test]
-#[ignore = "heavy: starts the command about 1,000 times"]
+#[ignore = "full: starts the command about 1,000 times"]
 fn a_repair_can_be_killed_at_every_write() {
     if std::process::Command::new("strace")
         .arg("-V")
