@@ -317,9 +317,11 @@ fn every_verb_is_classified() {
 }
 
 /// The images whose fields are changed.
-const IMAGES: [&str; 5] = [
+const IMAGES: [&str; 7] = [
     "hfs.sparsebundle",
     "apfs.sparsebundle",
+    "hfs.sparseimage",
+    "hfs.asif",
     "gpt.img",
     "journaled.img",
     "secret.sparsebundle",
@@ -343,9 +345,14 @@ impl On {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn command(&self, words: &[&str], image: &str) -> Command {
+    /// Returns the command, which is killed after two minutes.
+    fn limited(&self, words: &[&str], image: &str) -> Command {
         let mut command = Command::new("timeout");
         command.args(["120", env!("CARGO_BIN_EXE_bandsaw")]);
+        self.with(command, words, image)
+    }
+
+    fn with(&self, mut command: Command, words: &[&str], image: &str) -> Command {
         for word in words {
             let word = word.replace("IMAGE", image);
             command.arg(match word.split_once("FILE ") {
@@ -383,7 +390,9 @@ impl Folder {
                 added.map(drop)
             }
             How::Serves => {
-                let mut command = self.command(run.words, image);
+                // `timeout` would pass a signal on twice, and the second ends the server at once.
+                let command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+                let mut command = self.with(command, run.words, image);
                 let mut child = command
                     .stdout(Stdio::piped())
                     .stderr(File::create(self.0.join("stderr")).unwrap())
@@ -411,7 +420,7 @@ impl Folder {
     }
 
     fn finish(&self, words: &[&str], image: &str) -> Result<(), String> {
-        let output = self.command(words, image).output().unwrap();
+        let output = self.limited(words, image).output().unwrap();
         if output.status.success() {
             return Ok(());
         }
