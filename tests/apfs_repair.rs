@@ -160,3 +160,62 @@ fn what_is_not_in_order_is_refused() {
     );
     assert_eq!(names(&device), ["one", "three", "two"]);
 }
+
+/// The newest block of an object type, and its transaction.
+fn newest(bytes: &[u8], kind: u32) -> (usize, u64) {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let xid = |at: usize| u64::from_le_bytes(bytes[at + 16..at + 24].try_into().unwrap());
+    (BLOCK as usize..bytes.len())
+        .step_by(BLOCK as usize)
+        .filter(|at| word(at + 24) == kind)
+        .map(|at| (at, xid(at)))
+        .max_by_key(|(_, xid)| *xid)
+        .unwrap()
+}
+
+/// A damaged newest state is told with the time of the state that is read instead; a torn
+/// superblock is the normal end of a power failure.
+#[test]
+fn an_older_state_is_told() {
+    const SUPERBLOCK: u32 = 0x8000_0001;
+    const REAPER: u32 = 0x8000_0011;
+    let store = PowerCut::default();
+    let device = disk(&store);
+    filled(&device);
+    let before = open(&device, None).checkpoint();
+    let block_0 = device.read_vec(0, BLOCK as usize).unwrap();
+    let after = add(&device, "after");
+    assert!(open(&device, None).older_state().is_none());
+    let whole = device.read_vec(0, LEN as usize).unwrap();
+    let damaged = |kind, restore: bool| {
+        let mut bytes = whole.clone();
+        let (at, xid) = newest(&bytes, kind);
+        assert_eq!(xid, after);
+        bytes[at + 100] ^= 1;
+        if restore {
+            bytes[..BLOCK as usize].copy_from_slice(&block_0);
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(bytes));
+        device
+    };
+    for kind in [REAPER, SUPERBLOCK] {
+        let device = damaged(kind, false);
+        let container = open(&device, None);
+        assert!(container.checkpoint() < after && container.checkpoint() >= before);
+        let told = container.older_state().unwrap();
+        assert!(told.contains("2025-06-15T15:06:40Z"), "{told}");
+        assert!(told.contains(&format!("transaction {after}")), "{told}");
+        // A state that was asked for is no surprise.
+        let chosen = open(&device, Some(container.checkpoint()));
+        assert!(chosen.older_state().is_none());
+    }
+    let torn = damaged(SUPERBLOCK, true);
+    assert!(open(&torn, None).checkpoint() < after);
+    assert!(open(&torn, None).older_state().is_none());
+    let mut problems = Problems::default();
+    let key = |_: &_| unreachable!("it is not encrypted");
+    open(&torn, None)
+        .check("", &key, &mut problems, &Silent)
+        .unwrap();
+    assert_eq!(problems.count(Severity::Damage), 0, "{problems:?}");
+}

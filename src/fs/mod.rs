@@ -15,6 +15,7 @@ mod resize;
 #[cfg(feature = "testing")]
 mod sample;
 pub mod source;
+mod timestamp;
 pub(crate) mod unicode;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use loss::{Loss, Losses, Lost};
 pub use repair_step::RepairStep;
 pub use resize::{ResizeVolume, SizeLimits};
+pub use timestamp::{DateTime, Timestamp};
 
 /// The read interface of a volume, shared by any number of threads.
 ///
@@ -157,22 +159,6 @@ pub const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 pub const UF_COMPRESSED: u32 = 0x20;
 /// BSD flag: hidden from users.
 pub const UF_HIDDEN: u32 = 0x8000;
-
-/// A point in time: seconds since 1970-01-01 UTC, and nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
-    /// Seconds since 1970-01-01 00:00:00 UTC, negative before.
-    pub seconds: i64,
-    /// Nanoseconds, below 1,000,000,000.
-    pub nanos: u32,
-}
-
-impl Timestamp {
-    /// Returns the timestamp of a whole second.
-    pub const fn from_seconds(seconds: i64) -> Self {
-        Self { seconds, nanos: 0 }
-    }
-}
 
 /// The properties and the usage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Volumes within an APFS container: selection and unlocking.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::unlock::{Keys, volume_key};
 use super::volume::Volume;
+use crate::device::Access;
 use crate::fs::apfs::{ApfsMut, Container, ContainerMut, Label, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::{Error, Kind, Result};
@@ -25,8 +26,29 @@ impl Volume {
                 Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place())
             );
         }
+        let surveyed = self
+            .surveyed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(container) = surveyed {
+            return Ok(container);
+        }
         let container = Container::open(self.device().clone(), self.checkpoint)?;
         Ok(Arc::new(container.with_writer(&self.writer)))
+    }
+
+    /// Opens an APFS container, to tell whether it opens in its newest state. A container of a
+    /// read-only image, which cannot change, is kept for the first reader. Errors are left to the
+    /// readers.
+    pub(super) fn survey(&mut self) {
+        let Ok(container) = self.container() else {
+            return;
+        };
+        self.older_state = container.older_state();
+        if self.device().info().access == Access::ReadOnly {
+            *self.surveyed.lock().unwrap_or_else(PoisonError::into_inner) = Some(container);
+        }
     }
 }
 

@@ -190,6 +190,13 @@ impl Image {
         volumes.unwrap_or_default()
     }
 
+    /// Returns true if a volume is read in an older state, because its newest is damaged.
+    pub fn reads_older_state(&self) -> bool {
+        self.volumes()
+            .iter()
+            .any(|volume| volume.older_state().is_some())
+    }
+
     /// Returns the verdict on the contents of its disk.
     pub fn contents(&self) -> Result<Contents> {
         Contents::of(&self.disk, self.partitions(), self.volumes())

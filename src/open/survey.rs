@@ -43,6 +43,12 @@ pub(super) fn survey_disk(
         volume.cache = options.cache;
         volume.change_damaged = options.change_damaged;
         volume.system_files = options.system_files;
+        volume.survey();
+        let place = volume.place();
+        let older = volume.older_state();
+        found
+            .warnings
+            .extend(older.map(|what| format!("{place}: {what}")));
     }
     // An encrypted file is an image, independent of its contents.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));

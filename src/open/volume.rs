@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::apfs::{self, VolumeQuery};
 use super::quick;
@@ -11,7 +11,7 @@ use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::decision::Which;
 use crate::device::{BlockDevice, Slice};
-use crate::fs::apfs::VolumeWriter;
+use crate::fs::apfs::{Container, VolumeWriter};
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
 use crate::partition::Map;
@@ -95,6 +95,10 @@ pub struct Volume {
     pub(super) change_damaged: bool,
     /// True if the journal files of an HFS+ volume are listed.
     pub(super) system_files: bool,
+    /// The warning that an older state of an APFS container is read, because the newest is damaged.
+    pub(super) older_state: Option<String>,
+    /// The container that was opened for this warning, for the first reader of a read-only image.
+    pub(super) surveyed: Arc<Mutex<Option<Arc<Container>>>>,
     /// The writer of an APFS container, which is reopened for each operation.
     pub(super) writer: VolumeWriter,
     device: Arc<dyn BlockDevice>,
@@ -104,6 +108,11 @@ impl Volume {
     /// Returns the device that holds the volume.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
+    }
+
+    /// Returns the warning that an older state is read because the newest is damaged.
+    pub fn older_state(&self) -> Option<&str> {
+        self.older_state.as_deref()
     }
 
     /// Opens the volume; of an APFS container the first volume that does not merely serve to start
@@ -305,6 +314,8 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 cache: DEFAULT_CACHE,
                 change_damaged: false,
                 system_files: false,
+                older_state: None,
+                surveyed: Arc::default(),
                 writer: VolumeWriter::default(),
                 device,
             });
@@ -324,6 +335,8 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             cache: DEFAULT_CACHE,
             change_damaged: false,
             system_files: false,
+            older_state: None,
+            surveyed: Arc::default(),
             writer: VolumeWriter::default(),
             device: disk.clone(),
         });

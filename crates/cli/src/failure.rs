@@ -273,7 +273,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("7", "a passphrase is missing or wrong"),
     (
         "8",
-        "there are warnings, and no damage was found (check, repair)",
+        "check, repair: there are warnings, and no damage was found; extract: an older state was read",
     ),
     (
         "9",

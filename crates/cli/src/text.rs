@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use bandsaw::fs::Timestamp;
+use bandsaw::fs::{DateTime, Timestamp};
 
 /// Escapes characters that could control a terminal, or reorder its text. Names in an image are not
 /// trustworthy.
@@ -115,75 +115,22 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     )
 }
 
-/// A date in UTC: year, month, day, hour, minute and second.
-struct Civil {
-    year: i64,
-    month: u8,
-    day: u8,
-    hour: u8,
-    minute: u8,
-    second: u8,
-}
-
-impl Civil {
-    /// Converts seconds. Days are counted from 1 March of year 0, so that the leap day is the last
-    /// of its year.
-    fn new(seconds: i64) -> Self {
-        let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-        let since_march_0 = days + 719_468;
-        let (era, day_of_era) = (
-            since_march_0.div_euclid(146_097),
-            since_march_0.rem_euclid(146_097),
-        );
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let month = if month_from_march < 10 {
-            month_from_march + 3
-        } else {
-            month_from_march - 9
-        };
-        let small = |n: i64| u8::try_from(n).unwrap_or(0);
-        Self {
-            year: year_of_era + era * 400 + i64::from(month <= 2),
-            month: small(month),
-            day: small(day_of_year - (153 * month_from_march + 2) / 5 + 1),
-            hour: small(rest / 3_600),
-            minute: small(rest / 60 % 60),
-            second: small(rest % 60),
-        }
-    }
-}
-
 /// Formats a time as `2024-03-01 12:34`, in UTC.
 pub(crate) fn minute(time: Timestamp) -> String {
-    let Civil {
+    let DateTime {
         year,
         month,
         day,
         hour,
         minute,
         ..
-    } = Civil::new(time.seconds);
+    } = time.date_time();
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 /// Formats a time as RFC 3339, `2024-03-01T12:34:56Z`, with nine decimals if needed.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    let Civil {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-    } = Civil::new(time.seconds);
-    let mut text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
-    if time.nanos > 0 {
-        let _ = write!(text, ".{:09}", time.nanos);
-    }
-    text + "Z"
+    time.to_string()
 }
 
 /// A table of left- or right-aligned columns; the last column is never padded.

@@ -1473,3 +1473,53 @@ fn an_interrupted_repair_comes_first() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["cause"]["code"], "repair-interrupted", "{found}");
 }
+
+/// One damaged block of the newest state of an APFS container: every verb warns that an older state
+/// is read, and says from when.
+#[test]
+fn an_older_state_of_a_container_is_never_read_silently() {
+    let scratch = Scratch::new();
+    scratch.write("src/old", "old");
+    let create = ["create", "a.img", "--layout", "none", "--size", "24m"];
+    scratch.ok(&[&create[..], &["--fs", "apfs", "--from", "src"]].concat());
+    scratch.write("thesis.txt", "new");
+    scratch.ok(&["cp", "thesis.txt", "a.img:/thesis.txt"]);
+    let mut bytes = fs::read(scratch.path("a.img")).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let xid = |at: usize| u64::from_le_bytes(bytes[at + 16..at + 24].try_into().unwrap());
+    let reaper = (4096..bytes.len())
+        .step_by(4096)
+        .filter(|at| word(at + 24) == 0x8000_0011)
+        .max_by_key(|at| xid(*at))
+        .unwrap();
+    bytes[reaper + 100] ^= 1;
+    scratch.write("a.img", bytes);
+    for args in [
+        &["ls", "a.img:/"][..],
+        &["cat", "a.img:/old"],
+        &["info", "a.img"],
+        &["convert", "a.img", "b.dmg", "--format", "udzo"],
+    ] {
+        let output = scratch.run(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let said = stderr(&output);
+        assert!(
+            said.contains("later changes are missing"),
+            "{args:?}: {said}"
+        );
+        assert!(said.contains("the state of 20"), "{args:?}: {said}");
+    }
+    let said = scratch.fails(8, &["extract", "a.img", "out"]);
+    assert!(said.contains("later changes are missing"), "{said}");
+    assert!(scratch.path("out/old").exists() && !scratch.path("out/thesis.txt").exists());
+    scratch.fails(5, &["diagnose", "a.img"]);
+    assert!(
+        scratch
+            .fails(5, &["check", "a.img"])
+            .contains("repair --dry-run")
+    );
+    let output = scratch.run(&["repair", "--dry-run", "a.img"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("--checkpoint"), "{said}");
+}

@@ -9,12 +9,13 @@ use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
     BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw,
-    Xid, container_incompatible, object_type, space_device,
+    Xid, container_incompatible, object_type, space_device, timestamp,
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
 use super::writer::VolumeWriter;
 use crate::device::BlockDevice;
+use crate::fs::Timestamp;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs container";
@@ -39,6 +40,10 @@ pub struct Container {
     /// Transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
     problems: Vec<Error>,
+    /// The newest transaction of which anything was found.
+    newest: u64,
+    /// True if the caller chose the checkpoint.
+    is_chosen: bool,
     pub(super) writer: VolumeWriter,
 }
 
@@ -101,6 +106,12 @@ impl Container {
                         ephemeral,
                         free,
                         pending,
+                        newest: anchor
+                            .object
+                            .xid
+                            .get()
+                            .max(checkpoints.first().copied().unwrap_or(0)),
+                        is_chosen: checkpoint.is_some(),
                         checkpoints,
                         problems,
                         writer: VolumeWriter::default(),
@@ -143,6 +154,32 @@ impl Container {
     /// Returns the transaction of the open checkpoint.
     pub fn checkpoint(&self) -> u64 {
         self.superblock.object.xid.get()
+    }
+
+    /// Returns the time of the last change in the open state, by the superblocks of the volumes.
+    pub fn time(&self) -> Option<Timestamp> {
+        self.volume_oids()
+            .filter_map(|oid| self.volume_superblock(oid).ok())
+            .filter_map(|(raw, _)| timestamp(raw.last_modified))
+            .max()
+    }
+
+    /// Returns a warning if the newest state is damaged and an older one is open, although the
+    /// caller chose none. A superblock that does not verify itself is the normal end of a power
+    /// failure, and no state.
+    pub fn older_state(&self) -> Option<String> {
+        if self.is_chosen || self.checkpoint() >= self.newest {
+            return None;
+        }
+        let time = self
+            .time()
+            .map_or_else(String::new, |time| format!(" of {time}"));
+        Some(format!(
+            "the newest state of the APFS container, transaction {}, is damaged: the state{time}, transaction {}, is read, \
+             and later changes are missing",
+            self.newest,
+            self.checkpoint()
+        ))
     }
 
     /// Returns the container's UUID.

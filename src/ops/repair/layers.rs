@@ -10,7 +10,7 @@ use crate::container::raw::Raw;
 use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
-use crate::fs::apfs::FallBack;
+use crate::fs::apfs::{Container, FallBack};
 use crate::fs::{LockedVolume, RepairStep};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
@@ -484,9 +484,43 @@ impl<'a> Work<'a> {
         if is_sound {
             return Ok(Vec::new());
         }
-        let message = "nothing in an APFS container is mended: `--checkpoint XID` falls back to an older state that is in order, \
-                       one of those that `bandsaw info --json` lists";
+        let message = match self.state_in_order(volume)? {
+            Some(state) => {
+                let time = state
+                    .time()
+                    .map_or_else(String::new, |time| format!(" of {time}"));
+                format!(
+                    "nothing in an APFS container is repaired in place: `bandsaw repair --checkpoint {xid}` makes the state{time}, \
+                     transaction {xid}, the newest again; it is in order, and later changes are lost",
+                    xid = state.checkpoint()
+                )
+            }
+            None => "nothing in an APFS container is repaired, and no older state that is left is in order"
+                .to_owned(),
+        };
         Err(Error::unsupported("apfs container", message))
+    }
+
+    /// Returns the newest older state of an APFS container that checks clean.
+    fn state_in_order(&self, volume: &Volume) -> Result<Option<Container>> {
+        /// Each state is checked in full.
+        const MOST_CHECKED: usize = 4;
+        let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
+        let Ok(open) = volume.container() else {
+            return Ok(None);
+        };
+        for &xid in open.checkpoints().iter().take(MOST_CHECKED) {
+            match FallBack::plan(volume.device(), xid, &key, self.progress) {
+                Ok(Some(_)) => {
+                    return Container::open(volume.device().clone(), Some(xid)).map(Some);
+                }
+                Err(error) if matches!(error.kind(), Kind::Io | Kind::Cancelled) => {
+                    return Err(error);
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -146,11 +146,12 @@ fn volumes(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>) ->
     Ok(found)
 }
 
-/// Returns `None` for an error: unreadable structures are what the repair is for.
+/// Returns `None` for an error of structure, which is what the repair is for. Read errors are
+/// returned.
 fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), Kind::Cancelled) => Err(error),
+        Err(error) if matches!(error.kind(), Kind::Cancelled | Kind::Io) => Err(error),
         Err(_) => Ok(None),
     }
 }

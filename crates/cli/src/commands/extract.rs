@@ -111,7 +111,14 @@ impl Extract {
             }
         };
         drop(bar);
-        report(done, verification, output)
+        report(done, verification, output)?;
+        if image.reads_older_state() {
+            let what =
+                "the newest state of the volume is damaged: everything was read from an older one";
+            let error = Error::new(Kind::Corrupt, "extract", what).in_file(&address.image);
+            return Err(Failure::from(error).warned());
+        }
+        Ok(())
     }
 
     fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {

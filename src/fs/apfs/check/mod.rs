@@ -79,6 +79,9 @@ impl Container {
                 problem.to_string(),
             ));
         }
+        if let Some(older) = self.older_state() {
+            report.note(wrong("apfs checkpoint", older));
+        }
         self.check_state(place, key, problems, progress)
     }
 

@@ -5,6 +5,7 @@ use zerocopy::big_endian::U16;
 use super::blocks::Use;
 use super::forks::Forks;
 use super::report::{Report, wrong};
+use crate::decmpfs;
 use crate::fs::hfsplus::layout::{
     AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
 };
@@ -18,6 +19,8 @@ pub(super) struct Owner {
     pub(super) id: Cnid,
     /// True if one of them is its access control list.
     pub(super) security: bool,
+    /// True if one of them describes compressed contents.
+    pub(super) compression: bool,
 }
 
 /// A value in blocks whose extents have not all been seen yet.
@@ -82,13 +85,18 @@ impl Attributes {
     }
 
     fn own(&mut self, key: &AttributeKey<'_>) {
-        let security =
-            key.name.len() == SECURITY.len() && decode_attribute_name(key.name) == SECURITY;
+        let is_named =
+            |name: &str| key.name.len() == name.len() && decode_attribute_name(key.name) == name;
+        let (security, compression) = (is_named(SECURITY), is_named(decmpfs::ATTRIBUTE));
         match self.owners.last_mut() {
-            Some(last) if last.id == key.file => last.security |= security,
+            Some(last) if last.id == key.file => {
+                last.security |= security;
+                last.compression |= compression;
+            }
             _ => self.owners.push(Owner {
                 id: key.file,
                 security,
+                compression,
             }),
         }
     }
@@ -140,6 +148,7 @@ impl Attributes {
         self.owners.dedup_by(|later, first| {
             let same = later.id == first.id;
             first.security |= same && later.security;
+            first.compression |= same && later.compression;
             same
         });
         self.owners

@@ -10,6 +10,7 @@ use super::blocks::Use;
 use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
+use crate::fs::UF_COMPRESSED;
 use crate::fs::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS,
     SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit, finder_flags,
@@ -34,6 +35,8 @@ struct CheckedObject {
     name: u64,
     flags: u16,
     folder: bool,
+    /// True for an empty data fork with the flag of compressed contents.
+    compressed: bool,
     /// For folders: recorded numbers of entries and of subfolders.
     valence: u32,
     folders: u32,
@@ -159,6 +162,7 @@ impl<'h> Catalog<'h> {
             parent: key.parent,
             name: hash(key.name),
             flags: folder.flags.get(),
+            compressed: false,
             folder: true,
             valence: folder.valence.get(),
             folders: folder.folder_count.get(),
@@ -201,6 +205,9 @@ impl<'h> Catalog<'h> {
             name: hash(key.name),
             flags: file.flags.get(),
             folder: false,
+            compressed: u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0
+                && file.data_fork.logical_size.get() == 0
+                && file.bsd.mode_type() == mode_type::FILE,
             valence: 0,
             folders: 0,
         };
@@ -467,6 +474,13 @@ impl<'h> Catalog<'h> {
                     yes(flagged.1)
                 );
                 report.warning(wrong(layer, message));
+            }
+            if object.compressed && !owner.is_some_and(|owner| owner.compression) {
+                let message = format!(
+                    "file {} is empty and flagged as compressed, and its compressed contents are missing",
+                    object.id
+                );
+                report.damage(wrong(layer, message));
             }
             while rest.next_if(|owner| owner.id == object.id).is_some() {}
         }

@@ -570,6 +570,16 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
         "has access rights: yes",
     ),
     (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.bsd.owner_flags |= crate::fs::UF_COMPRESSED as u8;
+                raw.data_fork.logical_size = 0.into();
+            });
+        },
+        Severity::Damage,
+        "its compressed contents are missing",
+    ),
+    (
         |v| v.file("file 3", |raw| raw.flags = 6.into()),
         Severity::Warning,
         "has attributes: no, its flags say: yes",

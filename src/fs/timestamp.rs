@@ -1,0 +1,85 @@
+//! Points in time.
+
+use std::fmt;
+
+/// A point in time. Displayed as RFC 3339 in UTC, `2024-03-01T12:34:56Z`, with nine decimals if
+/// needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 00:00:00 UTC, negative before.
+    pub seconds: i64,
+    /// Nanoseconds, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+/// A date and a time of day in UTC, in the proleptic Gregorian calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names")]
+pub struct DateTime {
+    pub year: i64,
+    pub month: u8,
+    pub day: u8,
+    pub hour: u8,
+    pub minute: u8,
+    pub second: u8,
+}
+
+impl Timestamp {
+    /// Returns the timestamp of a whole second.
+    pub const fn from_seconds(seconds: i64) -> Self {
+        Self { seconds, nanos: 0 }
+    }
+
+    /// Returns the date and time of day in UTC.
+    pub fn date_time(self) -> DateTime {
+        // Days are counted from 1 March of year 0, so that the leap day is the last of its year.
+        let (days, rest) = (
+            self.seconds.div_euclid(86_400),
+            self.seconds.rem_euclid(86_400),
+        );
+        let since_march_0 = days + 719_468;
+        let (era, day_of_era) = (
+            since_march_0.div_euclid(146_097),
+            since_march_0.rem_euclid(146_097),
+        );
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
+        let small = |n: i64| u8::try_from(n).unwrap_or(0);
+        DateTime {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month: small(month),
+            day: small(day_of_year - (153 * month_from_march + 2) / 5 + 1),
+            hour: small(rest / 3_600),
+            minute: small(rest / 60 % 60),
+            second: small(rest % 60),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DateTime {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+        } = self.date_time();
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if self.nanos > 0 {
+            write!(f, ".{:09}", self.nanos)?;
+        }
+        f.write_str("Z")
+    }
+}
