@@ -100,12 +100,12 @@ fn what_shows_no_sign_of_a_disk_is_refused_unless_told() {
     ] {
         let path = scratch.file(name, &bytes);
         let error = refused(&path);
-        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
-        let expected = match bytes.len() {
-            0 => "is empty",
-            _ => "no image that is known",
+        let (kind, message) = match bytes.len() {
+            ..512 => (Kind::Corrupt, "shorter than one sector"),
+            _ => (Kind::Unsupported, "no image that is known"),
         };
-        assert!(error.message().contains(expected), "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains(message), "{error}");
         let image = open_as(&path, Format::Udrw).unwrap();
         assert_eq!(image.disk().info().len, bytes.len() as u64 / 512 * 512);
         assert_eq!(

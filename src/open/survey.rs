@@ -10,8 +10,8 @@ use crate::{Error, Kind, Reason, Result};
 /// The message of the error about an encryption header with no data after it.
 const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
 
-/// The message of the error about an empty file.
-const EMPTY: &str = "is empty: the file has no bytes";
+/// The message of the error about a file without a whole sector.
+const TOO_SHORT: &str = "is empty, or shorter than one sector of 512 bytes";
 
 /// Bytes read per call when checking for all zeros.
 const PIECE: usize = 1 << 20;
@@ -81,7 +81,7 @@ pub(super) fn survey_disk(
 /// Returns the error for a file that nothing distinguishes from any other.
 pub(super) fn unknown(disk: &dyn BlockDevice) -> Error {
     if disk.info().len == 0 {
-        return Error::new(Kind::Corrupt, LAYER, EMPTY);
+        return Error::new(Kind::Corrupt, LAYER, TOO_SHORT);
     }
     Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)
 }
