@@ -477,7 +477,7 @@ fn blank_disks_and_empty_volumes() {
         (&Value::Null, 0)
     );
     assert!(
-        scratch.ok(&["blank.img"]).contains("no partition map"),
+        scratch.ok(&["blank.img"]).contains("contents   blank"),
         "all zeros is a blank disk"
     );
     let empty = scratch.json(&[
