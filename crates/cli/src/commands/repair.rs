@@ -68,7 +68,7 @@ pub(crate) struct Repair {
     /// all of them, and the repair writes the list to losses.txt in the undo data.
     #[arg(long)]
     accept_loss: bool,
-    /// Grow the disk to SIZE if a full volume needs room for its repair
+    /// Grow the disk to SIZE if the repair needs room
     ///
     /// The last partition and its volume grow too. Without need, nothing grows.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
