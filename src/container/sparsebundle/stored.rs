@@ -57,7 +57,7 @@ impl StoredBands {
 }
 
 impl Bundle {
-    /// Lists all band files with their sizes. [`Kind::Conflict`](crate::Kind::Conflict) if a change
+    /// Lists all band files with their sizes. [`Kind::Conflict`] if a change
     /// of the band size was interrupted.
     pub fn stored(&self, progress: &dyn Progress) -> Result<StoredBands> {
         self.check_one_size()?;

@@ -3,7 +3,7 @@
 //! The layout is planned before the first byte is written: object numbers and order of all files
 //! ([`objects`]), the blocks of their contents ([`streams`]), the sizes of the trees
 //! ([`volume::measure`]), and the location of every structure ([`places`], with the sizes of
-//! [`geometry`](super::geometry)). Then several threads write contents to their final blocks, the
+//! `geometry.rs`). Then several threads write contents to their final blocks, the
 //! trees are written bottom up from sorted records ([`files`], [`tree`], [`node`]), then the space
 //! manager ([`space`]), and, once all of that is durable, the superblock in block 0. It is one
 //! transaction and one checkpoint. The used blocks are the container's first ones, except for one
