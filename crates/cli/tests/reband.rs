@@ -150,7 +150,11 @@ fn stopped_and_killed_it_loses_nothing() {
         .collect();
     names.sort();
     assert_eq!(names.len(), 40);
-    scratch.ok(&["check", "x.sparsebundle"]);
+    assert_eq!(
+        scratch.run(&["check", "x.sparsebundle"]).status.code(),
+        Some(6),
+        "unknown contents, and no damage"
+    );
     let again = scratch.fails(2, &["reband", "x.sparsebundle"]);
     assert!(
         again.contains("a size is needed") && again.contains("--band-size"),
