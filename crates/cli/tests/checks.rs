@@ -588,6 +588,63 @@ fn contents_of_compressed_files_are_given_up_only_when_told_to() {
     );
 }
 
+/// A volume without room for its repair says which command helps, and it does; `--undo` takes the
+/// growth back.
+#[test]
+fn a_full_volume_grows_for_its_repair() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("src")).unwrap();
+    fs::write(scratch.path("src/big"), vec![0xB1; 9_000_000]).unwrap();
+    scratch.write("src/small", "small");
+    scratch.ok(&[
+        "create", "x.img", "--fs", "hfs+", "--size", "12m", "--from", "src",
+    ]);
+    // The record of the small file states the blocks of the big one, so that each needs a copy.
+    edit(&scratch, "x.img", |disk| {
+        let volume = (0..1 << 20)
+            .step_by(512)
+            .find(|at| disk[at + 1024..].starts_with(b"H+\0\x04"))
+            .unwrap();
+        let number = |at: usize| u32::from_be_bytes(*disk[at..].first_chunk().unwrap()) as usize;
+        let catalog = volume + number(volume + 1024 + 288) * number(volume + 1024 + 40);
+        let fork = |disk: &[u8], name: &str| {
+            let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_be_bytes).collect();
+            let mut key = vec![0, 6 + units.len() as u8, 0, 0, 0, 2, 0, name.len() as u8];
+            key.extend(units);
+            let at = disk[catalog..]
+                .windows(key.len())
+                .position(|found| found == key)
+                .unwrap();
+            catalog + at + key.len() + 88
+        };
+        let (big, small) = (fork(disk, "big"), fork(disk, "small"));
+        disk.copy_within(big..big + 80, small);
+        disk[catalog..catalog + 64].fill(0);
+    });
+    let damaged = fs::read(scratch.path("x.img")).unwrap();
+    let refused = scratch.run(&["repair", "--accept-loss", "x.img"]);
+    assert_eq!(refused.status.code(), Some(5));
+    let refused = String::from_utf8(refused.stdout).unwrap();
+    let size = refused.split_once("--grow ").unwrap().1;
+    let size = size.split_once('`').unwrap().0;
+    let grown = &["repair", "--grow", size, "x.img"];
+    assert_eq!(
+        paths(&facts(&scratch, 9, grown)),
+        ["/big", "/small"].map(str::to_owned).into()
+    );
+    assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+    scratch.ok(&[&grown[..], &["--accept-loss"]].concat());
+    assert!(
+        scratch
+            .ok(&["check", "x.img"])
+            .contains("no problems found")
+    );
+    scratch.ok(&["extract", "x.img", "out"]);
+    assert!(fs::read(scratch.path("out/big")).unwrap() == vec![0xB1; 9_000_000]);
+    scratch.ok(&["repair", "--undo", "x.img"]);
+    assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+}
+
 /// A sparse image whose band has a number past the end of the disk keeps the band until somebody
 /// decides.
 #[test]

@@ -11,7 +11,7 @@ use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::apfs::{Container, FallBack};
-use crate::fs::{LockedVolume, RepairStep};
+use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
 use crate::open::lists::{Question, Resolved};
@@ -289,7 +289,7 @@ impl<'a> Work<'a> {
                     .apfs(volume)
                     .map(|steps| steps.into_iter().map(RepairStep::from).collect()),
                 _ => match self.hfs_plus(volume, found.len() == 1) {
-                    Err(error) if error.kind() == Kind::Limit => {
+                    Err(error) if hfsplus::Repair::is_without_room(&error) => {
                         self.with_room(disk, map.as_ref(), volume, found.len() == 1, error)
                     }
                     steps => steps,
@@ -333,8 +333,9 @@ impl<'a> Work<'a> {
                 full.message()
             ),
         };
+        let message = || Error::new(Kind::Limit, VOLUME, message.clone());
         let Some(len) = self.chosen.grow.filter(|&len| is_last && len > from) else {
-            return Err(Error::new(Kind::Limit, VOLUME, message));
+            return Err(message());
         };
         disk.set_len(len, AfterDiscard::Zeros)?;
         if let Some((map, number)) = partition {
@@ -356,7 +357,7 @@ impl<'a> Work<'a> {
             .into_iter()
             .find(|other| other.range.start == volume.range.start);
         let Some(grown) = grown else {
-            return Err(Error::new(Kind::Limit, VOLUME, message));
+            return Err(message());
         };
         // The lack of room, which does not remain.
         self.remaining.pop();
@@ -386,15 +387,16 @@ impl<'a> Work<'a> {
             Ok(plan) => plan,
             Err(error) => {
                 let told = error.duplicate().in_file(&place);
+                let is_full = hfsplus::Repair::is_without_room(&error);
                 match error.kind() {
-                    Kind::Corrupt | Kind::OutOfRange | Kind::Undecided => {
+                    Kind::Unsupported | Kind::Limit if !is_full => self.unchecked.push(told),
+                    Kind::Corrupt | Kind::OutOfRange | Kind::Undecided | Kind::Limit => {
                         self.found.add(Severity::Damage, told.duplicate());
                         self.remaining.push(Problem {
                             severity: Severity::Damage,
                             error: told,
                         });
                     }
-                    Kind::Unsupported | Kind::Limit => self.unchecked.push(told),
                     _ => {}
                 }
                 self.done.add(VOLUME, steps);

@@ -161,6 +161,11 @@ impl Repair {
         Ok(repair)
     }
 
+    /// Returns true for the error of a plan that finds no room on the volume.
+    pub(crate) fn is_without_room(error: &Error) -> bool {
+        error.kind() == Kind::Limit && error.layer() == LAYER
+    }
+
     /// Returns the findings of the check before the repair.
     pub fn findings(&self) -> &[Problem] {
         &self.findings
