@@ -215,10 +215,13 @@ fn length(bytes: &[u8], kind: TreeKind) -> Option<usize> {
             return is_key.then_some(size_of::<ExtentRecordRaw>());
         }
         TreeKind::Catalog(_) => {
-            let (_, data) = CatalogKey::split(bytes)?;
+            let (key, data) = CatalogKey::split(bytes)?;
+            // Under the empty name stand threads.
+            let is_named = !key.name.is_empty();
             let length = match CatalogRecord::parse(data)? {
-                CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
-                CatalogRecord::File(_) => size_of::<FileRaw>(),
+                CatalogRecord::Folder(_) if is_named => size_of::<FolderRaw>(),
+                CatalogRecord::File(_) if is_named => size_of::<FileRaw>(),
+                CatalogRecord::Folder(_) | CatalogRecord::File(_) => return None,
                 CatalogRecord::Thread(thread) => {
                     size_of::<ThreadHeadRaw>() + size_of_val(thread.name)
                 }

@@ -112,6 +112,11 @@ impl<'a> Paths<'a> {
         self.entry(shown.parent, &shown.name)
     }
 
+    /// Returns true if there is a record or a thread of the object with this number.
+    fn is_known(&self, id: u32) -> bool {
+        self.by_id.contains_key(&id) || self.objects.threads.contains_key(&id)
+    }
+
     /// Returns the path of the object with this number, as far as it is known.
     fn number(&self, id: u32) -> String {
         match (self.by_id.get(&id), self.objects.threads.get(&id)) {
@@ -129,6 +134,8 @@ impl<'a> Paths<'a> {
                 None => format!("object {serial}"),
             },
             Subject::Value(id, name) => format!("{name} of {}", self.number(*id)),
+            // The key of a thread is the number of its object.
+            Subject::Entry(id, name) if name.is_empty() => self.number(*id),
             Subject::Entry(parent, name) => self.entry(*parent, name),
             Subject::Name(name) => name.clone(),
         }
@@ -162,9 +169,7 @@ pub(super) fn find(
     search.attributes(trees, values);
     if trees.is_catalog_damaged {
         for file in overflow_files {
-            let is_known = search.paths.by_id.contains_key(&file)
-                || search.objects.threads.contains_key(&file);
-            if !is_known && file >= Cnid::FIRST_USER.0 {
+            if !search.paths.is_known(file) && file >= Cnid::FIRST_USER.0 {
                 search.add(format!("object {file}"), Lost::File, true);
             }
         }

@@ -74,7 +74,7 @@ enum Loss {
 }
 
 /// Losses by the list that the damage is in, and its words.
-const LOSSES: [(&str, &str, Loss); 7] = [
+const LOSSES: [(&str, &str, Loss); 8] = [
     (
         "catalog",
         "18446744073709551615 bytes in",
@@ -88,6 +88,11 @@ const LOSSES: [(&str, &str, Loss); 7] = [
     (
         "catalog",
         "are used by",
+        Loss::Contents("/folder/inner/file 3"),
+    ),
+    (
+        "catalog",
+        "its compressed contents are missing",
         Loss::Contents("/folder/inner/file 3"),
     ),
     (

@@ -12,8 +12,9 @@ use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
 use crate::fs::UF_COMPRESSED;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant,
-    VolumeHeader, encoding_bit, mode_type, record_flags, record_type,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, ExtentsRaw, FileRaw, FolderRaw, ForkRaw,
+    JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit, mode_type, record_flags,
+    record_type,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 
@@ -136,7 +137,18 @@ impl RepairedObject {
 }
 
 impl Before {
-    fn of(parent: u32, body: &Body) -> Self {
+    /// Returns the facts of a record on a volume of `volume_len` bytes.
+    fn of(parent: u32, body: &Body, volume_len: u64) -> Self {
+        // A fork without blocks is empty; a size that no fork can have is damaged.
+        let size_of_fork = |fork: &ForkRaw| {
+            let size = fork.logical_size.get();
+            let is_empty = fork.total_blocks.get() == 0 && fork.extents == ExtentsRaw::default();
+            if is_empty && size > volume_len {
+                0
+            } else {
+                size
+            }
+        };
         match body {
             Body::Folder(folder) => Self {
                 id: folder.folder_id.get(),
@@ -152,8 +164,8 @@ impl Before {
                 parent,
                 flags: file.flags.get(),
                 is_compressed: u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0,
-                data: file.data_fork.logical_size.get(),
-                resource: file.resource_fork.logical_size.get(),
+                data: size_of_fork(&file.data_fork),
+                resource: size_of_fork(&file.resource_fork),
                 valence: 0,
             },
         }
@@ -205,6 +217,8 @@ pub(super) struct AllObjects {
     lost_and_found: Option<u32>,
     /// Date of the last modification of the volume.
     modified: U32,
+    /// Length of the volume in bytes.
+    volume_len: u64,
 }
 
 impl AllObjects {
@@ -227,6 +241,7 @@ impl AllObjects {
             next_id: Cnid::FIRST_USER.0,
             lost_and_found: None,
             modified: header.raw.modify_date,
+            volume_len: u64::from(header.total_blocks) * u64::from(header.block_size),
         };
         for record in records {
             let Some((key, data)) = CatalogKey::split(&record.bytes) else {
@@ -239,11 +254,13 @@ impl AllObjects {
                 steps.on("correct the types of records", serial);
                 continue;
             }
+            // A thread whose type is wrong is not an object, whose record has a length of its own.
+            let is_object = |len: usize| !is_thread || data.len() == len;
             match CatalogRecord::parse(data) {
-                Some(CatalogRecord::Folder(folder)) => {
+                Some(CatalogRecord::Folder(folder)) if is_object(size_of::<FolderRaw>()) => {
                     objects.add_read(parent, name, Body::Folder(*folder));
                 }
-                Some(CatalogRecord::File(file)) => {
+                Some(CatalogRecord::File(file)) if is_object(size_of::<FileRaw>()) => {
                     objects.add_read(parent, name, Body::File(*file));
                 }
                 Some(CatalogRecord::Thread(thread)) if is_thread => {
@@ -255,7 +272,7 @@ impl AllObjects {
                     };
                     objects.threads.insert(parent, lead);
                 }
-                Some(CatalogRecord::Thread(_)) | None => {
+                _ => {
                     steps.on_subject(
                         "drop catalog records that are none",
                         Subject::Entry(parent, name.clone()),
@@ -283,7 +300,7 @@ impl AllObjects {
 
     /// Adds an object that was read from the catalog, and returns its serial number.
     fn add_read(&mut self, parent: u32, name: Box<[U16]>, body: Body) -> u32 {
-        let before = Some(Before::of(parent, &body));
+        let before = Some(Before::of(parent, &body, self.volume_len));
         self.add(parent, name, body, before)
     }
 
