@@ -30,7 +30,7 @@ impl Which {
     }
 }
 
-/// What becomes of stored data that belongs to no part of the disk.
+/// The treatment of stored data that belongs to no part of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OrphanChoice {
     /// It is removed.

@@ -46,7 +46,7 @@ pub struct Orphan {
     pub len: u64,
 }
 
-/// What a repair does with the [`Orphan`]s of an image.
+/// The treatment of the [`Orphan`]s of an image by a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orphans {
     /// They stay in place.

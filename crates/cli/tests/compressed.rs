@@ -287,8 +287,8 @@ fn damage_that_no_codec_sees_is_told() {
     assert_eq!(scratch.ok(&["cat", "out.img:/hello.txt"]), "Hello, world\n");
 }
 
-/// What `extract` and `cp` take out of an image as a whole is compared with its checksums; they
-/// finish, name the area and fail. A path in it is checked with `--verify` alone.
+/// `extract` and `cp` compare an image that they read as a whole with its checksums: they finish,
+/// name the area and fail. A path in an image is checked with `--verify` alone.
 #[test]
 fn damage_is_told_when_an_image_is_read_as_a_whole() {
     let scratch = app();

@@ -32,9 +32,9 @@ use crate::text::counted;
 /// the image does not decide, nothing is changed, the alternatives are listed and the exit code is
 /// 9; --assume chooses one of them.
 ///
-/// What could be read of a volume is compared with what the repair keeps. If files, or parts of
-/// them, are lost, they are listed by path, nothing is changed and the exit code is 9;
-/// --accept-loss repairs all the same.
+/// The readable files of a volume are compared with those that the repair keeps. If files, or parts
+/// of them, would be lost, they are listed by path, nothing is changed and the exit code is 9;
+/// --accept-loss repairs anyway.
 ///
 /// All bytes that will be overwritten are first saved to IMAGE.undo beside the image, and files are
 /// moved there instead of being removed. --undo restores the image bit for bit as long as it has
@@ -109,9 +109,9 @@ struct Facts {
     undecided: Option<String>,
     /// The alternatives for that disagreement.
     alternatives: Vec<Choice>,
-    /// What could be read of the volumes and is not kept.
+    /// Files, or parts of files, that were readable and are not kept.
     losses: Vec<Lost>,
-    /// What may be the remains of an older state, and is not kept.
+    /// Possible remains of an older state that are not kept.
     possible_losses: Vec<Lost>,
     /// The folder with the undo data.
     undo: Option<PathBuf>,
