@@ -87,7 +87,13 @@ impl Encrypting {
         }
     }
 
-    pub(crate) fn with(&self, cipher: Cipher, passphrase: Secret) -> Outcome<Encryption> {
+    /// Returns the encryption of the new image. The passphrase is asked for after the certificates
+    /// were read.
+    pub(crate) fn with(
+        &self,
+        cipher: Cipher,
+        passphrase: impl FnOnce() -> Outcome<Secret>,
+    ) -> Outcome<Encryption> {
         let certificates = self
             .certificate
             .iter()
@@ -100,7 +106,7 @@ impl Encrypting {
                 .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             iterations: Some(self.iterations.count()),
             key_wrap: self.wrapping.cipher(),
-            passphrase,
+            passphrase: passphrase()?,
             certificates,
         })
     }

@@ -211,11 +211,8 @@ impl Convert {
                 };
             }
         };
-        let passphrase = self
-            .wish
-            .new
-            .choose(self.opening.on_stdin())
-            .map_err(target::advise_passphrase)?;
+        let passphrase =
+            || (self.wish.new.choose(self.opening.on_stdin())).map_err(target::advise_passphrase);
         self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 

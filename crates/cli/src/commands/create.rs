@@ -280,10 +280,7 @@ impl Create {
                 &self.container,
             ));
         }
-        let passphrase = self
-            .passphrase
-            .choose(0)
-            .map_err(target::advise_passphrase)?;
+        let passphrase = || (self.passphrase.choose(0)).map_err(target::advise_passphrase);
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 

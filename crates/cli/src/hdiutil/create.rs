@@ -329,6 +329,6 @@ fn encryption(call: &Call) -> Outcome<Option<Encryption>> {
     let encrypting =
         Encrypting::with_certificates(call.values("certificate").map(PathBuf::from).collect());
     encrypting
-        .with(cipher(call), call.new_passphrase()?)
+        .with(cipher(call), || call.new_passphrase())
         .map(Some)
 }
