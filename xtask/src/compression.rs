@@ -16,7 +16,7 @@ use bandsaw_bench::report::{Report, Settings, table};
 
 /// Measure the article's five files and write `docs/compression.md`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CompressionArgs {
     /// Folder to work in, with 1.5 GB free. On a disk, readings are cold; in memory they are not.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     report: String,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &CompressionArgs) -> Result<()> {
     let kind = |file_system| Kind {
         format: Format::Udrw,
         key_bits: 0,

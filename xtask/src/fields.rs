@@ -8,7 +8,7 @@ use bandsaw::testing::fields;
 
 /// Change a field of an image, repair, compare every file and undo, for each field in turn.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FieldsArgs {
     /// Number of cases.
     #[arg(long, default_value_t = 20_000)]
     cases: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     verbs: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &FieldsArgs) -> Result<()> {
     let start = Instant::now();
     let scratch = std::env::temp_dir().join(format!("bandsaw-fields-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;

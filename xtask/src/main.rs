@@ -20,18 +20,18 @@ enum Command {
     /// What the compiler does not check: direction of imports, words on top of files, unsafe code.
     Tidy,
     /// Measure the speed goals and write docs/benchmarks.md.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// What compressing files saves and costs, on an article's five files; writes
     /// docs/compression.md.
-    Compression(compression::Args),
+    Compression(compression::CompressionArgs),
     /// Repair, or a verb that writes, against a change of each field of each structure.
-    Fields(fields::Args),
+    Fields(fields::FieldsArgs),
     /// What images take on disk that are filled, emptied and compacted.
-    Space(space::Args),
+    Space(space::SpaceArgs),
     /// Damaged HFS+ volumes, repaired by the command and by another checker, every file compared.
-    JudgeHfs(judge_hfs::Args),
+    JudgeHfs(judge_hfs::JudgeArgs),
     /// Random operations on volumes beside a model, with power cuts and checks.
-    Torture(torture::Args),
+    Torture(torture::TortureArgs),
 }
 
 fn main() -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use bandsaw_bench::images::space::{Case, Measured, run as protocol};
 
 /// Fill, empty and compact an image of each kind; fails where one takes more than it may.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SpaceArgs {
     /// Folder to work in.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     only: String,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &SpaceArgs) -> Result<()> {
     let mut wasteful = Vec::new();
     println!(
         "| image | fresh | in use | full | of in use | compacted | emptied | compacted | of written |"

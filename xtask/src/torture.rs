@@ -9,7 +9,7 @@ use bandsaw::testing::torture::{self, Tally};
 /// Lives of HFS+ volumes: random operations, power cuts and checks. What fails is told with the
 /// seed that does it again.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TortureArgs {
     /// Operations in all.
     #[arg(long, default_value_t = 1_000_000)]
     ops: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     failures: usize,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &TortureArgs) -> Result<()> {
     let (start, mut told) = (Instant::now(), Instant::now());
     let mut all = Tally::default();
     let mut failed = Vec::new();

@@ -23,7 +23,7 @@ use serde::Serialize;
 pub(crate) use self::container::{
     AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts,
 };
-pub(crate) use self::key_slots::WayFacts;
+pub(crate) use self::key_slots::KeySlotInfo;
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 use crate::failure::Outcome;
 use crate::output::Output;
@@ -31,7 +31,7 @@ use crate::text::counted;
 
 /// An image, as far as it opens.
 #[derive(Debug, Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct ImageInfo {
     schema: u32,
     pub(crate) image: String,
     pub(crate) format: Option<&'static str>,
@@ -65,7 +65,7 @@ pub(crate) struct CryptFacts {
     pub(crate) uuid: String,
     /// The size of the encrypted data, in bytes.
     pub(crate) data_size: u64,
-    pub(crate) ways_in: Vec<WayFacts>,
+    pub(crate) ways_in: Vec<KeySlotInfo>,
     /// True if the image has not been unlocked.
     pub(crate) locked: bool,
 }
@@ -91,7 +91,7 @@ pub(crate) struct PartitionFacts {
     flags: u64,
 }
 
-impl Facts {
+impl ImageInfo {
     /// Returns all facts about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
         let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
@@ -265,7 +265,7 @@ impl CryptFacts {
             block_size: of.block,
             uuid: of.uuid.to_string(),
             data_size: of.data_size,
-            ways_in: WayFacts::all(&of.ways_in),
+            ways_in: KeySlotInfo::all(&of.ways_in),
             locked: true,
         }
     }

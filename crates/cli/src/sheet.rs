@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bandsaw::size;
 
 use crate::facts::{
-    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts,
+    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, ImageInfo, LayerFacts, MapFacts,
     SparseImageFacts, UdifFacts, VolumeFacts,
 };
 use crate::output::{Output, Style};
@@ -15,7 +15,7 @@ use crate::text::{Table, counted, grouped};
 const NAME: usize = 11;
 
 /// Writes the sheet of an image.
-pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = Sheet { output, out };
     sheet.heading(&output.name(&facts.image))?;
     if let (Some(format), Some(description)) = (facts.format, facts.description) {

@@ -34,7 +34,7 @@ const MIB: u64 = 1 << 20;
 
 /// Measure the speed goals and write `docs/benchmarks.md`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// Folder to work in; a memory file system takes the disk out of the picture.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
@@ -124,7 +124,7 @@ const GROUPS: &[Group] = &[
     (&[35], buckets::bundles),
 ];
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if let Some(bundle) = &args.probe {
         return scale::probe(bundle);
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use bandsaw::testing::Random;
 use serde_json::Value;
 
-use super::Args;
+use super::JudgeArgs;
 use super::damage::Kind;
 use super::places::Places;
 use super::programs::{Ran, bandsaw, repaired_by_other, verdict};
@@ -72,7 +72,7 @@ pub(super) struct Theirs {
 /// Makes and judges the case of `seed`; `None` if it damages nothing. Returns the damaged volume as
 /// well.
 pub(super) fn judge(
-    args: &Args,
+    args: &JudgeArgs,
     sample: &Sample,
     places: &Places,
     seed: u64,
@@ -157,7 +157,7 @@ fn contents(bytes: &[u8]) -> Contents {
 
 /// A damaged volume to repair.
 struct Judged<'a> {
-    args: &'a Args,
+    args: &'a JudgeArgs,
     sample: &'a Sample,
     /// The older state that is as good an answer, if the damage comes from it.
     older: Option<&'a Contents>,

@@ -26,7 +26,7 @@ use self::volumes::Sample;
 
 /// Damage HFS+ volumes, check and repair them beside another program, and compare every file.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct JudgeArgs {
     /// The command to judge.
     #[arg(long)]
     bandsaw: PathBuf,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     log: Option<PathBuf>,
 }
 
-impl Args {
+impl JudgeArgs {
     /// Returns the only kind of damage, if one is requested.
     fn only(&self) -> Option<Kind> {
         let name = self.only.as_ref()?;
@@ -67,7 +67,7 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &JudgeArgs) -> Result<()> {
     if args.only.is_some() && args.only().is_none() {
         let names: Vec<_> = Kind::all().map(Kind::name).collect();
         bail!("--only: one of {}", names.join(", "));
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Returns the reason why a volume that was not damaged cannot be used: a file that cannot be read,
 /// or a finding of either checker.
-fn is_unsound(args: &Args, sample: &Sample, volume: u64) -> Result<Option<String>> {
+fn is_unsound(args: &JudgeArgs, sample: &Sample, volume: u64) -> Result<Option<String>> {
     let name = format!("sound-{volume}");
     let theirs = programs::verdict(args, &sample.bytes, &name)?;
     if theirs.exit != Some(0) {

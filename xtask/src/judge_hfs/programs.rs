@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::Args;
+use super::JudgeArgs;
 
 /// Seconds after which a run counts as a hang.
 const TIMEOUT: &str = "120";
@@ -27,7 +27,7 @@ impl Ran {
 }
 
 /// Runs `bandsaw ARGS --json`, and returns the result with the parsed standard output.
-pub(super) fn bandsaw(args: &Args, words: &[&str], image: &Path) -> Result<(Ran, Value)> {
+pub(super) fn bandsaw(args: &JudgeArgs, words: &[&str], image: &Path) -> Result<(Ran, Value)> {
     let mut command = Command::new("timeout");
     command
         .arg(TIMEOUT)
@@ -51,7 +51,7 @@ pub(super) fn bandsaw(args: &Args, words: &[&str], image: &Path) -> Result<(Ran,
 }
 
 /// The verdict of the other checker.
-pub(super) fn verdict(args: &Args, bytes: &[u8], name: &str) -> Result<Ran> {
+pub(super) fn verdict(args: &JudgeArgs, bytes: &[u8], name: &str) -> Result<Ran> {
     let path = args.scratch.join(format!("{name}-verdict"));
     std::fs::write(&path, bytes)?;
     let options = ["-f", "-n"];
@@ -66,7 +66,11 @@ pub(super) fn verdict(args: &Args, bytes: &[u8], name: &str) -> Result<Ran> {
 }
 
 /// Lets the other checker repair a copy of `bytes`; returns its messages and the result.
-pub(super) fn repaired_by_other(args: &Args, bytes: &[u8], name: &str) -> Result<(Ran, Vec<u8>)> {
+pub(super) fn repaired_by_other(
+    args: &JudgeArgs,
+    bytes: &[u8],
+    name: &str,
+) -> Result<(Ran, Vec<u8>)> {
     let path = args.scratch.join(format!("{name}-theirs"));
     std::fs::write(&path, bytes)?;
     let ran = other(args, &path, &["-f", "-y"])?;
@@ -75,7 +79,7 @@ pub(super) fn repaired_by_other(args: &Args, bytes: &[u8], name: &str) -> Result
     Ok((ran, bytes))
 }
 
-fn other(args: &Args, path: &Path, options: &[&str]) -> Result<Ran> {
+fn other(args: &JudgeArgs, path: &Path, options: &[&str]) -> Result<Ran> {
     let mut command = Command::new("timeout");
     command.arg(TIMEOUT).arg(&args.fsck).args(options).arg(path);
     let output = command

@@ -44,7 +44,7 @@ pub(crate) struct Advise {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct AdviceReport {
     schema: u32,
     size: u64,
     on: &'static str,
@@ -105,7 +105,7 @@ impl Advise {
             in_use: choice.in_use,
             lists: choice.lists,
         });
-        let facts = Facts {
+        let facts = AdviceReport {
             schema: 1,
             size,
             on: self.on.name(),
@@ -118,7 +118,7 @@ impl Advise {
     }
 }
 
-impl Facts {
+impl AdviceReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", output.paint(Style::Bold, &exact(self.band_size)))?;
         self.reasons

@@ -52,7 +52,7 @@ pub(crate) struct Check {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct CheckReport {
     schema: u32,
     image: String,
     /// `damage`, `warning`, `note`; `null` if nothing was found.
@@ -125,7 +125,7 @@ impl ProblemFacts {
     }
 }
 
-impl Facts {
+impl CheckReport {
     fn new(image: &str, found: &Examination) -> Self {
         let problems = &found.problems;
         let mut told: Vec<_> = problems.listed().iter().collect();
@@ -208,7 +208,7 @@ impl Check {
         )
         .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let facts = Facts::new(&path, &found);
+        let facts = CheckReport::new(&path, &found);
         output.done(&facts, |out| {
             facts.write(output, out)?;
             match (

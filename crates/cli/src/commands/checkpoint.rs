@@ -40,7 +40,7 @@ pub(crate) struct Checkpoint {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct CheckpointReport {
     schema: u32,
     image: String,
     /// Files copied to their plain names.
@@ -64,7 +64,7 @@ impl Checkpoint {
         } = done.advise(Kind::Cancelled, || {
             "what is done is done; the same command does the rest".to_owned()
         })?;
-        let facts = Facts {
+        let facts = CheckpointReport {
             schema: 1,
             image,
             copied,

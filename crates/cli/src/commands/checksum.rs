@@ -35,7 +35,7 @@ pub(crate) struct Checksum {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct ChecksumReport {
     schema: u32,
     #[serde(rename = "type")]
     algorithm: &'static str,
@@ -67,7 +67,7 @@ impl Checksum {
                 checksum: sum,
             });
         }
-        let facts = Facts {
+        let facts = ChecksumReport {
             schema: 1,
             algorithm: self.algorithm.name(),
             images,

@@ -69,7 +69,7 @@ pub(crate) struct Compact {
 
 /// The output of `--json` after a compaction.
 #[derive(Serialize)]
-struct Facts {
+struct CompactReport {
     schema: u32,
     image: String,
     size_on_disk_before: u64,
@@ -199,7 +199,7 @@ impl Compact {
         let done = compact::compact(&image, &options, &progress)
             .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);
-        let facts = Facts::new(&path, &done);
+        let facts = CompactReport::new(&path, &done);
         output.done(&facts, |out| facts.write(output, out))?;
         if !done.orphans.is_resolved() {
             let what = "nothing was freed: stored data belongs to no part of the disk, and the volumes do not tell whose it is";
@@ -220,7 +220,7 @@ fn advise(error: Error, path: &str) -> Failure {
     }
 }
 
-impl Facts {
+impl CompactReport {
     fn new(path: &str, done: &Compacted) -> Self {
         Self {
             schema: 1,

@@ -86,14 +86,14 @@ pub(crate) struct Decompress {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct CompressReport {
     schema: u32,
     estimate: bool,
     #[serde(flatten)]
     totals: Totals,
 }
 
-impl Facts {
+impl CompressReport {
     fn print(totals: Totals, estimate: bool, done: &str, output: &Output) -> Outcome {
         let facts = Self {
             schema: 1,
@@ -135,13 +135,13 @@ impl Compress {
             let place = Place::open(&address, &self.opening, output)?;
             estimate(&*place.fs, &paths, &options, &bar, &mut each)?;
             drop(bar);
-            return Facts::print(totals, true, "would be compressed", output);
+            return CompressReport::print(totals, true, "would be compressed", output);
         }
         change::change(&address, &self.opening, output, |fs| {
             Ok(compress(&**fs, &paths, &options, &bar, &mut each)?)
         })?;
         drop(bar);
-        Facts::print(totals, false, "compressed", output)
+        CompressReport::print(totals, false, "compressed", output)
     }
 }
 
@@ -163,7 +163,7 @@ impl Compress {
             host::compress_host(paths, &options, &bar, &mut each)?;
         }
         drop(bar);
-        Facts::print(
+        CompressReport::print(
             totals,
             self.estimate,
             if self.estimate {
@@ -186,7 +186,7 @@ impl Decompress {
                 Ok(())
             })?;
             drop(bar);
-            return Facts::print(totals, false, "decompressed", output);
+            return CompressReport::print(totals, false, "decompressed", output);
         }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
@@ -198,6 +198,6 @@ impl Decompress {
             Ok(decompress(&**fs, &paths, &bar, &mut each)?)
         })?;
         drop(bar);
-        Facts::print(totals, false, "decompressed", output)
+        CompressReport::print(totals, false, "decompressed", output)
     }
 }

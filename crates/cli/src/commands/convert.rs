@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::encrypting::{Cipher, Decrypting, Encrypting};
-use crate::facts::Facts;
+use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
@@ -137,7 +137,7 @@ struct Streamed {
 #[derive(Serialize)]
 struct Converted {
     #[serde(flatten)]
-    image: Facts,
+    image: ImageInfo,
     bytes_read: u64,
     bytes_written: u64,
     /// True if `--resume` found the image complete.
@@ -250,7 +250,7 @@ impl Convert {
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
-        let facts = Facts::of_copy(&made.image, &bar)?;
+        let facts = ImageInfo::of_copy(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
         for volume in made.image.volumes() {

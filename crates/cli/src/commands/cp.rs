@@ -267,7 +267,7 @@ fn is_same_file(a: &str, b: &str) -> bool {
 
 /// The output of `--json` for a copy into an image.
 #[derive(Serialize)]
-struct Facts {
+struct CopyReport {
     schema: u32,
     files: u64,
     folders: u64,
@@ -285,7 +285,7 @@ fn report(done: Put, output: &Output) -> Outcome {
         compressed,
     } = done;
     output.done(
-        &Facts {
+        &CopyReport {
             schema: 1,
             files,
             folders,

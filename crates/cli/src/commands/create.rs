@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::compressing::{Compressing, Totals};
 use crate::encrypting::{Cipher, Encrypting};
 use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
-use crate::facts::Facts;
+use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
 use crate::help::COMPRESSION;
 use crate::output::Output;
@@ -152,7 +152,7 @@ pub(crate) struct Create {
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
-    image: Facts,
+    image: ImageInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +234,7 @@ impl Create {
         let bar = Bar::new(output);
         let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
         let recovery_key = recovery_key.and_then(RecoveryKey::keep);
-        let facts = Facts::of(&made.image, &bar)?;
+        let facts = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
         let compressed = self.compressing.is_wanted().then(|| {

@@ -37,7 +37,7 @@ pub(crate) struct Diagnose {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct Diagnosis {
     schema: u32,
     image: String,
     layers: Vec<LayerFacts>,
@@ -70,7 +70,7 @@ impl Diagnose {
             &bar,
         )?;
         drop(bar);
-        let facts = Facts {
+        let facts = Diagnosis {
             schema: 1,
             image: path.clone(),
             layers: found

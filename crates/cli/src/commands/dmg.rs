@@ -14,7 +14,7 @@ use clap::{Args, ValueHint};
 
 use super::create::epoch;
 use super::resources::add as resources;
-use crate::facts::Facts;
+use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -131,7 +131,7 @@ impl Dmg {
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
         let made = create(&target, options, &bar).map_err(|error| self.advise(error))?;
-        let facts = Facts::of(&made.image, &bar)?;
+        let facts = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
         output.done(&facts, |out| sheet::write(&facts, output, out))

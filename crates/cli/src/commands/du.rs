@@ -49,7 +49,7 @@ pub(crate) struct Du {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct UsageReport {
     schema: u32,
     items: Vec<Item>,
     /// The storage of all files, in bytes.
@@ -142,7 +142,7 @@ impl Du {
             items.push(self.item(&source::image(image)?, &bar)?);
         }
         drop(bar);
-        let facts = Facts {
+        let facts = UsageReport {
             schema: 1,
             size_on_disk: items.iter().map(|item| item.host.size_on_disk).sum(),
             items,
@@ -336,7 +336,7 @@ impl VolumeFacts {
     }
 }
 
-impl Facts {
+impl UsageReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for item in &self.items {
             item.write(output, out)?;

@@ -36,7 +36,7 @@ pub(crate) struct EraseKeys {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct EraseKeysReport {
     schema: u32,
     image: String,
     erased: usize,
@@ -64,7 +64,7 @@ impl EraseKeys {
         self.make_sure(&image)?;
         file.erase_keys()?;
         output.warn("copies of the image and of its header can still be opened");
-        let facts = Facts {
+        let facts = EraseKeysReport {
             schema: 1,
             image,
             erased,

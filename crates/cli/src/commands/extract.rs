@@ -67,7 +67,7 @@ pub(crate) struct Extract {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct ExtractReport {
     schema: u32,
     files: u64,
     folders: u64,
@@ -174,7 +174,7 @@ fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome 
         // For a single object, its problem is the failure itself.
         return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
     }
-    let facts = Facts {
+    let facts = ExtractReport {
         schema: 1,
         files: done.files,
         folders: done.folders,

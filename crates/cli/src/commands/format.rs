@@ -66,7 +66,7 @@ pub(crate) struct Format {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct FormatReport {
     schema: u32,
     place: String,
     format: String,
@@ -120,7 +120,7 @@ impl Format {
         let Formatted { place, volume } =
             format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
-        let facts = Facts {
+        let facts = FormatReport {
             schema: 1,
             place,
             format: file_system.to_string(),
@@ -150,7 +150,7 @@ fn advise(error: Error, image: &str) -> Failure {
     }
 }
 
-impl Facts {
+impl FormatReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let Self {
             place,

@@ -11,7 +11,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::du::BandsFacts;
-use crate::facts::Facts;
+use crate::facts::ImageInfo;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -50,7 +50,7 @@ pub(crate) struct Info {
 #[derive(Serialize)]
 struct WithMap<'a> {
     #[serde(flatten)]
-    facts: &'a Facts,
+    facts: &'a ImageInfo,
     /// The bands, with `--map`, of images that can be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     map: Option<BandsFacts>,
@@ -70,7 +70,7 @@ impl Info {
     /// is the failure.
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
-        let mut facts = Facts::new(&path);
+        let mut facts = ImageInfo::new(&path);
         let mut drawing = None;
         let stopped = match self.opening.open(&path, Access::ReadOnly) {
             Ok(image) => {

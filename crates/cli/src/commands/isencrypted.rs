@@ -33,7 +33,7 @@ pub(crate) struct IsEncrypted {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct EncryptionReport {
     schema: u32,
     image: String,
     encrypted: bool,
@@ -74,7 +74,7 @@ impl IsEncrypted {
         let image = source::image(&self.image)?;
         let file = KeyFile::open(Path::new(&image), Access::ReadOnly, self.reaching.reach())?;
         let header = file.as_ref().map(|file| Header::new(file.description()));
-        let facts = Facts {
+        let facts = EncryptionReport {
             schema: 1,
             encrypted: header.is_some(),
             image,

@@ -53,7 +53,7 @@ pub(crate) struct DisableJournal {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct JournalReport {
     schema: u32,
     volume: String,
     journaled: bool,
@@ -99,7 +99,7 @@ fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
 
 fn tell(volume: &Volume, output: &Output) -> Outcome {
     let info = volume.open()?.volume();
-    let facts = Facts {
+    let facts = JournalReport {
         schema: 1,
         volume: info.name,
         journaled: info.journaled,

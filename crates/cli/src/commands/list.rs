@@ -24,14 +24,14 @@ pub(crate) struct List {}
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct DevicesReport {
     schema: u32,
     devices: Vec<Entry>,
 }
 
 impl List {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts {
+        let facts = DevicesReport {
             schema: 1,
             devices: Registry::of_user()?.entries()?,
         };

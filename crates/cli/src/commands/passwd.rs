@@ -10,7 +10,7 @@ use bandsaw::{Error, Kind};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
-use crate::facts::WayFacts;
+use crate::facts::KeySlotInfo;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase, Wrapping};
@@ -127,10 +127,10 @@ struct List {
 
 /// The output of `--json`: the current key slots.
 #[derive(Serialize)]
-struct Facts {
+struct KeySlotsReport {
     schema: u32,
     image: String,
-    ways_in: Vec<WayFacts>,
+    ways_in: Vec<KeySlotInfo>,
 }
 
 impl Passwd {
@@ -236,7 +236,7 @@ impl Remove {
 
 impl List {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts::of(source::image(&self.image)?, &self.reaching)?;
+        let facts = KeySlotsReport::of(source::image(&self.image)?, &self.reaching)?;
         output.facts(&facts, |out| {
             facts
                 .ways_in
@@ -246,12 +246,12 @@ impl List {
     }
 }
 
-impl Facts {
+impl KeySlotsReport {
     fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
         let file = header(&image, Access::ReadOnly, reaching)?;
         Ok(Self {
             schema: 1,
-            ways_in: WayFacts::all(&file.description().ways_in),
+            ways_in: KeySlotInfo::all(&file.description().ways_in),
             image,
         })
     }
@@ -295,7 +295,7 @@ fn warn_of_copies(output: &Output) {
 
 /// Prints the result and the current key slots.
 fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
-    let facts = Facts::of(image, reaching)?;
+    let facts = KeySlotsReport::of(image, reaching)?;
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image now opens with")?;
         facts

@@ -51,7 +51,7 @@ pub(crate) struct Reband {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct RebandReport {
     schema: u32,
     image: String,
     band_size_before: u64,
@@ -96,7 +96,7 @@ impl Reband {
             resumed,
             ..
         } = done;
-        let facts = Facts {
+        let facts = RebandReport {
             schema: 1,
             image: path,
             band_size_before: from,

@@ -90,7 +90,7 @@ pub(crate) struct Repair {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct RepairReport {
     schema: u32,
     dry_run: bool,
     /// `repaired`, `nothing-to-do`, `undecided`, `loss-refused`.
@@ -184,7 +184,7 @@ impl Repair {
         let done = repair(Path::new(&path), &options, &chosen, &bar)
             .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let facts = Facts::new(&done, self.dry_run);
+        let facts = RepairReport::new(&done, self.dry_run);
         output.done(&facts, |out| facts.write(&path, output, out))?;
         facts.conclude(&path, done)
     }
@@ -248,7 +248,7 @@ fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
     all.iter().flat_map(of_volume).collect()
 }
 
-impl Facts {
+impl RepairReport {
     fn new(done: &Repaired, dry_run: bool) -> Self {
         let found = done
             .found

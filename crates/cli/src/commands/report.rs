@@ -42,7 +42,7 @@ pub(crate) struct Report {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct PageReport {
     schema: u32,
     report: String,
     size: u64,
@@ -69,7 +69,7 @@ impl Report {
             .advise(Kind::Conflict, || "`--overwrite` replaces it".to_owned())?;
         file.write_all(page.as_bytes())?;
         file.finish()?;
-        let facts = Facts {
+        let facts = PageReport {
             schema: 1,
             report: self.output.to_string_lossy().into_owned(),
             size: page.len() as u64,

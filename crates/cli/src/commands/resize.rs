@@ -78,7 +78,7 @@ struct Limits {
 
 /// The output of `--json` for a resize.
 #[derive(Serialize)]
-struct Facts {
+struct ResizeReport {
     schema: u32,
     dry_run: bool,
     from: u64,
@@ -144,7 +144,7 @@ impl Resize {
         };
         drop(bar);
         let Resized { from, to, steps } = done;
-        let facts = Facts {
+        let facts = ResizeReport {
             schema: 1,
             dry_run: self.dry_run,
             from,
@@ -184,7 +184,7 @@ impl Limits {
     }
 }
 
-impl Facts {
+impl ResizeReport {
     fn write(&self, image: &Image, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for step in &self.steps {
             writeln!(out, "{}{step}", if self.dry_run { "would: " } else { "" })?;

@@ -86,7 +86,7 @@ pub(crate) struct Serve {
 
 /// The output of `--json` once the server accepts connections.
 #[derive(Serialize)]
-struct Facts {
+struct ServeReport {
     schema: u32,
     device: String,
     image: String,
@@ -115,7 +115,7 @@ impl Serve {
         let listeners = self.listeners(&addresses, registration.as_ref().ok())?;
         let encrypted = self.tls_certificates.is_some();
         let (server, exports) = server(&image, options)?;
-        let facts = Facts {
+        let facts = ServeReport {
             schema: 1,
             device: registration
                 .as_ref()
@@ -320,7 +320,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
 fn publish(
     mut registration: Registration,
     image: &Image,
-    facts: &Facts,
+    facts: &ServeReport,
     listeners: &[Listener],
 ) -> Outcome<Registration> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -353,7 +353,7 @@ fn publish(
 }
 
 /// Prints the addresses once the server accepts connections.
-fn tell(facts: &Facts, output: &Output) -> Outcome {
+fn tell(facts: &ServeReport, output: &Output) -> Outcome {
     output.done(facts, |out| {
         for export in &facts.exports {
             for uri in &export.uris {

@@ -37,11 +37,11 @@ Examples:
   bandsaw convert s3://backups/Docs.sparsebundle@monday monday.dmg")]
 pub(crate) struct Snapshot {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SnapshotVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum SnapshotVerb {
     /// Create a snapshot
     Create(One),
     /// List snapshots, the oldest first
@@ -75,7 +75,7 @@ struct All {
 
 /// The output of `--json`: the existing snapshots.
 #[derive(Serialize)]
-struct Facts {
+struct SnapshotsReport {
     schema: u32,
     image: String,
     snapshots: Vec<SnapshotFacts>,
@@ -92,25 +92,25 @@ struct SnapshotFacts {
 impl Snapshot {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         match &self.verb {
-            Verb::Create(one) => {
+            SnapshotVerb::Create(one) => {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::create(image, &one.name, one.reaching.reach(), bar)
                 };
                 one.run(work, "saved as", output)
             }
-            Verb::Restore(one) => {
+            SnapshotVerb::Restore(one) => {
                 let work = |image: &Path, bar: &Bar| {
                     snapshot::restore(image, &one.name, one.reaching.reach(), bar)
                 };
                 one.run(work, "restored from", output)
             }
-            Verb::Delete(one) => {
+            SnapshotVerb::Delete(one) => {
                 let work = |image: &Path, _: &Bar| {
                     snapshot::delete(image, &one.name, one.reaching.reach())
                 };
                 one.run(work, "no longer has the snapshot", output)
             }
-            Verb::List(all) => all.run(output),
+            SnapshotVerb::List(all) => all.run(output),
         }
     }
 }
@@ -126,7 +126,7 @@ impl One {
         let bar = Bar::new(output);
         work(Path::new(&image), &bar).map_err(|error| self.advise(error, &image))?;
         drop(bar);
-        let facts = Facts::of(image, &self.reaching)?;
+        let facts = SnapshotsReport::of(image, &self.reaching)?;
         output.done(&facts, |out| {
             writeln!(
                 out,
@@ -154,7 +154,7 @@ impl One {
 
 impl All {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts::of(source::image(&self.image)?, &self.reaching)?;
+        let facts = SnapshotsReport::of(source::image(&self.image)?, &self.reaching)?;
         output.facts(&facts, |out| {
             let mut table = Table::new([false, false]);
             for snapshot in &facts.snapshots {
@@ -165,7 +165,7 @@ impl All {
     }
 }
 
-impl Facts {
+impl SnapshotsReport {
     fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
         let snapshots = snapshot::list(Path::new(&image), reaching.reach())?;
         let facts = snapshots.into_iter().map(|snapshot| {

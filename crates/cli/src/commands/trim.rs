@@ -49,7 +49,7 @@ pub(crate) struct Trim {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct TrimReport {
     schema: u32,
     image: String,
     size_on_disk_before: u64,
@@ -85,7 +85,7 @@ impl Trim {
         let trimmed = trim::trim(&image, &bar)
             .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
-        let facts = Facts::new(&path, &trimmed);
+        let facts = TrimReport::new(&path, &trimmed);
         output.done(&facts, |out| facts.write(output, out))?;
         refusal(
             &path,
@@ -120,7 +120,7 @@ pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Optio
     })
 }
 
-impl Facts {
+impl TrimReport {
     fn new(path: &str, trimmed: &Trimmed) -> Self {
         let volumes = trimmed.volumes.iter().map(|volume| VolumeFacts {
             place: volume.place.clone(),

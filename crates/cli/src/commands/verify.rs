@@ -37,7 +37,7 @@ pub(crate) struct Verify {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct VerifyReport {
     schema: u32,
     image: String,
     format: &'static str,
@@ -118,7 +118,7 @@ impl Verify {
                     checked: false,
                 });
         let format = image.format().code();
-        let facts = Facts {
+        let facts = VerifyReport {
             schema: 1,
             image: path.clone(),
             format,

@@ -43,7 +43,7 @@ pub(crate) struct Xattr {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct XattrReport {
     schema: u32,
     xattrs: Vec<Fact>,
 }
@@ -85,7 +85,7 @@ impl Xattr {
                 .map_or(0, |value| value.info().len);
             xattrs.push(Fact { name, size });
         }
-        let facts = Facts { schema: 1, xattrs };
+        let facts = XattrReport { schema: 1, xattrs };
         output.facts(&facts, |out| {
             facts
                 .xattrs

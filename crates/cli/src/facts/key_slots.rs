@@ -9,16 +9,16 @@ use crate::text::grouped;
 
 /// A key slot of an encrypted image.
 #[derive(Debug, Serialize)]
-pub(crate) struct WayFacts {
+pub(crate) struct KeySlotInfo {
     /// The number that `passwd` uses, from 1.
     pub(crate) number: usize,
     #[serde(flatten)]
-    pub(crate) kind: WayKind,
+    pub(crate) kind: KeySlotKind,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(crate) enum WayKind {
+pub(crate) enum KeySlotKind {
     /// A passphrase, with its iteration count and the cipher around the image's keys.
     Passphrase { iterations: u32, key_wrap: String },
     /// The SHA-1 of the public key, in hexadecimal, and the bits of its modulus.
@@ -27,22 +27,22 @@ pub(crate) enum WayKind {
     Unknown { number_of_kind: u32, why: String },
 }
 
-impl WayFacts {
+impl KeySlotInfo {
     pub(crate) fn all(key_slots: &[KeySlot]) -> Vec<Self> {
         let kind = |way: &KeySlot| match way {
-            KeySlot::Passphrase { iterations, wrap } => WayKind::Passphrase {
+            KeySlot::Passphrase { iterations, wrap } => KeySlotKind::Passphrase {
                 iterations: *iterations,
                 key_wrap: wrap.to_string().to_lowercase(),
             },
-            KeySlot::PublicKey { id, bits } => WayKind::PublicKey {
+            KeySlot::PublicKey { id, bits } => KeySlotKind::PublicKey {
                 id: hex(id),
                 bits: *bits,
             },
-            KeySlot::Unknown { kind, why, .. } => WayKind::Unknown {
+            KeySlot::Unknown { kind, why, .. } => KeySlotKind::Unknown {
                 number_of_kind: *kind,
                 why: why.clone(),
             },
-            _ => WayKind::Unknown {
+            _ => KeySlotKind::Unknown {
                 number_of_kind: 0,
                 why: String::new(),
             },
@@ -57,10 +57,10 @@ impl WayFacts {
     }
 }
 
-impl fmt::Display for WayFacts {
+impl fmt::Display for KeySlotInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            WayKind::Passphrase {
+            KeySlotKind::Passphrase {
                 iterations,
                 key_wrap,
             } => {
@@ -75,10 +75,10 @@ impl fmt::Display for WayFacts {
                     write!(f, ", wrapped with {}", key_wrap.to_uppercase())
                 }
             }
-            WayKind::PublicKey { id, bits } => {
+            KeySlotKind::PublicKey { id, bits } => {
                 write!(f, "the private key of {id}, RSA of {bits} bits")
             }
-            WayKind::Unknown { why, .. } => write!(f, "an unknown entry: {why}"),
+            KeySlotKind::Unknown { why, .. } => write!(f, "an unknown entry: {why}"),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Compare {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct CompareReport {
     schema: u32,
     compared: Vec<Row>,
     unmatched: Vec<String>,
@@ -63,7 +63,7 @@ impl Compare {
             after: row.after,
             ratio: row.ratio,
         });
-        let facts = Facts {
+        let facts = CompareReport {
             schema: 1,
             compared: compared.collect(),
             unmatched,
@@ -80,7 +80,7 @@ impl Compare {
     }
 }
 
-impl Facts {
+impl CompareReport {
     fn table(&self) -> Table {
         let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"]
             .map(str::to_owned)

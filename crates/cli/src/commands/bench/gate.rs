@@ -54,7 +54,7 @@ enum Noisy {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Facts {
+struct GateReport {
     schema: u32,
     min_ratio: f64,
     kept: bool,
@@ -143,7 +143,7 @@ impl Gate {
             }
         }
         let only_noisy = missed.is_empty();
-        let facts = Facts {
+        let facts = GateReport {
             schema: 1,
             min_ratio: self.min_ratio,
             kept: failures.is_empty(),
@@ -169,7 +169,7 @@ fn names(rows: &[&Row]) -> String {
         .join("; ")
 }
 
-impl Facts {
+impl GateReport {
     fn table(&self) -> Table {
         let heading = ["", "", "ratio", "[of", "to]", "wanted", "kept"]
             .map(str::to_owned)

@@ -26,11 +26,11 @@ Examples:
   bandsaw bench gate images.json --min-ratio 0.9")]
 pub(crate) struct Bench {
     #[command(subcommand)]
-    verb: Verb,
+    verb: BenchVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum BenchVerb {
     Files(Box<files::Files>),
     Images(Box<images::Images>),
     Compare(compare::Compare),
@@ -40,10 +40,10 @@ enum Verb {
 impl Bench {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self.verb {
-            Verb::Files(verb) => verb.run(output),
-            Verb::Images(verb) => verb.run(output),
-            Verb::Compare(verb) => verb.run(output),
-            Verb::Gate(verb) => verb.run(output),
+            BenchVerb::Files(verb) => verb.run(output),
+            BenchVerb::Images(verb) => verb.run(output),
+            BenchVerb::Compare(verb) => verb.run(output),
+            BenchVerb::Gate(verb) => verb.run(output),
         }
     }
 }

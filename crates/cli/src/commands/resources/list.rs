@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Facts, From};
+use super::{From, ResourceInfo};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::Table;
@@ -28,7 +28,7 @@ pub(crate) struct List {
 #[derive(Serialize)]
 struct Listed {
     schema: u32,
-    resources: Vec<Facts>,
+    resources: Vec<ResourceInfo>,
 }
 
 impl List {
@@ -39,14 +39,18 @@ impl List {
             .filter(|resource| self.all || resource.kind != "blkx");
         let listed = Listed {
             schema: 1,
-            resources: shown.map(Facts::new).collect(),
+            resources: shown.map(ResourceInfo::new).collect(),
         };
         output.facts(&listed, |out| write(&listed.resources, output, out))
     }
 }
 
 /// Prints a line for each resource: kind, number, size, name.
-pub(super) fn write(resources: &[Facts], output: &Output, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    resources: &[ResourceInfo],
+    output: &Output,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut table = Table::new([false, true, true, false]);
     for resource in resources {
         let name = output.name(&resource.name);

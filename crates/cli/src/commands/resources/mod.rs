@@ -37,11 +37,11 @@ Examples:
   bandsaw resources remove App.dmg --license")]
 pub(crate) struct Resources {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ResourcesVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ResourcesVerb {
     List(list::List),
     Extract(extract::Extract),
     Add(add::Add),
@@ -51,10 +51,10 @@ enum Verb {
 impl Resources {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self.verb {
-            Verb::List(verb) => verb.run(output),
-            Verb::Extract(verb) => verb.run(output),
-            Verb::Add(verb) => verb.run(output),
-            Verb::Remove(verb) => verb.run(output),
+            ResourcesVerb::List(verb) => verb.run(output),
+            ResourcesVerb::Extract(verb) => verb.run(output),
+            ResourcesVerb::Add(verb) => verb.run(output),
+            ResourcesVerb::Remove(verb) => verb.run(output),
         }
     }
 }
@@ -100,12 +100,12 @@ struct To {
 struct Changed {
     schema: u32,
     image: String,
-    resources: Vec<Facts>,
+    resources: Vec<ResourceInfo>,
 }
 
 /// A resource in the output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct ResourceInfo {
     kind: String,
     id: String,
     name: String,
@@ -113,7 +113,7 @@ struct Facts {
     size: u64,
 }
 
-impl Facts {
+impl ResourceInfo {
     fn new(resource: &Resource) -> Self {
         let Resource {
             kind,
@@ -158,7 +158,7 @@ fn change(
         after = resources
             .iter()
             .filter(|resource| resource.kind != "blkx")
-            .map(Facts::new)
+            .map(ResourceInfo::new)
             .collect();
         Ok(())
     });

@@ -37,7 +37,7 @@ pub(crate) struct Commit {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Facts {
+struct CommitReport {
     schema: u32,
     layer: PathBuf,
     into: PathBuf,
@@ -62,7 +62,7 @@ impl Commit {
         drop(bar);
         let mut files = options.shadows.iter().rev();
         let layer = files.next().cloned().unwrap_or_default();
-        let facts = Facts {
+        let facts = CommitReport {
             schema: 1,
             layer,
             into: files

@@ -33,11 +33,11 @@ Examples:
   bandsaw stack flatten disk.img changes.asif new.asif")]
 pub(crate) struct Stack {
     #[command(subcommand)]
-    verb: Verb,
+    verb: StackVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum StackVerb {
     Create(create::Create),
     Info(info::Info),
     Commit(commit::Commit),
@@ -47,10 +47,10 @@ enum Verb {
 impl Stack {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self.verb {
-            Verb::Create(verb) => verb.run(output),
-            Verb::Info(verb) => verb.run(output),
-            Verb::Commit(verb) => verb.run(output),
-            Verb::Flatten(verb) => verb.run(output),
+            StackVerb::Create(verb) => verb.run(output),
+            StackVerb::Info(verb) => verb.run(output),
+            StackVerb::Commit(verb) => verb.run(output),
+            StackVerb::Flatten(verb) => verb.run(output),
         }
     }
 }
