@@ -32,6 +32,7 @@
 //!
 //! [`ops`] holds the operations: create, convert, copy files in and out. The library never prints
 //! or prompts; long operations report to a [`progress::Progress`] and poll it for cancellation.
+#![forbid(unsafe_code)]
 
 pub mod address;
 pub mod codec;

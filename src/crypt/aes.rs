@@ -4,9 +4,9 @@ use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
 
 use super::back_end::BackEnd;
-#[cfg(target_arch = "x86_64")]
-use super::cpu::{NativeAes, Width};
 use crate::{Error, Result};
+#[cfg(target_arch = "x86_64")]
+use bandsaw_cpu::{NativeAes, Width};
 
 /// An initialization vector, or any AES block.
 pub(super) type Cell = [u8; 16];

@@ -7,7 +7,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use super::aes::Cell;
 use super::back_end::BackEnd;
 #[cfg(target_arch = "x86_64")]
-use super::cpu::{NativeSha1, WideSha1};
+use bandsaw_cpu::{NativeSha1, WideSha1};
 
 /// Size of a SHA-1 block in bytes.
 const BLOCK: usize = 64;

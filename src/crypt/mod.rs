@@ -9,8 +9,6 @@ mod aes;
 mod back_end;
 mod blocks;
 mod check;
-#[cfg(target_arch = "x86_64")]
-mod cpu;
 mod device;
 mod encryption;
 mod entry;

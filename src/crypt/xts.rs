@@ -6,12 +6,15 @@ use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 
 #[cfg(target_arch = "x86_64")]
-use super::cpu::NativeXts;
+use bandsaw_cpu::NativeXts;
 
 /// Size of an AES block in bytes.
 const CELL: usize = 16;
-/// Number of units whose tweaks are computed at a time.
-const BATCH: usize = 8;
+/// Number of AES blocks in a unit.
+const UNIT_CELLS: usize = Xts::UNIT / CELL;
+/// Number of units that are processed at a time: the crate encrypts 30 or 64 blocks side by side, and
+/// each that is left over alone.
+const BATCH: usize = 16;
 
 /// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be equal.
 #[derive(Clone)]
@@ -89,6 +92,8 @@ impl Portable {
     fn each_unit(&self, first: u64, data: &mut [u8], cipher: impl Fn(&mut [Block])) {
         let mut number = first;
         let (units, _) = data.as_chunks_mut::<{ Xts::UNIT }>();
+        let mut tweaks = [0_u128; BATCH * UNIT_CELLS];
+        let mut cells = [Block::default(); BATCH * UNIT_CELLS];
         for batch in units.chunks_mut(BATCH) {
             let mut starts = [Block::default(); BATCH];
             for start in &mut starts {
@@ -97,28 +102,29 @@ impl Portable {
             }
             // The last batch may be shorter; its surplus numbers are ignored.
             self.tweak.encrypt_blocks(&mut starts);
-            for (unit, start) in batch.iter_mut().zip(starts) {
-                one_unit(unit, u128::from_le_bytes(start.into()), &cipher);
+            for (unit, start) in tweaks
+                .as_chunks_mut::<UNIT_CELLS>()
+                .0
+                .iter_mut()
+                .zip(starts)
+            {
+                let mut tweak = u128::from_le_bytes(start.into());
+                for slot in unit {
+                    *slot = tweak;
+                    // Times x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1.
+                    tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
+                }
+            }
+            let (bytes, _) = batch.as_flattened_mut().as_chunks_mut::<CELL>();
+            let cells = &mut cells[..bytes.len()];
+            for ((cell, bytes), tweak) in cells.iter_mut().zip(&*bytes).zip(&tweaks) {
+                *cell = (u128::from_le_bytes(*bytes) ^ tweak).to_le_bytes().into();
+            }
+            cipher(cells);
+            for ((cell, bytes), tweak) in cells.iter().zip(bytes).zip(&tweaks) {
+                *bytes = (u128::from_le_bytes((*cell).into()) ^ tweak).to_le_bytes();
             }
         }
-    }
-}
-
-fn one_unit(unit: &mut [u8; Xts::UNIT], start: u128, cipher: impl Fn(&mut [Block])) {
-    let mut tweaks = [0_u128; Xts::UNIT / CELL];
-    let mut tweak = start;
-    for slot in &mut tweaks {
-        *slot = tweak;
-        // Times x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1.
-        tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
-    }
-    let mut cells = [Block::default(); Xts::UNIT / CELL];
-    for ((cell, bytes), tweak) in cells.iter_mut().zip(unit.as_chunks::<CELL>().0).zip(tweaks) {
-        *cell = (u128::from_le_bytes(*bytes) ^ tweak).to_le_bytes().into();
-    }
-    cipher(&mut cells);
-    for ((cell, bytes), tweak) in cells.iter().zip(unit.as_chunks_mut::<CELL>().0).zip(tweaks) {
-        *bytes = (u128::from_le_bytes((*cell).into()) ^ tweak).to_le_bytes();
     }
 }
 

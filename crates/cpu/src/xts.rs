@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 use std::array;
+use std::fmt;
 
 use super::aes::{Schedule, Width, expand};
 use super::{CELL, from_bytes};
@@ -15,15 +16,22 @@ const BATCH: usize = 16;
 
 /// AES-128-XTS, for processors with VAES and AVX-512F.
 #[derive(Clone)]
-pub(in crate::crypt) struct NativeXts {
+pub struct NativeXts {
     data: Schedule,
     tweak: Schedule,
+}
+
+/// Shows no key.
+impl fmt::Debug for NativeXts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeXts").finish_non_exhaustive()
+    }
 }
 
 impl NativeXts {
     /// Expands the key for the data and the one for the numbers. Returns `None` if this processor
     /// lacks the instructions.
-    pub(in crate::crypt) fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
+    pub fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
         Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
         // SAFETY: the processor has AES-NI, as that width needs.
         unsafe {
@@ -36,14 +44,14 @@ impl NativeXts {
 
     /// Encrypts units in place; `first` is the number of the first. A partial unit at the end is
     /// left unchanged.
-    pub(in crate::crypt) fn encrypt(&self, first: u64, data: &mut [u8]) {
+    pub fn encrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: `new` detected VAES and AVX-512F.
         unsafe { self.each_unit::<true>(first, data) };
     }
 
     /// Decrypts units in place; `first` is the number of the first. A partial unit at the end is
     /// left unchanged.
-    pub(in crate::crypt) fn decrypt(&self, first: u64, data: &mut [u8]) {
+    pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: as for `encrypt`.
         unsafe { self.each_unit::<false>(first, data) };
     }

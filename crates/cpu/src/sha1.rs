@@ -6,8 +6,8 @@ use std::array;
 use super::{CELL, to_bytes};
 
 /// SHA-1 with the SHA extensions.
-#[derive(Clone, Copy)]
-pub(in crate::crypt) struct NativeSha1(());
+#[derive(Debug, Clone, Copy)]
+pub struct NativeSha1(());
 
 /// A SHA-1 state in the layout of the instructions: the words A to D with A on top, and E in the
 /// top word of the second register.
@@ -19,13 +19,13 @@ struct Sha1State {
 
 impl NativeSha1 {
     /// Returns a value if this processor has the instructions.
-    pub(in crate::crypt) fn detect() -> Option<Self> {
+    pub fn detect() -> Option<Self> {
         (is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1")).then_some(Self(()))
     }
 
     /// Computes the first 16 bytes of HMAC-SHA1 of each number from `first` on, 32 bits big-endian.
     /// `inner` and `outer` are the states of the key's two pads.
-    pub(in crate::crypt) fn number_macs(
+    pub fn number_macs(
         self,
         inner: &[u32; 5],
         outer: &[u32; 5],
@@ -38,7 +38,7 @@ impl NativeSha1 {
 
     /// Computes the chain of PBKDF2: xors `count` further MACs, each of the previous one, into
     /// `sum`.
-    pub(in crate::crypt) fn chain(
+    pub fn chain(
         self,
         inner: &[u32; 5],
         outer: &[u32; 5],

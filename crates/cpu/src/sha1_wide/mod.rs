@@ -7,10 +7,10 @@ mod eight;
 mod sixteen;
 
 /// SHA-1 in the lanes of wide registers.
-#[derive(Clone, Copy)]
-pub(in crate::crypt) struct WideSha1(Lanes);
+#[derive(Debug, Clone, Copy)]
+pub struct WideSha1(Lanes);
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Lanes {
     /// AVX-512.
     Sixteen,
@@ -20,19 +20,19 @@ enum Lanes {
 
 impl WideSha1 {
     /// Returns a value if this processor has the instructions for sixteen lanes.
-    pub(in crate::crypt) fn sixteen() -> Option<Self> {
+    pub fn sixteen() -> Option<Self> {
         (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"))
             .then_some(Self(Lanes::Sixteen))
     }
 
     /// Returns a value if this processor has the instructions for eight lanes.
-    pub(in crate::crypt) fn eight() -> Option<Self> {
+    pub fn eight() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(Lanes::Eight))
     }
 
     /// Computes the first 16 bytes of HMAC-SHA1 of each number from `first` on, 32 bits big-endian.
     /// `inner` and `outer` are the states of the key's two pads.
-    pub(in crate::crypt) fn number_macs(
+    pub fn number_macs(
         self,
         inner: &[u32; 5],
         outer: &[u32; 5],
