@@ -7,6 +7,7 @@
 pub mod asif;
 pub mod foreign;
 pub mod overlay;
+pub(crate) mod property_list;
 pub mod raw;
 pub mod sparsebundle;
 pub mod sparseimage;

@@ -1,10 +1,8 @@
 //! The metadata of an image: a property list in segments. Source: docs/formats/asif.md §5.
 
 use std::fmt::Write;
-use std::io::Cursor;
 use std::sync::{PoisonError, RwLockReadGuard};
 
-use plist::stream::{Event, XmlReader};
 use plist::{Dictionary, Value};
 use uuid::Uuid;
 use zerocopy::{IntoBytes, transmute};
@@ -12,6 +10,7 @@ use zerocopy::{IntoBytes, transmute};
 use super::geometry::Geometry;
 use super::layout::{ChunkEntry, DiskChunk, SEGMENT, Segment, SegmentRaw};
 use super::{Asif, Described};
+use crate::container::property_list;
 use crate::device::regions;
 use crate::{Error, Kind, Result};
 
@@ -20,7 +19,8 @@ const LAYER: &str = "asif metadata";
 const MOST_BYTES: usize = 4 << 20;
 const MOST_SEGMENTS: usize = 64;
 const MOST_VALUES: usize = 65_536;
-const MOST_DEPTH: usize = 64;
+/// Maximum size of its values in memory, in bytes.
+const MOST_MEMORY: u64 = 4 * MOST_BYTES as u64;
 
 const INTERNAL: &str = "internal metadata";
 const STABLE_UUID: &str = "stable uuid";
@@ -77,19 +77,7 @@ impl Metadata {
             .rposition(|byte| *byte != 0)
             .map_or(0, |last| last + 1);
         let text = &bytes[..end];
-        check_bounds(text)?;
-        let broken = |error: plist::Error| {
-            Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
-        };
-        let Value::Dictionary(mut others) =
-            Value::from_reader_xml(Cursor::new(text)).map_err(broken)?
-        else {
-            return Err(Error::new(
-                Kind::Corrupt,
-                LAYER,
-                "expected a property list that is a dictionary",
-            ));
-        };
+        let mut others = property_list::parse(LAYER, text, MOST_VALUES, MOST_MEMORY)?;
         let mut take = |key| {
             others
                 .remove(key)
@@ -111,27 +99,6 @@ impl Metadata {
             internal,
         })
     }
-}
-
-/// Rejects lists that would need much memory or a deep stack.
-fn check_bounds(text: &[u8]) -> Result<()> {
-    let mut depth = 0_usize;
-    for (count, event) in XmlReader::new(Cursor::new(text)).enumerate() {
-        let broken = |error: plist::Error| {
-            Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
-        };
-        match event.map_err(broken)? {
-            Event::StartArray(_) | Event::StartDictionary(_) => depth += 1,
-            Event::EndCollection => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MOST_DEPTH || count > MOST_VALUES {
-            let limit =
-                format!("has more than {MOST_VALUES} values or is more than {MOST_DEPTH} deep");
-            return Err(Error::new(Kind::Limit, LAYER, limit));
-        }
-    }
-    Ok(())
 }
 
 /// Reads bytes of a chunk of the disk's address space: chunk, offset within it, buffer.

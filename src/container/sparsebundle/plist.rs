@@ -1,11 +1,9 @@
 //! `Info.plist`: the properties of a bundle. Source: docs/formats/sparsebundle.md §2.
 
-use std::io::Cursor;
-
-use plist::stream::{Event, Reader};
+use plist::Value;
 
 use super::LAYER;
-use crate::container::SECTOR;
+use crate::container::{SECTOR, property_list};
 use crate::{Error, Kind, Result};
 
 /// The primary property list.
@@ -15,9 +13,8 @@ pub(super) const BACKUP: &str = "Info.bckup";
 
 /// Maximum length of a list in bytes. macOS writes about 500 bytes.
 pub(super) const MOST_BYTES: u64 = 64 * 1024;
-/// Maximum number of events: a binary list can reference one object many times, so that a small
-/// file expands without bound.
-const MOST_EVENTS: usize = 4096;
+/// Maximum number of values and tags.
+const MOST_VALUES: usize = 4096;
 
 const TYPE: &str = "com.apple.diskimage.sparsebundle";
 /// Replaces [`TYPE`] during a change of the band size.
@@ -186,7 +183,7 @@ impl Info {
 pub(super) fn size_before(bytes: &[u8]) -> Option<u64> {
     let mut size = None;
     let read = each_value(bytes, &mut |key, value| {
-        if let (SIZE_BEFORE, Event::Integer(number)) = (key, value) {
+        if let (SIZE_BEFORE, Value::Integer(number)) = (key, value) {
             size = number.as_unsigned();
         }
     });
@@ -219,56 +216,11 @@ pub(super) fn dictionary(lines: &str) -> String {
     )
 }
 
-/// Calls `each` for the keys of the list and their values, event by event. Collections within the
-/// outermost dictionary are skipped.
-pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) -> Result<()> {
-    let broken = |error: plist::Error| {
-        Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error)
-    };
-    let mut depth = 0u64;
-    let mut key: Option<String> = None;
-    for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
-        if count == MOST_EVENTS {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("has more than {MOST_EVENTS} values"),
-            ));
-        }
-        let event = event.map_err(broken)?;
-        let plain = match event {
-            Event::StartDictionary(_) if count == 0 => {
-                depth = 1;
-                continue;
-            }
-            _ if count == 0 => break,
-            Event::StartArray(_) | Event::StartDictionary(_) => {
-                depth += 1;
-                continue;
-            }
-            Event::EndCollection => {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(());
-                }
-                None
-            }
-            plain => Some(plain),
-        };
-        if depth > 1 {
-            continue;
-        }
-        match (key.take(), plain) {
-            (None, Some(Event::String(name))) => key = Some(name.into_owned()),
-            (Some(key), Some(value)) => each(&key, value),
-            _ => {}
-        }
-    }
-    Err(Error::new(
-        Kind::Corrupt,
-        LAYER,
-        "expected a property list that is a dictionary",
-    ))
+/// Calls `each` for the keys of the list and their values.
+pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, &Value)) -> Result<()> {
+    let list = property_list::parse(LAYER, bytes, MOST_VALUES, 4 * MOST_BYTES)?;
+    list.iter().for_each(|(key, value)| each(key, value));
+    Ok(())
 }
 
 impl PlistValues {
@@ -279,16 +231,14 @@ impl PlistValues {
     }
 
     /// Records the value of a known key; a value of the wrong type is ignored.
-    fn take(&mut self, key: &str, value: Event<'_>) {
+    fn take(&mut self, key: &str, value: &Value) {
         match (key, value) {
-            ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
-            ("band-size", Event::Integer(number)) => self.band_size = number.as_unsigned(),
-            ("bundle-backingstore-version", Event::Integer(number)) => {
+            ("size", Value::Integer(number)) => self.size = number.as_unsigned(),
+            ("band-size", Value::Integer(number)) => self.band_size = number.as_unsigned(),
+            ("bundle-backingstore-version", Value::Integer(number)) => {
                 self.version = number.as_unsigned()
             }
-            ("diskimage-bundle-type", Event::String(text)) => {
-                self.bundle_type = Some(text.into_owned())
-            }
+            ("diskimage-bundle-type", Value::String(text)) => self.bundle_type = Some(text.clone()),
             _ => {}
         }
     }
@@ -425,7 +375,7 @@ mod tests {
     #[test]
     fn deep_and_unfolding_lists_end() {
         let deep = dict(&format!("<key>a</key>{}", "<array>".repeat(9000)));
-        assert!(unreadable(&deep).contains("more than 4096 values"));
+        assert!(unreadable(&deep).contains("more than 64 nested collections"));
         assert!(
             Info::parse(&unfolding(), "Info.plist")
                 .is_err_and(|unread| Error::from(unread).kind() == Kind::Limit)

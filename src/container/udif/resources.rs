@@ -4,12 +4,11 @@
 //! Newer images store them in a property list, the oldest in a binary resource fork. Source:
 //! docs/formats/udif.md §3, §10.
 
-use std::io::Cursor;
-
-use plist::stream::{Event, Reader};
+use plist::{Dictionary, Value};
 
 use super::base64_list::DecodedList;
 use super::roman;
+use crate::container::property_list;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
@@ -17,8 +16,10 @@ const LAYER: &str = "udif resources";
 /// Maximum length of a property list in bytes: enough for half a terabyte in chunks. Larger lists
 /// are not read, because several copies of the data are in memory at the same time.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
-/// Maximum number of events. Every block table is a dictionary of five entries.
-const MOST_EVENTS: usize = 1 << 20;
+/// Maximum number of values and tags. Every block table is a dictionary of five entries.
+const MOST_VALUES: usize = 1 << 21;
+/// Key of the dictionary of types in an image's list.
+const IN_IMAGES: &str = "resource-fork";
 
 /// One resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,7 +40,11 @@ pub struct Resource {
 
 /// Reads the property list of an image, XML or binary.
 pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
-    read_list(bytes, &[Some("resource-fork")])
+    let (mut list, mut decoded) = read_list(bytes)?;
+    match list.remove(IN_IMAGES) {
+        Some(Value::Dictionary(types)) => of_types(types, &mut decoded),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Reads a list of resources from the user: as in images, or only the resources, as
@@ -48,79 +53,47 @@ pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
 /// [`Kind::Corrupt`] if it is not a property list, [`Kind::Limit`] if it exceeds the limits of
 /// images.
 pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
-    let wrapped = read_list(bytes, &[Some("resource-fork")])?;
-    if wrapped.is_empty() {
-        read_list(bytes, &[])
-    } else {
-        Ok(wrapped)
+    let wrapped = from_plist(bytes)?;
+    if !wrapped.is_empty() {
+        return Ok(wrapped);
     }
+    let (list, mut decoded) = read_list(bytes)?;
+    of_types(list, &mut decoded)
 }
 
-/// Reads the dictionary of types under the keys `above`.
-fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
-    // The root, the dictionaries above, a type's array, and an entry.
-    let depth = above.len() + 3;
-    let is_entry = |path: &[Option<String>]| {
-        path.len() == depth
-            && path[depth - 1].is_none()
-            && path[1..]
-                .iter()
-                .zip(above)
-                .all(|(key, name)| key.as_deref() == *name)
-    };
-    let mut taken = DecodedList::out_of(bytes);
-    let list = std::mem::take(&mut taken.list);
-    let broken = |error: plist::Error| {
-        Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error)
-    };
+fn read_list(bytes: &[u8]) -> Result<(Dictionary, DecodedList)> {
+    let mut decoded = DecodedList::out_of(bytes);
+    let list = std::mem::take(&mut decoded.list);
+    let list = property_list::parse(LAYER, &list, MOST_VALUES, 2 * MOST_BYTES)?;
+    Ok((list, decoded))
+}
+
+/// Returns the resources of a dictionary of types, each with an array of them.
+fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource>> {
     let (mut resources, mut held) = (Vec::new(), 0);
-    // The keys of the open collections, and the last key read in the innermost dictionary.
-    let mut path: Vec<Option<String>> = Vec::new();
-    let mut key: Option<String> = None;
-    let mut current = Resource::default();
-    for (count, event) in Reader::new(Cursor::new(&list)).enumerate() {
-        if count == MOST_EVENTS {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("more than {MOST_EVENTS} values"),
-            ));
-        }
-        match event.map_err(broken)? {
-            Event::StartDictionary(_) | Event::StartArray(_) => {
-                path.push(key.take());
-                if is_entry(&path) {
-                    current = Resource {
-                        kind: path[depth - 2].clone().unwrap_or_default(),
-                        ..Resource::default()
-                    };
-                }
+    for (kind, entries) in types {
+        for entry in entries.into_array().into_iter().flatten() {
+            let Value::Dictionary(entry) = entry else {
+                continue;
+            };
+            let mut resource = Resource {
+                kind: kind.clone(),
+                ..Resource::default()
+            };
+            for (key, value) in entry {
+                resource.take(&key, value);
             }
-            Event::EndCollection => {
-                if is_entry(&path) {
-                    // Entries of a binary list may share data, but the copies need memory each.
-                    current.data = taken.restored(std::mem::take(&mut current.data));
-                    held += (size_of::<Resource>() + current.data.len()) as u64;
-                    if held > MOST_BYTES {
-                        return Err(Error::new(
-                            Kind::Limit,
-                            LAYER,
-                            "more resources than any image has",
-                        ));
-                    }
-                    resources.push(std::mem::take(&mut current));
-                }
-                path.pop();
-                key = None;
-                if path.is_empty() {
-                    break; // some images count more bytes than the list has
-                }
+            // Entries of a binary list may share data, but the copies need memory each.
+            resource.data = decoded.restored(resource.data);
+            held += (size_of::<Resource>() + resource.data.len()) as u64;
+            if held > MOST_BYTES {
+                return Err(Error::new(
+                    Kind::Limit,
+                    LAYER,
+                    "more resources than any image has",
+                ));
             }
-            value => match (key.take(), value) {
-                (None, Event::String(name)) => key = Some(name.into_owned()),
-                (Some(key), value) if is_entry(&path) => current.take(&key, value),
-                _ => {}
-            },
+            resources.push(resource);
         }
     }
     Ok(resources)
@@ -128,13 +101,13 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
 
 impl Resource {
     /// Sets a field from a key and its value; a value of the wrong type is ignored.
-    fn take(&mut self, key: &str, value: Event<'_>) {
+    fn take(&mut self, key: &str, value: Value) {
         match (key, value) {
-            ("Data", Event::Data(bytes)) => self.data = bytes.into_owned(),
-            ("ID", Event::String(text)) => self.id = text.into_owned(),
-            ("Name", Event::String(text)) => self.name = text.into_owned(),
-            ("Attributes", Event::String(text)) => self.attributes = text.into_owned(),
-            ("CFName", Event::String(text)) => self.cf_name = Some(text.into_owned()),
+            ("Data", Value::Data(bytes)) => self.data = bytes,
+            ("ID", Value::String(text)) => self.id = text,
+            ("Name", Value::String(text)) => self.name = text,
+            ("Attributes", Value::String(text)) => self.attributes = text,
+            ("CFName", Value::String(text)) => self.cf_name = Some(text),
             _ => {}
         }
     }

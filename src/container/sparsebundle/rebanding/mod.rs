@@ -19,7 +19,7 @@ mod finish;
 mod migrating_bands;
 mod run;
 
-use ::plist::stream::Event;
+use ::plist::Value;
 
 use super::plist::{self, MOST_BYTES, Version};
 use super::{BANDS, LAYER, MAPPED};
@@ -68,16 +68,16 @@ struct PlistValues {
 }
 
 impl PlistValues {
-    fn take(&mut self, key: &str, value: Event<'_>) {
+    fn take(&mut self, key: &str, value: &Value) {
         match (key, value) {
-            ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
-            ("bundle-backingstore-version", Event::Integer(number)) => {
+            ("size", Value::Integer(number)) => self.size = number.as_unsigned(),
+            ("bundle-backingstore-version", Value::Integer(number)) => {
                 self.version = number.as_unsigned()
             }
-            ("band-size-before", Event::Integer(number)) => self.from = number.as_unsigned(),
-            ("band-size", Event::Integer(number)) => self.to = number.as_unsigned(),
-            ("moved", Event::Integer(number)) => self.moved = number.as_unsigned(),
-            ("naming", Event::Boolean(flag)) => self.naming = Some(flag),
+            ("band-size-before", Value::Integer(number)) => self.from = number.as_unsigned(),
+            ("band-size", Value::Integer(number)) => self.to = number.as_unsigned(),
+            ("moved", Value::Integer(number)) => self.moved = number.as_unsigned(),
+            ("naming", Value::Boolean(flag)) => self.naming = Some(*flag),
             _ => {}
         }
     }
