@@ -56,7 +56,9 @@ pub struct NativeAes {
 /// Shows no key.
 impl fmt::Debug for NativeAes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeAes").field("width", &self.width).finish_non_exhaustive()
+        f.debug_struct("NativeAes")
+            .field("width", &self.width)
+            .finish_non_exhaustive()
     }
 }
 
