@@ -8,7 +8,7 @@ mod volume;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use bandsaw::address::redacted;
+use bandsaw::address::{redacted, shown};
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
@@ -94,7 +94,7 @@ pub(crate) struct PartitionFacts {
 impl ImageInfo {
     /// Returns all facts about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
+        let mut facts = Self::new(&redacted(&shown(image.path())));
         facts.add_image(image, progress)?;
         Ok(facts)
     }
@@ -102,7 +102,7 @@ impl ImageInfo {
     /// Returns all facts about a copy, with a warning if a volume does not open: the copy is
     /// complete, but the source may be damaged.
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&image.path().to_string_lossy());
+        let mut facts = Self::new(&shown(image.path()));
         match facts.add_image(image, progress) {
             Err(failure)
                 if matches!(
@@ -121,10 +121,10 @@ impl ImageInfo {
     }
 
     /// Returns an empty set of facts about the image of this name.
-    pub(crate) fn new(image: &str) -> Self {
+    pub(crate) fn new(image: &dyn std::fmt::Display) -> Self {
         Self {
             schema: 1,
-            image: image.to_owned(),
+            image: image.to_string(),
             format: None,
             description: None,
             size: None,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bandsaw::address::{ImagePath, shown};
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_registry::{Entry, Registry, Use};
 
@@ -10,7 +11,7 @@ use crate::source::whole_name;
 
 /// Returns the error about `image`, naming the command that uses it if that is one of this
 /// program.
-pub(crate) fn explain(error: Error, image: &str) -> Failure {
+pub(crate) fn explain(error: Error, image: &ImagePath) -> Failure {
     let entries = Registry::of_user().and_then(|registry| registry.entries());
     let image = Path::new(image);
     let uses = |entry: &Entry| {
@@ -41,5 +42,6 @@ pub(crate) fn explain(error: Error, image: &str) -> Failure {
 
 fn is_same(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| whole_name(path));
-    real(a) == real(b)
+    // The entry of an image holds its path as text.
+    shown(real(a)) == shown(real(b))
 }
