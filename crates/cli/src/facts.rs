@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use bandsaw::address::{redacted, shown};
+use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
@@ -18,6 +19,7 @@ use bandsaw::partition::{Map, Partition};
 use bandsaw::progress::Progress;
 use bandsaw::store::Status;
 use bandsaw::{Error, Kind, Result};
+use bandsaw_registry::Entry;
 use serde::Serialize;
 
 pub(crate) use self::container::{
@@ -26,6 +28,7 @@ pub(crate) use self::container::{
 pub(crate) use self::key_slots::KeySlotInfo;
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 use crate::failure::Outcome;
+use crate::in_use;
 use crate::output::Output;
 use crate::text::counted;
 
@@ -207,6 +210,29 @@ impl ImageInfo {
     }
 
     /// Adds the disk, which is accessible only once its encryption is unlocked.
+    /// Adds what is recorded of an image that this program has in use.
+    pub(crate) fn add_use(&mut self, entry: &Entry) {
+        let format: Option<Format> = entry.format.parse().ok();
+        self.format = format.map(Format::code);
+        self.description = format.map(Format::description);
+        self.size = Some(entry.size);
+        let encrypted = if entry.encrypted { "encrypted, " } else { "" };
+        let mounts = entry.mounts.iter().map(|mount| {
+            format!(
+                "; {} volume {} is mounted on {}",
+                mount.format,
+                mount.name,
+                mount.folder.display()
+            )
+        });
+        self.warnings.push(format!(
+            "{encrypted}in use by {}, so only its format and size are shown{}; {}",
+            in_use::user(entry),
+            mounts.collect::<String>(),
+            in_use::way_out(entry)
+        ));
+    }
+
     fn add_disk(&mut self, disk: &dyn BlockDevice) {
         self.size = Some(disk.info().len);
         if let Some(encryption) = &mut self.encryption {
