@@ -260,8 +260,14 @@ impl ImageInfo {
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
         // A bundle opens by either of its lists, so damage to the other is not a failure.
-        let of_a_list =
-            |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
+        let of_a_list = |error: &Error| {
+            let is_list = |name: &str| name.starts_with("Info.");
+            matches!(error.place(), Place::Name(name) if is_list(name))
+                || error
+                    .file()
+                    .and_then(|file| file.rsplit('/').next())
+                    .is_some_and(is_list)
+        };
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
         let said = self
             .warnings
