@@ -1,8 +1,5 @@
 //! Encoder of streams that are shorter than their input.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use super::{Codec, Fault, adc, bzip2, lzfse, lzma, zlib};
 use crate::{Error, Kind, Result};
 
@@ -41,7 +38,6 @@ impl Default for Level {
 pub struct Encoder {
     codec: Codec,
     inner: Payload,
-    stop: Arc<AtomicBool>,
 }
 
 enum Payload {
@@ -62,16 +58,7 @@ impl Encoder {
             Codec::Lzfse => Payload::Lzfse(Box::default()),
             Codec::Lzma => Payload::Lzma,
         };
-        Self {
-            codec,
-            inner,
-            stop: Arc::default(),
-        }
-    }
-
-    /// Makes the encoder fail soon after `stop` becomes true, also within a long piece.
-    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
-        Self { stop, ..self }
+        Self { codec, inner }
     }
 
     /// Returns the maximum memory in bytes of an encoder while it compresses `len` bytes.
@@ -94,7 +81,7 @@ impl Encoder {
             Payload::Zlib(encoder) => encoder.encode(plain, packed),
             Payload::Bzip2 => bzip2::encode(plain, packed),
             Payload::Lzfse(encoder) => encoder.encode(plain, packed),
-            Payload::Lzma => lzma::encode(plain, packed, &self.stop),
+            Payload::Lzma => lzma::encode(plain, packed),
         };
         let shorter = encoded.map_err(|fault| self.failed(plain, fault))?
             && packed.len() - before < plain.len();

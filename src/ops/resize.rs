@@ -16,7 +16,7 @@ use crate::fs::SizeLimits;
 use crate::open::{Image, OpenOptions, Volume, gate};
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
-use crate::{Error, Kind, Reason, Result, size};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "resize";
 /// Memory for the changes of opening a volume that is only examined, in bytes.
@@ -157,21 +157,13 @@ impl<'a> Parted<'a> {
         }
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!(
-                "the disk grows from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(format!("the disk grows from {from} to {to} bytes"));
         }
         if is_gpt && to != from {
             steps.push("the backup of the map moves to the end".to_owned());
         }
         if to < from {
-            steps.push(format!(
-                "the disk is cut from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(format!("the disk is cut from {from} to {to} bytes"));
         }
         if !options.dry_run {
             if to > from {
@@ -412,43 +404,29 @@ impl<'a> ResizePlan<'a> {
         let now = self.volume.range.end - self.volume.range.start;
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!(
-                "the disk grows from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(format!("the disk grows from {from} to {to} bytes"));
         }
         if len >= now && self.partition.is_some() && (len != now || to != from) {
             steps.push(format!(
-                "{} is resized from {:#} to {:#}",
-                self.volume.place(),
-                size::display(now),
-                size::display(len)
+                "{} gets {len} bytes instead of {now}",
+                self.volume.place()
             ));
         }
         let verb = if len < has { "shrinks" } else { "grows" };
         if len != has {
             steps.push(format!(
-                "the {} volume {verb} from {:#} to at most {:#}",
-                self.volume.format,
-                size::display(has),
-                size::display(len)
+                "the {} volume {verb} from {has} to at most {len} bytes",
+                self.volume.format
             ));
         }
         if len < now && self.partition.is_some() {
             steps.push(format!(
-                "{} is resized from {:#} to {:#}",
-                self.volume.place(),
-                size::display(now),
-                size::display(len)
+                "{} gets {len} bytes instead of {now}",
+                self.volume.place()
             ));
         }
         if to < from {
-            steps.push(format!(
-                "the disk is cut from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(format!("the disk is cut from {from} to {to} bytes"));
         }
         steps
     }

@@ -17,7 +17,6 @@ mod format;
 mod gate;
 mod hdiutil;
 mod help;
-mod host_paths;
 mod mount;
 mod passwd;
 mod reband;

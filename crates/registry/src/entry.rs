@@ -1,10 +1,9 @@
 //! Registry entry of an image in use.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bandsaw::address::shown;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// An image in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,13 +12,12 @@ pub struct Entry {
     pub device: String,
     /// Kind of use.
     pub used: Use,
-    /// Path of the image. In JSON it is text, and bytes that are not UTF-8 are `\xFF`.
-    #[serde(serialize_with = "as_text")]
+    /// Path of the image.
     pub image: PathBuf,
     /// Code of its format: `UDSB`.
     pub format: String,
     /// Paths of the layers on top of it.
-    #[serde(default, serialize_with = "as_texts")]
+    #[serde(default)]
     pub layers: Vec<PathBuf>,
     /// Kind of its partition map: `GPT`.
     #[serde(default)]
@@ -45,16 +43,6 @@ pub struct Entry {
     /// Kernel disk of the image, detached after the process has ended.
     #[serde(default)]
     pub kernel_disk: Option<DiskEntry>,
-}
-
-/// Writes a host path as text, which a path that is not UTF-8 cannot be read back from.
-pub fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&shown(path))
-}
-
-/// Writes host paths as text.
-fn as_texts<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(paths.iter().map(shown))
 }
 
 /// A kernel disk such as `/dev/nbd0`, as stored in an entry; available on every system.

@@ -20,7 +20,6 @@
 
 mod ahead;
 mod base64_list;
-mod begins;
 mod cache;
 mod check;
 mod chunks;
@@ -53,7 +52,6 @@ use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
-pub(crate) use begins::begins_with_chunk;
 pub use check::check;
 pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};

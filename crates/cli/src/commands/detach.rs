@@ -1,7 +1,5 @@
 //! `bandsaw detach`: the end of `attach`, `mount` and `serve`.
 
-use std::ffi::OsString;
-
 use clap::{Args, ValueHint};
 
 use crate::attach::{self};
@@ -22,7 +20,7 @@ Examples:
 pub(crate) struct Detach {
     /// A device, a mount point, or an image
     #[arg(value_name = "DEVICE|FOLDER|IMAGE", value_hint = ValueHint::AnyPath)]
-    what: OsString,
+    what: String,
     /// Detach an image in use; programs get I/O errors
     #[arg(long, short)]
     force: bool,

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::ops::diagnose::{Cause, diagnose};
 use bandsaw::{Error, Kind};
@@ -73,7 +72,7 @@ impl Diagnose {
         drop(bar);
         let facts = Diagnosis {
             schema: 1,
-            image: path.to_string(),
+            image: path.clone(),
             layers: found
                 .layers
                 .into_iter()
@@ -82,11 +81,7 @@ impl Diagnose {
             cause: found.cause.as_ref().map(CauseFacts::new),
         };
         output.facts(&facts, |out| {
-            writeln!(
-                out,
-                "{}",
-                output.paint(Style::Bold, &output.name(&path.to_string()))
-            )?;
+            writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
             for LayerFacts { layer, what } in &facts.layers {
                 writeln!(
                     out,
@@ -136,7 +131,7 @@ impl CauseFacts {
 
 /// Returns the failure to open the image, or one for an image that opens but contains nothing
 /// readable.
-fn failure(cause: Cause, path: &ImagePath) -> Failure {
+fn failure(cause: Cause, path: &str) -> Failure {
     let kind = match cause.code {
         "missing" => Kind::NotFound,
         "cut-short" | "volume-damaged" | "empty" => Kind::Corrupt,

@@ -120,7 +120,7 @@ impl Verify {
         let format = image.format().code();
         let facts = VerifyReport {
             schema: 1,
-            image: path.to_string(),
+            image: path.clone(),
             format,
             intact: wrong == 0,
             checksums,

@@ -1,8 +1,6 @@
 //! Encoding of one chunk: reads it, sums it, splits off zeros, and compresses the rest.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crc32fast::Hasher;
 
@@ -45,11 +43,12 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// Encodes with these options. An encoding fails soon after `stop` becomes true.
-    pub(super) fn new(options: &EncodeOptions, stop: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(options: &EncodeOptions) -> Self {
         let codec = options.codec().map(|codec| {
-            let encoder = Encoder::new(codec, options.level.unwrap_or_default());
-            (codec, encoder.stopped_by(stop.clone()))
+            (
+                codec,
+                Encoder::new(codec, options.level.unwrap_or_default()),
+            )
         });
         Self {
             codec,

@@ -8,7 +8,6 @@ mod info;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use bandsaw::address::ImagePath;
 use bandsaw::{Error, Kind};
 use clap::{Args, Subcommand};
 
@@ -57,7 +56,7 @@ impl Stack {
 }
 
 /// Splits the arguments into the base and its layers from the bottom.
-fn split(images: &[OsString]) -> Outcome<(ImagePath, Vec<PathBuf>)> {
+fn split(images: &[OsString]) -> Outcome<(String, Vec<PathBuf>)> {
     let (base, layers) = images
         .split_first()
         .ok_or_else(|| Failure::usage("stack", "no image is named"))?;
