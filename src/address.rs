@@ -27,15 +27,19 @@
 //! is `#1`.
 
 mod escaping;
+mod image_path;
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
-pub use crate::error::{Secrets, redacted};
+pub use crate::error::{Secrets, redacted, shown};
 pub(crate) use escaping::percent_decoded;
+pub use image_path::ImagePath;
 
 const LAYER: &str = "address";
 
@@ -43,7 +47,7 @@ const LAYER: &str = "address";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A host path, or a URL with a scheme other than `file://`.
-    pub image: String,
+    pub image: ImagePath,
     /// The volume; `None` selects the first readable one.
     pub volume: Option<VolumeSelector>,
     /// A snapshot of the volume. Requires a volume.
@@ -80,13 +84,46 @@ impl Address {
             ));
         }
         let mut address = Self {
-            image: on_host(text, image)?,
+            image: on_host(text, image)?.into(),
             volume: None,
             snapshot: None,
             path: None,
         };
+        address.set_place(text, rest)?;
+        Ok(address)
+    }
+
+    /// Parses an address whose image may be a host path that is not UTF-8. Volumes, snapshots and
+    /// the paths in them are text, and so are URLs.
+    pub fn parse_os(text: &OsStr, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {
+        if let Some(text) = text.to_str() {
+            return Self::parse(text, exists);
+        }
+        let whole = || invalid_bytes(text, "a URL, volume, snapshot or path in an image is UTF-8");
+        let bytes = text.as_bytes();
+        let colons = (1..bytes.len()).filter(|&at| bytes[at] == b':');
+        let ends: Vec<_> = colons.chain([bytes.len()]).collect();
+        let host = |end: usize| OsStr::from_bytes(&bytes[..end]);
+        let known = ends.iter().rev().find(|&&end| exists(Path::new(host(end))));
+        let end = match known {
+            _ if bytes.starts_with(b"./") => bytes.len(),
+            Some(end) => *end,
+            None => ends[0],
+        };
+        let rest = std::str::from_utf8(&bytes[end..]).map_err(|_| whole())?;
+        if known.is_none() && rest.starts_with("://") {
+            return Err(whole());
+        }
+        let image = host(end);
+        let mut address = Self::image(image);
+        address.set_place(&shown(text), rest)?;
+        Ok(address)
+    }
+
+    /// Reads `:VOLUME@SNAPSHOT:/path`, the end of the address `text`.
+    fn set_place(&mut self, text: &str, rest: &str) -> Result<()> {
         let Some(rest) = rest.strip_prefix(':') else {
-            return Ok(address);
+            return Ok(());
         };
         let (volume, path) = match find_bare(rest, ":/") {
             _ if rest.starts_with('/') => (None, Some(rest)),
@@ -94,15 +131,15 @@ impl Address {
             None => (Some(rest), None),
         };
         if let Some(volume) = volume {
-            address.set_volume(text, volume)?;
+            self.set_volume(text, volume)?;
         }
         // Repeated leading slashes are collapsed: `a://b` would be parsed as a URL.
-        address.path = path.map(|path| format!("/{}", path.trim_start_matches('/')));
-        Ok(address)
+        self.path = path.map(|path| format!("/{}", path.trim_start_matches('/')));
+        Ok(())
     }
 
     /// Returns the address of a host file or URL as a whole.
-    pub fn image(image: impl Into<String>) -> Self {
+    pub fn image(image: impl Into<ImagePath>) -> Self {
         Self {
             image: image.into(),
             volume: None,
@@ -119,7 +156,7 @@ impl Address {
 
     /// Returns the URL's scheme, usually in lower case (`s3`), if the image is a URL.
     pub fn scheme(&self) -> Option<&str> {
-        scheme(&self.image)
+        scheme(self.image.to_str()?)
     }
 
     fn set_volume(&mut self, text: &str, part: &str) -> Result<()> {
@@ -162,7 +199,7 @@ impl VolumeSelector {
 /// a `:` in its name.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.image)?;
+        write!(f, "{}", self.image)?;
         if let Some(volume) = &self.volume {
             write!(f, ":{volume}")?;
         }
@@ -244,6 +281,10 @@ fn ordinal(text: &str) -> Option<u32> {
 
 fn invalid(text: &str, why: &'static str) -> Error {
     Error::new(Kind::Invalid, LAYER, why).named(format!("{text:?}"))
+}
+
+fn invalid_bytes(text: &OsStr, why: &'static str) -> Error {
+    Error::new(Kind::Invalid, LAYER, why).named(shown(text))
 }
 
 #[cfg(test)]
@@ -395,6 +436,27 @@ mod tests {
     }
 
     #[test]
+    fn a_host_path_is_bytes() {
+        let parse = |bytes: &'static [u8], known: &'static [u8]| {
+            let exists = move |path: &Path| path.as_os_str().as_bytes() == known;
+            Address::parse_os(OsStr::from_bytes(bytes), &exists)
+        };
+        let of = |bytes: &'static [u8]| ImagePath::from(OsStr::from_bytes(bytes));
+        let whole = parse(b"b\xff:c", b"b\xff:c").unwrap();
+        assert_eq!((whole.image, whole.volume), (of(b"b\xff:c"), None));
+        let part = parse(b"b\xff:c:/d", b"").unwrap();
+        assert_eq!(part.to_string(), "b\\xFF:c:/d");
+        assert_eq!((part.image, part.volume), (of(b"b\xff"), named("c")));
+        assert_eq!(part.path.as_deref(), Some("/d"));
+        let whole = parse(b"./b\xff:c", b"").unwrap();
+        assert_eq!(whole.image, of(b"./b\xff:c"));
+        for bad in [&b"b:\xff"[..], b"b\xff:/\xff", b"s3://b\xff"] {
+            let error = parse(bad, b"").unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        }
+    }
+
+    #[test]
     fn the_host_is_not_asked_about_urls_and_dot_slash() {
         let never = |path: &Path| -> bool { panic!("asked about {}", path.display()) };
         Address::parse("s3://bucket/x:Docs:/y", &never).unwrap();
@@ -457,7 +519,7 @@ mod tests {
             .prop_map(|(image, within, path)| {
                 let (volume, snapshot) = within.unzip();
                 Address {
-                    image,
+                    image: image.into(),
                     volume,
                     snapshot: snapshot.flatten(),
                     path,
@@ -474,7 +536,7 @@ mod tests {
         #[test]
         fn an_existing_image_may_have_colons(mut address in any_address(), image in r"[a-z]{1,4}(:[a-z/ ]{1,4}){1,3}") {
             prop_assume!(scheme(&image).is_none());
-            address.image = image.clone();
+            address.image = image.clone().into();
             let exists = |path: &Path| path.as_os_str() == image.as_str();
             prop_assert_eq!(Address::parse(&address.to_string(), &exists).unwrap(), address);
         }

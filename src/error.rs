@@ -1,12 +1,14 @@
 //! The error type of the library: its kind, the layer, the place in it, and what was expected.
 
 mod redact;
+mod shown;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use redact::{Secrets, redacted};
+pub use shown::shown;
 
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -217,7 +219,7 @@ impl Error {
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
         self.0
             .file
-            .get_or_insert_with(|| redacted(&file.as_ref().display().to_string()).into_owned());
+            .get_or_insert_with(|| redacted(&shown(file.as_ref())).into_owned());
         self
     }
 

@@ -56,6 +56,16 @@ pub fn display(bytes: u64) -> Display {
     Display(bytes)
 }
 
+/// Formats a share of a whole in percent: `25 %`, or `under 1 %`.
+pub fn percent(part: u64, whole: u64) -> String {
+    let (part, whole) = (u128::from(part) * 100, u128::from(whole.max(1)));
+    match part {
+        0 => "0 %".to_owned(),
+        _ if part < whole => "under 1 %".to_owned(),
+        _ => format!("{} %", (part + whole / 2) / whole),
+    }
+}
+
 /// The return type of [`display`].
 #[derive(Debug, Clone, Copy)]
 pub struct Display(u64);
@@ -138,6 +148,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn percents() {
+        for (part, whole, expected) in [
+            (0, 0, "0 %"),
+            (0, 7, "0 %"),
+            (1, u64::MAX, "under 1 %"),
+            (1, 101, "under 1 %"),
+            (1, 100, "1 %"),
+            (2, 3, "67 %"),
+            (u64::MAX, u64::MAX, "100 %"),
+        ] {
+            assert_eq!(percent(part, whole), expected);
+        }
+    }
 
     #[test]
     fn what_people_write() {

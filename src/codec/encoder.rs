@@ -1,5 +1,8 @@
 //! Encoder of streams that are shorter than their input.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use super::{Codec, Fault, adc, bzip2, lzfse, lzma, zlib};
 use crate::{Error, Kind, Result};
 
@@ -38,6 +41,7 @@ impl Default for Level {
 pub struct Encoder {
     codec: Codec,
     inner: Payload,
+    stop: Arc<AtomicBool>,
 }
 
 enum Payload {
@@ -58,7 +62,16 @@ impl Encoder {
             Codec::Lzfse => Payload::Lzfse(Box::default()),
             Codec::Lzma => Payload::Lzma,
         };
-        Self { codec, inner }
+        Self {
+            codec,
+            inner,
+            stop: Arc::default(),
+        }
+    }
+
+    /// Makes the encoder fail soon after `stop` becomes true, also within a long piece.
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
     }
 
     /// Returns the maximum memory in bytes of an encoder while it compresses `len` bytes.
@@ -81,7 +94,7 @@ impl Encoder {
             Payload::Zlib(encoder) => encoder.encode(plain, packed),
             Payload::Bzip2 => bzip2::encode(plain, packed),
             Payload::Lzfse(encoder) => encoder.encode(plain, packed),
-            Payload::Lzma => lzma::encode(plain, packed),
+            Payload::Lzma => lzma::encode(plain, packed, &self.stop),
         };
         let shorter = encoded.map_err(|fault| self.failed(plain, fault))?
             && packed.len() - before < plain.len();

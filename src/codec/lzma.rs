@@ -1,6 +1,7 @@
 //! LZMA2 in xz streams, as in ULMO images.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
@@ -28,6 +29,9 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
 /// The preset of all of macOS's streams, inferred from their size.
 const PRESET: u32 = 6;
 
+/// Bytes that are compressed before the encoder can stop.
+const BETWEEN_STOPS: usize = 64 << 10;
+
 /// Returns the memory of an encoder of `len` bytes, in bytes.
 pub(super) fn memory(len: usize) -> usize {
     (options(len).lzma_options.get_memory_usage() as usize) << 10
@@ -45,10 +49,17 @@ fn options(len: usize) -> Lzma2Options {
 }
 
 /// Appends an xz stream of `plain`.
-pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+///
+/// Fails soon after `stop` becomes true: a piece of a mebibyte takes up to a second.
+pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>, stop: &AtomicBool) -> Result<bool, Fault> {
     let failed = |error| Fault::caused("does not compress", error);
     let mut stream = Lzma2Writer::new(Vec::with_capacity(plain.len() / 2), options(plain.len()));
-    stream.write_all(plain).map_err(failed)?;
+    for part in plain.chunks(BETWEEN_STOPS) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Fault::new("was stopped"));
+        }
+        stream.write_all(part).map_err(failed)?;
+    }
     xz(&stream.finish().map_err(failed)?, plain.len(), packed);
     Ok(true)
 }
@@ -110,7 +121,7 @@ mod tests {
     #[test]
     fn streams_are_framed_as_macos_frames_them() {
         let (plain, mut packed) = ([0; 512], vec![1]);
-        assert!(encode(&plain, &mut packed).unwrap());
+        assert!(encode(&plain, &mut packed, &AtomicBool::new(false)).unwrap());
         let packed = &packed[1..];
         // The bytes before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for the same
         // length.

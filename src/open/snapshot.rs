@@ -3,6 +3,7 @@
 //! An existing file or folder of exactly that name takes precedence. Otherwise the bundle's name is
 //! the longest text before an `@` that names a bundle.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::{LAYER, remote};
@@ -60,8 +61,8 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
 
 impl Address {
     /// Parses an address, checking on the host which paths and snapshots of bundles exist.
-    pub fn parse_on_host(text: &str) -> Result<Self> {
-        Self::parse(text, &|path| {
+    pub fn parse_on_host(text: impl AsRef<OsStr>) -> Result<Self> {
+        Self::parse_os(text.as_ref(), &|path| {
             path.symlink_metadata().is_ok() || matches!(on_host(path), Ok(Some(_)))
         })
     }

@@ -1,7 +1,7 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
 use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, contents};
-use crate::container::Format;
+use crate::container::{Format, udif};
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
 use crate::partition::{self, Map};
@@ -12,6 +12,10 @@ const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is
 
 /// The message of the error about a file without a whole sector.
 const TOO_SHORT: &str = "is empty, or shorter than one sector of 512 bytes";
+
+/// The message of the error about a compressed image without its end.
+const UDIF_BEGINNING: &str =
+    "is truncated: it begins as a compressed image, but the trailer `koly` at its end is missing";
 
 /// Bytes read per call when checking for all zeros.
 const PIECE: usize = 1 << 20;
@@ -83,7 +87,11 @@ pub(super) fn unknown(disk: &dyn BlockDevice) -> Error {
     if disk.info().len == 0 {
         return Error::new(Kind::Corrupt, LAYER, TOO_SHORT);
     }
-    Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)
+    match udif::begins_with_chunk(disk) {
+        Ok(true) => Error::new(Kind::Corrupt, LAYER, UDIF_BEGINNING).because(Reason::Truncated),
+        Ok(false) => Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat),
+        Err(error) => error,
+    }
 }
 
 /// Returns the error of a map whose partitions are all past the end of the disk: the image was

@@ -284,7 +284,7 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
     checked.map_err(|error| error.in_file(path))?;
     if !resources.is_empty() && !format.is_udif() {
         let message = format!(
-            "{format} has no place for a licence or other resources; compressed and read-only images have"
+            "{format} has no place for a license or other resources; compressed and read-only images have"
         );
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }

@@ -8,7 +8,7 @@ use super::advise::{Place, advise};
 use super::space::{Fill, SpaceMap};
 use super::usage::{ImageUsage, Room};
 use crate::Result;
-use crate::address::redacted;
+use crate::address::{redacted, shown};
 use crate::device::BlockDevice;
 use crate::open::{Image, Layer};
 use crate::progress::Progress;
@@ -24,7 +24,7 @@ const SCRIPT: &str = include_str!("report/map.js");
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     let usage = ImageUsage::of(image, progress)?;
     let mut page = ReportPage(String::new());
-    let path = PathBuf::from(redacted(&image.path().to_string_lossy()).into_owned());
+    let path = PathBuf::from(redacted(&shown(image.path())).into_owned());
     let name = path
         .file_name()
         .unwrap_or(path.as_os_str())
@@ -42,6 +42,14 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     }
     page.foot(usage.map.as_ref());
     Ok(page.0)
+}
+
+/// Returns a number with its noun.
+fn counted(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {one}s"),
+    }
 }
 
 /// A page being built.
@@ -126,8 +134,7 @@ impl ReportPage {
     }
 
     fn sizes(&mut self, image: &Image, usage: &ImageUsage) {
-        let percent =
-            (u128::from(usage.host.allocated) * 100).div_ceil(u128::from(usage.disk.max(1)));
+        let percent = size::percent(usage.host.allocated, usage.disk);
         self.facts(&[
             (
                 "Image",
@@ -140,13 +147,20 @@ impl ReportPage {
             ("Disk", exact(usage.disk)),
             (
                 "On disk",
-                format!("{}, {percent} % of the disk", exact(usage.host.allocated)),
+                format!("{}, {percent} of the disk", exact(usage.host.allocated)),
             ),
             (
                 "Files",
-                format!("{} in {} folders", usage.host.files, usage.host.folders),
+                match (usage.host.files, usage.host.folders) {
+                    (1, 0) => "one".to_owned(),
+                    (files, folders) => format!(
+                        "{} in {}",
+                        counted(files, "file"),
+                        counted(folders, "folder")
+                    ),
+                },
             ),
-            ("Compaction returns", exact(usage.returns())),
+            ("Compaction would free", exact(usage.returns())),
         ]);
     }
 
@@ -176,9 +190,13 @@ impl ReportPage {
                 Layer::Overlay(file) => format!("Layer {}", file.path.display()),
                 Layer::Stack(_) => "Stack of the layers below".to_owned(),
                 Layer::Partitions(map) => {
-                    format!("{}, {} partitions", map.scheme, map.partitions.len())
+                    format!(
+                        "{}, {}",
+                        map.scheme,
+                        counted(map.partitions.len() as u64, "partition")
+                    )
                 }
-                Layer::Volumes(volumes) => format!("{} volumes", volumes.len()),
+                Layer::Volumes(volumes) => counted(volumes.len() as u64, "volume"),
             };
             self.add(format!("<li>{}</li>", escape(&what)));
         }
@@ -244,7 +262,7 @@ impl ReportPage {
                 "Used",
                 "Pending",
                 "Free",
-                "Free space returns",
+                "Free space can be returned",
             ],
             &rows,
         );
@@ -260,8 +278,8 @@ impl ReportPage {
             String::new()
         };
         self.add(format!(
-            "<p>{} of {} {many} of {} have storage.{shared} Wheel, pinch or the buttons zoom, dragging moves, and whatever is under \
-             the pointer is told below.</p>",
+            "<p>{} of {} {many} of {} each are stored.{shared} Zoom with the wheel, two fingers or the buttons; drag to move. The \
+             line below the map describes the cell under the pointer.</p>",
             map.units.len(),
             map.count(),
             exact(map.size)
@@ -277,10 +295,10 @@ impl ReportPage {
             "<p id=\"told\" role=\"status\">Point at a {one}.</p>"
         ));
         let legend = [
-            ("absent", "no storage", map.count_of(Fill::Absent)),
+            ("absent", "not stored", map.count_of(Fill::Absent)),
             ("full", "in use", map.count_of(Fill::Full)),
             ("partly", "partly free", map.count_of(Fill::PartlyFree)),
-            ("free", "wholly free", map.count_of(Fill::Free)),
+            ("free", "completely free", map.count_of(Fill::Free)),
             ("stray", "stray files", map.stray.len() as u64),
         ];
         self.add("<ul class=\"legend\">");
@@ -302,26 +320,29 @@ impl ReportPage {
     }
 
     fn compaction(&mut self, map: &SpaceMap) {
-        let (one, _) = map.kind.words();
+        let (_, many) = map.kind.words();
         let (whole, parts) = map.returns();
         let (free_whole, free_parts) = map.free_storage();
         let kept = (free_whole + free_parts).saturating_sub(whole + parts);
-        self.add("<h2>What compaction would change</h2>");
+        self.add("<h2>What compaction would free</h2>");
         self.facts(&[
-            ("Now", format!("{} behind the disk", exact(map.allocated()))),
+            ("Allocated now", exact(map.allocated())),
             (
-                "Wholly free",
-                format!("{} with every {one} that is", exact(whole)),
+                "In free units",
+                format!("{} in {many} that are completely free", exact(whole)),
             ),
-            ("Parts of others", exact(parts)),
             (
-                "Afterwards",
+                "In parts of others",
+                format!("{} in {many} that are partly free", exact(parts)),
+            ),
+            (
+                "Allocated afterwards",
                 exact(map.allocated().saturating_sub(whole + parts)),
             ),
         ]);
         if kept > 0 {
             let kept = exact(kept);
-            self.add(format!("<p>{kept} more are free and stay: this host is not known to free less than whole files.</p>"));
+            self.add(format!("<p>{kept} more are free but stay allocated: this host is not known to support holes in files.</p>"));
         }
     }
 

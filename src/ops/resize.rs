@@ -16,7 +16,7 @@ use crate::fs::SizeLimits;
 use crate::open::{Image, OpenOptions, Volume, gate};
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Kind, Reason, Result, size};
 
 const LAYER: &str = "resize";
 /// Memory for the changes of opening a volume that is only examined, in bytes.
@@ -157,13 +157,21 @@ impl<'a> Parted<'a> {
         }
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!("the disk grows from {from} to {to} bytes"));
+            steps.push(format!(
+                "the disk grows from {:#} to {:#}",
+                size::display(from),
+                size::display(to)
+            ));
         }
         if is_gpt && to != from {
             steps.push("the backup of the map moves to the end".to_owned());
         }
         if to < from {
-            steps.push(format!("the disk is cut from {from} to {to} bytes"));
+            steps.push(format!(
+                "the disk is cut from {:#} to {:#}",
+                size::display(from),
+                size::display(to)
+            ));
         }
         if !options.dry_run {
             if to > from {
@@ -404,29 +412,43 @@ impl<'a> ResizePlan<'a> {
         let now = self.volume.range.end - self.volume.range.start;
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!("the disk grows from {from} to {to} bytes"));
+            steps.push(format!(
+                "the disk grows from {:#} to {:#}",
+                size::display(from),
+                size::display(to)
+            ));
         }
         if len >= now && self.partition.is_some() && (len != now || to != from) {
             steps.push(format!(
-                "{} gets {len} bytes instead of {now}",
-                self.volume.place()
+                "{} is resized from {:#} to {:#}",
+                self.volume.place(),
+                size::display(now),
+                size::display(len)
             ));
         }
         let verb = if len < has { "shrinks" } else { "grows" };
         if len != has {
             steps.push(format!(
-                "the {} volume {verb} from {has} to at most {len} bytes",
-                self.volume.format
+                "the {} volume {verb} from {:#} to at most {:#}",
+                self.volume.format,
+                size::display(has),
+                size::display(len)
             ));
         }
         if len < now && self.partition.is_some() {
             steps.push(format!(
-                "{} gets {len} bytes instead of {now}",
-                self.volume.place()
+                "{} is resized from {:#} to {:#}",
+                self.volume.place(),
+                size::display(now),
+                size::display(len)
             ));
         }
         if to < from {
-            steps.push(format!("the disk is cut from {from} to {to} bytes"));
+            steps.push(format!(
+                "the disk is cut from {:#} to {:#}",
+                size::display(from),
+                size::display(to)
+            ));
         }
         steps
     }

@@ -168,7 +168,7 @@ pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
             && !new.iter().any(|new| new.data == old.data)
     };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
-        let message = "is of another licence, and replacing that was not asked for";
+        let message = "is of another license, and replacing that was not asked for";
         return Err(Error::new(Kind::Conflict, "resource", message)
             .named(format!("{}:{}", old.kind, old.id)));
     }

@@ -42,6 +42,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Print results as JSON, with sizes in bytes
+    ///
+    /// Bytes of a host path that are not UTF-8 are written as `\xFF`, also without this option.
     #[arg(long, global = true, help_heading = OUTPUT, display_order = 900)]
     pub(crate) json: bool,
     /// Print only the result: no progress, warnings or summaries
@@ -116,7 +118,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
             ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 help::exit(words)
             }
-            _ => best_first(error).exit(),
+            _ => with_plain_numbers(best_first(error), &mut command).exit(),
         });
     Cli::from_arg_matches_mut(&mut matches)
         .unwrap_or_else(|error| error.format(&mut command).exit())
@@ -133,6 +135,30 @@ fn best_first(mut error: clap::Error) -> clap::Error {
         );
     }
     error
+}
+
+/// Says what is expected where the standard library's parsers say why a number is none.
+fn with_plain_numbers(error: clap::Error, command: &mut clap::Command) -> clap::Error {
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    let expected = match cause.as_deref() {
+        Some("invalid float literal" | "cannot parse float from empty string") => {
+            "a number, such as 0.5"
+        }
+        Some("invalid digit found in string" | "cannot parse integer from empty string") => {
+            "a whole number"
+        }
+        _ => return error,
+    };
+    let (Some(ContextValue::String(value)), Some(ContextValue::String(option))) = (
+        error.get(ContextKind::InvalidValue),
+        error.get(ContextKind::InvalidArg),
+    ) else {
+        return error;
+    };
+    command.error(
+        error.kind(),
+        format!("invalid value '{value}' for '{option}': expected {expected}"),
+    )
 }
 
 /// Expands `--encrypt IMAGE` to `--encrypt=aes-256 IMAGE`: the next word is a cipher only if it is

@@ -8,7 +8,8 @@ mod volume;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use bandsaw::address::redacted;
+use bandsaw::address::{redacted, shown};
+use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
@@ -18,6 +19,7 @@ use bandsaw::partition::{Map, Partition};
 use bandsaw::progress::Progress;
 use bandsaw::store::Status;
 use bandsaw::{Error, Kind, Result};
+use bandsaw_registry::Entry;
 use serde::Serialize;
 
 pub(crate) use self::container::{
@@ -26,6 +28,7 @@ pub(crate) use self::container::{
 pub(crate) use self::key_slots::KeySlotInfo;
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 use crate::failure::Outcome;
+use crate::in_use;
 use crate::output::Output;
 use crate::text::counted;
 
@@ -94,7 +97,7 @@ pub(crate) struct PartitionFacts {
 impl ImageInfo {
     /// Returns all facts about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
+        let mut facts = Self::new(&redacted(&shown(image.path())));
         facts.add_image(image, progress)?;
         Ok(facts)
     }
@@ -102,7 +105,7 @@ impl ImageInfo {
     /// Returns all facts about a copy, with a warning if a volume does not open: the copy is
     /// complete, but the source may be damaged.
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&image.path().to_string_lossy());
+        let mut facts = Self::new(&shown(image.path()));
         match facts.add_image(image, progress) {
             Err(failure)
                 if matches!(
@@ -121,10 +124,10 @@ impl ImageInfo {
     }
 
     /// Returns an empty set of facts about the image of this name.
-    pub(crate) fn new(image: &str) -> Self {
+    pub(crate) fn new(image: &dyn std::fmt::Display) -> Self {
         Self {
             schema: 1,
-            image: image.to_owned(),
+            image: image.to_string(),
             format: None,
             description: None,
             size: None,
@@ -207,6 +210,29 @@ impl ImageInfo {
     }
 
     /// Adds the disk, which is accessible only once its encryption is unlocked.
+    /// Adds what is recorded of an image that this program has in use.
+    pub(crate) fn add_use(&mut self, entry: &Entry) {
+        let format: Option<Format> = entry.format.parse().ok();
+        self.format = format.map(Format::code);
+        self.description = format.map(Format::description);
+        self.size = Some(entry.size);
+        let encrypted = if entry.encrypted { "encrypted, " } else { "" };
+        let mounts = entry.mounts.iter().map(|mount| {
+            format!(
+                "; {} volume {} is mounted on {}",
+                mount.format,
+                mount.name,
+                mount.folder.display()
+            )
+        });
+        self.warnings.push(format!(
+            "{encrypted}in use by {}, so only its format and size are shown{}; {}",
+            in_use::user(entry),
+            mounts.collect::<String>(),
+            in_use::way_out(entry)
+        ));
+    }
+
     fn add_disk(&mut self, disk: &dyn BlockDevice) {
         self.size = Some(disk.info().len);
         if let Some(encryption) = &mut self.encryption {
@@ -234,8 +260,14 @@ impl ImageInfo {
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
         // A bundle opens by either of its lists, so damage to the other is not a failure.
-        let of_a_list =
-            |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
+        let of_a_list = |error: &Error| {
+            let is_list = |name: &str| name.starts_with("Info.");
+            matches!(error.place(), Place::Name(name) if is_list(name))
+                || error
+                    .file()
+                    .and_then(|file| file.rsplit('/').next())
+                    .is_some_and(is_list)
+        };
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
         let said = self
             .warnings

@@ -10,6 +10,7 @@ use bandsaw::fs::source::NAMES;
 use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
+use crate::in_use;
 use crate::output::Output;
 use crate::passphrase;
 use crate::progress;
@@ -130,7 +131,12 @@ impl Failure {
     /// Prints the failure on standard error and returns the exit code.
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
-        let hint = self.hint.as_deref().or_else(|| hint(&self.error));
+        let in_use = match self.hint {
+            None => in_use::hint(&self.error),
+            Some(_) => None,
+        };
+        let own = self.hint.as_deref().or(in_use.as_deref());
+        let hint = own.or_else(|| hint(&self.error));
         if matches!(exit, Exit::Told(_) | Exit::NothingToDo) {
             // There is nothing more to report.
         } else if exit == Exit::BrokenPipe {

@@ -1,7 +1,8 @@
-//! The error about an image that is in use, with the command that ends that use.
+//! Images that this program itself has in use.
 
 use std::path::Path;
 
+use bandsaw::address::{ImagePath, shown};
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_registry::{Entry, Registry, Use};
 
@@ -10,36 +11,64 @@ use crate::source::whole_name;
 
 /// Returns the error about `image`, naming the command that uses it if that is one of this
 /// program.
-pub(crate) fn explain(error: Error, image: &str) -> Failure {
+pub(crate) fn explain(error: Error, image: &ImagePath) -> Failure {
+    let Some(entry) = entry_of(image.as_path()) else {
+        return error.into();
+    };
+    let message = format!("in use by {}", user(&entry));
+    let error = Error::new(Kind::Conflict, "cannot open", message)
+        .because(Reason::InUse)
+        .in_file(image);
+    Failure::from(error).hint(way_out(&entry))
+}
+
+/// Returns the hint about an image in use, if this program uses it: the command that ends the use.
+pub(crate) fn hint(error: &Error) -> Option<String> {
+    let file = Path::new(
+        error
+            .file()
+            .filter(|_| error.reason() == Some(Reason::InUse))?,
+    );
+    // The lock of a bundle is a file in it.
+    let image = [Some(file), file.parent()].into_iter().flatten();
+    let entry = image
+        .filter(|path| !path.as_os_str().is_empty())
+        .find_map(entry_of)?;
+    Some(way_out(&entry))
+}
+
+/// Returns the entry of an image that this program uses.
+pub(crate) fn entry_of(image: &Path) -> Option<Entry> {
     let entries = Registry::of_user().and_then(|registry| registry.entries());
-    let image = Path::new(image);
     let uses = |entry: &Entry| {
         let mut paths = [&entry.image].into_iter().chain(&entry.layers);
         paths.any(|path| is_same(path, image))
     };
-    let Some(entry) = entries.unwrap_or_default().into_iter().find(uses) else {
-        return error.into();
-    };
+    entries.unwrap_or_default().into_iter().find(uses)
+}
+
+/// Returns the command that uses an image, and its process.
+pub(crate) fn user(entry: &Entry) -> String {
     let verb = match entry.used {
         Use::Served => "serve",
         Use::Mounted => "mount",
         Use::Attached => "attach",
     };
-    let message = format!("in use by bandsaw {verb} (pid {})", entry.process);
-    let error = Error::new(Kind::Conflict, "cannot open", message)
-        .because(Reason::InUse)
-        .in_file(image);
-    Failure::from(error).hint(
-        match entry.mounts.first().map(|mount| mount.folder.display()) {
-            Some(folder) => {
-                format!("run `bandsaw detach {folder}` first, or read the files in {folder}")
-            }
-            None => format!("run `bandsaw detach {}` first", entry.device),
-        },
-    )
+    format!("bandsaw {verb} (pid {})", entry.process)
+}
+
+/// Returns the command that ends the use of an image.
+pub(crate) fn way_out(entry: &Entry) -> String {
+    match entry.mounts.first().map(|mount| mount.folder.display()) {
+        Some(folder) => {
+            format!("run `bandsaw detach {folder}` first, or read the files in {folder}")
+        }
+        None => format!("run `bandsaw detach {}` first", entry.device),
+    }
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| whole_name(path));
-    real(a) == real(b)
+    // An entry holds its paths as text.
+    shown(real(a)) == shown(real(b))
 }

@@ -1,14 +1,14 @@
 //! Layers given as if they were images: a search for the image below.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use bandsaw::address::{ImagePath, shown};
 use bandsaw::open::stack;
 
 /// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if
 /// it is not a layer.
-pub(crate) fn beneath(image: &str) -> Option<String> {
+pub(crate) fn beneath(image: &ImagePath) -> Option<String> {
     let found = stack::candidates_below(Path::new(image)).ok()??;
-    let shown = |path: &PathBuf| path.display().to_string();
     Some(match found.first() {
         Some(below) => format!(
             "it fits `{}`: `--shadow {image}` lays it over that image",

@@ -113,9 +113,14 @@ impl Output {
         self.json
     }
 
+    /// Returns true if notes for people are printed on standard error.
+    pub(crate) fn notes(&self) -> bool {
+        !self.quiet && !self.json
+    }
+
     /// Returns true if a progress bar may be shown.
     pub(crate) fn shows_progress(&self) -> bool {
-        !self.quiet && !self.json && io::stderr().is_terminal()
+        self.notes() && io::stderr().is_terminal()
     }
 
     /// Returns true if standard output is a terminal.

@@ -1,5 +1,6 @@
 //! A progress bar on the terminal, and Ctrl-C, which interrupts work at a safe point.
 
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ pub(crate) struct Bar {
     /// True while the bar waits for [`PATIENCE`] before it is drawn.
     waiting: AtomicBool,
     percentages: Option<Percentages>,
+    /// True until it was printed that the work stops.
+    says_stop: AtomicBool,
 }
 
 /// Progress for programs: a line for each whole percent.
@@ -96,6 +99,7 @@ impl Bar {
             began: Instant::now(),
             waiting: AtomicBool::new(output.shows_progress()),
             percentages: output.tells_percentages().then(Percentages::default),
+            says_stop: AtomicBool::new(output.notes()),
         }
     }
 
@@ -140,7 +144,15 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        signal_seen().is_some()
+        let stopped = signal_seen().is_some();
+        if stopped && self.says_stop.swap(false, Ordering::Relaxed) {
+            if let Some(bar) = self.bar.get() {
+                bar.finish_and_clear();
+            }
+            // Best effort: the work stops either way.
+            let _ = writeln!(io::stderr(), "stopping…");
+        }
+        stopped
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use bandsaw::address::{Address, redacted};
+use bandsaw::address::{Address, ImagePath, redacted};
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
@@ -90,7 +90,7 @@ pub(crate) struct Opening<U: Args = Unlocking> {
 
 impl Opening {
     /// Opens an image for reading and prints warnings about it.
-    pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
+    pub(crate) fn read(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);
         let opened = opened.advise(Kind::Corrupt, || {
             format!("`bandsaw diagnose {image}` shows how far it opens and what can be done")
@@ -183,7 +183,7 @@ impl Opening<ImageUnlocking> {
 
 impl<U: Args + Keys> Opening<U> {
     /// Opens an image. For changes, sources that `--assume` names are first made to agree.
-    pub(crate) fn open(&self, image: &str, access: Access) -> Outcome<Image> {
+    pub(crate) fn open(&self, image: &ImagePath, access: Access) -> Outcome<Image> {
         let repaired = match access {
             Access::ReadWrite => self.prepare(image)?,
             Access::ReadOnly => None,
@@ -197,7 +197,7 @@ impl<U: Args + Keys> Opening<U> {
     }
 
     /// Opens an image for changes and prints warnings about it.
-    pub(crate) fn change(&self, image: &str, output: &Output) -> Outcome<Image> {
+    pub(crate) fn change(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadWrite)?;
         opened
             .warnings()
@@ -215,7 +215,7 @@ impl<U: Args + Keys> Opening<U> {
 
     /// Makes the sources that `--assume` names agree, as `bandsaw repair --assume` does. Returns
     /// what was done, for the user.
-    pub(crate) fn prepare(&self, image: &str) -> Outcome<Option<String>> {
+    pub(crate) fn prepare(&self, image: &ImagePath) -> Outcome<Option<String>> {
         if self.assume.is_empty() {
             return Ok(None);
         }
@@ -291,16 +291,24 @@ fn choice(text: &str) -> bandsaw::Result<String> {
 }
 
 /// Adds a hint to an error of opening an image.
-pub(crate) fn advise(error: Error, image: &str) -> Failure {
+pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
     let hint = match error.kind() {
         Kind::Unsupported if error.reason() == Some(Reason::UnknownFormat) => {
             "`bandsaw diagnose` looks closer at what it is; `--image-format udrw` opens it as plain bytes all the same"
         }
-        Kind::NotFound if image.starts_with("./") && image.contains(':') => {
+        Kind::NotFound
+            if image
+                .to_str()
+                .is_some_and(|text| text.starts_with("./") && text.contains(':')) =>
+        {
             "with ./ in front all of it names a host file; leave ./ away to name something in an image"
         }
         Kind::NotFound if error.layer() == "image" => {
-            return match snapshot_of(image).or_else(|| layers::beneath(image)) {
+            return match image
+                .to_str()
+                .and_then(snapshot_of)
+                .or_else(|| layers::beneath(image))
+            {
                 Some(hint) => Failure::from(error).hint(hint),
                 None => error.into(),
             };
@@ -402,9 +410,6 @@ impl Place {
 
 /// Reads `IMAGE[:VOLUME][:/PATH]`.
 pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
-    let text = text
-        .to_str()
-        .ok_or_else(|| Failure::usage("address", "is not UTF-8"))?;
     Ok(Address::parse_on_host(text)?)
 }
 
@@ -423,7 +428,7 @@ pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
 }
 
 /// Reads an address that must name an image as a whole.
-pub(crate) fn image(text: &OsStr) -> Outcome<String> {
+pub(crate) fn image(text: &OsStr) -> Outcome<ImagePath> {
     let address = address(text)?;
     match address.is_bare() {
         true => Ok(address.image),

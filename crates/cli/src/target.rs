@@ -33,17 +33,17 @@ pub(crate) struct Container {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
     /// Round --band-size to the nearest supported size
-    #[arg(long, requires = "band_size")]
+    #[arg(long, requires = "band_size", hide_short_help = true)]
     pub(crate) round: bool,
     /// Set the permissions of the image, in octal, as 640
     ///
     /// The default for a copy is the mode of its source. An image that replaces another one gets no
     /// more permissions than that one had. Encrypted images and decrypted copies are readable only
     /// by their owner.
-    #[arg(long, value_name = "MODE", value_parser = text::mode)]
+    #[arg(long, value_name = "MODE", value_parser = text::mode, hide_short_help = true)]
     pub(crate) mode: Option<u16>,
     /// Set the sector size of an Apple sparse image: 512 or 4096
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, hide_short_help = true)]
     sector_size: Option<u64>,
     /// Set the compression level: 1 (fastest) to 9 (smallest)
     ///
@@ -133,7 +133,7 @@ pub(crate) fn advise(error: Error, container: &Container) -> Failure {
 pub(crate) fn advise_passphrase(error: Error) -> Failure {
     match error.kind() {
         Kind::WrongKey => Failure::from(error)
-            .hint("it is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, with --new- in front for what convert makes"),
+            .hint("it is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass"),
         _ => error.into(),
     }
 }

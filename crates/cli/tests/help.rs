@@ -41,8 +41,17 @@ fn sub_verbs(help: &str) -> Vec<String> {
 fn short_help_fits_a_screen() {
     let scratch = Scratch::new();
     let help_of = |words: &[&str]| {
-        let help = scratch.ok(&[words, &["-h"]].concat());
-        assert!(help.lines().count() <= 40, "{words:?}:\n{help}");
+        let at = |columns: &str| {
+            let mut command = scratch.command(&[words, &["-h"]].concat());
+            let output = command.env("COLUMNS", columns).output().unwrap();
+            let help = String::from_utf8(output.stdout).unwrap();
+            assert!(help.lines().count() <= 40, "{words:?}:\n{help}");
+            help
+        };
+        let narrow = at("80");
+        let widest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{words:?}:\n{narrow}");
+        let help = at("100");
         let widest = help.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(100), "{words:?}:\n{help}");
         let last = help.lines().rfind(|line| !line.is_empty());

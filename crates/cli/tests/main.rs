@@ -17,6 +17,7 @@ mod format;
 mod gate;
 mod hdiutil;
 mod help;
+mod host_paths;
 mod mount;
 mod passwd;
 mod reband;

@@ -789,21 +789,43 @@ fn the_use_of_an_image_is_named() {
     host.bundle("a.sparsebundle");
     let mounted = host.ok(&["mount", "a.sparsebundle", "at"]);
     let folder = fs::canonicalize(host.path("at")).unwrap();
+    let user = format!("in use by bandsaw mount (pid {})", mounted["process"]);
+    let hint = format!("run `bandsaw detach {}` first", folder.display());
     for args in [
-        vec!["info", "a.sparsebundle"],
         vec!["ls", "a.sparsebundle"],
         vec!["check", "a.sparsebundle"],
         vec!["cat", "a.sparsebundle:/x"],
     ] {
         let told = host.fails(4, &args);
-        let used = format!(
-            "a.sparsebundle: cannot open: in use by bandsaw mount (pid {})",
-            mounted["process"]
-        );
+        let used = format!("a.sparsebundle: cannot open: {user}");
         assert!(told.contains(&used), "{args:?}: {told}");
-        let hint = format!("run `bandsaw detach {}` first", folder.display());
         assert!(told.contains(&hint), "{args:?}: {told}");
     }
+    for args in [
+        vec!["tree", "a.sparsebundle"],
+        vec!["extract", "a.sparsebundle", "out"],
+        vec!["cp", "a.sparsebundle:/x", "out"],
+        vec!["convert", "a.sparsebundle", "b.img"],
+        vec!["checksum", "a.sparsebundle"],
+        vec!["mkdir", "a.sparsebundle:/x"],
+        vec!["compact", "a.sparsebundle"],
+        vec!["trim", "a.sparsebundle"],
+        vec!["repair", "a.sparsebundle"],
+        vec!["resize", "a.sparsebundle", "--size", "2g"],
+        vec!["reband", "a.sparsebundle", "--band-size", "2m"],
+        vec!["report", "a.sparsebundle", "-o", "a.html"],
+        vec!["snapshot", "create", "a.sparsebundle", "one"],
+    ] {
+        let told = host.fails(4, &args);
+        assert!(told.contains(&hint), "{args:?}: {told}");
+    }
+    // What needs no lock is shown.
+    let facts = host.ok(&["info", "a.sparsebundle"]);
+    assert_eq!(facts["format"], "UDSB");
+    assert!(facts["size"].as_u64() > Some(0), "{facts}");
+    let told = facts["warnings"][0].as_str().unwrap();
+    assert!(told.contains(&user) && told.contains(&hint), "{told}");
+    assert!(told.contains(folder.to_str().unwrap()), "{told}");
     host.ok(&["detach", "at"]);
     host.wait_for_none();
     host.ok(&["mount", "a.sparsebundle", "at", "--read-only"]);
@@ -811,6 +833,44 @@ fn the_use_of_an_image_is_named() {
         host.ok(&[verb, "a.sparsebundle"]);
     }
     host.ok(&["detach", "at"]);
+}
+
+/// A path is bytes.
+#[test]
+fn an_image_whose_path_is_not_utf8_is_mounted() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let Some(host) = Host::new("an_image_whose_path_is_not_utf8_is_mounted") else {
+        return;
+    };
+    host.bundle("a.sparsebundle");
+    let name = OsStr::from_bytes(b"b\xff.sparsebundle");
+    fs::rename(host.path("a.sparsebundle"), host.path("").join(name)).unwrap();
+    let run = |args: &[&OsStr]| {
+        let mut command = host.0.command(&["--json"]);
+        command
+            .args(args)
+            .env("XDG_RUNTIME_DIR", host.path(""))
+            .env("HOME", host.path(""));
+        command.output().unwrap()
+    };
+    let output = run(&["mount".as_ref(), name, "at".as_ref()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::write(host.path("at/new"), "new").unwrap();
+    let image = host.listed()[0]["image"].as_str().unwrap().to_owned();
+    assert!(image.ends_with("/b\\xFF.sparsebundle"), "{image}");
+    let used = run(&["ls".as_ref(), name]);
+    assert_eq!(used.status.code(), Some(4));
+    assert!(
+        stderr(&used).contains("bandsaw detach"),
+        "{}",
+        stderr(&used)
+    );
+    let output = run(&["detach".as_ref(), name]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = run(&["ls".as_ref(), name]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"new\""));
 }
 
 /// A compressed image is compared with its checksums before it is used, once.

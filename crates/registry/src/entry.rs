@@ -1,9 +1,10 @@
 //! Registry entry of an image in use.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use bandsaw::address::shown;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// An image in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,12 +13,13 @@ pub struct Entry {
     pub device: String,
     /// Kind of use.
     pub used: Use,
-    /// Path of the image.
+    /// Path of the image. In JSON it is text, and bytes that are not UTF-8 are `\xFF`.
+    #[serde(serialize_with = "as_text")]
     pub image: PathBuf,
     /// Code of its format: `UDSB`.
     pub format: String,
     /// Paths of the layers on top of it.
-    #[serde(default)]
+    #[serde(default, serialize_with = "as_texts")]
     pub layers: Vec<PathBuf>,
     /// Kind of its partition map: `GPT`.
     #[serde(default)]
@@ -43,6 +45,16 @@ pub struct Entry {
     /// Kernel disk of the image, detached after the process has ended.
     #[serde(default)]
     pub kernel_disk: Option<DiskEntry>,
+}
+
+/// Writes a host path as text, which a path that is not UTF-8 cannot be read back from.
+pub fn as_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&shown(path))
+}
+
+/// Writes host paths as text.
+fn as_texts<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(paths.iter().map(shown))
 }
 
 /// A kernel disk such as `/dev/nbd0`, as stored in an entry; available on every system.

@@ -22,7 +22,7 @@ const WORDS: [&str; 6] = [
     "Disagree",
     "Print",
     "Save…",
-    "Read the licence. \"Agree\" opens the disk image and means that you accept it; \"Disagree\" leaves the image closed.",
+    "Read the license. \"Agree\" opens the disk image and means that you accept it; \"Disagree\" leaves the image closed.",
 ];
 
 /// Returns the resources of a license in English. `text` is RTF, or UTF-8, which is converted to
@@ -30,7 +30,7 @@ const WORDS: [&str; 6] = [
 ///
 /// [`Kind::Invalid`] for other encodings and for an empty text, [`Kind::Limit`] above 16 MiB.
 pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
-    let refused = |kind, message: &'static str| Err(Error::new(kind, "licence", message));
+    let refused = |kind, message: &'static str| Err(Error::new(kind, "license", message));
     if text.len() > MOST_BYTES {
         return refused(Kind::Limit, "is longer than 16 MiB");
     }
@@ -86,7 +86,7 @@ fn words() -> Result<Vec<u8>> {
         let word = word.ok_or_else(|| {
             Error::new(
                 Kind::Invalid,
-                "licence",
+                "license",
                 "the words of the dialog are no short strings",
             )
         })?;

@@ -20,6 +20,7 @@
 
 mod ahead;
 mod base64_list;
+mod begins;
 mod cache;
 mod check;
 mod chunks;
@@ -52,6 +53,7 @@ use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
+pub(crate) use begins::begins_with_chunk;
 pub use check::check;
 pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};

@@ -1,7 +1,6 @@
 //! Recognition of files that are not images, by their first and last bytes: web pages, archives,
 //! incomplete downloads and others.
 
-use std::io::Read;
 use std::path::Path;
 
 use super::Cause;
@@ -14,9 +13,6 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 const HEAD: usize = 64 << 10;
 /// Bytes at the end of the file in which a trailer is searched.
 const TAIL: u64 = 1 << 20;
-/// Bytes of a chunk of a compressed image that are decoded to tell whether the file begins with
-/// one; hdiutil's chunks are 512 KiB or 1 MiB.
-const CHUNK: u64 = 2 << 20;
 
 /// File name extensions that browsers give to incomplete downloads.
 const UNFINISHED: [&str; 5] = ["part", "partial", "crdownload", "download", "opdownload"];
@@ -50,9 +46,9 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
     if let Some(trailer_end) = trailer_before_end(file)? {
         return Ok(Some(trailing(path, len - trailer_end)));
     }
-    if begins_with_chunk(&head) || begins_with_chunk_of(&head, file)? {
+    if udif::begins_with_chunk(file)? {
         return Ok(Some(cut_short(
-            "is the beginning of a compressed image, but its end with the trailer `koly` is missing",
+            "is the beginning of a compressed image: the trailer `koly` at its end is missing",
         )));
     }
     if let Some(foreign) = foreign::recognise(file)? {
@@ -181,31 +177,6 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(found
         .map(|at| start + at as u64 + udif::TRAILER)
         .filter(|end| *end < len))
-}
-
-/// Returns true if the file begins with a zlib stream of whole sectors, as the first chunk of a
-/// UDZO image is.
-fn begins_with_chunk(head: &[u8]) -> bool {
-    head.first() == Some(&0x78) && holds_sectors(flate2::read::ZlibDecoder::new(head))
-}
-
-/// Returns true if the file begins with a bzip2 stream of whole sectors. These streams are longer
-/// than the bytes already read.
-fn begins_with_chunk_of(head: &[u8], file: &dyn BlockDevice) -> Result<bool> {
-    if !head.starts_with(b"BZh") {
-        return Ok(false);
-    }
-    let start = file.read_vec(0, CHUNK.min(file.info().len) as usize)?;
-    let mut stream = bzip2::read::BzDecoder::new(start.as_slice());
-    let whole = holds_sectors(&mut stream);
-    // A file that is compressed as a whole has nothing after its one stream.
-    Ok(whole && stream.total_in() < file.info().len)
-}
-
-fn holds_sectors(stream: impl Read) -> bool {
-    let mut plain = Vec::new();
-    let decoded = stream.take(CHUNK).read_to_end(&mut plain);
-    decoded.is_ok() && !plain.is_empty() && plain.len().is_multiple_of(512)
 }
 
 /// Returns the cause for a disk image of another system, or an archive.

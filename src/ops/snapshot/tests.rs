@@ -168,8 +168,8 @@ fn a_snapshot_is_read_by_its_name() {
     assert_eq!(read(&scratch.path(), 0, 512), [7; 512]);
     let address = Address::parse_on_host(&format!("{bundle}@a@12:30:Docs@then:/x")).unwrap();
     assert_eq!(
-        (&*address.image, address.snapshot.as_deref()),
-        (named.to_str().unwrap(), Some("then"))
+        (address.image.as_path(), address.snapshot.as_deref()),
+        (&*named, Some("then"))
     );
     let image = open::open(
         &named,

@@ -35,7 +35,7 @@ pub fn address(input: &[u8]) {
         match Address::parse(text, exists) {
             Ok(address) => {
                 assert!(
-                    text.starts_with(&address.image)
+                    text.starts_with(&address.image.to_string())
                         || text.starts_with("file:///")
                         || text.starts_with("file://localhost/")
                 );
@@ -46,7 +46,7 @@ pub fn address(input: &[u8]) {
                         .is_none_or(|path| path.starts_with('/'))
                 );
                 assert!(address.volume.is_some() || address.snapshot.is_none());
-                let image_exists = |path: &Path| path == Path::new(&address.image);
+                let image_exists = |path: &Path| path == address.image.as_path();
                 assert_eq!(
                     Address::parse(&address.to_string(), &image_exists)
                         .ok()

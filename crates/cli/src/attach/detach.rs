@@ -1,10 +1,12 @@
 //! Detaching: the end of [`serve`](super::serve), for any name of the image.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bandsaw::address::shown;
 use bandsaw::{Error, Kind};
 use bandsaw_mount::{User, users_of};
 use bandsaw_registry::{Entry, Registry};
@@ -24,7 +26,7 @@ const LETTING_GO: Duration = Duration::from_millis(500);
 /// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`, `/dev/nbd0`), a
 /// mount point, or the image. Everything is durable when it returns. Fails with [`Kind::Conflict`]
 /// if a program uses it, unless `force`d: then programs get errors.
-pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
+pub(crate) fn detach(what: &OsStr, force: bool) -> Outcome<Detached> {
     let registry = Registry::of_user()?;
     let entry = find(what, registry.entries()?)?;
     // Held until the disk is gone, so that nothing mounts it meanwhile.
@@ -95,15 +97,18 @@ fn is_mounted(folder: &Path) -> bool {
 }
 
 /// Returns the entry of this device, folder or image.
-fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
-    let name = what.strip_prefix("/dev/").unwrap_or(what);
+fn find(what: &OsStr, entries: Vec<Entry>) -> Outcome<Entry> {
+    let text = shown(what);
+    let name = text.strip_prefix("/dev/").unwrap_or(&text);
     let path = fs::canonicalize(what)
         .or_else(|_| std::path::absolute(what))
         .unwrap_or_else(|_| what.into());
-    let shown = whole_name(Path::new(what));
+    // An entry holds the path of its image as text.
+    let named = shown(whole_name(Path::new(what)));
     let is_image = |entry: &Entry| {
-        entry.image == path
-            || entry.image == shown
+        let image = entry.image.as_os_str();
+        image == shown(&path).as_str()
+            || image == named.as_str()
             || fs::canonicalize(&entry.image).is_ok_and(|image| image == path)
     };
     let found: Vec<_> = entries
@@ -126,14 +131,14 @@ fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
                 LAYER,
                 "not an attached, mounted or served image, device or mount point",
             )
-            .named(what);
+            .named(&text);
             Err(Failure::from(error).hint("`bandsaw list` shows what is in use"))
         }
         Err(several) => {
             let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
             let message = format!("is in use several times; name one of {}", names.join(", "));
             Err(Error::new(Kind::Conflict, LAYER, message)
-                .named(what)
+                .named(&text)
                 .into())
         }
     }

@@ -11,7 +11,7 @@ pub(crate) fn launch(_args: &[OsString]) -> Outcome<Attached> {
     Err(refused())
 }
 
-pub(crate) fn detach(_what: &str, _force: bool) -> Outcome<Detached> {
+pub(crate) fn detach(_what: &std::ffi::OsStr, _force: bool) -> Outcome<Detached> {
     Err(refused())
 }
 

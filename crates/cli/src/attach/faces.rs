@@ -98,10 +98,9 @@ pub(super) fn all(
             output.warn("several volumes of one container are mounted read-only; `bandsaw mount IMAGE:VOLUME` mounts one for writing");
         }
         for selector in selectors {
-            let path = image.path().to_string_lossy().into_owned();
             let address = Address {
                 volume: Some(selector),
-                ..Address::image(path)
+                ..Address::image(image.path())
             };
             match face(
                 image,

@@ -40,7 +40,8 @@ pub(crate) struct Attached {
     pub(crate) schema: u32,
     /// The device name: `disk1`.
     pub(crate) device: String,
-    /// The path of the image.
+    /// The path of the image, with bytes that are not UTF-8 as `\xFF`.
+    #[serde(serialize_with = "bandsaw_registry::as_text")]
     pub(crate) image: PathBuf,
     /// The kind of partition map on it: `GPT`.
     #[serde(default)]
@@ -74,7 +75,8 @@ pub(crate) struct Detached {
     pub(crate) schema: u32,
     /// The former device name.
     pub(crate) device: String,
-    /// The path of the image.
+    /// The path of the image, with bytes that are not UTF-8 as `\xFF`.
+    #[serde(serialize_with = "bandsaw_registry::as_text")]
     pub(crate) image: PathBuf,
     /// The former mount points.
     pub(crate) mount_points: Vec<PathBuf>,

@@ -54,21 +54,22 @@ impl Cat {
     }
 
     fn contents(&self, place: &Place) -> Outcome<Arc<dyn BlockDevice>> {
-        let Place {
-            fs,
-            path,
-            attributes,
-            ..
-        } = place;
+        let Place { fs, attributes, .. } = place;
         if let Some(name) = &self.xattr {
             return Ok(fs
                 .xattr(attributes.id, name)?
                 .ok_or_else(|| Error::not_found("extended attribute", name))?);
         }
         if attributes.kind != FileKind::File {
-            return Err(Error::new(Kind::Invalid, "cat", "is not a file")
-                .named(path)
-                .into());
+            let what = match attributes.kind {
+                FileKind::Folder => "is a folder, not a file",
+                _ => "is not a file",
+            };
+            let error = Error::new(Kind::Invalid, "cat", what).named(place.shown_path());
+            return Err(match attributes.kind {
+                FileKind::Folder => Failure::from(error).hint("`bandsaw ls` lists folders"),
+                _ => error.into(),
+            });
         }
         Ok(fs.open(
             attributes.id,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::error::Place;
 use bandsaw::open::{self, Conclusion, Examination, Verdict};
@@ -126,13 +127,13 @@ impl ProblemFacts {
 }
 
 impl CheckReport {
-    fn new(image: &str, found: &Examination) -> Self {
+    fn new(image: &ImagePath, found: &Examination) -> Self {
         let problems = &found.problems;
         let mut told: Vec<_> = problems.listed().iter().collect();
         told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
         Self {
             schema: 1,
-            image: image.to_owned(),
+            image: image.to_string(),
             worst: problems.worst().map(|worst| worst.to_string()),
             conclusion: found.conclusion().name(),
             damage: problems.count(Severity::Damage),
@@ -229,7 +230,7 @@ impl Check {
 }
 
 /// Returns the failure for the worst problem.
-fn conclude(found: &Examination, path: &str) -> Outcome {
+fn conclude(found: &Examination, path: &ImagePath) -> Outcome {
     let problems = &found.problems;
     let failed = |what: &str| {
         let message = format!("{what}: {}", summary(problems));
@@ -245,7 +246,7 @@ fn conclude(found: &Examination, path: &str) -> Outcome {
 }
 
 /// Returns the command that helps with damage.
-fn remedy(problems: &Problems, path: &str) -> String {
+fn remedy(problems: &Problems, path: &ImagePath) -> String {
     let mut damage = problems
         .listed()
         .iter()

@@ -66,7 +66,7 @@ impl Checkpoint {
         })?;
         let facts = CheckpointReport {
             schema: 1,
-            image,
+            image: image.to_string(),
             copied,
             removed,
             cleared,

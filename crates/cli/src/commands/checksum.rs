@@ -61,7 +61,7 @@ impl Checksum {
                 .map_err(|error| error.in_file(&path))?;
             let (format, size) = (image.format().code(), image.disk().info().len);
             images.push(Sum {
-                image: path,
+                image: path.to_string(),
                 format,
                 size,
                 checksum: sum,

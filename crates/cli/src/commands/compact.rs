@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use bandsaw::address::ImagePath;
 use bandsaw::container::Orphan;
 use bandsaw::error::Place;
 use bandsaw::ops::compact::{self, Cause, Compacted, Options, Orphaned, Plan};
@@ -211,7 +212,7 @@ impl Compact {
     }
 }
 
-fn advise(error: Error, path: &str) -> Failure {
+fn advise(error: Error, path: &ImagePath) -> Failure {
     match (error.kind(), error.layer()) {
         (Kind::Conflict, "compact") => {
             Failure::from(error).hint("`--battery-allowed` runs on battery power")
@@ -221,10 +222,10 @@ fn advise(error: Error, path: &str) -> Failure {
 }
 
 impl CompactReport {
-    fn new(path: &str, done: &Compacted) -> Self {
+    fn new(path: &ImagePath, done: &Compacted) -> Self {
         Self {
             schema: 1,
-            image: path.to_owned(),
+            image: path.to_string(),
             size_on_disk_before: done.before,
             size_on_disk: done.after,
             returned: done.before.saturating_sub(done.after),
@@ -264,14 +265,14 @@ impl CompactReport {
 }
 
 impl PlanFacts {
-    fn new(path: &str, plan: &Plan, each: bool) -> Self {
+    fn new(path: &ImagePath, plan: &Plan, each: bool) -> Self {
         let causes = plan.causes.iter().map(|(cause, bytes)| CauseFacts {
             cause: name(*cause),
             bytes: *bytes,
         });
         Self {
             schema: 1,
-            image: path.to_owned(),
+            image: path.to_string(),
             dry_run: true,
             size_on_disk: plan.allocated,
             returns: plan.returns(),

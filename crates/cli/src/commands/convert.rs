@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::encrypting::{Cipher, Decrypting, Encrypting};
 use crate::facts::ImageInfo;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
@@ -211,8 +211,13 @@ impl Convert {
                 };
             }
         };
-        let passphrase =
-            || (self.wish.new.choose(self.opening.on_stdin())).map_err(target::advise_passphrase);
+        let passphrase = || {
+            (self.wish.new.choose(self.opening.on_stdin())).advise(Kind::WrongKey, || {
+                "--new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass gives the passphrase of the new \
+                 image; those without `new-` open the source"
+                    .to_owned()
+            })
+        };
         self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 

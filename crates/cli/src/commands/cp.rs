@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use std::sync::Arc;
 
-use bandsaw::address::Address;
+use bandsaw::address::{Address, ImagePath, shown};
 use bandsaw::fs::source::{NAMES, Tree};
 use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
@@ -167,9 +167,8 @@ impl Cp {
     fn on_host(&self, target: &Address, bar: &Bar) -> Outcome<Found> {
         let path = Path::new(&self.source);
         let is_folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-        let shown = path.display().to_string();
         if is_folder {
-            self.check_recursive(&shown)?;
+            self.check_recursive(&shown(path))?;
         }
         let whole = if is_folder {
             path.canonicalize().ok()
@@ -188,7 +187,7 @@ impl Cp {
             import::folder(
                 path,
                 &import::FolderOptions {
-                    leave_out: vec![PathBuf::from(&target.image)],
+                    leave_out: vec![target.image.as_path().to_owned()],
                 },
                 bar,
             )?
@@ -260,8 +259,8 @@ struct Found {
     is_folder: bool,
 }
 
-fn is_same_file(a: &str, b: &str) -> bool {
-    let real = |path: &str| Path::new(path).canonicalize().ok();
+fn is_same_file(a: &ImagePath, b: &ImagePath) -> bool {
+    let real = |path: &ImagePath| path.as_path().canonicalize().ok();
     a == b || real(a).is_some_and(|a| Some(a) == real(b))
 }
 
@@ -314,12 +313,12 @@ fn report(done: Put, output: &Output) -> Outcome {
 
 /// Returns true if an operand names an object in an image.
 fn is_in_image(operand: &OsStr) -> Outcome<bool> {
-    // A name that is not UTF-8 can only be a host path.
-    Ok(operand
-        .to_str()
-        .map(Address::parse_on_host)
-        .transpose()?
-        .is_some_and(|address| !address.is_bare()))
+    match Address::parse_on_host(operand) {
+        Ok(address) => Ok(!address.is_bare()),
+        // A name that is not UTF-8 may be any host path.
+        Err(_) if operand.to_str().is_none() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the folder to fill, and the name of the file in it if that differs from its own.

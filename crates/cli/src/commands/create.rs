@@ -86,7 +86,7 @@ pub(crate) struct Create {
     /// Add another, empty volume to an APFS container
     ///
     /// The option may be given several times.
-    #[arg(long = "volume", value_name = "NAME")]
+    #[arg(long = "volume", value_name = "NAME", hide_short_help = true)]
     volumes: Vec<String>,
     /// Fill the volume from a folder or tar archive; - for stdin
     ///
@@ -103,7 +103,7 @@ pub(crate) struct Create {
     /// Set the allocation block size, a power of two from 512
     ///
     /// The default is the one of Apple's formatter.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, hide_short_help = true)]
     block_size: Option<u64>,
     #[command(flatten)]
     container: Container,
@@ -135,7 +135,8 @@ pub(crate) struct Create {
         long,
         requires = "encrypt",
         help_heading = "Encryption",
-        display_order = 704
+        display_order = 704,
+        hide_short_help = true
     )]
     thin: bool,
     #[command(flatten)]
@@ -208,10 +209,15 @@ impl Create {
             return Err(Failure::usage("--compress", "requires --from"));
         }
         if options.volume.is_none() && self.size.is_none() {
+            let image = bandsaw::address::shown(&self.image);
             return Err(Failure::usage(
                 "create",
                 "a blank disk requires --size; a volume requires --from, --fs or --volname",
-            ));
+            )
+            .hint(format!(
+                "`bandsaw create {image} --size 1g` makes a blank disk, `bandsaw create {image} --size 1g --volname Data` an \
+                 empty volume, `bandsaw create {image} --from FOLDER` a volume with files"
+            )));
         }
         // The passphrase is asked for only when all other options are valid.
         options.encryption = self.encryption()?;

@@ -1,5 +1,7 @@
 //! `bandsaw detach`: the end of `attach`, `mount` and `serve`.
 
+use std::ffi::OsString;
+
 use clap::{Args, ValueHint};
 
 use crate::attach::{self};
@@ -20,7 +22,7 @@ Examples:
 pub(crate) struct Detach {
     /// A device, a mount point, or an image
     #[arg(value_name = "DEVICE|FOLDER|IMAGE", value_hint = ValueHint::AnyPath)]
-    what: String,
+    what: OsString,
     /// Detach an image in use; programs get I/O errors
     #[arg(long, short)]
     force: bool,

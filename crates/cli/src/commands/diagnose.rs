@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::ops::diagnose::{Cause, diagnose};
 use bandsaw::{Error, Kind};
@@ -72,7 +73,7 @@ impl Diagnose {
         drop(bar);
         let facts = Diagnosis {
             schema: 1,
-            image: path.clone(),
+            image: path.to_string(),
             layers: found
                 .layers
                 .into_iter()
@@ -81,7 +82,11 @@ impl Diagnose {
             cause: found.cause.as_ref().map(CauseFacts::new),
         };
         output.facts(&facts, |out| {
-            writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
+            writeln!(
+                out,
+                "{}",
+                output.paint(Style::Bold, &output.name(&path.to_string()))
+            )?;
             for LayerFacts { layer, what } in &facts.layers {
                 writeln!(
                     out,
@@ -131,7 +136,7 @@ impl CauseFacts {
 
 /// Returns the failure to open the image, or one for an image that opens but contains nothing
 /// readable.
-fn failure(cause: Cause, path: &str) -> Failure {
+fn failure(cause: Cause, path: &ImagePath) -> Failure {
     let kind = match cause.code {
         "missing" => Kind::NotFound,
         "cut-short" | "volume-damaged" | "empty" => Kind::Corrupt,

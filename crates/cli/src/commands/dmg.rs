@@ -67,10 +67,10 @@ pub(crate) struct Dmg {
     #[arg(long, value_name = "WxH[+X+Y]", value_parser = recipe::window)]
     window: Option<Window>,
     /// Set the size of icons in points (default: 128)
-    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(16..=512))]
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(16..=512), hide_short_help = true)]
     icon_size: Option<u16>,
     /// Set the text size of names in points (default: 12)
-    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(10..=16))]
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(10..=16), hide_short_help = true)]
     text_size: Option<u16>,
     /// Place the icon of NAME at X,Y
     ///
@@ -84,7 +84,7 @@ pub(crate) struct Dmg {
     /// Show this license before the image is opened
     ///
     /// The file is UTF-8 text or RTF.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, visible_alias = "licence")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, alias = "licence")]
     license: Option<PathBuf>,
     /// Set the format: udzo (default), ulfo, ulmo, udbz and so on
     ///
@@ -99,10 +99,10 @@ pub(crate) struct Dmg {
     /// Set the size of the disk
     ///
     /// The default is the space that the files need, with some room.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, hide_short_help = true)]
     size: Option<u64>,
     /// Set the level of udzo: 1 (fastest) to 9 (smallest, default)
-    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9), hide_short_help = true)]
     level: Option<u8>,
     /// Replace an existing image
     #[arg(long, visible_alias = "ov")]

@@ -3,13 +3,13 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
 
-use bandsaw::Kind;
+use bandsaw::address::ImagePath;
 use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::ops::space::{Fill, SpaceMap};
 use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
+use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -150,13 +150,13 @@ impl Du {
         output.facts(&facts, |out| facts.write(output, out))
     }
 
-    fn item(&self, path: &str, bar: &Bar) -> Outcome<Item> {
+    fn item(&self, path: &ImagePath, bar: &Bar) -> Outcome<Item> {
         match self.opening.open(path, Access::ReadOnly) {
             Ok(image) => {
                 let usage = ImageUsage::of(&image, bar).map_err(|error| error.in_file(path))?;
                 let host = HostFacts::new(&usage.host);
                 Ok(Item {
-                    path: path.to_owned(),
+                    path: path.to_string(),
                     host,
                     image: Some(ImageFacts::new(&usage, self.bands)),
                     problem: None,
@@ -168,11 +168,11 @@ impl Du {
                 Err(failure)
             }
             Err(failure) => {
-                let host = HostFacts::new(&HostUsage::of(Path::new(path), bar)?);
+                let host = HostFacts::new(&HostUsage::of(path.as_path(), bar)?);
                 let problem =
                     Some(failure.message()).filter(|_| failure.kind() != Kind::Unsupported);
                 Ok(Item {
-                    path: path.to_owned(),
+                    path: path.to_string(),
                     host,
                     image: None,
                     problem,
@@ -375,11 +375,11 @@ impl Item {
             .as_ref()
             .map_or(sparse_files > 0 && files == 1, |image| image.sparse);
         let share = disk.unwrap_or(size).max(1);
-        let percent = (u128::from(size_on_disk) * 100).div_ceil(u128::from(share));
+        let percent = size::percent(size_on_disk, share);
         sheet.fact(
             "sparse",
             &if sparse {
-                format!("yes, {percent} % of the size is allocated")
+                format!("yes, {percent} of the size is allocated")
             } else {
                 "no".to_owned()
             },

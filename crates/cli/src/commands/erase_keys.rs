@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
+use bandsaw::address::{ImagePath, shown};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
 use bandsaw::{Error, Kind};
@@ -66,7 +67,7 @@ impl EraseKeys {
         output.warn("copies of the image and of its header can still be opened");
         let facts = EraseKeysReport {
             schema: 1,
-            image,
+            image: image.to_string(),
             erased,
         };
         output.done(&facts, |out| {
@@ -75,10 +76,10 @@ impl EraseKeys {
     }
 
     /// Asks two questions on the terminal, one less for each `--yes`.
-    fn make_sure(&self, image: &str) -> Outcome {
+    fn make_sure(&self, image: &ImagePath) -> Outcome {
         let name = Path::new(image)
             .file_name()
-            .map_or_else(|| image.into(), |name| name.to_string_lossy());
+            .map_or_else(|| image.to_string(), shown);
         let questions = [
             (
                 format!(
@@ -86,10 +87,7 @@ impl EraseKeys {
                 ),
                 "yes",
             ),
-            (
-                "Type the name of the image to continue: ".to_owned(),
-                &*name,
-            ),
+            ("Type the name of the image to continue: ".to_owned(), &name),
         ];
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {

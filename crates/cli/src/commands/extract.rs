@@ -46,6 +46,9 @@ pub(crate) struct Extract {
     #[arg(value_name = "FOLDER", required_unless_present = "tar")]
     folder: Option<PathBuf>,
     /// Write a tar archive to this file; - for standard output
+    ///
+    /// Creation dates are stored as libarchive does. GNU tar does not know them and prints a warning
+    /// for each file, unless it is called with --warning=no-unknown-keyword.
     #[arg(long, value_name = "FILE", conflicts_with = "folder")]
     tar: Option<PathBuf>,
     /// Replace existing files

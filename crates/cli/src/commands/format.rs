@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use bandsaw::address::ImagePath;
 use bandsaw::ops::format::{FormatOptions, Formatted, NewFormat, format};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -136,7 +137,7 @@ impl Format {
 }
 
 /// Adds a hint to an error of formatting.
-fn advise(error: Error, image: &str) -> Failure {
+fn advise(error: Error, image: &ImagePath) -> Failure {
     match error.kind() {
         Kind::Conflict => Failure::from(error)
             .hint("--erase makes the new volume all the same; what is there is lost then"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use bandsaw::device::Access;
 use bandsaw::open::Layer;
 use bandsaw::ops::space::{FreeSpace, SpaceMap};
-use bandsaw::{Kind, open};
+use bandsaw::{Kind, Reason, open};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -16,13 +16,16 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
-use crate::{map, sheet};
+use crate::{in_use, map, sheet};
 
 /// Show the format, layers and volumes of an image
 ///
 /// Only the necessary parts of a compressed image are decoded, so that this information has not
 /// been compared with the checksums. Every verb that reads files or the disk checks the chunks that
 /// it reads, and `bandsaw verify` compares all checksums.
+///
+/// Of an image that Bandsaw has mounted, attached or served for writing, the format, the size and
+/// the use are shown, as nothing else may read it meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -81,6 +84,13 @@ impl Info {
                         .map_err(|error| error.in_file(&path))?;
                 }
                 failed
+            }
+            Err(failure)
+                if failure.reason() == Some(Reason::InUse)
+                    && let Some(entry) = in_use::entry_of(path.as_path()) =>
+            {
+                facts.add_use(&entry);
+                None
             }
             Err(failure) => {
                 let (layers, _) =

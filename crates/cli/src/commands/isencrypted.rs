@@ -77,7 +77,7 @@ impl IsEncrypted {
         let facts = EncryptionReport {
             schema: 1,
             encrypted: header.is_some(),
-            image,
+            image: image.to_string(),
             header,
         };
         output.facts(&facts, |out| {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use bandsaw::address::ImagePath;
 use bandsaw::crypt::{KeyRing, KeySlot, NewKeySlot};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
@@ -247,24 +248,24 @@ impl List {
 }
 
 impl KeySlotsReport {
-    fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
+    fn of(image: ImagePath, reaching: &Reaching) -> Outcome<Self> {
         let file = header(&image, Access::ReadOnly, reaching)?;
         Ok(Self {
             schema: 1,
             ways_in: KeySlotInfo::all(&file.description().ways_in),
-            image,
+            image: image.to_string(),
         })
     }
 }
 
-fn header(image: &str, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
+fn header(image: &ImagePath, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
         let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
         Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
     })
 }
 
-fn unlock(image: &str, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outcome<KeyRing> {
+fn unlock(image: &ImagePath, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outcome<KeyRing> {
     header(image, Access::ReadWrite, reaching)?
         .unlock(unlocking)
         .map_err(|error| source::advise(error, image))
@@ -294,7 +295,7 @@ fn warn_of_copies(output: &Output) {
 }
 
 /// Prints the result and the current key slots.
-fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
+fn report(image: ImagePath, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
     let facts = KeySlotsReport::of(image, reaching)?;
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image now opens with")?;

@@ -98,7 +98,7 @@ impl Reband {
         } = done;
         let facts = RebandReport {
             schema: 1,
-            image: path,
+            image: path.to_string(),
             band_size_before: from,
             band_size: to,
             copied,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::fs::{Loss, RepairStep};
 use bandsaw::open::Conclusion;
@@ -190,7 +191,7 @@ impl Repair {
     }
 
     /// Undoes or commits repairs.
-    fn finish(&self, path: &str, chosen: &Options<'_>, output: &Output) -> Outcome {
+    fn finish(&self, path: &ImagePath, chosen: &Options<'_>, output: &Output) -> Outcome {
         let options = self.opening.options(Access::ReadWrite);
         let done = match self.undo {
             true => repair::undo(Path::new(path), &options, chosen),
@@ -295,7 +296,7 @@ impl RepairReport {
         }
     }
 
-    fn write(&self, path: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, path: &ImagePath, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let is_stopped = matches!(self.outcome, "undecided" | "loss-refused");
         if let Some(files) = self.rolled_back {
             let verb = if self.dry_run {
@@ -376,13 +377,17 @@ impl RepairReport {
             writeln!(out, "there is nothing to repair")?;
         }
         if is_stopped {
-            writeln!(out, "{}: nothing was changed", output.name(path))?;
+            writeln!(
+                out,
+                "{}: nothing was changed",
+                output.name(&path.to_string())
+            )?;
         }
         Ok(())
     }
 
     /// Fails if a decision is needed or problems remain.
-    fn conclude(&self, path: &str, done: Repaired) -> Outcome {
+    fn conclude(&self, path: &ImagePath, done: Repaired) -> Outcome {
         match done.outcome {
             Done::Undecided => {
                 let error = Error::new(

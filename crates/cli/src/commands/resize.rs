@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::ops::resize::{Parts, ResizeOptions, Resized, Size, limits, resize};
@@ -156,7 +157,7 @@ impl Resize {
 }
 
 /// Adds a hint to an error about an impossible size.
-fn advise(error: Error, image: &str) -> Failure {
+fn advise(error: Error, image: &ImagePath) -> Failure {
     match error.kind() {
         Kind::Limit => {
             Failure::from(error).hint(format!("`bandsaw resize {image}` shows the limits"))
@@ -193,9 +194,9 @@ impl ResizeReport {
             let name = image.path().display().to_string();
             writeln!(
                 out,
-                "{}: nothing to do, its size is {} bytes",
+                "{}: nothing to do, its size is {:#}",
                 output.name(&name),
-                self.from
+                size::display(self.from)
             )?;
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::Error;
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Watch};
@@ -120,7 +121,7 @@ impl Serve {
             device: registration
                 .as_ref()
                 .map_or_else(|_| String::new(), |(entry, _)| entry.device().to_owned()),
-            image: path.clone(),
+            image: path.to_string(),
             read_only,
             exports: exports
                 .into_iter()
@@ -195,7 +196,7 @@ impl Serve {
     }
 
     /// Opens the image; one that cannot be changed is served read-only.
-    fn open(&self, path: &str, output: &Output) -> Outcome<(Image, bool)> {
+    fn open(&self, path: &ImagePath, output: &Output) -> Outcome<(Image, bool)> {
         if self.read_only {
             return Ok((self.opening.read(path, output)?, true));
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use bandsaw::address::ImagePath;
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::snapshot;
 use bandsaw::{Error, Kind};
@@ -138,7 +139,7 @@ impl One {
     }
 
     /// Adds a hint if the bundle exists but the snapshot does not.
-    fn advise(&self, error: Error, image: &str) -> Failure {
+    fn advise(&self, error: Error, image: &ImagePath) -> Failure {
         let others = || snapshot::list(Path::new(image), self.reaching.reach());
         match error.kind() {
             Kind::NotFound
@@ -166,7 +167,7 @@ impl All {
 }
 
 impl SnapshotsReport {
-    fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
+    fn of(image: ImagePath, reaching: &Reaching) -> Outcome<Self> {
         let snapshots = snapshot::list(Path::new(&image), reaching.reach())?;
         let facts = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));
@@ -179,7 +180,7 @@ impl SnapshotsReport {
         Ok(Self {
             schema: 1,
             snapshots: facts.collect(),
-            image,
+            image: image.to_string(),
         })
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Touch {
     /// Set this time, in seconds since 1970-01-01 UTC
     ///
     /// The default is the current time.
-    #[arg(long, short, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, short, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     date: Option<i64>,
     /// Do not create missing files
     #[arg(long, short = 'c')]
@@ -66,6 +66,11 @@ impl Touch {
             Ok(())
         })
     }
+}
+
+fn seconds(text: &str) -> Result<i64, &'static str> {
+    text.parse()
+        .map_err(|_| "expected whole seconds since 1970-01-01 UTC, such as 1000000000 (`date +%s` prints them)")
 }
 
 fn now() -> i64 {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
+use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::ops::trim::{self, Trimmed, TrimmedVolume};
@@ -110,7 +111,7 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
 }
 
 /// Returns the failure for skipped volumes, unless their file systems are merely unknown.
-pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Option<Failure> {
+pub(super) fn refusal(path: &ImagePath, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
     refused.next().map(|error| {
         Error::new(error.kind(), LAYER, "free space was not given back")
@@ -121,7 +122,7 @@ pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Optio
 }
 
 impl TrimReport {
-    fn new(path: &str, trimmed: &Trimmed) -> Self {
+    fn new(path: &ImagePath, trimmed: &Trimmed) -> Self {
         let volumes = trimmed.volumes.iter().map(|volume| VolumeFacts {
             place: volume.place.clone(),
             format: volume.format.name(),
@@ -134,7 +135,7 @@ impl TrimReport {
         });
         Self {
             schema: 1,
-            image: path.to_owned(),
+            image: path.to_string(),
             size_on_disk_before: trimmed.before,
             size_on_disk: trimmed.after,
             returned: trimmed.before.saturating_sub(trimmed.after),

@@ -120,7 +120,7 @@ impl Verify {
         let format = image.format().code();
         let facts = VerifyReport {
             schema: 1,
-            image: path.clone(),
+            image: path.to_string(),
             format,
             intact: wrong == 0,
             checksums,

@@ -146,7 +146,7 @@ impl LayerFacts {
     pub(crate) fn new(layer: &LayerFile) -> Result<Self> {
         let failed = |error| Error::io("image", "look at", error).in_file(&layer.path);
         Ok(Self {
-            file: layer.path.to_string_lossy().into_owned(),
+            file: bandsaw::address::shown(&layer.path),
             size: layer.image.info().len,
             size_on_disk: fs::metadata(&layer.path).map_err(failed)?.blocks() * 512,
             asif: AsifFacts::new(&layer.image),

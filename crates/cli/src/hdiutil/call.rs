@@ -223,7 +223,10 @@ impl Call {
         let opening = OnlyOpening::try_parse_from(words)
             .map_err(|error| usage(error.to_string()))?
             .opening;
-        Ok((opening.open(self.image(), Access::ReadOnly)?, opening))
+        Ok((
+            opening.open(&self.image().into(), Access::ReadOnly)?,
+            opening,
+        ))
     }
 
     /// Returns true if an image is encrypted, without a passphrase.

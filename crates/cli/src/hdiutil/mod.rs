@@ -133,7 +133,7 @@ fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
         && !rest
             .iter()
             .any(|word| word == "-verbose" || word == "-debug");
-    match verb(verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
+    match verb(face, verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
         Ok(()) => 0,
         Err(failure) => {
             if !is_quiet {
@@ -155,11 +155,14 @@ const FAILED: u8 = 1;
 /// The exit code of `detach` while a program uses a volume.
 const BUSY: u8 = 16;
 
-fn verb(verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
+fn verb(face: Face, verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
     let found = verbs.iter().find(|verb| verb.names.contains(&name));
-    found
-        .copied()
-        .ok_or_else(|| usage(format!("no verb {name}; docs/hdiutil.md lists them")))
+    found.copied().ok_or_else(|| {
+        Failure::usage(
+            face.name(),
+            format!("no verb {name}; docs/hdiutil.md lists them"),
+        )
+    })
 }
 
 fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
@@ -238,7 +241,7 @@ mod tests {
     fn words_are_read_by_the_table() {
         let parse = |verb: &str, line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            Call::parse(super::verb(VERBS, verb).unwrap(), &words)
+            Call::parse(super::verb(Face::Hdiutil, VERBS, verb).unwrap(), &words)
         };
         let call =
             parse("create", "-size 10g -ov -encryption AES-256 -fs HFS+ -imagekey a=1 -imagekey b=2 x.dmg -nospotlight").unwrap();

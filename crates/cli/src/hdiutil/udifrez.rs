@@ -23,7 +23,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["udifrez"],
     operands: "*image*",
     count: (1, 1),
-    says: "Puts resources, such as a licence, into a compressed or read-only image",
+    says: "Puts resources, such as a license, into a compressed or read-only image",
     options: &[COMMON, PLIST, OPENING, OPTIONS],
     run: Some(run),
 };

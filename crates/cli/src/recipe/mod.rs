@@ -184,7 +184,7 @@ impl Recipe {
                     .or(languages.first());
                 if languages.len() > 1 {
                     self.warnings.push(
-                        "of several licences only that of the default language is taken".to_owned(),
+                        "of several licenses only that of the default language is taken".to_owned(),
                     );
                 }
                 wanted.map(|(_, file)| file.path()).transpose()?

@@ -1,6 +1,8 @@
 //! Encoding of one chunk: reads it, sums it, splits off zeros, and compresses the rest.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crc32fast::Hasher;
 
@@ -43,12 +45,11 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    pub(super) fn new(options: &EncodeOptions) -> Self {
+    /// Encodes with these options. An encoding fails soon after `stop` becomes true.
+    pub(super) fn new(options: &EncodeOptions, stop: &Arc<AtomicBool>) -> Self {
         let codec = options.codec().map(|codec| {
-            (
-                codec,
-                Encoder::new(codec, options.level.unwrap_or_default()),
-            )
+            let encoder = Encoder::new(codec, options.level.unwrap_or_default());
+            (codec, encoder.stopped_by(stop.clone()))
         });
         Self {
             codec,

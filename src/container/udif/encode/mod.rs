@@ -16,9 +16,11 @@ mod tables;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crc32fast::Hasher;
 use uuid::Uuid;
@@ -49,6 +51,8 @@ const MOST_MEMORY: usize = 80 << 20;
 const MOST_THREADS: usize = 32;
 /// Maximum number of chunks in progress per thread.
 const AHEAD: usize = 3;
+/// Time after which a wait for a chunk checks whether it is cancelled.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
 
 /// Compression options of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,8 +218,9 @@ fn run(
     let threads = threads(options.codec());
     let (give, take) = channel::<Job<'_>>();
     let take = Mutex::new(take);
+    let stop = Arc::new(AtomicBool::new(false));
     let work = || {
-        let mut packer = Packer::new(options);
+        let mut packer = Packer::new(options, &stop);
         loop {
             // The lock is held while waiting for a job, but not during the job.
             let job = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -228,6 +233,9 @@ fn run(
             else {
                 return;
             };
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
             // Ignored: after a failure nobody receives the result.
             let _ = reply.send(packer.pack(disk, &step, area, room));
         }
@@ -238,6 +246,7 @@ fn run(
         }
         // Dropped on every return path, which ends the threads.
         let give = give;
+        let _stop = StopOnDrop(&stop);
         let (mut queue, mut begun, mut spare) = (VecDeque::new(), 0, Vec::new());
         for area in areas {
             for step in plan::steps(disk, area) {
@@ -270,6 +279,15 @@ fn run(
             .into_iter()
             .try_for_each(|next| image.take(next, &mut spare, progress))
     })
+}
+
+/// Stops the threads when the encoding ends early; at its normal end they have nothing left to do.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Returns the number of threads, limited by the cores and by memory.
@@ -317,9 +335,17 @@ impl Image<'_> {
                 progress.advance(len);
             }
             Next::Chunk(wait, len) => {
-                progress.check()?;
-                let died = |_| Error::new(Kind::Io, LAYER, "a thread that compresses has ended");
-                let packed = wait.recv().map_err(died)??;
+                let packed = loop {
+                    progress.check()?;
+                    match wait.recv_timeout(BETWEEN_CHECKS) {
+                        Ok(packed) => break packed?,
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => {
+                            let died = "a thread that compresses has ended";
+                            return Err(Error::new(Kind::Io, LAYER, died));
+                        }
+                    }
+                };
                 for piece in &packed.pieces {
                     table.piece(piece, self.fork_len)?;
                     self.fork_len += piece.stored;

@@ -89,15 +89,20 @@ struct Planning {
     /// Use this many files per pass, of random size
     ///
     /// The sizes are between 2 MB and 2 GB.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "single", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "single", value_parser = clap::value_parser!(u32).range(1..=10_000), hide_short_help = true)]
     random: Option<u32>,
     /// Use one file of this size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "sets")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "sets", hide_short_help = true)]
     single: Option<u64>,
     /// Set the seed of the order and of random sizes
     ///
     /// The same seed gives the same files.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        hide_short_help = true
+    )]
     seed: u64,
 }
 
@@ -105,13 +110,13 @@ struct Planning {
 #[derive(Debug, Args)]
 struct Measuring {
     /// Set the size of each request, a multiple of 4096
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1m")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1m", hide_short_help = true)]
     request: u64,
     /// Handle the page cache between writing and reading
     #[arg(long, value_enum, default_value_t)]
     caches: CachesArg,
     /// Write data that can be compressed to about half
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     compressible: bool,
     /// Compare the data read with the data written
     ///

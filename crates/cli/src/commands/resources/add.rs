@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 64 << 20;
 Examples:
   bandsaw resources add App.dmg --license LICENSE.txt
   bandsaw resources add App.dmg --license LICENSE.rtf --replace -o Licensed.dmg
-  bandsaw resources add App.dmg --xml licence.xml --replace-all
+  bandsaw resources add App.dmg --xml license.xml --replace-all
   bandsaw resources add Signed.dmg --license LICENSE.txt --remove-signature")]
 pub(crate) struct Add {
     #[command(flatten)]
@@ -38,12 +38,7 @@ pub(crate) struct Add {
     /// Add a license that macOS shows before opening the image
     ///
     /// The file is UTF-8 text or RTF. The dialog is in English.
-    #[arg(
-        long,
-        value_name = "FILE",
-        visible_alias = "licence",
-        conflicts_with = "xml"
-    )]
+    #[arg(long, value_name = "FILE", alias = "licence", conflicts_with = "xml")]
     license: Option<PathBuf>,
     /// Replace resources of the same kind and number
     ///

@@ -21,9 +21,9 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw resources extract App.dmg > licence.xml
-  bandsaw resources extract App.dmg LPic STR# TEXT -o licence.xml
-  bandsaw resources extract App.dmg TEXT:5000 --raw -o licence.txt
+  bandsaw resources extract App.dmg > license.xml
+  bandsaw resources extract App.dmg LPic STR# TEXT -o license.xml
+  bandsaw resources extract App.dmg TEXT:5000 --raw -o license.txt
   bandsaw resources extract App.dmg --all -o everything.xml")]
 pub(crate) struct Extract {
     #[command(flatten)]

@@ -32,8 +32,8 @@ use crate::source::{self, Opening};
 Examples:
   bandsaw resources list App.dmg
   bandsaw resources add App.dmg --license LICENSE.txt
-  bandsaw resources extract App.dmg -o licence.xml     like hdiutil udifderez -xml
-  bandsaw resources add New.dmg --xml licence.xml      like hdiutil udifrez -xml
+  bandsaw resources extract App.dmg -o license.xml     like hdiutil udifderez -xml
+  bandsaw resources add New.dmg --xml license.xml      like hdiutil udifrez -xml
   bandsaw resources remove App.dmg --license")]
 pub(crate) struct Resources {
     #[command(subcommand)]
@@ -173,7 +173,7 @@ fn change(
             let image = to
                 .output
                 .as_ref()
-                .map_or(path, |path| path.display().to_string());
+                .map_or_else(|| path.to_string(), bandsaw::address::shown);
             let changed = Changed {
                 schema: 1,
                 image,

@@ -26,7 +26,7 @@ pub(crate) struct Remove {
     #[arg(value_name = "KIND[:ID]", required_unless_present = "license")]
     which: Vec<Selector>,
     /// Remove all resources of the license
-    #[arg(long, visible_alias = "licence")]
+    #[arg(long, alias = "licence")]
     license: bool,
     #[command(flatten)]
     to: To,
@@ -41,7 +41,7 @@ impl Remove {
                 !self.license || !LICENCE_KINDS.contains(&resource.kind.as_str())
             });
             if self.license && resources.len() == before {
-                return Err(Error::not_found("resource", "a licence"));
+                return Err(Error::not_found("resource", "a license"));
             }
             Ok(())
         })

@@ -68,7 +68,7 @@ impl Commit {
             into: files
                 .next()
                 .cloned()
-                .unwrap_or_else(|| PathBuf::from(&base)),
+                .unwrap_or_else(|| base.as_path().to_owned()),
             bytes_written: done.written,
             bytes_zeroed: done.zeroed,
             resumed_at: done.resumed_at,

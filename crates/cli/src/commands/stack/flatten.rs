@@ -44,7 +44,7 @@ impl Flatten {
             .ok_or_else(|| Failure::usage("stack", "the last argument must be the new image"))?;
         let opening = self.opening.with_layers(layers)?;
         Convert::of(
-            base.into(),
+            base.as_path().into(),
             target,
             self.remove_signature,
             self.container,

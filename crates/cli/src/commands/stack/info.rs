@@ -27,6 +27,6 @@ pub(crate) struct Info {
 impl Info {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (base, layers) = split(&self.images)?;
-        info::Info::of(base.into(), self.opening.with_layers(layers)?).run(output)
+        info::Info::of(base.as_path().into(), self.opening.with_layers(layers)?).run(output)
     }
 }

@@ -8,6 +8,7 @@ mod info;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bandsaw::address::ImagePath;
 use bandsaw::{Error, Kind};
 use clap::{Args, Subcommand};
 
@@ -56,7 +57,7 @@ impl Stack {
 }
 
 /// Splits the arguments into the base and its layers from the bottom.
-fn split(images: &[OsString]) -> Outcome<(String, Vec<PathBuf>)> {
+fn split(images: &[OsString]) -> Outcome<(ImagePath, Vec<PathBuf>)> {
     let (base, layers) = images
         .split_first()
         .ok_or_else(|| Failure::usage("stack", "no image is named"))?;
