@@ -167,7 +167,7 @@ impl Address {
         self.volume = Some(VolumeSelector::parse(text, volume)?);
         self.snapshot = snapshot.map(|name| unescape(text, name)).transpose()?;
         if self.snapshot.as_deref() == Some("") {
-            return Err(invalid(text, "a snapshot's name is expected after `@`"));
+            return Err(invalid(text, "expected the name of a snapshot after `@`"));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl VolumeSelector {
         if part.is_empty() {
             return Err(invalid(
                 text,
-                "a volume (its name, #N or #N.M) or a /path is expected after `:`",
+                "expected a volume (its name, #N or #N.M) or a /path after `:`",
             ));
         }
         let Some(number) = part.strip_prefix('#') else {
@@ -189,7 +189,11 @@ impl VolumeSelector {
             None => ordinal(number).map(|partition| (partition, None)),
         };
         let (partition, volume) = parsed.ok_or_else(|| {
-            invalid(text, "after `#` comes a partition's number, as in #2 or #2.1; a name that begins so is written \\#")
+            invalid(
+                text,
+                "expected the number of a partition after `#`, as in #2 or #2.1; escape \
+                           the `#` of a name as \\#",
+            )
         })?;
         Ok(Self::Number { partition, volume })
     }
@@ -261,7 +265,11 @@ fn on_host(text: &str, image: &str) -> Result<String> {
         .filter(|path| path.starts_with('/') && path.len() > 1);
     let path = path.and_then(percent_decoded);
     path.ok_or_else(|| {
-        invalid(text, "after file:// comes an absolute path, as in file:///home/me/disk.dmg; a % in it is written %25")
+        invalid(
+            text,
+            "expected an absolute path after file://, as in file:///home/me/disk.dmg; \
+                       write a % in it as %25",
+        )
     })
 }
 
@@ -484,7 +492,7 @@ mod tests {
             ("file://host/x", "an absolute path"),
             ("file://%2fx", "an absolute path"),
             ("file:///", "an absolute path"),
-            ("disk.dmg:Docs\\", "literally"),
+            ("disk.dmg:Docs\\", "expected a character"),
         ] {
             let error = Address::parse(text, &nothing_exists).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);

@@ -176,7 +176,7 @@ impl Error {
 
     /// Creates a [`Kind::ReadOnly`] error: a change was requested of something read-only.
     pub fn read_only(layer: &'static str) -> Self {
-        Self::new(Kind::ReadOnly, layer, "is open read-only")
+        Self::new(Kind::ReadOnly, layer, "open read-only")
     }
 
     /// Creates a [`Kind::NotFound`] error for `name`.
@@ -184,13 +184,14 @@ impl Error {
         Self::new(Kind::NotFound, layer, "does not exist").named(name)
     }
 
-    /// Creates an error for a failed system call; `doing` names the operation (`"read band"`).
+    /// Creates an error for a failed system call; `doing` is what could not be done, as a verb and
+    /// its object (`"read the header"`).
     pub fn io(
         layer: &'static str,
-        doing: impl Into<Cow<'static, str>>,
+        doing: impl fmt::Display,
         source: impl Into<std::io::Error>,
     ) -> Self {
-        Self::new(Kind::Io, layer, doing).caused_by(source.into())
+        Self::new(Kind::Io, layer, format!("cannot {doing}")).caused_by(source.into())
     }
 
     /// Sets the reason, which callers can act on.

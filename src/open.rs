@@ -75,8 +75,8 @@ const LAYER: &str = "image";
 
 /// The message of the error about a file of unknown format. A caller that knows the format sets it
 /// in [`OpenOptions`].
-const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
-                           blank; taken for UDRW it opens as plain bytes";
+const UNKNOWN: &str = "unknown format: no signature of an image, no partition map and no file \
+                       system was found, and the file is not blank";
 
 /// Options of opening an image.
 #[derive(Debug, Clone, Copy)]
@@ -301,7 +301,7 @@ pub(crate) fn open_disk(
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(
             LAYER,
-            format!("{} ({format}) is not read yet", format.description()),
+            format!("unsupported: {} ({format})", format.description()),
         ));
     }
     let opened = match remote::find(path, options)? {
@@ -339,6 +339,6 @@ pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
         std::io::ErrorKind::NotFound => {
             Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
         }
-        _ => Error::io(LAYER, "look at", source).in_file(path),
+        _ => Error::io(LAYER, "read metadata", source).in_file(path),
     })
 }

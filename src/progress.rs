@@ -119,7 +119,7 @@ impl dyn Progress + '_ {
             return Err(crate::Error::new(
                 crate::Kind::Cancelled,
                 "interrupt",
-                "stopped as asked",
+                "cancelled",
             ));
         }
         Ok(())

@@ -636,13 +636,9 @@ fn what_is_wrong_is_told() {
         (
             "a short file",
             |file| file.truncate(500),
-            "the file has 500 bytes",
+            "it has 500 bytes",
         ),
-        (
-            "another magic",
-            |file| file[0] = b'x',
-            "does not begin with",
-        ),
+        ("another magic", |file| file[0] = b'x', "invalid signature"),
         (
             "an old shadow file",
             |file| file[7] = 2,
@@ -661,12 +657,12 @@ fn what_is_wrong_is_told() {
         (
             "a file that ends before its chunks",
             |file| file.truncate(3 << 20),
-            "expected in a file that has 3",
+            "past the last of the 3",
         ),
         (
             "a table in the header",
             |file| file[0x208..0x210].fill(0xFF),
-            "is expected in a file",
+            "is past the last of",
         ),
         (
             "a reserved bit",
@@ -676,27 +672,27 @@ fn what_is_wrong_is_told() {
         (
             "data without a chunk",
             |file| file[TABLE + 1..TABLE + 8].fill(0),
-            "names no chunk",
+            "invalid entry: it has data but no chunk number",
         ),
         (
             "zeros with a chunk",
             |file| file[TABLE + 23] = 9,
-            "without data that names a chunk",
+            "invalid entry: it has no data but a chunk number",
         ),
         (
             "one chunk twice",
             |file| file.copy_within(TABLE..TABLE + 8, TABLE + 24),
-            "named here and elsewhere",
+            "is referenced twice",
         ),
         (
             "a table as data",
             |file| file[TABLE + 7] = 5,
-            "named here and elsewhere",
+            "is referenced twice",
         ),
         (
             "no bitmap",
             |file| file[BITMAP_ENTRY..BITMAP_ENTRY + 8].fill(0),
-            "whose group has no bitmap",
+            "has no bitmap in its group",
         ),
         (
             "a bitmap with a status",
@@ -706,17 +702,17 @@ fn what_is_wrong_is_told() {
         (
             "metadata without a magic",
             |file| file[SEGMENT] = 0,
-            "does not begin with \"meta\"",
+            "invalid segment signature: expected \"meta\"",
         ),
         (
             "metadata that go round",
             |file| file[SEGMENT + 0x18..SEGMENT + 0x1C].fill(0xFF),
-            "lead in a circle",
+            "a cycle of segments",
         ),
         (
             "metadata on the disk",
             |file| file[SEGMENT + 0x1B] = 1,
-            "expected one between the disk",
+            "is not between the disk",
         ),
     ];
     for (name, change, expected) in cases {
@@ -772,7 +768,7 @@ fn a_number_that_no_file_can_hold_is_told() {
                 open(file.clone())
                     .unwrap_err()
                     .to_string()
-                    .contains("is expected in a file that has")
+                    .contains("is past the last of")
             );
             assert_eq!(problems_in(file)[0].0, Severity::Damage);
         }
@@ -812,7 +808,7 @@ fn a_file_cut_short_is_never_read_as_zeros() {
         disk.read_vec(2 * MIB - 1000, 1)
             .unwrap_err()
             .to_string()
-            .contains("the file ends at byte")
+            .contains("the file is truncated: it ends at byte")
     );
     assert_eq!(problems_in(bytes)[0].0, Severity::Damage);
 }

@@ -102,7 +102,7 @@ fn what_shows_no_sign_of_a_disk_is_refused_unless_told() {
         let error = refused(&path);
         let (kind, message) = match bytes.len() {
             ..512 => (Kind::Corrupt, "shorter than one sector"),
-            _ => (Kind::Unsupported, "no image that is known"),
+            _ => (Kind::Unsupported, "unknown format"),
         };
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.message().contains(message), "{error}");
@@ -300,7 +300,7 @@ fn a_disk_that_was_cut_short_is_refused() {
     let error = refused(&path);
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(
-        error.message().contains("cut short") && error.message().contains("4194304"),
+        error.message().contains("truncated") && error.message().contains("4194304"),
         "{error}"
     );
     assert!(
@@ -308,7 +308,7 @@ fn a_disk_that_was_cut_short_is_refused() {
             .unwrap()
             .warnings()
             .iter()
-            .any(|warning| warning.contains("not within the disk"))
+            .any(|warning| warning.contains("exceeds the disk"))
     );
 }
 

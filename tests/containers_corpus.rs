@@ -128,7 +128,7 @@ fn without_the_passphrase_an_image_tells_how_it_is_locked() {
         let error = error.unwrap();
         assert_eq!(error.kind(), Kind::WrongKey);
         assert!(
-            error.to_string().contains("a passphrase is needed"),
+            error.to_string().contains("a passphrase is required"),
             "{error}"
         );
         let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else {

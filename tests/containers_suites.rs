@@ -421,7 +421,10 @@ fn after_a_lost_flush_only_reads_go_on() {
             device.set_len(60_416 - 512, AfterDiscard::Zeros),
         ] {
             assert!(
-                refused.unwrap_err().message().contains("open it anew"),
+                refused
+                    .unwrap_err()
+                    .message()
+                    .contains("open the image again"),
                 "{call:?}"
             );
         }

@@ -206,7 +206,7 @@ fn encrypted_images_are_gone_on_with() {
             .image
             .warnings()
             .iter()
-            .filter(|warning| warning.contains("no image made by macOS"))
+            .filter(|warning| warning.contains("is not confirmed by any image from macOS"))
             .count();
         assert_eq!(told, usize::from(format == Format::Asif), "{format}");
         drop(done);

@@ -322,16 +322,16 @@ fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
         .unwrap();
     let number = u32::try_from(leaf).unwrap().to_be_bytes();
     let table: [(usize, &[u8], &str); 4] = [
-        (node(leaf), &number, "points to itself as the next leaf"),
+        (node(leaf), &number, "the next leaf is the node itself"),
         (
             node(0) + 14 + 22,
             &[0xFF; 4],
-            "claims 4294967295 nodes of 4096 bytes",
+            "4294967295 nodes of 4096 bytes exceed",
         ),
         (
             node(leaf) + 10,
             &[0xFF; 2],
-            "claims 65535 records in 4096 bytes",
+            "65535 records exceed the 4096 bytes",
         ),
         (
             1024 + 272 + 16,

@@ -77,16 +77,16 @@ fn headers_with_right_checksums_and_wrong_numbers() {
             0x50,
             4,
             8192,
-            "within the disk",
+            "exceeds the disk",
         ),
-        ("table in the MBR", 0x48, 8, 0, "within the disk"),
-        ("table past the end", 0x48, 8, 990, "within the disk"),
+        ("table in the MBR", 0x48, 8, 0, "exceeds the disk"),
+        ("table past the end", 0x48, 8, 990, "exceeds the disk"),
         (
             "table at the end of numbers",
             0x48,
             8,
             u64::MAX,
-            "within the disk",
+            "exceeds the disk",
         ),
         ("header that belongs elsewhere", 0x18, 8, 7, "belongs"),
     ] {
@@ -225,7 +225,7 @@ fn a_disk_cut_short() {
                     problems(&map)
                 );
                 assert_eq!(
-                    problems(&map).contains("not within the disk"),
+                    problems(&map).contains("exceeds the disk"),
                     sectors < 960,
                     "{sectors}: {}",
                     problems(&map)
@@ -339,7 +339,7 @@ fn chains_of_extended_boot_records_that_do_not_end() {
     (0..150).for_each(|link| extended(&mut without_end, 100 + 10 * link, 10 * (link as u32 + 1)));
     let map = probe(without_end).unwrap().unwrap();
     assert!(
-        map.partitions.len() == 129 && problems(&map).contains("more than 128"),
+        map.partitions.len() == 129 && problems(&map).contains("limit 128"),
         "{}",
         problems(&map)
     );
@@ -348,11 +348,11 @@ fn chains_of_extended_boot_records_that_do_not_end() {
     extended(&mut off_the_disk, 100, u32::MAX);
     let map = probe(off_the_disk).unwrap().unwrap();
     assert!(
-        map.partitions.len() == 2 && problems(&map).contains("55 aa is expected"),
+        map.partitions.len() == 2 && problems(&map).contains("the signature 55 aa"),
         "{}",
         problems(&map)
     );
-    assert!(problems(&probe(base()).unwrap().unwrap()).contains("55 aa is expected"));
+    assert!(problems(&probe(base()).unwrap().unwrap()).contains("the signature 55 aa"));
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn each_damage_is_found_at_its_place() {
                 disk.truncate(900 * 512);
                 disk[0x1be + 12..0x1be + 16].copy_from_slice(&899_u32.to_le_bytes());
             },
-            &[(Damage, 512 + 0x20, "was cut short")],
+            &[(Damage, 512 + 0x20, "truncated")],
         ),
         (
             "a disk cut within a partition",
@@ -170,7 +170,7 @@ fn each_damage_is_found_at_its_place() {
                 disk[0x1be + 12..0x1be + 16].copy_from_slice(&499_u32.to_le_bytes());
             },
             &[
-                (Damage, 512 + 0x20, "was cut short"),
+                (Damage, 512 + 0x20, "truncated"),
                 (Damage, 1024 + 128, "partition 2"),
             ],
         ),

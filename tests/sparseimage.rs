@@ -407,18 +407,14 @@ fn what_is_wrong_is_told() {
         (
             "a short file",
             |file| file.truncate(4000),
-            "the file has 4000 bytes",
+            "it has 4000 bytes",
         ),
-        (
-            "another magic",
-            |file| file[0] = b'x',
-            "does not begin with",
-        ),
+        ("another magic", |file| file[0] = b'x', "invalid signature"),
         ("another version", |file| file[7] = 9, "version 9"),
         (
             "no sectors in a band",
             |file| file[8..12].fill(0),
-            "0 sectors in a band",
+            "band size of 0 sectors",
         ),
         (
             "a band past the end of the file",
@@ -428,7 +424,7 @@ fn what_is_wrong_is_told() {
         (
             "a link into the bands",
             |file| file[0x1B] = 64,
-            "within the bands of the node",
+            "within the bands of this node",
         ),
         (
             "a link past the end",
@@ -438,7 +434,7 @@ fn what_is_wrong_is_told() {
         (
             "two slots with one band",
             |file| file[0x43] = 4,
-            "as slot 0 does, but holds other bytes",
+            "also in slot 0, with other contents",
         ),
     ];
     for (name, change, expected) in cases {
@@ -476,7 +472,7 @@ fn a_file_cut_short_is_never_read_as_zeros() {
         disk.read_vec(12 << 10, 1001)
             .unwrap_err()
             .to_string()
-            .contains("the file ends at byte")
+            .contains("the file is truncated: it ends at byte")
     );
     assert_eq!(
         disk.extent_at(12 << 10..16 << 10).unwrap().kind,

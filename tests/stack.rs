@@ -535,7 +535,7 @@ fn what_makes_no_stack_is_refused() {
     assert!(
         refused(vec![cache(2 * MIB, 512)])
             .to_string()
-            .contains("a cache of 2097152 bytes over an image of 1048576")
+            .contains("cache of 2097152 bytes over an image of 1048576")
     );
     let small = (0..257).map(|_| {
         small_image(&MemoryStore::default(), SMALL)

@@ -411,7 +411,9 @@ fn images_without_checksums_are_not_compared() {
         .finish(&Silent)
         .unwrap_err();
     assert!(
-        error.to_string().contains("the checksum of the data fork"),
+        error
+            .to_string()
+            .contains("checksum mismatch of the data fork"),
         "{error}"
     );
 }

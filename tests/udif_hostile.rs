@@ -79,7 +79,10 @@ fn chunks_outside_the_file() {
             "udif chunk map",
             64 * 512,
         );
-        assert!(error.message().contains("past the data fork"), "{error}");
+        assert!(
+            error.message().contains("past the end of the data fork"),
+            "{error}"
+        );
     }
 }
 
@@ -251,7 +254,7 @@ fn an_image_without_tables_is_none() {
     image[at..at + 4].copy_from_slice(b"blky");
     let error = open(image).unwrap_err();
     assert!(
-        error.kind() == Kind::Corrupt && error.message().contains("no block table"),
+        error.kind() == Kind::Corrupt && error.message().contains("block table"),
         "{error}"
     );
 }

@@ -57,15 +57,16 @@ pub(super) fn unescape(text: &str, part: &str) -> Result<String> {
     let mut chars = part.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' => name.push(
-                chars
-                    .next()
-                    .ok_or_else(|| invalid(text, "a `\\` at the end takes nothing literally"))?,
-            ),
+            '\\' => {
+                name.push(chars.next().ok_or_else(|| {
+                    invalid(text, "expected a character after the `\\` at the end")
+                })?)
+            }
             '/' => {
                 return Err(invalid(
                     text,
-                    "a path begins with `:/`; a `/` in a volume's or snapshot's name is written \\/",
+                    "expected `:/` before a path; escape a `/` in the name of a volume or \
+                     snapshot as \\/",
                 ));
             }
             c => name.push(c),

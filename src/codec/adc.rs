@@ -42,9 +42,12 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         if to + length > plain.len() {
             return Err(Fault::new(TOO_LONG));
         }
-        let start = to
-            .checked_sub(distance)
-            .ok_or_else(|| Fault::new("a match reaches back before the beginning"))?;
+        let start = to.checked_sub(distance).ok_or_else(|| {
+            Fault::new(
+                "invalid match: its distance reaches before the start of \
+                                       the data",
+            )
+        })?;
         // Byte by byte: a match may overlap its own output.
         for n in 0..length {
             plain[to + n] = plain[start + n];

@@ -41,7 +41,7 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> 
     let status = stream.compress(plain, &mut packed[before..], Action::Finish);
     packed.truncate(before + stream.total_out() as usize);
     // Any status other than the end means that there was no room.
-    Ok(status.map_err(|error| Fault::caused("does not compress", error))? == Status::StreamEnd)
+    Ok(status.map_err(|error| Fault::caused("compression failed", error))? == Status::StreamEnd)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl Level {
         Err(Error::new(
             Kind::Invalid,
             "compression level",
-            format!("1 to 9 is expected, not {level}"),
+            format!("invalid level {level}: expected 1 to 9"),
         ))
     }
 
@@ -108,7 +108,7 @@ impl Encoder {
         let error = Error::new(
             Kind::Unsupported,
             self.codec.name(),
-            format!("{}; {} bytes", fault.what, plain.len()),
+            format!("cannot compress {1} bytes: {0}", fault.what, plain.len()),
         );
         match fault.cause {
             Some(cause) => error.caused_by(cause),

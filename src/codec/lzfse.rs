@@ -54,6 +54,6 @@ impl LzfsePieces {
         self.0
             .encode_bytes(plain, packed)
             .map(|_| true)
-            .map_err(|error| Fault::caused("does not compress", error))
+            .map_err(|error| Fault::caused("compression failed", error))
     }
 }

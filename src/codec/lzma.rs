@@ -52,7 +52,7 @@ fn options(len: usize) -> Lzma2Options {
 ///
 /// Fails soon after `stop` becomes true: a piece of a mebibyte takes up to a second.
 pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>, stop: &AtomicBool) -> Result<bool, Fault> {
-    let failed = |error| Fault::caused("does not compress", error);
+    let failed = |error| Fault::caused("compression failed", error);
     let mut stream = Lzma2Writer::new(Vec::with_capacity(plain.len() / 2), options(plain.len()));
     for part in plain.chunks(BETWEEN_STOPS) {
         if stop.load(Ordering::Relaxed) {

@@ -94,7 +94,7 @@ impl Fault {
     /// Converts it to an error about a stream of `codec`.
     fn told(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
         let message = format!(
-            "{}; {} bytes were to come out of {}",
+            "cannot decompress {2} bytes to {1}: {0}",
             self.what,
             plain.len(),
             packed.len()
@@ -107,9 +107,9 @@ impl Fault {
     }
 }
 
-const TOO_SHORT: &str = "the stream ends early";
-const TOO_LONG: &str = "the stream holds more";
-const BROKEN: &str = "the stream is damaged";
+const TOO_SHORT: &str = "the stream is truncated";
+const TOO_LONG: &str = "the stream has more data than expected";
+const BROKEN: &str = "the stream is corrupt";
 
 #[cfg(test)]
 mod tests {

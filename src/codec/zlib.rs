@@ -73,7 +73,7 @@ impl Encoder {
         match self.0.compress(plain, room, flate2::FlushCompress::Finish) {
             Ok(flate2::Status::StreamEnd) => Ok(Some(self.0.total_out() as usize)),
             Ok(_) => Ok(None),
-            Err(error) => Err(Fault::caused("does not compress", error)),
+            Err(error) => Err(Fault::caused("compression failed", error)),
         }
     }
 }

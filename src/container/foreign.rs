@@ -21,9 +21,9 @@ impl Foreign {
     /// Returns the error for an attempt to open the file.
     pub fn refusal(&self) -> Error {
         let why = if self.later {
-            "which this version does not read yet"
+            "which this version does not support"
         } else {
-            "which holds no plain disk"
+            "which does not contain a raw disk"
         };
         Error::unsupported("image", format!("is {}, {why}", self.name))
     }

@@ -79,7 +79,8 @@ impl BandSizes {
             format!("the nearest are {below} and {above}")
         };
         let message = format!(
-            "bands of {size} bytes are not possible: expected a multiple of {unit} from {least} to {most} bytes; {nearest}"
+            "invalid band size {size}: expected a multiple of {unit} from {least} to {most} \
+             bytes; {nearest}"
         );
         Err(Error::new(Kind::Invalid, layer, message).because(Reason::BandSize))
     }
@@ -272,7 +273,7 @@ impl FromStr for Format {
                 Error::new(
                     Kind::Invalid,
                     "format",
-                    format!("is none of {}", known.join(", ")),
+                    format!("unknown name; expected one of {}", known.join(", ")),
                 )
                 .named(text)
             })

@@ -27,7 +27,7 @@ impl Raw {
     pub fn create(store: &dyn Store, name: &str, len: u64) -> Result<Self> {
         check_len(LAYER, len)?;
         let Some(file) = store.open(name, Open::CreateNew)? else {
-            return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+            return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
         };
         Self::blank(file, len).inspect_err(|_| {
             // Best effort: the caller needs the first error.

@@ -78,7 +78,10 @@ impl Cipher {
 fn bad_key(key: &[u8]) -> Error {
     Error::unsupported(
         "aes",
-        format!("a key of {} bits; 128 and 256 are known", key.len() * 8),
+        format!(
+            "unsupported key of {} bits: expected 128 or 256",
+            key.len() * 8
+        ),
     )
 }
 

@@ -86,11 +86,12 @@ impl CipherBlocks {
             return Ok(());
         }
         let way = match block {
-            0..4096 => "convert it to an image with 4096-byte cipher blocks, which end at 16 TiB",
+            0..4096 => "convert it to an image with 4096-byte cipher blocks (up to 16 TiB)",
             _ => "no larger image can be encrypted",
         };
         let message = format!(
-            "{len} bytes are more than {most}, where the 32-bit numbers of {block}-byte cipher blocks end; {way}"
+            "{len} bytes exceed {most}, the limit of 32-bit numbers of {block}-byte cipher \
+             blocks; {way}"
         );
         Err(Error::new(Kind::Limit, layer, message))
     }

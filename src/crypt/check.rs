@@ -35,7 +35,8 @@ pub fn check(file: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<u
 }
 
 fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result<u32> {
-    let cut = |what: &str| Error::corrupt(LAYER, len, format!("the file ends within {what}"));
+    let cut =
+        |what: &str| Error::corrupt(LAYER, len, format!("the file is truncated within {what}"));
     if len < HEADER_SIZE {
         return Err(cut("it"));
     }
@@ -69,7 +70,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
                 } else {
                     Severity::Note
                 };
-                let named = format!("key entry {} is passed over: {}", n + 1, error.message());
+                let named = format!("key entry {} is skipped: {}", n + 1, error.message());
                 problems.add(severity, Error::new(error.kind(), ENTRY, named).at(at));
             }
             Err(error) => problems.add(Severity::Damage, error),
@@ -79,7 +80,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     overlaps(places, problems);
     if keys == 0 && unknown == 0 {
         let none = format!(
-            "none of the {} key entries could open the image",
+            "none of the {} key entries can unlock the image",
             header.entries
         );
         problems.add(Severity::Damage, Error::corrupt(LAYER, 0x48, none));
@@ -112,11 +113,11 @@ fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     let Needed { end, why } = needed;
     if *end > len {
         let cut = format!(
-            "the header tells of {why}, which end at {end}; the file ends here and was cut short"
+            "the file is truncated: it ends here, but the header records {why}, which end at {end}"
         );
         problems.add(Severity::Damage, Error::corrupt(LAYER, len, cut));
     } else if len - end > PADDING {
-        let unused = format!("{} bytes after the data belong to nothing", len - end);
+        let unused = format!("{} unused bytes after the data", len - end);
         problems.add(Severity::Note, Error::corrupt(LAYER, *end, unused));
     }
 }
@@ -128,7 +129,7 @@ fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Resul
         return Err(Error::corrupt(
             ENTRY,
             place.start,
-            "the file ends within the entry",
+            "the file is truncated within the entry",
         ));
     }
     Ok(place)
@@ -149,7 +150,7 @@ fn check_v1(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     let at = len - TRAILER_SIZE;
     let raw = file.read_array::<{ TRAILER_SIZE as usize }>(at)?;
     let raw = TrailerRaw::read_from_bytes(&raw)
-        .map_err(|_| Error::corrupt(LAYER, at, "the file ends within the trailer"))?;
+        .map_err(|_| Error::corrupt(LAYER, at, "the file is truncated within the trailer"))?;
     let trailer = Trailer::parse(&raw, at)?;
     let end = trailer.data_size.next_multiple_of(trailer.block.into());
     check_end(

@@ -40,7 +40,8 @@ impl Device {
         let there = file.info().len;
         if there < needed {
             let message = format!(
-                "the header tells of {} bytes of data, which end at {needed}; the file ends at {there}",
+                "the file is truncated: the header records {} bytes of data, which end at \
+                 {needed}, and the file ends at {there}",
                 header.data_size
             );
             return Err(Error::corrupt(LAYER, there, message));
@@ -104,7 +105,7 @@ impl Device {
             return Err(Error::new(
                 Kind::Io,
                 LAYER,
-                "refuses changes after a failed flush; open it again",
+                "a flush failed and may have lost changes; open the image again to change it",
             ));
         }
         Ok(())

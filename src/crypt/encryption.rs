@@ -46,7 +46,10 @@ impl Encryption {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("AES of {} bits; 128 and 256 are known", self.key_bits),
+                format!(
+                    "unsupported AES key of {} bits: expected 128 or 256",
+                    self.key_bits
+                ),
             ));
         }
         if let Some(block) = self
@@ -56,13 +59,14 @@ impl Encryption {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("cipher blocks of {block} bytes; 512 and 4096 are known"),
+                format!("unsupported cipher block size {block}: expected 512 or 4096"),
             ));
         }
         match self.iterations {
             Some(count) if !(LEAST_ITERATIONS..=MOST_ITERATIONS).contains(&count) => {
                 let message = format!(
-                    "{count} iterations; from {LEAST_ITERATIONS} to {MOST_ITERATIONS} are safe and bearable"
+                    "invalid number of iterations {count}: expected {LEAST_ITERATIONS} to \
+                     {MOST_ITERATIONS}"
                 );
                 Err(Error::new(Kind::Invalid, LAYER, message))
             }

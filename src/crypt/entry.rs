@@ -170,7 +170,14 @@ impl Content {
         // only the used part of its last field is accepted, too.
         let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
         let short = |what: &str, found: usize, size: u64| {
-            Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"))
+            Error::corrupt(
+                LAYER,
+                at,
+                format!(
+                    "wrong length of {what}: {found} bytes, expected \
+                                               {size}"
+                ),
+            )
         };
         match kind {
             PASSPHRASE => {
@@ -194,7 +201,7 @@ impl Content {
             }
             other => Err(Error::unsupported(
                 LAYER,
-                format!("kind {other}; 1 (passphrase) and 2 (public key) are known"),
+                format!("unsupported type {other}: expected 1 (passphrase) or 2 (public key)"),
             )
             .at(at)),
         }
@@ -259,7 +266,7 @@ pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a KeyEntry>) ->
         Some((_, next)) => Err(Error::corrupt(
             LAYER,
             next.start,
-            "the entry begins within another",
+            "the entry overlaps another",
         )),
         None => Ok(()),
     }

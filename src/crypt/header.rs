@@ -70,7 +70,7 @@ impl Description {
             .zip(&self.ways_in)
             .filter_map(|(number, way): (usize, _)| match way {
                 KeySlot::Unknown { why, .. } => {
-                    Some(format!("key entry {number} is not understood ({why})"))
+                    Some(format!("key entry {number} is unsupported ({why})"))
                 }
                 _ => None,
             })
@@ -92,12 +92,12 @@ impl Description {
             (Some(named), Some(kind)) => Error::new(
                 kind,
                 LAYER,
-                format!("no key entry that is understood fits: {named}"),
+                format!("no supported key entry matches: {named}"),
             ),
             _ => Error::corrupt(
                 LAYER,
                 ENTRIES_AT,
-                "has no key entries: its keys were erased, and nothing opens it any more",
+                "the keys were erased; the image cannot be decrypted any more",
             ),
         }
     }
@@ -187,7 +187,7 @@ impl Locked {
                 return Err(Error::new(
                     Kind::Invalid,
                     LAYER,
-                    format!("cipher blocks of {other} bytes; 512 and 4096 are known"),
+                    format!("unsupported cipher block size {other}: expected 512 or 4096"),
                 ));
             }
         };
@@ -198,7 +198,7 @@ impl Locked {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "neither a passphrase nor a certificate to open the image with",
+                "a passphrase or certificate is required",
             ));
         }
         let entries = key_slots.len() as u32;
@@ -226,7 +226,7 @@ impl Locked {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("{entries} ways in do not fit before the data"),
+                format!("{entries} key entries do not fit before the data"),
             ));
         }
         bytes.resize(data_offset as usize, 0);
@@ -276,8 +276,8 @@ impl Locked {
                 }
                 if found.is_none() && left > 0 {
                     let message = format!(
-                        "the passphrase opens none of the key entries that were tried; {left} more would take over \
-                         {MOST_ITERATIONS} iterations together"
+                        "wrong passphrase for all key entries tried; the {left} others would take \
+                         more than {MOST_ITERATIONS} iterations"
                     );
                     return Err(Error::new(Kind::Limit, LAYER, message));
                 }
@@ -286,13 +286,13 @@ impl Locked {
         found.ok_or_else(|| {
             let described = self.describe();
             match (described.has_passphrase(), described.not_understood()) {
-                (true, None) => Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"),
+                (true, None) => Error::new(Kind::WrongKey, LAYER, "wrong passphrase"),
                 (true, Some(named)) => Error::new(
                     Kind::WrongKey,
                     LAYER,
-                    format!("the passphrase is wrong, or belongs to another entry: {named}"),
+                    format!("wrong passphrase, or one of an unsupported entry: {named}"),
                 ),
-                (false, _) => self.no_such_way("no passphrase opens it, only a private key"),
+                (false, _) => self.no_such_way("the image has no passphrase, only a private key"),
             }
         })
     }
@@ -304,7 +304,7 @@ impl Locked {
             return Err(Error::new(
                 Kind::WrongKey,
                 LAYER,
-                "no private key opens it, only a passphrase",
+                "the image has no private key, only a passphrase",
             ));
         };
         let mut entries: Vec<_> = entries
@@ -313,7 +313,7 @@ impl Locked {
             .filter_map(|(number, entry)| entry.public_key(number))
             .collect();
         if entries.is_empty() {
-            return Err(self.no_such_way("no private key opens it, only a passphrase"));
+            return Err(self.no_such_way("the image has no private key, only a passphrase"));
         }
         entries.sort_by_key(|(_, entry)| entry.hash != key.id());
         for (number, entry) in entries {
@@ -324,7 +324,7 @@ impl Locked {
         Err(Error::new(
             Kind::WrongKey,
             LAYER,
-            "the private key is that of no certificate that opens the image",
+            "the private key does not match any certificate of the image",
         ))
     }
 
@@ -377,7 +377,8 @@ impl Locked {
         match self.version {
             Version::Two { header, entries } => Ok((header, entries)),
             Version::One(_) => {
-                let message = "version 1 is only read, its keys stay as they are; a converted copy can have others";
+                let message = "cannot change the keys of version 1; convert the image to get new \
+                               ones";
                 Err(Error::new(Kind::ReadOnly, LAYER, message))
             }
         }
@@ -467,7 +468,7 @@ fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the passphrase is right, but one of the wrapped keys is not",
+                "a wrapped key is damaged (the passphrase is right)",
             ));
         }
     };
@@ -475,14 +476,14 @@ fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "the passphrase is right, but the trailer's MAC is not",
+            "the MAC of the trailer is wrong (the passphrase is right)",
         ));
     }
     KeyMaterial::from_parts(&cipher, &mac, trailer.key_bits).map(Some)
 }
 
 fn short(at: u64) -> Error {
-    Error::corrupt(LAYER, at, "the file ends within it")
+    Error::corrupt(LAYER, at, "the file is truncated within the header")
 }
 
 #[cfg(test)]

@@ -90,13 +90,12 @@ impl KeyRing {
             .filter(|entry| !matches!(entry.content, Content::Unknown(..)))
             .count();
         if others == 1 && !matches!(self.entries[entry].content, Content::Unknown(..)) {
-            return refused(
-                "this is the last way into the image, which nothing would open any more",
-            );
+            return refused("cannot remove the last key entry: nothing else unlocks the image");
         }
         if entry == self.opened {
             return refused(
-                "the passphrase or private key given is the one to be removed; give another, which shows that one stays",
+                "the given passphrase or private key is the one to be removed; give another to \
+                 prove that one remains",
             );
         }
         let mut entries = self.stored(Some(entry))?;
@@ -110,7 +109,10 @@ impl KeyRing {
             count => Err(Error::new(
                 Kind::NotFound,
                 LAYER,
-                format!("has {count} key entries, no number {}", entry + 1),
+                format!(
+                    "the image has {count} key entries, none with the number {}",
+                    entry + 1
+                ),
             )),
         }
     }

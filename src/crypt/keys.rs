@@ -47,7 +47,7 @@ impl KeyMaterial {
                 Kind::Corrupt,
                 "key entry",
                 format!(
-                    "{} bytes of keys where AES-{bits} has {}",
+                    "wrong length of the keys: {} bytes, AES-{bits} has {}",
                     bytes.len(),
                     bits / 8 + 20
                 ),
@@ -126,7 +126,10 @@ pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<(
     if (1..=MOST_ITERATIONS).contains(&iterations) {
         return Ok(());
     }
-    let message = format!("{iterations} iterations; 1 to {MOST_ITERATIONS} are accepted");
+    let message = format!(
+        "invalid number of iterations {iterations}: expected 1 to \
+                           {MOST_ITERATIONS}"
+    );
     Err(Error::new(Kind::Limit, layer, message))
 }
 
@@ -293,7 +296,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
         Error::new(
             Kind::Io,
             "random source",
-            "the system gives no random bytes",
+            "the system returned no random bytes",
         )
         .caused_by(error)
     })

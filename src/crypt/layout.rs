@@ -79,12 +79,14 @@ pub(super) struct Header {
 impl Header {
     pub(super) fn parse(raw: &HeaderRaw) -> Result<Self> {
         if raw.magic != MAGIC_V2 {
-            return Err(Error::corrupt(HEADER, 0, "encrcdsa expected"));
+            return Err(Error::corrupt(HEADER, 0, "expected the signature encrcdsa"));
         }
         if raw.version.get() != 2 {
-            return Err(
-                Error::unsupported(HEADER, format!("version {}; 2 is known", raw.version)).at(8),
-            );
+            return Err(Error::unsupported(
+                HEADER,
+                format!("unsupported version {}: expected 2", raw.version),
+            )
+            .at(8));
         }
         known(HEADER, "vector length", 0x0C, raw.iv_length, 16)?;
         known(HEADER, "cipher mode", 0x10, raw.mode, CBC)?;
@@ -107,7 +109,7 @@ impl Header {
         };
         if header.data_offset > LARGEST_HEADER {
             let message = format!(
-                "data that begin at {}; within {LARGEST_HEADER} bytes are known",
+                "data begins at {}: headers of at most {LARGEST_HEADER} bytes are supported",
                 header.data_offset
             );
             return Err(Error::corrupt(HEADER, 0x40, message));
@@ -115,7 +117,7 @@ impl Header {
         if header.entries > MOST_ENTRIES || Self::directory_at(header.entries) > header.data_offset
         {
             let message = format!(
-                "{} key entries before the data at {}; no header has room for more than {MOST_ENTRIES}",
+                "{} key entries before the data at {}: at most {MOST_ENTRIES} are possible",
                 header.entries, header.data_offset
             );
             return Err(Error::corrupt(HEADER, ENTRIES_AT, message));
@@ -129,7 +131,7 @@ impl Header {
             return Err(Error::corrupt(
                 HEADER,
                 DATA_SIZE_AT,
-                format!("{} bytes of data reach past any file", header.data_size),
+                format!("{} bytes of data exceed the largest file", header.data_size),
             ));
         }
         Ok(header)
@@ -176,7 +178,7 @@ fn one_of<const N: usize>(
     let known = known.map(|value| format!("{value:#x}")).join(" or ");
     Err(Error::unsupported(
         layer,
-        format!("{what} {:#x}; {known} is known", found.get()),
+        format!("unsupported {what} {:#x}: expected {known}", found.get()),
     )
     .at(at))
 }
@@ -188,7 +190,10 @@ fn prefix(layer: &'static str, what: &str, at: u64, field: &[u8], length: U32) -
         None => Err(Error::corrupt(
             layer,
             at,
-            format!("{what} of {length} bytes in a field of {}", field.len()),
+            format!(
+                "{what} of {length} bytes exceeds its field of {}",
+                field.len()
+            ),
         )),
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn rewrite(
     for count in [old.len(), new.len()] {
         if count as u64 > MOST_WRITTEN {
             let message =
-                format!("{count} key entries; up to {MOST_WRITTEN} can be changed safely");
+                format!("cannot change {count} key entries safely: the maximum is {MOST_WRITTEN}");
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
     }
@@ -144,7 +144,7 @@ fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec
             Kind::Limit,
             LAYER,
             format!(
-                "no room before the data at {} for the new key entries",
+                "no room for the new key entries before the data at {}",
                 header.data_offset
             ),
         ));

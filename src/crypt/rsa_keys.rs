@@ -33,18 +33,22 @@ impl PublicHalf {
             X509::from_der(bytes)
         };
         let parsed = parsed.map_err(|error| {
-            Error::new(Kind::Invalid, LAYER, "is no X.509 certificate, PEM or DER")
-                .caused_by(error.to_string())
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                "not an X.509 certificate (PEM or DER)",
+            )
+            .caused_by(error.to_string())
         })?;
         let info = parsed.tbs_certificate().subject_public_key_info();
         if info.algorithm.oid.to_string() != RSA_ENCRYPTION {
             let message = format!(
-                "has a key of the kind {}; images take RSA keys only",
+                "unsupported key type {}: images use RSA keys only",
                 info.algorithm.oid
             );
             return Err(Error::unsupported(LAYER, message));
         }
-        let malformed = || Error::new(Kind::Invalid, LAYER, "its RSA key is malformed");
+        let malformed = || Error::new(Kind::Invalid, LAYER, "malformed RSA key");
         let bits = info.subject_public_key.as_bytes().ok_or_else(malformed)?;
         let key = RsaPublicKey::from_pkcs1_der(bits).map_err(|_| malformed())?;
         check_size(LAYER, &key)?;
@@ -59,7 +63,12 @@ impl PublicHalf {
             .0
             .encrypt(&mut UnwrapErr(SysRng), Pkcs1v15Encrypt, &keys.marked());
         blob.map_err(|error| {
-            Error::new(Kind::Invalid, "certificate", "its key wraps nothing").caused_by(error)
+            Error::new(
+                Kind::Invalid,
+                "certificate",
+                "the key of the certificate cannot encrypt",
+            )
+            .caused_by(error)
         })
     }
 }
@@ -74,28 +83,28 @@ impl PrivateHalf {
     pub(super) fn of_pem(pem: &[u8]) -> Result<(Self, [u8; 20])> {
         const LAYER: &str = "private key";
         let invalid = |message: &'static str| Error::new(Kind::Invalid, LAYER, message);
-        let text = std::str::from_utf8(pem).map_err(|_| invalid("is no PEM file"))?;
+        let text = std::str::from_utf8(pem).map_err(|_| invalid("not a PEM file"))?;
         let begins = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
         let key = if begins("RSA PRIVATE KEY") && !text.contains("ENCRYPTED") {
             RsaPrivateKey::from_pkcs1_pem(text.trim())
-                .map_err(|_| invalid("its RSA PRIVATE KEY is malformed"))?
+                .map_err(|_| invalid("malformed RSA PRIVATE KEY"))?
         } else if begins("PRIVATE KEY") {
             RsaPrivateKey::from_pkcs8_pem(text.trim())
-                .map_err(|_| invalid("its PRIVATE KEY is malformed, or no RSA key"))?
+                .map_err(|_| invalid("malformed PRIVATE KEY, or not an RSA key"))?
         } else if text.contains("ENCRYPTED") {
             return Err(invalid(
-                "is locked by a passphrase of its own; `openssl pkey` writes it without",
+                "the private key is encrypted; decrypt it with `openssl pkey`",
             ));
         } else {
             return Err(invalid(
-                "is no PEM file with a PRIVATE KEY or RSA PRIVATE KEY",
+                "not a PEM file with a PRIVATE KEY or RSA PRIVATE KEY",
             ));
         };
         let public = key.to_public_key();
         check_size(LAYER, &public)?;
         let bits = public
             .to_pkcs1_der()
-            .map_err(|_| invalid("its public half is malformed"))?;
+            .map_err(|_| invalid("malformed public part of the private key"))?;
         Ok((Self(Box::new(key)), Sha1::digest(bits.as_bytes()).into()))
     }
 
@@ -124,7 +133,7 @@ fn check_size(layer: &'static str, key: &RsaPublicKey) -> Result<()> {
         Kind::Limit,
         layer,
         format!(
-            "an RSA key of {bits} bits; {} to {} are used",
+            "unsupported RSA key of {bits} bits: expected {} to {}",
             KEY_BITS.start(),
             KEY_BITS.end()
         ),

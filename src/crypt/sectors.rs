@@ -88,7 +88,7 @@ impl Sectors {
                 Kind::Limit,
                 "cipher",
                 format!(
-                    "blocks of {} bytes are numbered up to {end} bytes",
+                    "offset past the limit of {}-byte cipher blocks, {end} bytes",
                     self.block
                 ),
             ));

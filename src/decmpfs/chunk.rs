@@ -21,12 +21,12 @@ fn is_stored(method: Method, first: u8) -> bool {
 /// payload must agree. Bytes after the end of the stream are ignored, because real files have them.
 pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<()> {
     let Some((&first, rest)) = packed.split_first() else {
-        return Err(Error::new(Kind::Corrupt, LAYER, "a chunk is empty"));
+        return Err(Error::new(Kind::Corrupt, LAYER, "empty chunk"));
     };
     if is_stored(method, first) {
         if rest.len() != plain.len() {
             let message = format!(
-                "a stored chunk holds {} bytes, {} expected by the size in the attribute",
+                "raw chunk has {} bytes; expected {} by the size in the attribute",
                 rest.len(),
                 plain.len()
             );

@@ -65,7 +65,7 @@ impl Contents {
         let one = |((place, plain), number): ((Range<u64>, &mut [u8]), u64)| {
             self.decode_one(&place, plain).map_err(|error| {
                 let message = format!(
-                    "chunk {number} of the contents cannot be decoded from {} bytes",
+                    "cannot decompress chunk {number} of {} bytes",
                     place.end - place.start
                 );
                 Error::corrupt(LAYER, place.start, message).caused_by(error)

@@ -133,7 +133,7 @@ pub fn contents(
     fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let compression = Compression::parse(value)
-        .ok_or_else(|| Error::corrupt(LAYER, 0, "an attribute that begins with `fpmc` expected"))?;
+        .ok_or_else(|| Error::corrupt(LAYER, 0, "expected the signature `fpmc`"))?;
     let size = compression.size;
     match compression.method() {
         Some((method, Place::Attribute)) => {
@@ -147,14 +147,11 @@ pub fn contents(
             Ok(Arc::new(Contents::new(fork, table, method, size)))
         }
         Some((_, Place::Server)) => {
-            let message = "the contents are not on this disk but on a server (iCloud or the like), from where a Mac would fetch them";
+            let message = "the contents are on a server (iCloud, for example) and not on this disk";
             Err(Error::unsupported(LAYER, message))
         }
         None => {
-            let message = format!(
-                "contents are compressed in a way that is not known (type {})",
-                compression.number
-            );
+            let message = format!("unsupported compression type {}", compression.number);
             Err(Error::unsupported(LAYER, message))
         }
     }
@@ -165,7 +162,7 @@ fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec
     let Compression { number, size } = compression;
     if size > MAX_INLINE {
         let message =
-            format!("{size} bytes cannot be packed in an attribute; up to {MAX_INLINE} expected");
+            format!("{size} bytes do not fit in an attribute: the maximum is {MAX_INLINE}");
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     let len = size as usize;
@@ -174,7 +171,7 @@ fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec
             true => Ok(packed.to_vec()),
             false => {
                 let message = format!(
-                    "the attribute holds {} bytes, {len} expected by its size field",
+                    "the attribute has {} bytes; expected {len} by its size field",
                     packed.len()
                 );
                 Err(Error::new(Kind::Corrupt, LAYER, message))

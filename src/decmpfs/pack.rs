@@ -36,7 +36,7 @@ impl Packing {
             Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
             Method::Stored | Method::Lzbitmap => Err(Error::unsupported(
                 LAYER,
-                format!("{method} is read, and not written; zlib, LZVN and LZFSE are"),
+                format!("cannot compress by {method}: only zlib, LZVN and LZFSE are supported"),
             )),
         }
     }
@@ -121,7 +121,7 @@ pub fn pack(
         return Err(Error::new(
             Kind::Limit,
             LAYER,
-            format!("{len} bytes cannot be packed; 1 to {MAX_LEN} expected"),
+            format!("cannot compress {len} bytes: expected 1 to {MAX_LEN}"),
         ));
     }
     let count = len.div_ceil(CHUNK) as usize;

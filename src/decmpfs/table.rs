@@ -79,7 +79,8 @@ impl ChunkTable {
         // contents that the size would silently truncate.
         if counted < chunks || counted > chunks && table.has_chunk(fork, chunks)? {
             let message = format!(
-                "the size in the attribute ({size} bytes) makes {chunks} chunks, the table in the resource fork has {counted}"
+                "the size in the attribute ({size} bytes) requires {chunks} chunks, the table in \
+                 the resource fork has {counted}"
             );
             return Err(Error::corrupt(LAYER, at, message));
         }
@@ -157,7 +158,8 @@ impl ChunkTable {
                 return Ok(place);
             }
             let message = format!(
-                "chunk {chunk} is said to be at bytes {} to {} of a fork of {}; at most {MAX_PACKED} bytes within it expected",
+                "invalid chunk {chunk} at bytes {} to {} of a fork of {}: expected at most \
+                 {MAX_PACKED} bytes within it",
                 place.start, place.end, self.fork
             );
             Err(Error::corrupt(LAYER, at, message))
@@ -178,6 +180,6 @@ fn short(fork: u64, at: u64, wanted: usize) -> Error {
     Error::corrupt(
         LAYER,
         at,
-        format!("{wanted} bytes of the table expected, the resource fork ends at byte {fork}"),
+        format!("table of {wanted} bytes reaches past the end of the resource fork at {fork}"),
     )
 }

@@ -80,7 +80,7 @@ impl Spill {
             return Ok(file.clone());
         }
         let too_many = || {
-            let message = format!("the changes take more than {} bytes", self.memory);
+            let message = format!("the changes exceed {} bytes", self.memory);
             Error::new(Kind::Limit, LAYER, message)
         };
         let folder = self.folder.as_ref().ok_or_else(too_many)?;
@@ -93,7 +93,7 @@ impl Spill {
             .open(&name);
         let made = made.and_then(|made| std::fs::remove_file(&name).map(|()| Arc::new(made)));
         let made = made.map_err(|error| {
-            Error::io(LAYER, "cannot make a file for changes", error).in_file(folder)
+            Error::io(LAYER, "create a file for changes", error).in_file(folder)
         })?;
         *file = Some(made.clone());
         Ok(made)
@@ -105,7 +105,7 @@ impl Spill {
             return Ok(Bytes::Memory(bytes));
         }
         if at >= IN_FILE {
-            let message = "the changes take more room than is set aside for them";
+            let message = "the changes exceed the disk space reserved for them";
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         self.write(&bytes, at)?;
@@ -115,7 +115,7 @@ impl Spill {
     fn write(&self, bytes: &[u8; CHUNK_LEN], at: u64) -> Result<()> {
         self.file()?
             .write_all_at(&bytes[..], at)
-            .map_err(|error| Error::io(LAYER, "cannot keep changes", error))
+            .map_err(|error| Error::io(LAYER, "write changes", error))
     }
 
     fn read(&self, kept: &Bytes) -> Result<Box<[u8; CHUNK_LEN]>> {
@@ -126,7 +126,7 @@ impl Spill {
             Bytes::Spilled(at) => self
                 .file()?
                 .read_exact_at(&mut bytes[..], *at)
-                .map_err(|error| Error::io(LAYER, "cannot read kept changes", error))?,
+                .map_err(|error| Error::io(LAYER, "read changes", error))?,
         }
         Ok(bytes)
     }

@@ -70,7 +70,7 @@ impl<D: BlockDevice + ?Sized> Iterator for Extents<'_, D> {
                 Some(Err(Error::new(
                     Kind::Corrupt,
                     "device",
-                    format!("an extent of {len} bytes is not in its range"),
+                    format!("extent of {len} bytes is outside of its range"),
                 )
                 .at(start)))
             }

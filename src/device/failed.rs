@@ -13,7 +13,8 @@ impl Failed {
     /// Fails if an error was recorded.
     pub(crate) fn check(&self, layer: &'static str) -> Result<()> {
         if self.0.load(Ordering::Acquire) {
-            let refused = "an earlier change of its tables failed and may be half done; open it anew to change it";
+            let refused = "an earlier change of the tables failed and may be incomplete; open the \
+                           image again to change it";
             return Err(Error::new(Kind::Io, layer, refused));
         }
         Ok(())

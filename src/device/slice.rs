@@ -77,7 +77,7 @@ impl BlockDevice for Slice {
         Err(Error::new(
             Kind::Unsupported,
             LAYER,
-            "a window on a device has a fixed length",
+            "a slice of a device has a fixed length",
         ))
     }
 

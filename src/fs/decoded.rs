@@ -45,7 +45,7 @@ pub(crate) fn check(
                 ),
                 Err(error) if error.kind() == Kind::Cancelled => return Err(error),
                 Err(error) => {
-                    let message = format!("its contents do not decode: {error}");
+                    let message = format!("cannot decompress the contents: {error}");
                     let found = Error::new(error.kind(), LAYER, message)
                         .named(path)
                         .in_file(place);
@@ -94,21 +94,26 @@ fn judge(
     progress: &dyn Progress,
 ) -> Result<Option<String>> {
     let Some(value) = attribute(fs, file.id)? else {
-        return Ok(Some("has the flag of a compressed file and nothing that says how; it is read as a plain one".to_owned()));
+        return Ok(Some(
+            "has the flag of a compressed file, but no compression attribute; read as \
+                        uncompressed"
+                .to_owned(),
+        ));
     };
     let Some(compression) = Compression::parse(&value) else {
-        let message = "the attribute that says how it is compressed has no valid header; macOS shows the file as empty";
+        let message = "the compression attribute has no valid header; macOS shows the file as \
+                       empty";
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     };
     match compression.method() {
         Some((_, Place::Server)) => {
             return Ok(Some(
-                "its contents are on a server and not on this disk (a dataless file)".to_owned(),
+                "dataless file: its contents are on a server".to_owned(),
             ));
         }
         Some((_, Place::Nowhere)) => {
             let message = format!(
-                "is of type {}: no contents are stored, and it reads as zeros",
+                "compression type {}: no contents are stored; reads as zeros",
                 compression.number
             );
             return Ok(Some(message));

@@ -85,9 +85,7 @@ impl fmt::Display for Lost {
             Self::Contents(Some(bytes)) => write!(f, "its contents of {bytes} bytes"),
             Self::Contents(None) => f.write_str("its contents"),
             Self::End { from, to } => write!(f, "all but {to} of its {from} bytes"),
-            Self::Shared => {
-                f.write_str("its contents, or those of a file that states the same blocks")
-            }
+            Self::Shared => f.write_str("its contents, or those of a file with the same blocks"),
             Self::Resource { from, to: 0 } => write!(f, "its resource fork of {from} bytes"),
             Self::Resource { from, to } => {
                 write!(f, "all but {to} of the {from} bytes of its resource fork")

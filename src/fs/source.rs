@@ -60,7 +60,10 @@ impl Tree {
             true => "the volume ignores case",
             false => "the volume ignores the composition of characters",
         };
-        let message = format!("has the same name on the volume as {}: {why}", self.path(b));
+        let message = format!(
+            "the name is the same on the volume as {}: {why}",
+            self.path(b)
+        );
         let error = Error::new(Kind::Conflict, NAMES, message).named(self.path(a));
         match differ_in_case {
             true => error.because(Reason::CaseIgnored),
@@ -78,7 +81,7 @@ impl Contents for InHand {
         Err(Error::new(
             Kind::Invalid,
             "source",
-            "only streams in hand expected",
+            "expected streams in memory",
         ))
     }
 }

@@ -21,7 +21,8 @@ impl Volume {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 if hfsplus::probe(&*device)? == Some(hfsplus::Probed::Wrapped) {
-                    let message = "an HFS+ volume in an HFS wrapper is not resized; copy its files to a new image";
+                    let message = "cannot resize an HFS+ volume in an HFS wrapper; copy its files \
+                                   to a new image";
                     return Err(Error::unsupported(LAYER, message).named(self.place()));
                 }
                 Ok(Box::new(HfsPlusMut::open(device, self.write_options())?))
@@ -31,7 +32,7 @@ impl Volume {
                 Ok(Box::new(ContainerMut::open(&Arc::new(container))?))
             }
             other => Err(
-                Error::unsupported(LAYER, format!("{other} is not resized yet"))
+                Error::unsupported(LAYER, format!("resizing {other} is not supported"))
                     .named(self.place()),
             ),
         }
@@ -57,7 +58,7 @@ impl Volume {
             }
             other => Err(Error::unsupported(
                 LAYER,
-                format!("{other} has no journal to be given or taken"),
+                format!("{other} has no journal to enable or disable"),
             )
             .named(self.place())),
         }

@@ -23,7 +23,7 @@ impl Volume {
     pub fn container(&self) -> Result<Arc<Container>> {
         if self.format != super::VolumeFormat::Apfs {
             return Err(
-                Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place())
+                Error::new(Kind::Invalid, "volume", "not an APFS container").named(self.place())
             );
         }
         let surveyed = self
@@ -114,7 +114,13 @@ fn first(container: &Container) -> Result<u32> {
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    let none = || Error::new(Kind::NotFound, "apfs container", "holds no volume");
+    let none = || {
+        Error::new(
+            Kind::NotFound,
+            "apfs container",
+            "the container has no volume",
+        )
+    };
     auxiliary.ok_or_else(|| failed.unwrap_or_else(none))
 }
 

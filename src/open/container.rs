@@ -69,13 +69,12 @@ fn open_with(
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("is a folder, a {other} image is a file"),
+                format!("is a folder, expected a file of format {other}"),
             ));
         }
         None if sparsebundle::is_bundle(&*store)? => {}
         None => {
-            let message =
-                "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
+            let message = "not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
             return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
         }
     }
@@ -135,13 +134,19 @@ pub(crate) fn open_bundle(
             let found = gate::pass(path, opened, options, &[])?;
             gate::check_leftovers(&bundle, &found.disk, options, progress)?;
             let warnings = found.into_warnings();
-            let bundle = Arc::into_inner(bundle)
-                .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))?;
+            let bundle = Arc::into_inner(bundle).ok_or_else(|| {
+                Error::new(
+                    Kind::Conflict,
+                    LAYER,
+                    "the image is still being \
+                                                                  examined",
+                )
+            })?;
             Ok((bundle, warnings))
         }
         _ => Err(Error::unsupported(
             LAYER,
-            "is no sparse bundle, and other images have no bands in files of their own",
+            "not a sparse bundle: only bundles have band files",
         )),
     }
 }
@@ -228,7 +233,7 @@ pub(super) fn open_in(
         Format::Udsb => Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "is a file, a UDSB image is a folder",
+            "is a file, expected a folder (UDSB)",
         )),
         Format::Udrw | Format::Udto => Ok(open_raw(file, format, layers)),
         Format::Udsp => {
@@ -254,7 +259,7 @@ fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>)
     let warnings = match raw.trailing() {
         0 => Vec::new(),
         odd => vec![format!(
-            "the last {odd} bytes make no whole sector and are left out"
+            "the last {odd} bytes are not a whole sector and are ignored"
         )],
     };
     Opened {
@@ -281,7 +286,7 @@ fn open_asif(
         Some(why) if access == Access::ReadWrite => Err(Error::new(
             Kind::ReadOnly,
             LAYER,
-            format!("must not be changed: {why}; a converted copy can be"),
+            format!("read-only: {why}; convert the image to change it"),
         )),
         _ => Ok(Opened {
             format: Format::Asif,
@@ -308,7 +313,7 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
     Err(Error::new(
         Kind::NotFound,
         LAYER,
-        format!("is {what} {below}, without which it is no disk"),
+        format!("not a complete disk: {what} {below}"),
     ))
 }
 
@@ -319,7 +324,7 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Open
     layers.push(Layer::Udif(udif.clone()));
     if access == Access::ReadWrite {
         let message = format!(
-            "is a {} ({format}), a format that cannot be changed; a converted copy can",
+            "read-only format: {} ({format}); convert the image to change it",
             format.description()
         );
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
@@ -343,7 +348,7 @@ pub(super) fn misnamed(path: &Path, format: Format) -> Option<String> {
         .extension()
         .filter(|_| !format.fits_name(path) && !is_snapshot)?;
     Some(format!(
-        "is {format} ({}), though its name ends in .{}",
+        "the format is {format} ({}), but the name ends in .{}",
         format.description(),
         extension.display()
     ))

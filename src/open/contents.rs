@@ -90,8 +90,8 @@ impl Contents {
 
 /// Returns the error for a disk of unknown contents.
 pub(super) fn unknown() -> Error {
-    const UNKNOWN: &str = "the disk is not blank, and nothing in it is known: no partition map and no file system, or only \
-                           partitions with other contents";
+    const UNKNOWN: &str = "unknown contents: the disk is not blank, but has no known partition \
+                           map or file system";
     Error::unsupported("disk", UNKNOWN).because(Reason::UnknownContents)
 }
 

@@ -57,7 +57,7 @@ impl CreateOptions {
         if !format.can_write() {
             return Err(Error::unsupported(
                 LAYER,
-                format!("{} ({format}) is not written yet", format.description()),
+                format!("cannot create {} ({format})", format.description()),
             ));
         }
         if self.band_size.is_some() && !format.has_bands() {
@@ -73,12 +73,12 @@ impl CreateOptions {
             (size, Format::Asif) => Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("sectors of {size} bytes, but {format} has 512 or 4096"),
+                format!("invalid sector size {size}: {format} supports 512 or 4096"),
             )),
             (size, _) => Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("sectors of {size} bytes, but {format} has {SECTOR}"),
+                format!("invalid sector size {size}: {format} supports {SECTOR}"),
             )),
         }
     }
@@ -88,7 +88,7 @@ impl CreateOptions {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "only encrypted raw images are thin or not; others store what they hold",
+                "thin or full allocation applies to encrypted raw images only",
             ));
         }
         let Some(encryption) = &self.encryption else {
@@ -152,7 +152,7 @@ impl CreateOptions {
             return Ok(());
         }
         let message = format!(
-            "a {} ({}) cannot be changed once it is made, so it is made of a disk that is there",
+            "cannot create an empty {} ({}): the format is read-only; create it from a source",
             self.format.description(),
             self.format
         );
@@ -290,7 +290,7 @@ impl FileDraft {
 
     /// Makes the file readable and writable by the same users as the one that it replaces.
     pub(super) fn keep_mode(&self) -> Result<()> {
-        let failed = |source| Error::io(LAYER, "take over who may read it", source);
+        let failed = |source| Error::io(LAYER, "copy the permissions", source);
         let mode = fs::metadata(self.place.target())
             .map_err(failed)?
             .permissions();
@@ -314,7 +314,7 @@ impl Drop for FileDraft {
 
 fn new_file(place: &ImagePlace) -> Result<Arc<LocalFile>> {
     let file = LocalFile::create_new(place.aside(), place.mode())?
-        .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
+        .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the partition number is in use"))?;
     file.lock(Lock::Exclusive)?;
     Ok(Arc::new(file))
 }
@@ -498,10 +498,11 @@ pub(super) fn open_new_by(
 /// reference.
 fn unconfirmed(image: &Image) -> Option<String> {
     let what = match image.encryption()? {
-        _ if image.asif().is_some() => "the encrypted form of ASIF",
+        _ if image.asif().is_some() => "encrypted ASIF",
         _ => return None,
     };
     Some(format!(
-        "no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it"
+        "{what} is not confirmed by any image from macOS: test that a Mac reads this image before \
+         you depend on it"
     ))
 }

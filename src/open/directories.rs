@@ -26,8 +26,8 @@ pub(super) fn that_opens(image: &Asif) -> Result<Option<(Arc<Asif>, String)>> {
     }
     let ((active, version), (number, lower)) = (image.directory(), other.directory());
     let why = format!(
-        "directory {active} has version {version}, and nothing is found on the disk with it; with directory {number} of version \
-         {lower} there is: the version is damaged"
+        "directory {active} of version {version} gives an empty disk, directory {number} of \
+         version {lower} does not: the version is damaged"
     );
     Ok(Some((other, why)))
 }

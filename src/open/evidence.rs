@@ -83,11 +83,17 @@ impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MapLength { told, len } if told == len => {
-                f.write_str("the map tells this length")
+                f.write_str("the map records this length")
             }
-            Self::MapLength { told, .. } => write!(f, "the map tells {told} bytes"),
-            Self::Backup { is_found: true } => f.write_str("its backup is where the map says"),
-            Self::Backup { is_found: false } => f.write_str("its backup is not where the map says"),
+            Self::MapLength { told, .. } => write!(f, "the map records {told} bytes"),
+            Self::Backup { is_found: true } => f.write_str(
+                "the backup of the map is at its \
+                                                            recorded place",
+            ),
+            Self::Backup { is_found: false } => f.write_str(
+                "the backup of the map is not at its \
+                                                             recorded place",
+            ),
             Self::MapUnusable(why) => write!(f, "the map cannot be used ({why})"),
             Self::PartitionCut(what) | Self::Unreadable(what) => f.write_str(what),
             Self::VolumeUnreadable { volume, why } => write!(f, "{volume} cannot be read ({why})"),
@@ -96,14 +102,14 @@ impl fmt::Display for Fact {
             } => write!(f, "{volume} fits in it"),
             Self::VolumeLength {
                 volume, told, room, ..
-            } => write!(f, "{volume} tells {told} bytes and has room for {room}"),
+            } => write!(f, "{volume} records {told} bytes and has room for {room}"),
             Self::VolumeUnchecked { volume, why } => {
                 write!(f, "{volume} cannot be checked ({why})")
             }
             Self::VolumeChecked {
                 volume,
                 problems: 0,
-            } => write!(f, "{volume} is in order"),
+            } => write!(f, "{volume} has no problems"),
             Self::VolumeChecked { volume, problems } => {
                 write!(f, "{volume} has {problems} problems")
             }
@@ -170,7 +176,7 @@ impl Evidence {
         };
         let (support, against) = (joined(&mut self.support()), joined(&mut self.against()));
         let support = if support.is_empty() {
-            "nothing speaks for it".to_owned()
+            "no evidence for it".to_owned()
         } else {
             support
         };

@@ -377,7 +377,7 @@ fn examine_container(
         Format::Udsb => Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "is a file, a UDSB image is a folder",
+            "is a file, expected a folder (UDSB)",
         )),
         _ => parts
             .and_then(|parts| udif::check(parts, problems, progress))
@@ -390,7 +390,7 @@ fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn B
     let raw = Raw::new(plain.clone());
     if raw.trailing() > 0 {
         let odd = format!(
-            "the last {} bytes make no whole sector and are left out",
+            "the last {} bytes are not a whole sector and are ignored",
             raw.trailing()
         );
         problems.add(
@@ -493,7 +493,7 @@ fn examine_disk(
             Some(checked) => {
                 let unseen = found.judged(layer, checked)?.unwrap_or_default();
                 found.layers.extend(unseen.into_iter().map(|error| Judged {
-                    layer: format!("a volume on {}", volume.place()),
+                    layer: format!("volume on {}", volume.place()),
                     verdict: Verdict::Unknown(error),
                 }));
             }
@@ -531,8 +531,8 @@ fn compare_orphans(
     };
     let bytes: u64 = found.orphans.iter().map(|orphan| orphan.len).sum();
     let message = format!(
-        "nothing is stored for the bytes {} to {} of the disk, which are in use, and {bytes} stored bytes belong to no part of \
-         the disk ({}): the index of the image may be damaged",
+        "bytes {} to {} of the disk are in use but not stored, and {bytes} stored bytes do not \
+         belong to any part of the disk ({}): the index of the image may be damaged",
         place.start, place.end, first.what
     );
     found.is_in_doubt = true;
@@ -608,7 +608,7 @@ fn missing_volumes(
             Severity::Warning
         };
         let what = format!(
-            "partition {} is said to hold {}, but no file system that is known begins there",
+            "partition {} has the type {}, but no known file system begins there",
             partition.number, partition.kind
         );
         problems.add(severity, Error::corrupt("volume", start, what));

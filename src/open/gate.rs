@@ -173,7 +173,7 @@ impl Gate<'_> {
         {
             return self
                 .decide_len(
-                    "the backup of the partition map is found with another band size".into(),
+                    "another band size puts the backup of the partition map in its place".into(),
                 )
                 .map(Some);
         }
@@ -194,8 +194,8 @@ impl Gate<'_> {
         };
         if differing.common_ends.as_ref().is_some_and(fits) {
             return Ok(Some(
-                "the copies of the partition map differ in the end of a partition; the primary is used, \
-                 with which the volumes agree as well: run `bandsaw repair`"
+                "the copies of the partition map differ in the end of a partition; the volumes \
+                 agree with the primary, which is used: run `bandsaw repair`"
                     .into(),
             ));
         }
@@ -305,7 +305,7 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
     match stated_len(volume) {
         Ok(Some(stated)) if stated > room => {
             return Ok(Compared::TooLong(format!(
-                "{} has {stated} bytes by its header, and space for {room}",
+                "{} has {stated} bytes by its header, but space for {room}",
                 told(format.name())
             )));
         }
@@ -394,7 +394,8 @@ pub(crate) fn check_leftovers(
     }
     Err(Undecided {
         what: format!(
-            "bands are stored past the end of the disk of {size} bytes, and the rest does not decide whether they belong to it"
+            "bands are stored past the end of the disk of {size} bytes, and nothing decides \
+             whether they belong to it"
         ),
         alternatives: vec![Alternative {
             assume: format!("size={size}"),

@@ -12,8 +12,10 @@ use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
 
-const IN_BUCKET: &str = "is in a bucket, where older versions of its keys may stay that nobody here sees: remove all of its objects there instead";
-const IN_SNAPSHOTS: &str = "has snapshots, which have its keys too and would open as before: remove them first (`bandsaw snapshot delete`)";
+const IN_BUCKET: &str = "cannot erase keys in a bucket: it may keep older versions; remove all \
+                         objects of the image instead";
+const IN_SNAPSHOTS: &str = "cannot erase keys: the snapshots have them too; remove the snapshots \
+                            first (`bandsaw snapshot delete`)";
 
 /// The encryption header of an image, still locked.
 #[derive(Debug)]

@@ -96,7 +96,7 @@ impl Question<'_> {
         }
         if facts.iter().any(|other| other.version != first.version) {
             let what = format!(
-                "{} tells version {}, {} version {}; correct one of them by hand",
+                "{} has version {}, {} has version {}; correct one of them by hand",
                 name_of(Which::Primary),
                 first.version.number(),
                 name_of(Which::Alternate),
@@ -348,11 +348,13 @@ impl Question<'_> {
         });
         let what = match told {
             [one, other] if one != other => format!(
-                "Info.plist tells {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, and the rest does not decide",
+                "Info.plist records {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, \
+                 and nothing decides which is right",
                 one.size, one.band_size, other.size, other.band_size
             ),
             _ => format!(
-                "the lists tell {} bytes in bands of {}, and the rest of the bundle does not agree",
+                "the property lists record {} bytes in bands of {}, but the rest of the bundle \
+                 does not agree",
                 told[0].size, told[0].band_size
             ),
         };
@@ -369,10 +371,10 @@ impl Question<'_> {
                 _ => size,
             };
             let by = match lists.iter().min().copied().unwrap_or_default() {
-                0 => "no list tells it",
-                1 if told.len() == 2 => "one list tells it",
-                1 => "the only list tells it",
-                _ => "both lists tell it",
+                0 => "no list records it",
+                1 if told.len() == 2 => "one list records it",
+                1 => "the only list records it",
+                _ => "both lists record it",
             };
             Alternative {
                 assume,
@@ -391,7 +393,7 @@ fn both(store: &dyn Store) -> Result<[Listed; 2]> {
     std::thread::scope(|scope| {
         let alternate = scope.spawn(|| read(Which::Alternate));
         let primary = read(Which::Primary);
-        let failed = |_| Err(Error::new(Kind::Io, LAYER, "a thread that reads has ended"));
+        let failed = |_| Err(Error::new(Kind::Io, LAYER, "a read thread stopped"));
         Ok(match (primary?, alternate.join().unwrap_or_else(failed)?) {
             (Listed::Whole(info), Listed::Whole(backup))
                 if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
@@ -470,7 +472,7 @@ pub(super) fn settle(
     };
     let told = |facts: Facts| format!("{} bytes in bands of {}", facts.size, facts.band_size);
     let differ = format!(
-        "Info.plist tells {}, Info.bckup {}",
+        "Info.plist records {}, Info.bckup {}",
         told(info),
         told(backup)
     );
@@ -504,7 +506,8 @@ pub(super) fn settle(
         Err(error) if is_undecided(&error) && options.access == Access::ReadOnly => Ok(Settled {
             choice: None,
             warning: Some(format!(
-                "{differ}, and the rest does not decide; Info.plist is used for reading only: run `bandsaw repair`"
+                "{differ}, and nothing decides which is right; Info.plist is used for reading \
+                 only: run `bandsaw repair`"
             )),
         }),
         Err(error) => {

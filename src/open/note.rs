@@ -70,7 +70,7 @@ impl Note {
     pub(super) fn compare(&self, then: &Self) -> Result<Option<String>> {
         if self.size != then.size {
             let message = format!(
-                "was made over {}, a disk of {} bytes, but this one has {}",
+                "the layer was created over {}, a disk of {} bytes, but this one has {}",
                 then.below, then.size, self.size
             );
             return Err(Error::new(Kind::Conflict, LAYER, message));
@@ -78,7 +78,7 @@ impl Note {
         let changed = then.modified.is_some() && self.modified != then.modified;
         Ok(changed.then(|| {
             format!(
-                "may have been changed after a layer was made over it ({}): its date is another",
+                "may have changed since the layer was created over it ({}): its date differs",
                 then.below
             )
         }))
@@ -188,7 +188,7 @@ mod tests {
                 .compare(&then)
                 .unwrap_err()
                 .to_string()
-                .contains("made over a.img, a disk of 512 bytes")
+                .contains("created over a.img, a disk of 512 bytes")
         );
         let later = Note {
             modified: Some(6),

@@ -53,7 +53,7 @@ pub(super) fn find(
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
     if number > udif::MOST_PARTS || number > count {
         let message = format!(
-            "its trailer names part {number} of an image in {count} files; up to {} are possible",
+            "invalid part number in the trailer: {number} of {count}, at most {} are possible",
             udif::MOST_PARTS
         );
         return Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -63,12 +63,12 @@ fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()
             udif::first_path(path).and_then(|first| Some(first.file_name()?.display().to_string()));
         let first = first.map_or_else(String::new, |first| format!(", {first}"));
         let message =
-            format!("is part {number} of an image in {count} files; open the first of them{first}");
+            format!("part {number} of an image in {count} files; open the first part{first}");
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     if count > udif::MOST_PARTS {
         let message = format!(
-            "is the first of {count} parts; up to {} are opened",
+            "the image has {count} parts: at most {} are supported",
             udif::MOST_PARTS
         );
         return Err(Error::new(Kind::Limit, LAYER, message));
@@ -84,8 +84,7 @@ fn open_part(
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let Some(file) = LocalFile::open_locked(path, Open::Read, Lock::Shared)? else {
-        let message =
-            format!("is missing: it is part {number} of {count} and belongs beside the first");
+        let message = format!("missing part {number} of {count}: expected beside the first");
         return Err(Error::new(Kind::NotFound, LAYER, message));
     };
     let file = Arc::new(file);

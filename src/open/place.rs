@@ -74,18 +74,15 @@ impl ImagePlace {
     /// Claims `target` for a new image.
     pub(crate) fn claim(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         if super::remote::url(target).is_some() {
-            let message = "is not on this machine; elsewhere only sparse bundles are made, in buckets (s3://) and all at once";
+            let message = "not on this machine: only sparse bundles can be created in a bucket \
+                           (s3://)";
             return Err(Error::new(Kind::ReadOnly, LAYER, message));
         }
         let old = match fs::symlink_metadata(target) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => None,
-            Err(source) => return Err(Error::io(LAYER, "look at its place", source)),
+            Err(source) => return Err(Error::io(LAYER, "read metadata", source)),
             Ok(_) if !overwrite => {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "exists already, and overwriting it was not asked for",
-                ));
+                return Err(Error::new(Kind::Conflict, LAYER, "already exists"));
             }
             Ok(meta) => Some(Old::lock(target, &meta)?),
         };
@@ -93,7 +90,7 @@ impl ImagePlace {
             return Err(Error::new(
                 Kind::NotFound,
                 LAYER,
-                "the folder it is to be in does not exist",
+                "the parent folder does not exist",
             ));
         }
         if let Some(prefix) = unfinished(target)?.to_str() {
@@ -141,9 +138,7 @@ impl ImagePlace {
             let _unused = Old::lock(&self.aside, &meta)?;
             fs::remove_file(&self.aside)
         };
-        removed.map_err(|source| {
-            Error::io(LAYER, "remove what is left of an unfinished image", source)
-        })
+        removed.map_err(|source| Error::io(LAYER, "remove an unfinished image", source))
     }
 
     pub(crate) fn target(&self) -> &Path {
@@ -162,13 +157,12 @@ impl ImagePlace {
     /// Moves the finished image to its place, durably.
     pub(crate) fn take(&mut self) -> Result<()> {
         if self.is_exact {
-            let failed =
-                |source| Error::io(LAYER, "set the permissions of the finished image", source);
+            let failed = |source| Error::io(LAYER, "set the permissions of the image", source);
             let meta = fs::symlink_metadata(&self.aside).map_err(failed)?;
             fs::set_permissions(&self.aside, self.mode.permissions(meta.is_dir()))
                 .map_err(failed)?;
         }
-        let failed = |source| Error::io(LAYER, "move the finished image to its place", source);
+        let failed = |source| Error::io(LAYER, "rename the image to its final name", source);
         match &self.old {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
@@ -176,7 +170,7 @@ impl ImagePlace {
         self.taken = true;
         let synced = File::open(folder_of(&self.target))
             .and_then(|folder| platform::make_names_durable(&folder));
-        synced.map_err(|source| Error::io(LAYER, "make the name durable", source))
+        synced.map_err(|source| Error::io(LAYER, "sync the folder", source))
     }
 }
 
@@ -201,7 +195,7 @@ impl Old {
             Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                format!("is {what}, which is not overwritten"),
+                format!("cannot overwrite {what}"),
             ))
         };
         if meta.is_file() {
@@ -209,7 +203,7 @@ impl Old {
                 return Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "vanished while it was looked at",
+                    "removed by another program",
                 ));
             };
             file.lock(Lock::Exclusive)?;
@@ -224,7 +218,7 @@ impl Old {
         }
         let store = Local::new(path);
         if !sparsebundle::is_bundle(&store)? {
-            return refused("a folder that is no sparse bundle");
+            return refused("a folder that is not a sparse bundle");
         }
         Ok(Self::Folder(sparsebundle::lock_unused(&store)?))
     }
@@ -242,7 +236,7 @@ fn unfinished(target: &Path) -> Result<OsString> {
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "is no name for a new image",
+            "invalid name for a new image",
         ));
     };
     Ok(platform::hidden_name(name, ".new-"))
@@ -256,7 +250,7 @@ fn unused_name(target: &Path) -> Result<PathBuf> {
         let aside = target.with_file_name(aside);
         match fs::symlink_metadata(&aside) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(aside),
-            Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),
+            Err(source) => return Err(Error::io(LAYER, "find an unused name", source)),
             Ok(_) => {} // left by a crash of a process with our number
         }
     }

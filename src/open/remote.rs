@@ -92,7 +92,8 @@ pub(crate) fn must_be_here(path: &Path) -> Result<()> {
     match url(path) {
         None => Ok(()),
         Some(("s3" | "http" | "https", _)) => {
-            let message = "is not on this machine, which it would have to be for this: copy it here (`bandsaw convert`)";
+            let message = "not on this machine, as this operation requires; copy it here \
+                           (`bandsaw convert`)";
             Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path))
         }
         Some((scheme, _)) => Err(unknown(scheme).in_file(path)),
@@ -104,14 +105,15 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
     match url(path) {
         Some(("s3", _)) if format != Format::Udsb => {
             let message = format!(
-                "is in a bucket, which holds sparse bundles and no {format}: that is one file, and objects are \
-                 replaced as a whole; --format udsb makes a bundle"
+                "cannot store {format} in a bucket: objects are replaced as a whole; use --format \
+                 udsb"
             );
             Err(Error::new(Kind::Invalid, LAYER, message).in_file(path))
         }
         Some(("s3", _)) | None => Ok(()),
         Some(("http" | "https", _)) => {
-            let message = "is only read over the web: a new image is made on this machine, or in a bucket (s3://)";
+            let message = "cannot write over https; create the image on this machine or in a \
+                           bucket (s3://)";
             Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path))
         }
         Some((scheme, _)) => Err(unknown(scheme).in_file(path)),
@@ -132,7 +134,8 @@ pub(super) fn draft(
     let there = Remote::open(objects.clone(), &RemoteOptions::default())?;
     let is_bundle = sparsebundle::is_bundle(&*there)?;
     if overwrite && !is_bundle && !there.is_empty()? {
-        let message = "holds objects that are no sparse bundle's, which are not overwritten";
+        let message = "the prefix has objects that are not of a sparse bundle and are not \
+                       overwritten";
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     let options = RemoteOptions {
@@ -154,7 +157,7 @@ pub(crate) fn bundle(
     };
     let remote = network::open(url, network::objects(url, network)?, access, network)?;
     if !sparsebundle::is_bundle(&*remote)? {
-        return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle"));
+        return Err(Error::new(Kind::NotFound, LAYER, "not a sparse bundle"));
     }
     Ok(Some(remote))
 }
@@ -171,7 +174,8 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
     };
     match scheme {
         "http" | "https" if options.access == Access::ReadWrite => {
-            let message = "is only read over the web: `bandsaw convert` makes a copy here that can be changed";
+            let message = "read-only over https; convert it to a local image to change it \
+                           (`bandsaw convert`)";
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }
         "s3" => network::bucket(url, options.access, options.network)
@@ -186,9 +190,7 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
 fn unknown(scheme: &str) -> Error {
     Error::unsupported(
         LAYER,
-        format!(
-            "addresses that begin with {scheme}:// are not known: s3://, https://, http:// and file:// are"
-        ),
+        format!("unsupported scheme {scheme}://: expected s3://, https://, http:// or file://"),
     )
 }
 
@@ -209,7 +211,7 @@ mod network {
             Error::new(
                 Kind::Invalid,
                 LAYER,
-                "has a % without two hexadecimal digits behind it, which is written %25",
+                "expected two hexadecimal digits after %; write a % as %25",
             )
         };
         BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)
@@ -253,7 +255,7 @@ mod network {
         let name: String = last.chars().map(plain).take(64).collect();
         let folder = cache.folder.join(format!("{name}-{number:016x}"));
         make_private(&folder).map_err(|error| {
-            Error::io(LAYER, "make the folder of the cache", error).in_file(&folder)
+            Error::io(LAYER, "create the folder of the cache", error).in_file(&folder)
         })?;
         let shown = folder.display().to_string();
         Ok(Some(CacheOptions {
@@ -339,7 +341,7 @@ mod network {
             return Err(Error::new(
                 Kind::NotFound,
                 LAYER,
-                "is no sparse bundle: it has no Info.plist",
+                "not a sparse bundle: no Info.plist",
             ));
         }
         let cache = cache(url, network)?;
@@ -374,7 +376,7 @@ mod network {
     fn without() -> Error {
         Error::unsupported(
             LAYER,
-            "this build has no object stores and no https (feature `s3`)",
+            "this build does not support s3:// and https:// (feature `s3`)",
         )
     }
 

@@ -172,7 +172,8 @@ impl Drop for ResumableImage {
 
 fn refusal(place: &ImagePlace) -> Error {
     let message = format!(
-        "{} is left of another source, or of other options; go on as it was begun, or remove it",
+        "{} is an unfinished image of another source or with other options; resume it with the \
+         same, or remove it",
         place.aside().display()
     );
     Error::new(Kind::Conflict, LAYER, message).because(Reason::PartialExists)

@@ -35,7 +35,7 @@ impl Section {
         };
         let (Some(start), Some(end)) = (start, end) else {
             let message = format!(
-                "the section does not lie within the {} sectors of the disk",
+                "the section exceeds the {} sectors of the disk",
                 len.div_ceil(SECTOR)
             );
             return Err(Error::new(Kind::OutOfRange, LAYER, message));
@@ -49,7 +49,10 @@ impl FromStr for Section {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let wrong = || {
-            format!("{text} is none of START, FIRST-LAST and START,COUNT, in sectors of 512 bytes")
+            format!(
+                "invalid section {text}: expected START, FIRST-LAST or START,COUNT in sectors \
+                     of 512 bytes"
+            )
         };
         let number = |digits: &str| digits.trim().parse::<u64>().map_err(|_| wrong());
         let (first, count) = match (text.split_once('-'), text.split_once(',')) {

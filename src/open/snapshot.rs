@@ -75,8 +75,8 @@ pub(super) fn check(access: Access) -> Result<()> {
         Access::ReadWrite => Err(Error::new(
             Kind::ReadOnly,
             LAYER,
-            "is a snapshot, which is never changed: `bandsaw snapshot restore` makes the bundle what it was, `bandsaw convert` makes \
-             an image of its own of it",
+            "read-only: a snapshot; restore it (`bandsaw snapshot restore`) or convert it to a \
+             new image (`bandsaw convert`)",
         )),
     }
 }

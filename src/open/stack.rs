@@ -142,7 +142,7 @@ fn lay(
     {
         found
             .warnings
-            .push("is encrypted, but what is written to its shadow file is not".to_owned());
+            .push("the image is encrypted, but its shadow file is not".to_owned());
     }
     let mut files = Vec::new();
     for (number, shadow) in (1..).zip(options.shadows) {
@@ -319,7 +319,7 @@ fn layer_of(
     if !asif::probe(&head) {
         return Err(Error::unsupported(
             LAYER,
-            "is no layer or shadow file: that is an Apple sparse image (ASIF)",
+            "not a layer or shadow file: expected an Apple sparse image (ASIF)",
         ));
     }
     let image = Arc::new(Asif::open(file)?.overlaid().sharing_memory(images));
@@ -327,7 +327,7 @@ fn layer_of(
         return Err(Error::new(
             Kind::ReadOnly,
             LAYER,
-            format!("must not be changed: {why}"),
+            format!("read-only: {why}"),
         ));
     }
     let role = if image.layer().is_cache {
@@ -358,12 +358,9 @@ pub fn create_layer(
         },
     )?;
     if options.role == Role::Cache && below.links.iter().any(|link| link.identity.is_cache) {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "there is a cache below it, and a stack has only one",
-        )
-        .in_file(path));
+        return Err(
+            Error::new(Kind::Invalid, LAYER, "the stack already has a cache").in_file(path),
+        );
     }
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
@@ -406,7 +403,7 @@ pub(crate) fn make(
     let len = match (options.len, options.role) {
         (Some(len), Role::Cache) if len != info.len => {
             let message = format!(
-                "a cache is as long as what is below it: {} bytes, not {len}",
+                "invalid cache size {len}: expected {}, the size of the image below",
                 info.len
             );
             return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -430,7 +427,7 @@ pub(crate) fn make(
             return Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "was written to by another meanwhile; nothing of it is lost",
+                "changed by another program meanwhile; nothing is lost",
             ));
         }
         draft.keep_mode()?;
@@ -465,7 +462,7 @@ pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let failed = |source| Error::io(LAYER, "look for the image below it", source).in_file(folder);
+    let failed = |source| Error::io(LAYER, "find the image below it", source).in_file(folder);
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)?.take(MOST_LOOKED_AT) {
         let entry = entry.map_err(failed)?;
@@ -500,12 +497,7 @@ fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
         }; // told when it is opened
         let file = (meta.dev(), meta.ino());
         if seen.contains(&file) {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "is given twice; each layer lies over others, not over itself",
-            )
-            .in_file(path));
+            return Err(Error::new(Kind::Invalid, LAYER, "given twice").in_file(path));
         }
         seen.push(file);
     }

@@ -8,10 +8,11 @@ use crate::partition::{self, Map};
 use crate::{Error, Kind, Reason, Result};
 
 /// The message of the error about an encryption header with no data after it.
-const HEADER_ALONE: &str = "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
+const HEADER_ALONE: &str = "not an image: it has the keys of an encrypted image but no data; open \
+                            the sparse bundle that contains it";
 
 /// The message of the error about a file without a whole sector.
-const TOO_SHORT: &str = "is empty, or shorter than one sector of 512 bytes";
+const TOO_SHORT: &str = "empty, or shorter than one sector (512 bytes)";
 
 /// The message of the error about a compressed image without its end.
 const UDIF_BEGINNING: &str =
@@ -104,7 +105,7 @@ fn cut_off(map: &Map) -> Option<Error> {
     let error = Error::new(
         Kind::Corrupt,
         problem.layer(),
-        format!("was cut short: {}", problem.message()),
+        format!("truncated: {}", problem.message()),
     )
     .because(Reason::Truncated);
     Some(match problem.place() {

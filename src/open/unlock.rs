@@ -41,7 +41,7 @@ pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<Volu
         .map(|keys| keys.volume_key(volume))
         .transpose()?
         .flatten();
-    let message = "the volume is encrypted: a passphrase is needed";
+    let message = "the volume is encrypted: a passphrase is required";
     let locked =
         || Error::new(Kind::WrongKey, "volume encryption", message).because(Reason::VolumeLocked);
     known.ok_or_else(|| locked().named(&volume.name))
@@ -60,7 +60,10 @@ pub(super) fn unlock(
     let keys = keys(&locked, options, layers)?;
     let plain = Device::new(file, locked, &keys)?;
     if options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
-        let message = format!("version {version} is only read; a converted copy can be changed");
+        let message = format!(
+            "encryption version {version} is read-only; convert the image to \
+                               change it"
+        );
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
     Ok(Arc::new(plain))
@@ -91,13 +94,13 @@ fn needed(description: &Description) -> Error {
         (true, _) => Error::new(
             Kind::WrongKey,
             LAYER,
-            "the image is encrypted: a passphrase is needed",
+            "the image is encrypted: a passphrase is required",
         )
         .because(Reason::PassphraseNeeded),
         (false, true) => Error::new(
             Kind::WrongKey,
             LAYER,
-            "the image is encrypted: a private key is needed",
+            "the image is encrypted: a private key is required",
         )
         .because(Reason::PrivateKeyNeeded),
         (false, false) => description.closed(),

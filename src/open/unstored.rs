@@ -55,7 +55,7 @@ pub(crate) fn find(
         let free = match volume.trusted_free_map() {
             Ok(Some(free)) => free,
             Ok(None) => {
-                let what = format!("which blocks of {} are free is not read yet", volume.format);
+                let what = format!("unsupported: free space of {}", volume.format);
                 found.unknown.get_or_insert(what);
                 continue;
             }

@@ -168,9 +168,9 @@ impl Volume {
                 let volume = HfsPlus::open_with(self.device.clone(), self.cache)?;
                 Ok(Arc::new(volume.system_files(self.system_files)))
             }
-            other => Err(
-                Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place()),
-            ),
+            other => {
+                Err(Error::unsupported(LAYER, format!("unsupported: {other}")).named(self.place()))
+            }
         }
     }
 
@@ -213,10 +213,9 @@ impl Volume {
                 self.device.clone(),
                 self.write_options(),
             )?)),
-            other => Err(
-                Error::unsupported(LAYER, format!("{other} is not changed yet"))
-                    .named(self.place()),
-            ),
+            other => {
+                Err(Error::unsupported(LAYER, format!("read-only: {other}")).named(self.place()))
+            }
         }
     }
 
@@ -347,7 +346,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
 /// Returns the first volume of a supported format.
 pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
     let first = volumes.iter().find(|volume| volume.format.is_supported());
-    first.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
+    first.ok_or_else(|| none_of(unseen(volumes), volumes, "no readable volume"))
 }
 
 /// Opens the first readable volume.
@@ -356,7 +355,7 @@ pub(super) fn first_readable(
     wanted: VolumeQuery<'_>,
 ) -> Result<Arc<dyn FileSystem>> {
     first(volumes, |volume| volume.open_within(None, wanted))?
-        .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
+        .ok_or_else(|| none_of(unseen(volumes), volumes, "no readable volume"))
 }
 
 /// Opens the first writable volume.
@@ -373,13 +372,8 @@ pub(super) fn first_writable(
     {
         quick::check(damaged)?;
     }
-    first(volumes, |volume| volume.open_mut_within(None, keys))?.ok_or_else(|| {
-        none_of(
-            unseen(volumes),
-            volumes,
-            "holds no volume that can be changed",
-        )
-    })
+    first(volumes, |volume| volume.open_mut_within(None, keys))?
+        .ok_or_else(|| none_of(unseen(volumes), volumes, "no writable volume"))
 }
 
 fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
@@ -466,7 +460,7 @@ fn unseen(volumes: &[Volume]) -> Kind {
 }
 
 fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
-    none_of(kind, volumes, "holds no such volume").named(selector.to_string())
+    none_of(kind, volumes, "no such volume").named(selector.to_string())
 }
 
 /// Returns the error that no volume matches, with a list of the volumes.
@@ -490,11 +484,11 @@ fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
     };
     let there: Vec<_> = volumes.iter().map(one).collect();
     let there = if there.is_empty() {
-        "no file system that is known".to_owned()
+        "no known file system".to_owned()
     } else {
         there.join(", ")
     };
-    Error::new(kind, LAYER, format!("{why}; there is {there}"))
+    Error::new(kind, LAYER, format!("{why}; found {there}"))
 }
 
 #[cfg(test)]

@@ -76,7 +76,12 @@ impl FromStr for Place {
             .into_iter()
             .find(|place| place.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| {
-            Error::new(Kind::Invalid, "place", "is none of local, smb, s3").named(text)
+            Error::new(
+                Kind::Invalid,
+                "place",
+                "unknown storage: expected local, smb or s3",
+            )
+            .named(text)
         })
     }
 }
@@ -142,26 +147,35 @@ pub fn advise(len: u64, used: Option<u64>, place: Place) -> Advice {
 fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
     let bands = len.div_ceil(size);
     let shown = crate::size::display(size);
-    let mut reasons = vec![format!("a full disk is {bands} files of {shown}")];
+    let mut reasons = vec![format!("{bands} files of {shown} when full")];
     match place {
         Place::Local => {
             reasons.push(
-                "on a local disk bands of 8 to 16 MiB stream fastest; with larger ones fewer are read and written side by side"
+                "bands of 8 to 16 MiB stream fastest on a local disk; larger ones reduce parallel \
+                 access"
                     .to_owned(),
             );
             if bands < LEAST_BANDS {
                 reasons.push(format!(
-                    "fewer than {LEAST_BANDS} bands are slow on a Mac, but smaller ones than {shown} gain nothing"
+                    "fewer than {LEAST_BANDS} bands are slow on a Mac, but bands below {shown} \
+                     bring no gain"
                 ));
             }
         }
         Place::Smb => {
-            reasons.push("opening a file costs a file server round trips; with larger bands a stream opens fewer".to_owned());
-            reasons.push(format!("a folder of up to {SERVER_FILES} files is still listed quickly; a changed byte copies {shown} in a backup of the bundle"));
+            reasons.push(
+                "opening a file costs round trips to the server; larger bands reduce them"
+                    .to_owned(),
+            );
+            reasons.push(format!(
+                "a folder of up to {SERVER_FILES} files lists quickly; each \
+                                  changed byte adds {shown} to a backup of the bundle"
+            ));
         }
         Place::S3 => {
-            reasons
-                .push(format!("what changes in a band sends all of it: {shown} for one byte, so that they should not be large"));
+            reasons.push(format!(
+                "a change uploads the whole band: {shown} for one byte"
+            ));
             reasons.push(format!(
                 "listing takes {} requests of {NAMES_A_LIST} names",
                 bands.div_ceil(NAMES_A_LIST)
@@ -172,11 +186,15 @@ fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
     if bands <= MANY_FILES && len.div_ceil(smaller) > MANY_FILES {
         let (shown, bands) = (crate::size::display(smaller), len.div_ceil(smaller));
         reasons.push(format!(
-            "bands of {shown} would be {bands} files; more than {MANY_FILES} in a folder are slow to list and to copy"
+            "bands of {shown} make {bands} files; more than {MANY_FILES} in a folder are slow to \
+             list and copy"
         ));
     }
     if bands > MANY_FILES {
-        reasons.push(format!("that is more than {MANY_FILES} files, which are slow to copy; a bundle has no larger bands"));
+        reasons.push(format!(
+            "more than {MANY_FILES} files are slow to copy, but this is the \
+                              largest band size"
+        ));
     }
     reasons
 }

@@ -21,7 +21,7 @@ pub fn checkpoint(
 ) -> Result<Checkpointed> {
     let done = || {
         let Some(bundle) = remote::bundle(path, Access::ReadWrite, network)? else {
-            let message = "is in no bucket (s3://): its files are what it is at any moment, nothing has to be brought up to date";
+            let message = "not in a bucket (s3://): its files are always up to date";
             return Err(Error::new(Kind::Invalid, "checkpoint", message));
         };
         progress.stage("checkpoint", 0);

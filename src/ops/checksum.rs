@@ -75,7 +75,7 @@ impl FromStr for Algorithm {
                 Error::new(
                     Kind::Invalid,
                     "checksum",
-                    format!("is none of {}", known.join(", ")),
+                    format!("unknown name: expected one of {}", known.join(", ")),
                 )
                 .named(text)
             })

@@ -121,7 +121,7 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
         return Err(Error::unsupported(
             LAYER,
             format!(
-                "images of the kind {} have nothing to give back",
+                "cannot compact {}: the format has no free space",
                 image.format()
             ),
         ));
@@ -160,7 +160,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
         return Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "the machine runs on its battery, and compaction there was not asked for",
+            "the computer runs on battery power",
         ));
     }
     // Before anything is discarded: what has no storage then tells whether data was lost.

@@ -163,7 +163,7 @@ impl FromStr for Layout {
                 Error::new(
                     Kind::Invalid,
                     "layout",
-                    "is none of gptspud, spud, mbrspud and none",
+                    "unknown layout: expected gptspud, spud, mbrspud or none",
                 )
                 .named(text)
             })
@@ -255,12 +255,7 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
     let mode = mode.map_or(NewMode::default().of_secret(is_secret), NewMode::Exactly);
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // The draft checks this again. Checked here first, to avoid reading the source in vain.
-        return Err(Error::new(
-            Kind::Conflict,
-            LAYER,
-            "exists already, and overwriting it was not asked for",
-        )
-        .in_file(path));
+        return Err(Error::new(Kind::Conflict, LAYER, "already exists").in_file(path));
     }
     let blank = |len, id| {
         let encryption = encryption.clone();
@@ -289,11 +284,12 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     if look.is_some() && volume.is_none() {
-        let message = "the Finder shows a volume, and the disk is to be blank";
+        let message = "a Finder layout requires a volume, but the disk is blank";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     if thin && volume.is_some() {
-        let message = "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
+        let message = "a thin encrypted raw image cannot have a volume: unwritten blocks do not \
+                       read as zeros";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     let needs_scratch = compress.is_some()
@@ -305,14 +301,14 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
             })
         );
     if needs_scratch && url(path).is_some() {
-        let message = "has no room beside it for what is packed, or comes through a pipe, before it is stored; make the image on this \
-                       machine, and `bandsaw convert` puts it there";
+        let message = "cannot store temporary data beside the target; create the image on this \
+                       machine and convert it (`bandsaw convert`)";
         return Err(Error::unsupported(LAYER, message).in_file(path));
     }
     let draft = |len, id| Draft::watched(path, &blank(len, id), progress);
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path)
+            Error::new(Kind::Invalid, LAYER, "a blank disk requires a size").in_file(path)
         })?;
         return Ok(Created {
             image: draft(len, Ids::blank(epoch, len))?.finish()?,

@@ -67,7 +67,7 @@ pub(crate) fn account(
         Err(error) => return Ok(unresolved(error.message().to_owned())),
     };
     if volumes.is_empty() {
-        return Ok(Account::Unknown("no known volume is on the disk".into()));
+        return Ok(Account::Unknown("the disk has no known volume".into()));
     }
     let found = match evidence::of_disk(disk, options, Depth::Full, progress) {
         Ok(found) => found,
@@ -86,7 +86,7 @@ pub(crate) fn account(
     }
     if let Some(first) = unstored.places.first() {
         let why = format!(
-            "the bytes of the disk from {} to {} are in use, and nothing is stored for them",
+            "bytes {} to {} of the disk are in use but not stored",
             first.start, first.end
         );
         return Ok(Account::Unresolved {

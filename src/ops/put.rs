@@ -85,7 +85,7 @@ pub fn put(
     putting.check_sources()?;
     let top = match fs.resolve(path) {
         Ok(there) if there.kind == FileKind::Folder => Some(there),
-        Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "is no folder").named(path)),
+        Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "not a folder").named(path)),
         Err(error) if error.kind() == Kind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -109,17 +109,12 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     let path = path.trim_end_matches('/');
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if matches!(name, "" | "." | "..") {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "the name of something in the volume expected",
-        )
-        .named(path));
+        return Err(Error::new(Kind::Invalid, LAYER, "expected a name in the volume").named(path));
     }
     let found = fs.resolve(folder)?;
     match found.kind {
         FileKind::Folder => Ok((found.id, name.to_owned())),
-        _ => Err(Error::new(Kind::NotFound, LAYER, "is no folder").named(folder)),
+        _ => Err(Error::new(Kind::NotFound, LAYER, "not a folder").named(folder)),
     }
 }
 
@@ -173,20 +168,21 @@ impl Putting<'_> {
                 (true, true) => drop(there.insert(index, (found.id, path))),
                 (false, false) if self.options.overwrite => {}
                 (false, false) => {
-                    return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(path));
+                    return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(path));
                 }
                 (true, false) => {
-                    return Err(
-                        Error::new(Kind::Conflict, LAYER, "is in the way of a folder").named(path),
-                    );
-                }
-                (false, true) => {
                     return Err(Error::new(
                         Kind::Conflict,
                         LAYER,
-                        "is a folder, and is not replaced",
+                        "already exists and is not a folder",
                     )
                     .named(path));
+                }
+                (false, true) => {
+                    return Err(
+                        Error::new(Kind::Conflict, LAYER, "a folder cannot be replaced")
+                            .named(path),
+                    );
                 }
             }
         }
@@ -206,7 +202,7 @@ impl Putting<'_> {
                 Error::new(
                     Kind::Invalid,
                     LAYER,
-                    "a node's parent is a folder before it",
+                    "the parent of a node must be a folder before it",
                 )
             })?;
             let name = self.name_of(node).to_owned();
@@ -234,14 +230,14 @@ impl Putting<'_> {
                 Some(_) => Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "is in the way of a folder",
+                    "already exists and is not a folder",
                 )),
                 None => self.make_folder(folder, name, index),
             };
         }
         match there {
             Some(there) if !self.options.overwrite || there.kind == FileKind::Folder => {
-                Err(Error::new(Kind::Conflict, LAYER, "exists already"))
+                Err(Error::new(Kind::Conflict, LAYER, "already exists"))
             }
             _ => self.make(folder, name, index, node),
         }
@@ -281,7 +277,7 @@ impl Putting<'_> {
                 return Err(Error::new(
                     Kind::Invalid,
                     LAYER,
-                    "a hard link leads to something that has no contents",
+                    "hard link target is not a regular file",
                 ));
             }
         };

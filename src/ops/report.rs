@@ -273,7 +273,7 @@ impl ReportPage {
         self.add(format!("<h2>Map of {many}</h2>"));
         let per_cell = per_cell(map);
         let shared = if per_cell > 1 {
-            format!(" Each cell stands for {per_cell} {many}.")
+            format!(" Each cell is {per_cell} {many}.")
         } else {
             String::new()
         };

@@ -151,7 +151,7 @@ impl<'a> Parted<'a> {
         };
         if to < min {
             let message = format!(
-                "{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first"
+                "{to} bytes are too few: the last partition ends at {min}; resize the volume too"
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
@@ -211,15 +211,13 @@ fn check_kind(image: &Image) -> Result<()> {
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     if image.overlays().next().is_some() {
-        let message =
-            "an image with layers over it is not resized; flatten the stack into an image first";
+        let message = "cannot resize a stack of layers; flatten it first (`bandsaw stack flatten`)";
         return Err(Error::unsupported(LAYER, message));
     }
     let format = image.format();
     if format.is_udif() && format != Format::Udrw {
-        let message = format!(
-            "{format} images are not changed; convert it to udrw, udsb, udsp or asif, which are"
-        );
+        let message =
+            format!("{format} is read-only; convert the image to udrw, udsb, udsp or asif");
         return Err(Error::unsupported(LAYER, message));
     }
     Ok(())
@@ -243,7 +241,7 @@ fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            format!("{len} bytes are not whole sectors of {sector}"),
+            format!("{len} bytes are not a multiple of the sector size {sector}"),
         ));
     }
     Ok(len)
@@ -389,7 +387,7 @@ impl<'a> ResizePlan<'a> {
         };
         if len < limits.min && len < limits.current || len > limits.max {
             let range = format!(
-                "the volume can have {} to {} bytes, {len} are asked for",
+                "invalid volume size {len}: expected {} to {}",
                 limits.min, limits.max
             );
             let message = match options.parts {
@@ -492,13 +490,11 @@ fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
         None => match volumes.iter().max_by_key(|volume| volume.range.start) {
             Some(volume) => Err(Error::unsupported(
                 LAYER,
-                format!("{} is not resized yet", volume.format),
+                format!("resizing {} is not supported", volume.format),
             )
             .named(volume.place())),
-            None => Err(
-                Error::new(Kind::NotFound, LAYER, "the image holds no volume")
-                    .because(Reason::NoVolumes),
-            ),
+            None => Err(Error::new(Kind::NotFound, LAYER, "the image has no volume")
+                .because(Reason::NoVolumes)),
         },
     }
 }

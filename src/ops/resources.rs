@@ -41,7 +41,8 @@ impl std::str::FromStr for Selector {
         let kind = format!("{kind:4}");
         let is_number = id.is_none_or(|id| id.parse::<i16>().is_ok());
         if kind.chars().count() != 4 || kind.trim().is_empty() || !is_number {
-            let message = "is no resource: a kind of four characters is expected, and perhaps a number, as in TEXT:5000";
+            let message = "invalid resource: expected a type of four characters and optionally a \
+                           number, as in TEXT:5000";
             return Err(Error::new(Kind::Invalid, "resource", message).named(text));
         }
         Ok(Self {
@@ -79,7 +80,7 @@ pub fn edit(
 ) -> Result<()> {
     let named = |error: Error| error.in_file(path);
     if !opening.shadows.is_empty() {
-        let message = "resources are in the image itself, and no layer over it can change them";
+        let message = "resources are in the image itself and cannot be changed by a layer";
         return Err(named(Error::new(Kind::Invalid, LAYER, message)));
     }
     let old = LocalFile::open(path, Open::Read)?;
@@ -98,7 +99,7 @@ pub fn edit(
     let new = draft.file();
     new.set_len(old.info().len, AfterDiscard::Zeros)?;
     copy(&old, &**new, Order::SideBySide(1), progress)?;
-    let failed = |error| named(Error::io(LAYER, "keep its permissions", error));
+    let failed = |error| named(Error::io(LAYER, "copy the permissions", error));
     fs::metadata(path)
         .and_then(|meta| fs::set_permissions(new.path(), meta.permissions()))
         .map_err(failed)?;
@@ -124,7 +125,7 @@ fn edit_in(
     if !udif::probe(image)? {
         return Err(Error::unsupported(
             LAYER,
-            "is no compressed or read-only disk image: only these have resources",
+            "only compressed and read-only images have resources",
         ));
     }
     let (mut resources, signature) = udif::read_list(image)?;
@@ -150,8 +151,7 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
             None => resources.push(resource),
             Some(old) if replace || old.data == resource.data => *old = resource,
             Some(_) => {
-                let message =
-                    "is there already, with other contents, and replacing it was not asked for";
+                let message = "already exists with other contents";
                 let name = format!("{}:{}", resource.kind, resource.id);
                 return Err(Error::new(Kind::Conflict, "resource", message).named(name));
             }
@@ -168,7 +168,7 @@ pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
             && !new.iter().any(|new| new.data == old.data)
     };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
-        let message = "is of another license, and replacing that was not asked for";
+        let message = "belongs to another license";
         return Err(Error::new(Kind::Conflict, "resource", message)
             .named(format!("{}:{}", old.kind, old.id)));
     }
@@ -190,7 +190,7 @@ pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
                     .map_or_else(String::new, |id| format!(":{id}"))
         };
         if selector.kind == "blkx" {
-            let message = "block tables say where the disk is and cannot be removed";
+            let message = "cannot remove the block tables, the index of the disk";
             return Err(Error::new(Kind::Invalid, "resource", message).named(name()));
         }
         let before = resources.len();

@@ -39,13 +39,13 @@ pub fn segment(
     let named = |error: Error| error.in_file(image.path());
     let udif = image.udif().ok_or_else(|| {
         let message = format!(
-            "is a {}; only compressed and read-only disk images lie in parts",
+            "is a {}; only compressed and read-only images can be split",
             image.format().description()
         );
         named(Error::unsupported(LAYER, message))
     })?;
     if image.overlays().next().is_some() {
-        let message = "has layers over it, and a copy of its chunks would lack what is in them; convert it first";
+        let message = "cannot split a stack of layers; convert it first";
         return Err(named(Error::new(Kind::Invalid, LAYER, message)));
     }
     keep_signature(image, options.remove_signature)?;
@@ -57,7 +57,7 @@ pub fn segment(
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "the first of several parts has a name that ends in .dmg",
+            "the name of the first part must end in .dmg",
         )
         .in_file(first));
     }
@@ -92,7 +92,7 @@ fn check_next(first: &Path, count: u32) -> Result<()> {
     let next = part_path(first, count + 1);
     if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
         let message =
-            format!("is left of another set, and the new one has {count} parts; remove it first");
+            format!("part of another set, but the new one has {count} parts; remove it first");
         return Err(Error::new(Kind::Conflict, LAYER, message).in_file(next));
     }
     Ok(())
@@ -102,10 +102,7 @@ fn check_next(first: &Path, count: u32) -> Result<()> {
 fn check_sums(udif: &Udif, progress: &dyn Progress) -> Result<()> {
     for verdict in udif.verify_stored(progress)? {
         if verdict.agrees() == Some(false) {
-            let message = format!(
-                "is damaged: the sum of the {} is not what is stored",
-                verdict.of
-            );
+            let message = format!("checksum mismatch of the {}", verdict.of);
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
     }

@@ -46,16 +46,11 @@ pub fn commit(
     progress: &dyn Progress,
 ) -> Result<Committed> {
     let Some((path, shadows)) = layers.split_last() else {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "there is no layer over it that could be put into it",
-        )
-        .in_file(base));
+        return Err(Error::new(Kind::Invalid, LAYER, "there is no layer to commit").in_file(base));
     };
     // The file itself is to be replaced, not a symbolic link to it.
     let path = &fs::canonicalize(path)
-        .map_err(|source| Error::io(LAYER, "look for the layer", source).in_file(path))?;
+        .map_err(|source| Error::io(LAYER, "find the layer", source).in_file(path))?;
     let below_options = OpenOptions {
         shadows,
         ..*options
@@ -70,7 +65,7 @@ pub fn commit(
     )?;
     let layer = stack::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
     if layer.role == Role::Cache || below.ends_with_cache() {
-        let message = "a cache holds only copies: leave it out, and put the overlay above it into the image below it";
+        let message = "cannot commit a cache; leave it out and commit the overlay above it";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     let _odd = below.check(&layer)?;

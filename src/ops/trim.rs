@@ -59,7 +59,7 @@ impl TrimmedVolume {
             .as_ref()
             .filter(|error| error.kind() != Kind::Unsupported)?;
         Some(format!(
-            "what is free on {} was not given back: {}",
+            "free space on {} was not released: {}",
             self.place,
             error.message()
         ))
@@ -202,7 +202,7 @@ pub(super) fn storage<'a>(image: &'a Image, progress: &dyn Progress) -> Result<S
         Error::unsupported(
             LAYER,
             format!(
-                "images of the kind {} store nothing for what is free",
+                "cannot trim {}: the format does not store free space",
                 image.format()
             ),
         )
@@ -243,8 +243,8 @@ pub fn check_fully(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progre
         None => Ok(()),
         Some(first) => {
             let message = match damage {
-                1 => "something is damaged, so nothing is given back".to_owned(),
-                _ => format!("{damage} things are damaged, so nothing is given back; the first"),
+                1 => "the volume is damaged; nothing was released".to_owned(),
+                _ => format!("{damage} structures are damaged; nothing was released; the first"),
             };
             Err(Error::new(Kind::Corrupt, LAYER, message)
                 .caused_by(first.error)

@@ -40,7 +40,7 @@ impl HostUsage {
         let mut usage = Self::default();
         let meta = fs::metadata(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::not_found(LAYER, path.display().to_string()),
-            _ => Error::io(LAYER, "look at", source).in_file(path),
+            _ => Error::io(LAYER, "read metadata", source).in_file(path),
         })?;
         progress.stage("measure", 0);
         let (mut seen, mut folders) = (HashSet::new(), Vec::new());
@@ -55,7 +55,7 @@ impl HostUsage {
                     Ok(meta) => usage.add(entry.path(), &meta, &mut seen, &mut folders),
                     Err(source) if source.kind() == std::io::ErrorKind::NotFound => {} // it has gone meanwhile
                     Err(source) => {
-                        return Err(Error::io(LAYER, "look at", source).in_file(entry.path()));
+                        return Err(Error::io(LAYER, "read metadata", source).in_file(entry.path()));
                     }
                 }
             }

@@ -17,7 +17,7 @@ pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
     let nothing = || {
         let format = image.format();
         let message = format!(
-            "the {} ({format}) stores no checksums, so there is nothing to verify",
+            "{} ({format}) has no checksums to verify",
             format.description()
         );
         Error::new(Kind::Unsupported, "image", message)

@@ -31,7 +31,7 @@ pub fn check_with(
     };
     let Some(mut map) = map else { return Ok(None) };
     if map.scheme == Scheme::Apm && !block_0.boot_code.starts_with(&DRIVER_DESCRIPTOR_SIGNATURE) {
-        let missing = "block 0 lacks the driver descriptor ER, which older systems look for";
+        let missing = "block 0 has no driver descriptor (ER), which older systems require";
         problems.add(
             Severity::Note,
             Error::corrupt("apple partition map", 0, missing),

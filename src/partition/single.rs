@@ -40,13 +40,8 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
         .max(1)
         .checked_next_multiple_of(ALIGN)
         .and_then(|len| len.checked_add(head + tail));
-    let len = len.ok_or_else(|| {
-        Error::new(
-            Kind::Limit,
-            LAYER,
-            "the volume is longer than a disk can be",
-        )
-    })?;
+    let len =
+        len.ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume exceeds the largest disk"))?;
     blocks(len, block).map(|_| len)
 }
 
@@ -66,7 +61,7 @@ pub fn create(
     info.check_writable(LAYER)?;
     if info.len < disk_len_for(scheme, 1, info.block)? {
         let message = format!(
-            "a disk of {} bytes is too small for a map and a partition",
+            "disk of {} bytes is too small for a map and a partition",
             info.len
         );
         return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -85,7 +80,7 @@ fn blocks(len: u64, block: u32) -> Result<u32> {
         Error::new(
             Kind::Limit,
             LAYER,
-            format!("a map of this kind tells of {most} bytes at most; a GPT has no such limit"),
+            format!("the map supports at most {most} bytes; use a GPT"),
         )
     })
 }
@@ -141,7 +136,7 @@ fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
         let kind = TypeId::Guid(type_guid).kind().into_owned();
         return Err(Error::unsupported(
             LAYER,
-            format!("an MBR has no word for {kind}; a GPT has"),
+            format!("an MBR has no partition type for {kind}; use a GPT"),
         ));
     }
     let info = disk.info();

@@ -69,7 +69,7 @@ pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>>
         .filter(|name| !name.is_empty())
     {
         let host_name = std::str::from_utf8(name)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the name is not UTF-8"))?;
         if let Some(mac_name) = xattr_to_mac(host_name) {
             found.push((mac_name.to_owned(), xattr_value(node, host_name)?));
         }
@@ -144,7 +144,7 @@ pub(crate) fn unlinked_file(folder: &Path) -> io::Result<File> {
 /// Converts a name for a system call.
 pub(crate) fn c_name(name: &[u8]) -> io::Result<std::ffi::CString> {
     std::ffi::CString::new(name)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name with a zero byte"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the name has a NUL byte"))
 }
 
 /// Returns true for `.` and `..`.

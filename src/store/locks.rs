@@ -26,7 +26,7 @@ impl Locks {
             (Some(Held::Shared(n)), Lock::Shared) => Held::Shared(n + 1),
             (Some(_), _) => {
                 return Err(
-                    Error::new(Kind::Conflict, "lock", "is in use by this process").named(name),
+                    Error::new(Kind::Conflict, "lock", "in use by this process").named(name)
                 );
             }
         };

@@ -47,7 +47,8 @@ pub(crate) fn open(
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "has a name or password in it, which would be shown: leave out what is before the @",
+            "the address has a user name or password, which would be shown: remove the part \
+             before the @",
         ));
     }
     prepare_tls();
@@ -62,7 +63,7 @@ pub(crate) fn open(
             Error::new(
                 Kind::Io,
                 LAYER,
-                format!("no request can be made: {}", reason(&error)),
+                format!("cannot create a request: {}", reason(&error)),
             )
         })?;
     let mut file = WebFile {
@@ -125,7 +126,7 @@ impl WebFile {
             .header(RANGE, range)
             .header(ACCEPT_ENCODING, "identity");
         let answer = request.send().await.map_err(|error| {
-            let message = format!("cannot be fetched: {}", reason(&error));
+            let message = format!("download failed: {}", reason(&error));
             let error_of = Error::new(Kind::Io, LAYER, message);
             let is_silent =
                 error.is_timeout() && !error.is_connect() && !self.answered.load(Ordering::Relaxed);
@@ -149,18 +150,19 @@ impl WebFile {
             StatusCode::PARTIAL_CONTENT => {}
             StatusCode::OK => {
                 let message = format!(
-                    "{host} does not answer range requests, without which an image cannot be read in place: download it"
+                    "{host} does not support range requests, which are required to read an image \
+                     in place: download it"
                 );
                 return refused(Kind::Unsupported, message);
             }
             StatusCode::NOT_FOUND | StatusCode::GONE => {
-                return refused(Kind::NotFound, format!("does not exist, says {host}"));
+                return refused(Kind::NotFound, format!("does not exist on {host}"));
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 return refused(
                     Kind::Io,
                     format!(
-                        "{host} does not give it to everybody ({}), and no login is known here: download it",
+                        "{host} requires a login ({}), which is not supported: download it",
                         answer.status()
                     ),
                 );
@@ -182,7 +184,8 @@ impl WebFile {
             return refused(
                 Kind::Unsupported,
                 format!(
-                    "{host} packs what it sends, so that ranges of the file cannot be read: download it"
+                    "{host} compresses its responses, so that ranges of the file cannot be read: \
+                     download it"
                 ),
             );
         }
@@ -190,7 +193,7 @@ impl WebFile {
             Some(len) => Ok(len),
             None => refused(
                 Kind::Unsupported,
-                format!("{host} does not say how long the file is (Content-Range): download it"),
+                format!("{host} does not send the length of the file (Content-Range): download it"),
             ),
         }
     }
@@ -204,7 +207,7 @@ impl WebFile {
             Failed::ForGood(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "was changed on the server while it is open: open it again",
+                "changed on the server: open it again",
             ))
         };
         // The file has become shorter.
@@ -216,7 +219,7 @@ impl WebFile {
             return Err(changed());
         }
         if start(answer.headers()) != Some(offset) {
-            let message = "another range came than was asked for";
+            let message = "received another range than requested";
             return Err(Failed::InPassing(
                 Error::new(Kind::Io, LAYER, message).at(offset),
             ));
@@ -274,9 +277,12 @@ async fn fill(
         let piece = answer
             .chunk()
             .await
-            .map_err(|error| broken(format!("broke off: {}", reason(&error))))?;
+            .map_err(|error| broken(format!("the transfer failed: {}", reason(&error))))?;
         let Some(piece) = piece else {
-            return Err(broken(format!("ended {} bytes too early", into.len())));
+            return Err(broken(format!(
+                "the transfer ended {} bytes too early",
+                into.len()
+            )));
         };
         let n = piece.len().min(into.len());
         let (now, rest) = into.split_at_mut(n);
@@ -318,7 +324,8 @@ fn version(headers: &HeaderMap) -> Option<String> {
 /// Returns the innermost cause, without the address, which the error names anyway.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return "no answer in time: check the address and the network, or give the server longer (--timeout)".to_owned();
+        return "timeout: no response: check the address and the network, or increase --timeout"
+            .to_owned();
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

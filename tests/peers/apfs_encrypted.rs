@@ -81,7 +81,7 @@ fn compare(image: &Path) {
                     keys: Some(keys),
                 },
             )
-            .expect("an encrypted volume");
+            .expect("too many encrypted volumes");
         let (ours, theirs) = (
             our_files(&*fs),
             theirs(image, way, secret).expect("their volume opens"),

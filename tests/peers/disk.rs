@@ -71,7 +71,7 @@ pub(crate) fn open(path: &Path, how: Open) -> LocalFile {
 pub(crate) fn our_view(path: &Path) -> Map {
     let map = bandsaw::partition::probe(&open(path, Open::Read))
         .expect("reading the map")
-        .expect("there is a map");
+        .expect("found");
     assert!(map.problems.is_empty(), "{:?}", map.problems);
     map
 }

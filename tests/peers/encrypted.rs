@@ -71,7 +71,8 @@ fn key_of(name: &str) -> PathBuf {
 
 fn with_certificate() -> Protection {
     let certificate = std::fs::read(key_of("owner-certificate.pem")).expect("a test key");
-    let certificates = vec![Certificate::parse(&certificate).expect("a certificate")];
+    let certificates =
+        vec![Certificate::parse(&certificate).expect("a passphrase or certificate is required")];
     Protection {
         certificates,
         ..protection(256, 512)

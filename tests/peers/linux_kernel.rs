@@ -284,7 +284,13 @@ fn real_volume() {
         .expect("the corpus has it");
     let scratch = crate::scratch();
     let disk = scratch.path().join("disk.img");
-    std::fs::write(&disk, image.bytes().expect("a packed image")).expect("writing the image");
+    std::fs::write(
+        &disk,
+        image
+            .bytes()
+            .expect("is a folder, expected a file of format packed"),
+    )
+    .expect("writing the image");
     let old = image.files();
     let sums: Vec<_> = old
         .iter()

@@ -107,7 +107,7 @@ fn compare(disk: &Path, other: &Path) {
 fn data_by_map(map: &Value) -> Vec<(u64, u64)> {
     let runs = map
         .as_array()
-        .expect("a list of runs")
+        .expect("addresses exceeds its block")
         .iter()
         .filter(|run| run["data"] == true);
     runs.map(|run| {

@@ -159,7 +159,13 @@ fn read_a_resized_apm_of_macos() {
         .expect("the corpus has it");
     let scratch = crate::scratch();
     let path = scratch.path().join("apm.img");
-    std::fs::write(&path, known.bytes().expect("a packed image")).expect("writing the image");
+    std::fs::write(
+        &path,
+        known
+            .bytes()
+            .expect("is a folder, expected a file of format packed"),
+    )
+    .expect("writing the image");
     let before = disk::our_view(&path);
     let len = std::fs::metadata(&path).expect("it is there").len();
     let files = known.files();

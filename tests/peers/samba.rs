@@ -74,10 +74,12 @@ impl Samba {
              load printers = no\ndisable spoolss = yes\n\
              [share]\npath = {own}/share\nread only = no\n"
         );
-        fs::write(path("smb.conf"), settings).expect("the settings");
+        fs::write(path("smb.conf"), settings)
+            .expect("on macOS, give the terminal access to the folder in the privacy settings");
         let user = run_text(Command::new("id").arg("-un")).trim().to_owned();
         let said = path("passphrase");
-        fs::write(&said, "secret\nsecret\n").expect("a passphrase");
+        fs::write(&said, "secret\nsecret\n")
+            .expect("the private key is encrypted; decrypt it with `openssl pkey`");
         let mut add = Command::new("sh");
         add.args(["-c", "exec \"$0\" -c \"$1\" -s -a \"$2\" <\"$3\""]);
         run(add

@@ -33,7 +33,7 @@ fn reads_our_gpt() {
     );
     let told = table["partitions"]
         .as_array()
-        .expect("a list of partitions");
+        .expect("addresses exceeds its block");
     let ours = partitions(512);
     assert_eq!(told.len(), ours.len());
     for (
@@ -83,7 +83,7 @@ fn we_read_its_mbr() {
     let told = table(&disk);
     let told: Vec<_> = told["partitions"]
         .as_array()
-        .expect("a list of partitions")
+        .expect("addresses exceeds its block")
         .iter()
         .filter(|told| told["type"] != "f")
         .collect();

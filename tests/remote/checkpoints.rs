@@ -209,7 +209,7 @@ fn plain_files_that_others_changed_are_refused() {
         .unwrap();
     let error = open.read_vec(0, 4).unwrap_err();
     assert!(
-        error.kind() == Kind::Conflict && error.to_string().contains("open it anew"),
+        error.kind() == Kind::Conflict && error.to_string().contains("open the image again"),
         "{error}"
     );
     let error = writer(&objects)

@@ -119,9 +119,7 @@ fn doubts(before: &Report, after: &Report) -> Vec<String> {
             .flatten()
             .any(|summary: &Summary| summary.too_noisy)
         {
-            doubts.push(format!(
-                "the machine was too noisy in the {which} run to say how fast it was"
-            ));
+            doubts.push(format!("the {which} run was too noisy for a result"));
         }
     }
     doubts

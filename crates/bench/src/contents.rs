@@ -76,7 +76,7 @@ impl Contents {
         Err(Error::new(
             Kind::Corrupt,
             "benchmark",
-            "what was read is not what was written",
+            "the data read differs from the data written",
         )
         .at(offset))
     }

@@ -16,8 +16,7 @@ use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{HOST, Report, SCHEMA, Series, Settings};
 
 const LAYER: &str = "benchmark";
-const UNOPTIMISED: &str =
-    "measured with a program that the compiler did not optimise: sizes count, times do not";
+const UNOPTIMISED: &str = "unoptimized build: sizes are valid, times are not";
 /// Interval at which a pause checks for cancellation.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -41,7 +40,7 @@ impl Announced {
         // The file system's metadata takes space, too.
         if bytes.saturating_add(bytes / 100) > room.free {
             let message = format!(
-                "files of {bytes} bytes are to be written, and {} are free",
+                "not enough room: {bytes} bytes are required, {} are free",
                 room.free
             );
             return Err(Error::new(Kind::Limit, LAYER, message).in_file(folder));
@@ -55,7 +54,7 @@ pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new()
         .prefix("bandsaw-bench-")
         .tempdir_in(folder);
-    made.map_err(|source| Error::io(LAYER, "make a folder in", source).in_file(folder))
+    made.map_err(|source| Error::io(LAYER, "create a folder", source).in_file(folder))
 }
 
 /// Removes a temporary folder, and returns an error if that fails.
@@ -140,7 +139,7 @@ impl Settings {
                 Kind::Invalid,
                 LAYER,
                 format!(
-                    "requests are multiples of 4096 bytes, up to 256 MiB, not {}",
+                    "invalid request size {}: expected a multiple of 4096 bytes up to 256 MiB",
                     self.request
                 ),
             )

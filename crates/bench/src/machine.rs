@@ -76,7 +76,7 @@ impl Room {
     /// Returns the space of the file system of `folder`, which must exist.
     pub fn of(folder: &Path) -> bandsaw::Result<Self> {
         let failed = |source: rustix::io::Errno| {
-            bandsaw::Error::io("benchmark", "look at", source).in_file(folder)
+            bandsaw::Error::io("benchmark", "read metadata", source).in_file(folder)
         };
         let found = rustix::fs::statvfs(folder).map_err(failed)?;
         Ok(Self {

@@ -81,7 +81,7 @@ impl Plan {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
         let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);
         if per_set.saturating_mul(self.sets as usize) > MOST_FILES {
-            return Err(invalid("more than 100,000 files"));
+            return Err(invalid("too many files (limit 100,000)"));
         }
         self.check_scale()?;
         let mut noise = Noise::new(self.seed);
@@ -97,7 +97,7 @@ impl Plan {
             for size in sizes {
                 let size = (size as f64 * self.scale).round() as u64;
                 if size == 0 {
-                    return Err(invalid("a file would have no bytes"));
+                    return Err(invalid("a file would be empty"));
                 }
                 files.push(PlannedFile {
                     set,
@@ -110,7 +110,7 @@ impl Plan {
             return Err(Error::new(
                 Kind::Limit,
                 "benchmark",
-                "the files have more bytes than any disk",
+                "the files exceed the largest disk",
             ));
         }
         if files.is_empty() {
@@ -128,7 +128,7 @@ impl Plan {
         Err(Error::new(
             Kind::Invalid,
             "benchmark",
-            "sizes can be scaled by positive numbers only, up to a billion",
+            "invalid scale: expected a positive number up to 10^9",
         ))
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
         Some(_) => Ok(address),
         None => Err(
             Failure::usage("address", format!("{address} is a whole image or volume"))
-                .hint("write IMAGE:/PATH for what is in it"),
+                .hint("write IMAGE:/PATH to name an object in it"),
         ),
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn addresses<'a>(
         .map(|address| normal(address.path.as_deref().unwrap_or_default()))
         .collect();
     let Some(first) = all.first() else {
-        return Err(Failure::usage("address", "no object is named"));
+        return Err(Failure::usage("address", "an object is required"));
     };
     let volume = |address: &Address| (address.image.clone(), address.volume.clone());
     match all.iter().find(|other| volume(other) != volume(first)) {
@@ -75,7 +75,7 @@ pub(crate) fn addresses<'a>(
             "address",
             format!("{first} and {other} are in different volumes"),
         )
-        .hint("`bandsaw cp` copies from one to the other")),
+        .hint("use `bandsaw cp` to copy from one to the other")),
         None => Ok((first.clone(), paths)),
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn change<T>(
 ) -> Outcome<T> {
     if address.snapshot.is_some() {
         return Err(
-            Error::new(Kind::ReadOnly, "address", "a snapshot is read-only")
+            Error::new(Kind::ReadOnly, "address", "snapshots are read-only")
                 .named(address.to_string())
                 .into(),
         );
@@ -101,12 +101,14 @@ pub(crate) fn change<T>(
         .map_err(|error| match error.kind() {
             Kind::Corrupt if error.reason() == Some(Reason::DamagedVolume) => {
                 let advice =
-                    "lists all damage, `bandsaw repair` mends what can be mended; --force changes the volume all the same";
-                Failure::from(error.in_file(image.path())).hint(format!("`bandsaw check {}` {advice}", address.image))
+                    "to list the damage and `bandsaw repair` to repair it; use --force to change \
+                     the volume nevertheless";
+                Failure::from(error.in_file(image.path())).hint(format!("run `bandsaw check {}` \
+                                                                         {advice}", address.image))
             }
             _ => error.into(),
         })
-        .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
+        .advise(Kind::NotFound, || format!("run `bandsaw info {}` to see its contents", address.image))?;
     let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
     let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));
     let done = done?;

@@ -53,7 +53,7 @@ impl Decrypting {
         }
         Err(Failure::usage(
             "--decrypt",
-            "the source is encrypted, and the copy would not be; this option permits it",
+            "the source is encrypted but the copy is not; this option permits it",
         ))
     }
 }

@@ -78,11 +78,16 @@ impl EncryptingVolume {
                 None => Ok(None),
             };
         }
-        let passphrase = self.passphrase.choose(before).map_err(|error| match error.kind() {
-            Kind::WrongKey => Failure::from(error)
-                .hint("it is read by --volume-passfile FILE, --volume-passfd N, --volume-passenv NAME or --volume-stdinpass"),
-            _ => error.into(),
-        })?;
+        let passphrase = self
+            .passphrase
+            .choose(before)
+            .map_err(|error| match error.kind() {
+                Kind::WrongKey => Failure::from(error).hint(
+                    "use --volume-passfile FILE, --volume-passfd N, --volume-passenv NAME or \
+                       --volume-stdinpass",
+                ),
+                _ => error.into(),
+            })?;
         let recovery_key = self
             .recovery_key_file
             .as_ref()
@@ -118,12 +123,8 @@ impl NewVolumeKeys {
         }
         const OPTION: &str = "--recovery-key-file";
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::new(
-                Kind::Conflict,
-                OPTION,
-                "already exists and is not overwritten",
-            ),
-            _ => Error::io(OPTION, "the recovery key cannot be written", error),
+            io::ErrorKind::AlreadyExists => Error::new(Kind::Conflict, OPTION, "already exists"),
+            _ => Error::io(OPTION, "write the recovery key", error),
         };
         write(&path, &key).map_err(|error| failed(error).in_file(&path))?;
         Ok(Some(RecoveryKey {

@@ -173,7 +173,7 @@ impl ImageInfo {
             match layer {
                 Layer::File(file) => {
                     let meta = fs::metadata(file.path())
-                        .map_err(|error| Error::io("image", "look at", error))?;
+                        .map_err(|error| Error::io("image", "read metadata", error))?;
                     self.size_on_disk =
                         Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
                 }
@@ -244,8 +244,8 @@ impl ImageInfo {
         self.bucket = Some(BucketFacts::new(status));
         if status.lagging > 0 {
             self.warnings.push(format!(
-                "the plain objects are older than the commits in {}, so other programs read an older state; `bandsaw checkpoint {}` \
-                 updates them",
+                "the plain objects are older than the commits in {}, so other programs read an \
+                 older state; run `bandsaw checkpoint {}` to update them",
                 counted(status.lagging, "file", "files"),
                 self.image
             ));

@@ -171,7 +171,7 @@ impl From<Error> for Failure {
 /// In this crate a bare `io::Error` always comes from standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Error::io("standard output", "cannot be written", error).into()
+        Error::io("standard output", "write", error).into()
     }
 }
 
@@ -308,7 +308,7 @@ fn hint(error: &Error) -> Option<&'static str> {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
             io::ErrorKind::FileTooLarge => Some(
-                "raise the limit on the size of files (`ulimit -f`), or use a file system without one",
+                "raise the limit on the size of files (`ulimit -f`), or use another file system",
             ),
             _ => None,
         },

@@ -10,10 +10,7 @@ use bandsaw::open::stack;
 pub(crate) fn beneath(image: &ImagePath) -> Option<String> {
     let found = stack::candidates_below(Path::new(image)).ok()??;
     Some(match found.first() {
-        Some(below) => format!(
-            "it fits `{}`: `--shadow {image}` lays it over that image",
-            shown(below)
-        ),
-        None => format!("open the image below it with `--shadow {image}`; none beside it fits"),
+        Some(below) => format!("open it over its base: `{} --shadow {image}`", shown(below)),
+        None => format!("open its base with `--shadow {image}`; no file beside it matches"),
     })
 }

@@ -31,7 +31,7 @@ impl NewFile {
 
     /// The same with a mode of at most `mode`.
     pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
-        let failed = |error: io::Error| Error::io(LAYER, "cannot be created", error).in_file(path);
+        let failed = |error: io::Error| Error::io(LAYER, "create", error).in_file(path);
         let (file, aside) = match path.metadata() {
             Ok(meta) if !meta.is_file() && !meta.is_dir() => (
                 File::options().write(true).open(path).map_err(failed)?,
@@ -78,8 +78,7 @@ impl NewFile {
 
     /// Puts the whole file in its place.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let failed =
-            |error: io::Error| Error::io(LAYER, "cannot be written", error).in_file(&self.path);
+        let failed = |error: io::Error| Error::io(LAYER, "write", error).in_file(&self.path);
         self.out.flush().map_err(failed)?;
         let Some(aside) = &self.aside else {
             return Ok(());

@@ -155,7 +155,9 @@ impl Ancestors {
     pub(crate) fn enter(&mut self, folder: NodeId, depth: usize, path: &str) -> Result<()> {
         self.0.truncate(depth);
         if self.0.contains(&folder) {
-            return Err(Error::new(Kind::Corrupt, "folder", "contains itself").named(path));
+            return Err(
+                Error::new(Kind::Corrupt, "folder", "the folder contains itself").named(path),
+            );
         }
         self.0.push(folder);
         Ok(())

@@ -288,7 +288,7 @@ impl Sheet<'_> {
             None => {
                 self.heading(&format!("{place}  {}", volume.format))?;
                 self.fact("size", &exact(volume.size))?;
-                let problem = volume.problem.as_deref().unwrap_or("cannot be read");
+                let problem = volume.problem.as_deref().unwrap_or("read");
                 self.fact("problem", &self.output.text(problem))
             }
         }

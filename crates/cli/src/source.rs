@@ -93,7 +93,7 @@ impl Opening {
     pub(crate) fn read(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);
         let opened = opened.advise(Kind::Corrupt, || {
-            format!("`bandsaw diagnose {image}` shows how far it opens and what can be done")
+            format!("run `bandsaw diagnose {image}` to see how far it opens")
         })?;
         opened
             .warnings()
@@ -117,7 +117,7 @@ impl Opening {
         };
         opened.map(named).map_err(|error| match error.kind() {
             Kind::NotFound => Failure::from(error).hint(format!(
-                "`bandsaw info {}` shows what is in it",
+                "run `bandsaw info {}` to see its contents",
                 address.image
             )),
             _ => advise(error, &address.image),
@@ -168,7 +168,7 @@ impl Opening {
             }),
             false => Err(Failure::usage(
                 "--shadow",
-                "layers are named here after the base, without the option",
+                "name the layers after the base, without the option",
             )),
         }
     }
@@ -238,7 +238,7 @@ impl<U: Args + Keys> Opening<U> {
             (repair::Outcome::LossRefused, _) => {
                 let error = refused("a volume would lose files; nothing was changed");
                 Err(Failure::from(error).hint(format!(
-                    "`bandsaw repair --accept-loss {image}` repairs all the same"
+                    "run `bandsaw repair --accept-loss {image}` to repair it nevertheless"
                 )))
             }
             (repair::Outcome::NothingToDo, _) => Ok(None),
@@ -294,14 +294,15 @@ fn choice(text: &str) -> bandsaw::Result<String> {
 pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
     let hint = match error.kind() {
         Kind::Unsupported if error.reason() == Some(Reason::UnknownFormat) => {
-            "`bandsaw diagnose` looks closer at what it is; `--image-format udrw` opens it as plain bytes all the same"
+            "run `bandsaw diagnose` to examine it, or use `--image-format udrw` to open it as a \
+             raw disk"
         }
         Kind::NotFound
             if image
                 .to_str()
                 .is_some_and(|text| text.starts_with("./") && text.contains(':')) =>
         {
-            "with ./ in front all of it names a host file; leave ./ away to name something in an image"
+            "a name that begins with ./ is a host file; omit ./ to name an object in an image"
         }
         Kind::NotFound if error.layer() == "image" => {
             return match image
@@ -317,21 +318,23 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
             return in_use::explain(error, image);
         }
         Kind::Conflict if error.layer() == "stack" => {
-            "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
+            "name the layers from the bottom; the images below a layer must not have changed"
         }
         Kind::Undecided if Undecided::of(&error).is_empty() => {
             return Failure::from(error).hint(format!(
-                "`bandsaw repair {image}` shows what can be done; -r or a read-only command reads it as it is"
+                "run `bandsaw repair {image}` to see the alternatives, or use -r to read it \
+                 unchanged"
             ));
         }
         Kind::Undecided => {
             return Failure::from(error).hint(format!(
-                "add `--assume CHOICE` with one of these, or run `bandsaw repair {image}`; -r or a read-only command reads \
-                 it as it is"
+                "add `--assume CHOICE` with one of these, or run `bandsaw repair {image}`; use -r \
+                 to read it unchanged"
             ));
         }
         Kind::ReadOnly => {
-            "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"
+            "use `--shadow FILE` to write changes to another file, or `bandsaw convert` to create \
+             a writable copy"
         }
         _ => return error.into(),
     };
@@ -345,7 +348,8 @@ fn snapshot_of(text: &str) -> Option<String> {
         .map(|(at, _)| (&text[..at], &text[at + 1..]));
     let (image, snapshot) = cuts.find(|(image, _)| Path::new(image).is_file())?;
     Some(format!(
-        "name the volume too: {image}:VOLUME@{snapshot}; `bandsaw info {image}` lists volumes and snapshots"
+        "name the volume too: {image}:VOLUME@{snapshot}; run `bandsaw info {image}` to list \
+         volumes and snapshots"
     ))
 }
 
@@ -378,7 +382,7 @@ impl Place {
             .map_err(|error| error.in_file(&address.image));
         let attributes = found.advise(Kind::NotFound, || {
             format!(
-                "`bandsaw ls {}` shows what is there",
+                "run `bandsaw ls {}` to list the contents",
                 Address {
                     path: None,
                     ..address.clone()
@@ -436,7 +440,7 @@ pub(crate) fn image(text: &OsStr) -> Outcome<ImagePath> {
             "address",
             "expected a whole image, not a volume or path in it",
         )
-        .hint(format!("`bandsaw ls {address}` shows what is there"))),
+        .hint(format!("run `bandsaw ls {address}` to list the contents"))),
     }
 }
 

@@ -88,8 +88,16 @@ impl Container {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {
             return Ok(format);
         }
-        Err(Failure::from(Error::new(Kind::Invalid, "image", "the extension does not tell the format").in_file(target))
-            .hint("give it an extension such as .sparsebundle or .img, or say --format udsb or --format udrw"))
+        Err(Failure::from(
+            Error::new(
+                Kind::Invalid,
+                "image",
+                "the extension does not determine \
+                                                              the format",
+            )
+            .in_file(target),
+        )
+        .hint("use an extension such as .sparsebundle or .img, or --format"))
     }
 }
 
@@ -107,22 +115,20 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite && error.layer() != NAMES => {
-            "--overwrite replaces it"
+            "use --overwrite to replace it"
         }
         Kind::Invalid
             if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) =>
         {
-            "add --round to take the nearest possible size"
+            "add --round for the nearest possible size"
         }
         Kind::Unsupported if error.layer() == "image" => {
             let written = Format::ALL.into_iter().filter(|format| format.can_write());
             let written: Vec<_> = written
                 .map(|format| format.code().to_ascii_lowercase())
                 .collect();
-            return Failure::from(error).hint(format!(
-                "formats that can be written are {}",
-                written.join(", ")
-            ));
+            return Failure::from(error)
+                .hint(format!("use one of the formats {}", written.join(", ")));
         }
         _ => return error.into(),
     };

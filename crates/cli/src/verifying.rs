@@ -13,7 +13,7 @@ use crate::verified::Verified;
 
 /// The hint about a checksum that differs.
 pub(crate) const VERIFY_HINT: &str =
-    "`bandsaw verify` compares all checksums; --no-verify ignores them";
+    "run `bandsaw verify` to compare all checksums, or use --no-verify to ignore them";
 
 /// The options about stored checksums.
 #[derive(Debug, Clone, Default, Args)]
@@ -46,7 +46,7 @@ impl Verifying {
         if self.verify || (whole && is_local(image)) {
             return Some(verification);
         }
-        output.note("the image was not verified; --verify compares all checksums stored in it");
+        output.note("the image was not verified; use --verify to compare its checksums");
         None
     }
 

@@ -617,7 +617,7 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
     );
     look_at(&scratch, "run.html", "bands");
     let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
-    assert!(refused.contains("has its own files"), "{refused}");
+    assert!(refused.contains("do not apply"), "{refused}");
     assert!(is_empty(&scratch, "work"));
 }
 

@@ -211,7 +211,7 @@ fn images_get_larger_and_smaller_with_what_is_in_them() {
         scratch.ok(&["check", image]);
         assert!(size(image) < 12 << 20, "{image}");
         let error = scratch.fails(1, &["resize", image, "--size", "300k"]);
-        assert!(error.contains("shows the limits"), "{error}");
+        assert!(error.contains("to see the limits"), "{error}");
         scratch.ok(&["resize", image, "--size", "80m", "--image-only"]);
         scratch.ok(&["resize", image, "--size", "80m"]);
         scratch.ok(&["check", image]);
@@ -571,7 +571,7 @@ fn two_sources_with_one_name_are_refused_before_anything_is_written() {
             ] {
                 let told = scratch.fails(4, &args);
                 assert!(
-                    told.contains("has the same name on the volume as /") && told.contains(hint),
+                    told.contains("the name is the same on the volume as /") && told.contains(hint),
                     "{args:?}: {told}"
                 );
                 assert!(!told.contains("overwrite"), "{args:?}: {told}");

@@ -258,7 +258,7 @@ fn a_hidden_band_is_told_and_kept() {
 
     let plan = scratch.ok(&["compact", "-n", "x.sparseimage"]);
     assert!(
-        plan.contains("belong to no part of the disk") && plan.contains("kept: "),
+        plan.contains("not belong to any part of the disk") && plan.contains("kept: "),
         "{plan}"
     );
     let refused = scratch.run(&["repair", "x.sparseimage"]);
@@ -505,7 +505,7 @@ fn files_are_given_up_only_when_told_to() {
         }
         let refused = stderr(&scratch.run(&["repair", "x.img"]));
         assert!(
-            refused.contains("would not be kept") && refused.contains("--accept-loss"),
+            refused.contains("would be lost") && refused.contains("--accept-loss"),
             "{refused}"
         );
         let done = facts(&scratch, 0, &["repair", "--accept-loss", "x.img"]);
@@ -1032,7 +1032,7 @@ fn diagnose_names_the_cause() {
     let disk = fs::read(scratch.path("x.img")).unwrap();
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n";
     let files: [(&str, Vec<u8>, &str, &str); 23] = [
-        ("empty.dmg", vec![], "empty", "no bytes"),
+        ("empty.dmg", vec![], "empty", "no stored data"),
         (
             "page.dmg",
             b"\n<!DOCTYPE html><html><body>Please log in</body></html>".to_vec(),
@@ -1270,7 +1270,7 @@ fn apfs_is_checked_and_listed() {
         problem["message"]
             .as_str()
             .unwrap()
-            .contains("the checksum is wrong")
+            .contains("checksum mismatch")
             && problem["offset"].is_u64()
     );
     for verb in ["ls", "tree", "cat"] {
@@ -1311,10 +1311,7 @@ fn apfs_falls_back_on_request() {
         4,
         &["cp", "--checkpoint", older, "hello.txt", "a.img:/three"],
     );
-    assert!(
-        refused.contains("is not the newest, so it is only read"),
-        "{refused}"
-    );
+    assert!(refused.contains("is not the newest"), "{refused}");
     edit(&scratch, "a.img", |disk| {
         let volume = disk
             .chunks_exact_mut(512)
@@ -1505,7 +1502,7 @@ fn unknown_contents_have_one_exit_code() {
         let said = scratch.run(&[verb, "empty.img"]);
         assert_eq!(said.status.code(), Some(5), "{verb}: {said:?}");
         let text = String::from_utf8_lossy(&said.stdout).into_owned() + &stderr(&said);
-        assert!(text.contains("is empty"), "{verb}: {text}");
+        assert!(text.contains("empty"), "{verb}: {text}");
     }
 }
 
@@ -1564,7 +1561,7 @@ fn an_older_state_of_a_container_is_never_read_silently() {
             said.contains("later changes are missing"),
             "{args:?}: {said}"
         );
-        assert!(said.contains("the state of 20"), "{args:?}: {said}");
+        assert!(said.contains("the one of 20"), "{args:?}: {said}");
     }
     let ends = |code: i32, args: &[&str]| {
         let output = scratch.run(args);

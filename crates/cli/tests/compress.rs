@@ -82,7 +82,7 @@ fn files_take_less_room_and_read_the_same() {
         assert!(
             scratch
                 .ok(&["compress", "-v", "v.img:/short.txt"])
-                .contains("compressed already")
+                .contains("already compressed")
         );
         assert_eq!(
             json(&["decompress", "--json", "v.img:/folder"])["changed"],
@@ -125,7 +125,7 @@ fn files_stay_as_they_are_where_that_was_asked_for() {
     let left =
         |args: &[&str]| scratch.ok(&[&["compress", "-v"], args, &["v.img:/text.txt"]].concat());
     assert!(left(&["--max-size", "50000"]).contains("too long"));
-    assert!(left(&["--min-saving", "99"]).contains("not take less room"));
+    assert!(left(&["--min-saving", "99"]).contains("not be smaller"));
     scratch.fails(2, &["compress", "--level", "10", "v.img:/text.txt"]);
     scratch.fails(2, &["compress", "--type", "lzma", "v.img:/text.txt"]);
     scratch.fails(3, &["compress", "v.img:/nothing"]);
@@ -175,7 +175,7 @@ fn volumes_are_built_compressed() {
             assert_eq!(one("/folder/long.txt")["type"], number, "{fs} {told}");
             assert_eq!(
                 one("/folder/noise.bin")["left"],
-                "would not take less room",
+                "would not be smaller",
                 "{fs} {told}"
             );
             assert_eq!(one("/empty")["left"], "empty");
@@ -202,7 +202,7 @@ fn volumes_are_built_compressed() {
             scratch.ok(&["check", "v.img"]);
             let estimate = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
             assert_eq!(
-                estimate["left"]["compressed already"], told["changed"],
+                estimate["left"]["already compressed"], told["changed"],
                 "{fs} {kind} {estimate}"
             );
             assert_eq!(estimate["changed"], 0, "not the journal either: {estimate}");
@@ -315,9 +315,9 @@ fn files_are_compressed_on_their_way_in() {
             .unwrap()["left"]
             .clone()
     };
-    assert_eq!(how("/in/a.txt"), "compressed already", "{each}");
+    assert_eq!(how("/in/a.txt"), "already compressed", "{each}");
     assert_eq!(how("/in/b.bin"), Value::Null, "{each}");
-    assert_eq!(how("/in/c"), "compressed already", "{each}");
+    assert_eq!(how("/in/c"), "already compressed", "{each}");
     assert_eq!(scratch.ok(&["cat", "v.img:/in/a.txt"]).as_bytes(), plain);
     assert_eq!(
         scratch.ok(&["cat", "v.img:/in/c"]).as_bytes(),
@@ -362,7 +362,7 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     ];
     let told = scratch.json(&args);
     assert_eq!(
-        (&told["changed"], &told["left"]["not of a type asked for"]),
+        (&told["changed"], &told["left"]["type not selected"]),
         (&Value::from(1), &Value::from(1)),
         "{told}"
     );
@@ -574,7 +574,7 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
                 assert!(
                     scratch
                         .ok(&["compress", "--estimate", "-v", &address])
-                        .contains("compressed already"),
+                        .contains("already compressed"),
                     "{fs} {kind}"
                 );
             }

@@ -178,7 +178,7 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     };
     let refused = scratch.fails(7, &["serve", "S.img", "--socket", "socket"]);
     assert!(
-        refused.contains("is encrypted: a passphrase is needed"),
+        refused.contains("is encrypted: a passphrase is required"),
         "{refused}"
     );
     for line in LINES {
@@ -192,7 +192,7 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
         );
         assert_eq!(output.status.code(), Some(7), "{line}: {said}");
         let words = [
-            "is encrypted: a passphrase is needed",
+            "is encrypted: a passphrase is required",
             "is encrypted, and no passphrase was given",
         ];
         assert!(

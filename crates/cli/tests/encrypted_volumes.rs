@@ -56,7 +56,7 @@ fn an_encrypted_volume_is_made_changed_and_read() {
     scratch.write("wrong", "open barley");
     let wrong = scratch.run(&["rm", "V.img:/more", "--volume-passfile", "wrong"]);
     assert!(
-        stderr(&wrong).contains("the passphrase is wrong"),
+        stderr(&wrong).contains("wrong passphrase"),
         "{}",
         stderr(&wrong)
     );
@@ -104,7 +104,7 @@ fn the_recovery_key_is_kept_or_shown() {
     assert!(
         scratch
             .fails(4, &make("four.img", "key"))
-            .contains("not overwritten")
+            .contains("already exists")
     );
     scratch.fails(
         2,
@@ -161,7 +161,7 @@ fn an_image_that_exists_gets_an_encrypted_volume() {
     scratch.ok(&[&["check", "bare.img"][..], &key].concat());
     let told = scratch.run(&["ls", "bare.img"]);
     assert!(
-        !told.status.success() && stderr(&told).contains("a passphrase is needed"),
+        !told.status.success() && stderr(&told).contains("a passphrase is required"),
         "{}",
         stderr(&told)
     );
@@ -172,7 +172,7 @@ fn an_image_that_exists_gets_an_encrypted_volume() {
     assert!(
         scratch
             .fails(4, &[&format("bare.img")[..], &["--erase"], &key].concat())
-            .contains("not overwritten")
+            .contains("already exists")
     );
     scratch.fails(
         2,
@@ -314,7 +314,7 @@ fn what_makes_no_sense_is_refused() {
                 "--volume-passfile",
                 "empty",
             ],
-            "is empty",
+            "empty",
         ),
         (
             &["create", "a.img", "--size", "8m", "--encrypt-volume"],

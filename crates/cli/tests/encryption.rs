@@ -72,7 +72,11 @@ fn forms_that_no_mac_confirmed_are_named_in_one_line() {
         let output = scratch.run(&args);
         let said = stderr(&output);
         assert!(
-            output.status.success() && said.matches("no image made by macOS").count() == times,
+            output.status.success()
+                && said
+                    .matches("is not confirmed by any image from macOS")
+                    .count()
+                    == times,
             "{said}"
         );
     }

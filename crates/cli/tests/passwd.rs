@@ -122,7 +122,7 @@ fn passphrases_are_changed_added_and_removed() {
                 2,
                 &["passwd", "remove", "secret.img", "1", "--passfile", "third"]
             )
-            .contains("last way")
+            .contains("last key entry")
     );
 }
 

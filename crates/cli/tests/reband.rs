@@ -122,7 +122,7 @@ fn stopped_and_killed_it_loses_nothing() {
     assert!(
         scratch
             .fails(4, &["reband", "x.sparsebundle", "--band-size", "64m"])
-            .contains("finish that before")
+            .contains("finish it before")
     );
 
     let mut child = begin(&scratch);
@@ -157,7 +157,7 @@ fn stopped_and_killed_it_loses_nothing() {
     );
     let again = scratch.fails(2, &["reband", "x.sparsebundle"]);
     assert!(
-        again.contains("a size is needed") && again.contains("--band-size"),
+        again.contains("a band size is required") && again.contains("--band-size"),
         "{again}"
     );
 }
@@ -169,7 +169,7 @@ fn what_is_no_bundle_says_so() {
     assert!(
         scratch
             .fails(6, &["reband", "a.img", "--band-size", "8m"])
-            .contains("no sparse bundle")
+            .contains("not a sparse bundle")
     );
     assert!(
         scratch

@@ -132,7 +132,7 @@ fn a_folder_becomes_a_compressed_image_in_one_go() {
     assert!(
         scratch
             .fails(2, &["create", "c.dmg", "--size", "10m", "--format", "udzo"])
-            .contains("cannot be changed")
+            .contains("read-only")
     );
 }
 

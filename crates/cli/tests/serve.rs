@@ -306,7 +306,7 @@ fn the_world_is_not_let_in_by_mistake() {
     );
     let expected = match cfg!(feature = "tls") {
         true => "ca-cert.pem",
-        false => "this build has no TLS (feature `tls`)",
+        false => "this build does not support TLS (feature `tls`)",
     };
     assert!(error.contains(expected), "{error}");
     assert!(

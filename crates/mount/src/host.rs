@@ -153,12 +153,8 @@ fn by_helper(path: &Path, lazily: bool) -> Result<()> {
             }
             Err(source) => {
                 failed = failed.or(Some(
-                    Error::io(
-                        LAYER,
-                        format!("start {program} (of the package fuse3)"),
-                        source,
-                    )
-                    .in_file(path),
+                    Error::io(LAYER, format!("start {program} (package fuse3)"), source)
+                        .in_file(path),
                 ));
             }
         }

@@ -127,7 +127,7 @@ impl MountOptions {
     pub fn apply_all(&mut self, list: &str) -> Result<()> {
         match self.apply(list)?.first() {
             Some((name, _)) => {
-                Err(Error::new(Kind::Invalid, LAYER, "is no option of a mount").named(*name))
+                Err(Error::new(Kind::Invalid, LAYER, "unknown mount option").named(*name))
             }
             None => Ok(()),
         }
@@ -136,7 +136,7 @@ impl MountOptions {
 
 fn number(option: &str, value: &str, radix: u32) -> Result<u32> {
     u32::from_str_radix(value, radix)
-        .map_err(|_| Error::new(Kind::Invalid, LAYER, "a number expected").named(option))
+        .map_err(|_| Error::new(Kind::Invalid, LAYER, "expected a number").named(option))
 }
 
 /// Most threads of a mount. Each holds a buffer of 16 MiB for the largest request.

@@ -99,7 +99,7 @@ impl Mounted {
                     Shown::VolumeMut(fs) => VolumeFs::new(fs.clone(), Some(fs.clone()), setting),
                     Shown::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
                     Shown::Disk(..) => {
-                        return Err(Error::new(Kind::Invalid, LAYER, "a volume expected"));
+                        return Err(Error::new(Kind::Invalid, LAYER, "expected a volume"));
                     }
                 };
                 start(volume, &folder, &config, on_end, end)
@@ -153,7 +153,7 @@ impl Mounted {
             return Err(Error::new(
                 Kind::Io,
                 LAYER,
-                "the threads of the mount ended in a panic",
+                "a thread of the mount panicked",
             ));
         }
         left.and(handed)
@@ -235,7 +235,8 @@ fn start<F: Filesystem>(
 ) -> Result<JoinHandle<io::Result<()>>> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => {
-            let message = "this system has no FUSE (/dev/fuse), or fusermount3 (of the package fuse3) is missing";
+            let message = "FUSE is not available: /dev/fuse or fusermount3 (package fuse3) is \
+                           missing";
             Error::new(Kind::Unsupported, LAYER, message)
                 .in_file(folder)
                 .caused_by(source)

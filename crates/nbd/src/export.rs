@@ -128,12 +128,13 @@ impl Exports {
     pub(crate) fn new(exports: Vec<Export>) -> Result<Self> {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, crate::LAYER, why);
         if exports.is_empty() {
-            return Err(invalid("at least one export is expected"));
+            return Err(invalid("expected at least one export"));
         }
         for (at, export) in exports.iter().enumerate() {
             if export.name.len() > MAX_STRING || export.description.len() > MAX_STRING {
                 return Err(
-                    invalid("names and descriptions have at most 4096 bytes").named(&export.name)
+                    invalid("name or description is too long: the maximum is 4096 bytes")
+                        .named(&export.name),
                 );
             }
             if exports[..at].iter().any(|other| other.name == export.name) {

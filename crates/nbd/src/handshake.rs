@@ -76,7 +76,7 @@ impl<'a> Handshake<'a> {
         self.receive(&mut flags)?;
         let flags = u32::from_be_bytes(flags);
         if flags & !u32::from(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES) != 0 {
-            return Err(protocol("its greeting has flags that are not known here"));
+            return Err(protocol("unknown flags in the greeting"));
         }
         self.no_zeroes = flags & u32::from(greeting::NO_ZEROES) != 0;
         loop {
@@ -103,20 +103,19 @@ impl<'a> Handshake<'a> {
         let (Some(OPTION_MAGIC), Some(option), Some(len)) =
             (fields.u64(), fields.u32(), fields.u32())
         else {
-            return Err(protocol("what it sent is no option"));
+            return Err(protocol("invalid option header"));
         };
         let len = usize::try_from(len).ok().filter(|len| *len <= MAX_DATA);
-        let mut data =
-            vec![0; len.ok_or_else(|| protocol("an option has more than 64 KiB of data"))?];
+        let mut data = vec![0; len.ok_or_else(|| protocol("option data exceeds 64 KiB"))?];
         self.receive(&mut data)?;
         if self.tls.is_some()
             && !self.channel.is_encrypted()
             && !matches!(option, option::STARTTLS | option::ABORT)
         {
             if option == option::EXPORT_NAME {
-                return Err(protocol("it asked for an export without TLS"));
+                return Err(protocol("requested an export without TLS"));
             }
-            return self.answer(option, answer::TLS_REQUIRED, b"this server wants TLS first");
+            return self.answer(option, answer::TLS_REQUIRED, b"TLS is required");
         }
         match option {
             option::EXPORT_NAME => self.export_name(&data),
@@ -134,13 +133,9 @@ impl<'a> Handshake<'a> {
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, &data),
             option::LIST | option::STARTTLS | option::STRUCTURED_REPLY => {
-                self.answer(option, answer::INVALID, b"this option has no data")
+                self.answer(option, answer::INVALID, b"unexpected data of the option")
             }
-            _ => self.answer(
-                option,
-                answer::UNSUPPORTED,
-                b"this option is not known here",
-            ),
+            _ => self.answer(option, answer::UNSUPPORTED, b"unsupported option"),
         }
     }
 
@@ -152,7 +147,7 @@ impl<'a> Handshake<'a> {
         let export = self
             .exports
             .get(name)
-            .ok_or_else(|| protocol("it asked for an export that there is not"))?;
+            .ok_or_else(|| protocol("requested an export that does not exist"))?;
         (self.admit)().map_err(protocol)?;
         let mut reply = export.device().info().len.to_be_bytes().to_vec();
         reply.extend(export.flags(self.structured).to_be_bytes());
@@ -176,7 +171,7 @@ impl<'a> Handshake<'a> {
     fn start_tls(&mut self) -> io::Result<Next> {
         match self.tls {
             Some(_) if self.channel.is_encrypted() => {
-                self.answer(option::STARTTLS, answer::INVALID, b"TLS is on already")
+                self.answer(option::STARTTLS, answer::INVALID, b"TLS is already active")
             }
             Some(tls) => {
                 self.answer(option::STARTTLS, answer::ACK, &[])?;
@@ -188,21 +183,17 @@ impl<'a> Handshake<'a> {
             None => self.answer(
                 option::STARTTLS,
                 answer::POLICY,
-                b"this server has no certificate",
+                b"the server has no certificate",
             ),
         }
     }
 
     fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
         let Some(query) = InfoQuery::parse(data) else {
-            return self.answer(
-                option,
-                answer::INVALID,
-                b"the data of the option is not understood",
-            );
+            return self.answer(option, answer::INVALID, b"malformed data of the option");
         };
         let Some(export) = self.exports.get(query.name) else {
-            return self.answer(option, answer::UNKNOWN, b"there is no such export");
+            return self.answer(option, answer::UNKNOWN, b"the export does not exist");
         };
         if option == option::GO
             && let Err(why) = (self.admit)()
@@ -242,17 +233,17 @@ impl<'a> Handshake<'a> {
             self.context_for = None;
         }
         let Some(query) = ContextQuery::parse(data) else {
+            return self.answer(option, answer::INVALID, b"malformed data of the option");
+        };
+        if setting && !self.structured {
             return self.answer(
                 option,
                 answer::INVALID,
-                b"the data of the option is not understood",
+                b"contexts require structured replies",
             );
-        };
-        if setting && !self.structured {
-            return self.answer(option, answer::INVALID, b"contexts need structured replies");
         }
         if self.exports.get(query.name).is_none() {
-            return self.answer(option, answer::UNKNOWN, b"there is no such export");
+            return self.answer(option, answer::UNKNOWN, b"the export does not exist");
         }
         let all = !setting && query.queries.is_empty();
         let meant = |query: &&str| *query == BASE_ALLOCATION || (!setting && *query == "base:");

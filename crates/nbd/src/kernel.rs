@@ -76,7 +76,7 @@ impl KernelDisk {
         let count =
             thread::available_parallelism().map_or(1, |count| count.get().min(MOST_CONNECTIONS));
         let pairs: io::Result<Vec<_>> = (0..count).map(|_| UnixStream::pair()).collect();
-        let pairs = pairs.map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
+        let pairs = pairs.map_err(|source| Error::io(LAYER, "create a socket pair", source))?;
         let (theirs, ours): (Vec<_>, Vec<_>) = pairs
             .into_iter()
             .map(|(theirs, ours)| (OwnedFd::from(theirs), ours))
@@ -86,10 +86,11 @@ impl KernelDisk {
         let Some(id) = DiskId::of(index).filter(|_| is_block_device(&path_of(index))) else {
             // For example in a container with a /dev of its own.
             let _ = disconnect(index);
-            return Err(
-                Error::unsupported(LAYER, "the kernel's new disk is not to be seen here")
-                    .in_file(path_of(index)),
-            );
+            return Err(Error::unsupported(
+                LAYER,
+                "the new disk of the kernel is not visible here",
+            )
+            .in_file(path_of(index)));
         };
         let mut disk = Self {
             id,
@@ -99,7 +100,7 @@ impl KernelDisk {
         };
         if let Err(source) = disk.serve(ours, on_end) {
             let _ = disconnect(index);
-            return Err(Error::io(LAYER, "begin a thread", source));
+            return Err(Error::io(LAYER, "start a thread", source));
         }
         // The first open makes the kernel scan for partitions. An unreadable disk has none.
         let _ = File::open(path_of(index));
@@ -284,7 +285,7 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
     index.ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            "the kernel does not tell which disk it is",
+            "the kernel did not report its disk",
         )
     })
 }
@@ -304,19 +305,21 @@ fn disconnect(index: u32) -> Result<()> {
         {
             Ok(())
         }
-        Err(source) => {
-            Err(Error::io(LAYER, "take the disk from the kernel", source).in_file(path_of(index)))
-        }
+        Err(source) => Err(
+            Error::io(LAYER, "disconnect the disk from the kernel", source).in_file(path_of(index)),
+        ),
     }
 }
 
 fn unavailable(error: io::Error) -> Error {
     let why = match error.kind() {
         io::ErrorKind::NotFound => {
-            "the kernel has no network block devices; `modprobe nbd` gives it some".to_owned()
+            "the kernel has no network block devices; run `modprobe nbd`".to_owned()
         }
-        io::ErrorKind::PermissionDenied => "only root may give the kernel a disk".to_owned(),
-        _ => format!("the kernel takes no disk: {error}"),
+        io::ErrorKind::PermissionDenied => {
+            "connecting a disk to the kernel requires root".to_owned()
+        }
+        _ => format!("the kernel refused the disk: {error}"),
     };
     Error::new(Kind::Unsupported, LAYER, why)
 }

@@ -104,12 +104,12 @@ impl Link {
             Command::BlockStatus => flag::REQ_ONE,
             Command::Flush | Command::Cache | Command::Resize | Command::Disconnect => 0,
             Command::Unknown(number) => {
-                return refuse(errno::INVAL, &format!("command {number} is not known here"));
+                return refuse(errno::INVAL, &format!("unsupported command {number}"));
             }
         };
         // FUA is allowed on all requests, and ignored by those that do not write.
         if request.flags & !(known | flag::FUA) != 0 {
-            return refuse(errno::INVAL, "a flag of the request is not known here");
+            return refuse(errno::INVAL, "unsupported flag of the request");
         }
         if matches!(request.command, Command::Flush | Command::Disconnect) {
             return Ok(());
@@ -129,15 +129,15 @@ impl Link {
             return refuse(errno::PERM, "the export is read-only");
         }
         if request.len == 0 {
-            return refuse(errno::INVAL, "a request of no bytes");
+            return refuse(errno::INVAL, "empty request");
         }
         if matches!(request.command, Command::Read | Command::Write) && request.len > MAX_PAYLOAD {
-            return refuse(errno::INVAL, "a request of more than 32 MiB");
+            return refuse(errno::INVAL, "the request exceeds 32 MiB");
         }
         if request.has(flag::DF) && !self.structured
             || request.command == Command::BlockStatus && !self.contexts
         {
-            return refuse(errno::INVAL, "that was not agreed on");
+            return refuse(errno::INVAL, "the feature was not negotiated");
         }
         let len = self.export.device().info().len;
         match request.offset.checked_add(u64::from(request.len)) {

@@ -37,26 +37,24 @@ impl Listener {
                 return Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "is there already, and is no socket",
+                    "already exists and is not a socket",
                 )
                 .in_file(path));
             }
             match UnixStream::connect(path) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    fs::remove_file(path).map_err(|source| {
-                        failed("remove a socket that nobody listens at", source)
-                    })?;
+                    fs::remove_file(path)
+                        .map_err(|source| failed("remove a stale socket", source))?;
                 }
                 _ => {
                     return Err(
-                        Error::new(Kind::Conflict, LAYER, "another server listens there")
-                            .in_file(path),
+                        Error::new(Kind::Conflict, LAYER, "in use by another server").in_file(path),
                     );
                 }
             }
         }
         let address = SocketAddrUnix::new(path)
-            .map_err(|errno| failed("use as a socket's name", errno.into()))?;
+            .map_err(|errno| failed("use the name of the socket", errno.into()))?;
         let bound = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
             .and_then(|socket| rustix::net::bind(&socket, &address).map(|()| socket));
         let socket = bound.map_err(|errno| failed("listen", errno.into()))?;

@@ -39,9 +39,9 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
             Ok(runs) => return status_chunk(out, request.cookie, &runs),
             Err(error) => Err(link.failed("block status", &error)),
         },
-        Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => {
-            Err(Refusal::new(errno::INVAL, "is done elsewhere"))
-        }
+        Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => Err(
+            Refusal::new(errno::INVAL, "internal: handled by another function"),
+        ),
     };
     match done {
         Ok(()) => simple_reply(out, request.cookie, 0),
@@ -76,10 +76,7 @@ fn write_zeroes(
     if request.has(flag::FAST_ZERO)
         && (no_hole || !is_fast(device, range.clone()).map_err(failed)?)
     {
-        return Err(Refusal::new(
-            errno::NOTSUP,
-            "zeroing here is no faster than writing",
-        ));
+        return Err(Refusal::new(errno::NOTSUP, "fast zeroing is not supported"));
     }
     let zeroed = if no_hole {
         fill(device, range)
@@ -102,13 +99,13 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     if len < info.len {
         return Err(Refusal::new(
             errno::PERM,
-            "what others may be using is not cut off",
+            "other clients may use this range",
         ));
     }
     if !len.is_multiple_of(u64::from(info.block)) {
         return Err(Refusal::new(
             errno::INVAL,
-            format!("a disk has whole sectors of {} bytes", info.block),
+            format!("the size must be a multiple of {} bytes", info.block),
         ));
     }
     let grown = if len > info.len {
@@ -193,7 +190,7 @@ fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
         let extent = device.extent_at(at..range.end)?;
         let len = u32::try_from(extent.len.min(range.end - at)).unwrap_or(u32::MAX);
         if len == 0 {
-            return Err(Error::new(Kind::Corrupt, crate::LAYER, "an extent of no bytes").at(at));
+            return Err(Error::new(Kind::Corrupt, crate::LAYER, "empty extent").at(at));
         }
         let state = match extent.kind {
             ExtentKind::Hole | ExtentKind::Zero => STATE_HOLE | STATE_ZERO,

@@ -125,7 +125,7 @@ impl Server {
     /// Creates a server of `exports`, with distinct names; the first is listed first.
     pub fn new(exports: Vec<Export>, options: Options) -> Result<Self> {
         let waker = UnixStream::pair()
-            .map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
+            .map_err(|source| Error::io(LAYER, "create a socket pair", source))?;
         Ok(Self(Arc::new(Shared {
             exports: Exports::new(exports)?,
             options,
@@ -255,10 +255,10 @@ impl Server {
     fn admit(&self, number: u64) -> std::result::Result<(), &'static str> {
         let mut table = self.table();
         if self.is_stopping() {
-            return Err("the server is about to end");
+            return Err("the server is shutting down");
         }
         if table.admitted() >= self.0.options.limits.connections {
-            return Err("the server has as many clients as it may have");
+            return Err("too many clients");
         }
         if let Some(entry) = table.open.get_mut(&number) {
             entry.admitted = true;

@@ -56,7 +56,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = all.map_err(|error| unreadable(path, error))?;
     match all.is_empty() {
-        true => Err(refused(path, "has no certificate")),
+        true => Err(refused(path, "no certificate in the file")),
         false => Ok(all),
     }
 }
@@ -73,7 +73,7 @@ fn revoked(path: &PathBuf) -> Result<Vec<CertificateRevocationListDer<'static>>>
 fn unreadable(path: &Path, error: pem::Error) -> Error {
     match error {
         pem::Error::Io(source) if source.kind() == io::ErrorKind::NotFound => {
-            Error::new(Kind::NotFound, LAYER, "is needed for TLS").in_file(path)
+            Error::new(Kind::NotFound, LAYER, "required for TLS").in_file(path)
         }
         pem::Error::Io(source) => Error::io(LAYER, "read", source).in_file(path),
         error => refused(path, error),

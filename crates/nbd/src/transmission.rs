@@ -57,8 +57,7 @@ impl Session<'_> {
                 }
             }
             let head = self.input.take(&self.link.channel, Request::SIZE)?;
-            let request =
-                Request::parse(head).ok_or_else(|| protocol("what it sent is no request"))?;
+            let request = Request::parse(head).ok_or_else(|| protocol("invalid request header"))?;
             if request.command == Command::Disconnect {
                 return self.flush();
             }

@@ -57,18 +57,18 @@ impl fmt::Display for Note {
             Self::Disconnected {
                 client,
                 error: None,
-            } => write!(f, "{client} left"),
+            } => write!(f, "{client} disconnected"),
             Self::Disconnected {
                 client,
                 error: Some(error),
-            } => write!(f, "{client} is gone: {error}"),
+            } => write!(f, "connection of {client} lost: {error}"),
             Self::Refused { client, reason } => write!(f, "{client} was refused: {reason}"),
             Self::Failed {
                 doing,
                 export,
                 error,
                 unreported: 0,
-            } => write!(f, "export {export:?}: {doing}: {error}"),
+            } => write!(f, "export {export:?}: {doing} failed: {error}"),
             Self::Failed {
                 doing,
                 export,
@@ -77,7 +77,7 @@ impl fmt::Display for Note {
             } => {
                 write!(
                     f,
-                    "export {export:?}: {doing}: {error} ({unreported} more failed before)"
+                    "export {export:?}: {doing} failed: {error} ({unreported} more failed before)"
                 )
             }
         }

@@ -24,7 +24,7 @@ pub(crate) fn of_user() -> Result<PathBuf> {
     match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(failed("make", source, &folder)),
+        Err(source) => return Err(failed("create", source, &folder)),
     }
     check(&folder, user)?;
     Ok(folder)
@@ -32,12 +32,12 @@ pub(crate) fn of_user() -> Result<PathBuf> {
 
 /// Refuses a folder that another user owns or may write to.
 fn check(folder: &Path, user: u32) -> Result<()> {
-    let meta = fs::symlink_metadata(folder).map_err(|source| failed("look at", source, folder))?;
+    let meta =
+        fs::symlink_metadata(folder).map_err(|source| failed("read metadata", source, folder))?;
     if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
         return Ok(());
     }
-    let why =
-        "is not a folder that only its owner may write to; set XDG_RUNTIME_DIR to one that is";
+    let why = "others can write to the folder; set XDG_RUNTIME_DIR to a private one";
     Err(Error::new(Kind::Conflict, LAYER, why).in_file(folder))
 }
 

@@ -72,7 +72,7 @@ impl Registry {
             .create(true)
             .truncate(true)
             .open(&aside);
-        let file = file.map_err(|source| failed("make an entry", source, &aside))?;
+        let file = file.map_err(|source| failed("create an entry", source, &aside))?;
         lock(&file).map_err(|source| failed("lock an entry", source, &aside))?;
         let named = self.name(&aside);
         let _ = fs::remove_file(&aside);

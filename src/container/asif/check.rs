@@ -32,12 +32,15 @@ pub fn check(
         .iter()
         .filter(|(chunk, _)| !image.described().chunks.contains(chunk))
     {
-        let leftover = format!("something for chunk {}, past the end of the disk", chunk.0);
+        let leftover = format!(
+            "table entry for chunk {}, past the end of the disk",
+            chunk.0
+        );
         findings.report(Severity::Warning, Error::corrupt(LAYER, *at, leftover))?;
     }
     let (len, end) = (file.info().len, end.0 * image.geometry.chunk_bytes());
     if len > end {
-        let unused = format!("{} bytes after the last chunk belong to nothing", len - end);
+        let unused = format!("{} unused bytes after the last chunk", len - end);
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     } else if len < end {
         image.check_cut_off(len, &mut findings)?;
@@ -71,7 +74,11 @@ impl Asif {
         };
         findings.report(
             severity,
-            Error::corrupt(LAYER, len, "the file ends here, within its last chunk"),
+            Error::corrupt(
+                LAYER,
+                len,
+                "the file is truncated: it ends within its last chunk",
+            ),
         )
     }
 }

@@ -124,7 +124,10 @@ impl Asif {
         let at = self.geometry.in_file(place, within.clone());
         let file_len = self.file.info().len;
         if at.end > file_len {
-            let lost = format!("the file ends at byte {file_len}, within chunk {}", place.0);
+            let lost = format!(
+                "the file is truncated: it ends at byte {file_len}, within chunk {}",
+                place.0
+            );
             return Err(Error::corrupt(LAYER, at.start, lost));
         }
         self.file.read_at(at.start, buf)

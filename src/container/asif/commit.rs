@@ -63,7 +63,7 @@ impl Asif {
                 Kind::Limit,
                 LAYER,
                 format!(
-                    "the directory has version {}, the last there is",
+                    "the directory has the highest possible version, {}",
                     head.version
                 ),
             )

@@ -56,16 +56,16 @@ impl Asif {
         id: Option<Uuid>,
     ) -> Result<Self> {
         if !matches!(options.block, 512 | 4096) {
-            let expected = format!("blocks of {} bytes, expected 512 or 4096", options.block);
+            let expected = format!(
+                "invalid block size {}: expected 512 or 4096 bytes",
+                options.block
+            );
             return Err(Error::new(crate::Kind::Invalid, LAYER, expected));
         }
         let sectors = blocks_of(options.block, options.len)?;
         let geometry = Geometry::for_disk(options.block, sectors)?;
         if file.info().len != 0 {
-            let taken = format!(
-                "the file holds {} bytes already, expected an empty one",
-                file.info().len
-            );
+            let taken = format!("the file is not empty: it has {} bytes", file.info().len);
             return Err(Error::new(crate::Kind::Conflict, LAYER, taken));
         }
         write_blank(&*file, &geometry, sectors, options.kind, id)?;

@@ -62,12 +62,12 @@ impl Geometry {
             return Err(Error::corrupt(
                 LAYER,
                 0x44,
-                format!("blocks of {block} bytes, expected a multiple of {SECTOR}"),
+                format!("invalid block size {block}: expected a multiple of {SECTOR}"),
             ));
         }
         if chunk < block || !chunk.is_multiple_of(block) || chunk > MAX_CHUNK {
             let expected = format!(
-                "chunks of {chunk} bytes, expected a multiple of {block} up to {MAX_CHUNK}"
+                "invalid chunk size {chunk}: expected a multiple of {block} up to {MAX_CHUNK}"
             );
             return Err(Error::corrupt(LAYER, 0x40, expected));
         }
@@ -75,7 +75,8 @@ impl Geometry {
         let groups_per_table = u64::from(chunk) / 8 / group;
         if groups_per_table == 0 || !(chunk / block).is_multiple_of(4) {
             let odd = format!(
-                "chunks of {chunk} bytes in blocks of {block}: no group fits a table, or states straddle bytes"
+                "unsupported chunk size {chunk} with blocks of {block} bytes: a table holds no \
+                 whole group, or a state crosses a byte"
             );
             return Err(Error::unsupported(LAYER, odd).at(0x40));
         }
@@ -83,18 +84,20 @@ impl Geometry {
             return Err(Error::corrupt(
                 LAYER,
                 0x38,
-                format!("{max_sectors} blocks are more than can be addressed"),
+                format!("{max_sectors} blocks exceed the largest block number"),
             ));
         }
         if max_sectors * u64::from(block) > i64::MAX as u64 {
-            let limit = format!("{max_sectors} blocks of {block} bytes reach past 2^63");
+            let limit = format!("{max_sectors} blocks of {block} bytes exceed 2^63 bytes");
             return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
         }
         let per_table = groups_per_table * (group - 1) * u64::from(chunk);
         let tables = (max_sectors * u64::from(block)).div_ceil(per_table);
         if tables > MAX_TABLES {
-            let limit =
-                format!("a directory of {tables} tables, at most {MAX_TABLES} are supported");
+            let limit = format!(
+                "directory of {tables} tables is too large: at most {MAX_TABLES} are \
+                         supported"
+            );
             return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
         }
         Ok(Self {
@@ -112,7 +115,7 @@ impl Geometry {
             .checked_mul(u64::from(block))
             .is_none_or(|len| len > MAX_LEN)
         {
-            let limit = format!("a disk of {sectors} blocks of {block} bytes is larger than 4 PiB");
+            let limit = format!("disk of {sectors} blocks of {block} bytes exceeds 4 PiB");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         let room = sectors + 2 * u64::from(CHUNK / block);

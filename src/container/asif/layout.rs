@@ -114,7 +114,7 @@ impl Header {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                "is none: it does not begin with \"shdw\"",
+                "invalid signature: expected \"shdw\"",
             ));
         }
         check_version(raw.version.get())?;
@@ -123,16 +123,13 @@ impl Header {
             return Err(Error::corrupt(
                 LAYER,
                 0x08,
-                format!("a header of {header_size} bytes, expected 80 to 1048576"),
+                format!("invalid header size {header_size}: expected 80 to 1048576 bytes"),
             ));
         }
         refuse_flags("header flags", 0x0C, raw.header_flags.get() & !FLAG_CACHE)?;
         refuse_flags("metadata flags", 0x64, raw.metadata_flags.get())?;
         if raw.total_segments.get() != 0 {
-            let segments = format!(
-                "a disk of {} segments, expected 0",
-                raw.total_segments.get()
-            );
+            let segments = format!("unsupported: disk of {} segments", raw.total_segments.get());
             return Err(Error::unsupported(LAYER, segments).at(0x46));
         }
         let (block, chunk) = (u32::from(raw.block_size.get()), raw.chunk_size.get());
@@ -140,7 +137,7 @@ impl Header {
         let sectors = raw.sector_count.get();
         if sectors > geometry.max_sectors {
             let beyond = format!(
-                "a disk of {sectors} blocks, but at most {} are allowed",
+                "disk of {sectors} blocks exceeds the maximum of {} in the header",
                 geometry.max_sectors
             );
             return Err(Error::corrupt(LAYER, 0x30, beyond));
@@ -148,8 +145,9 @@ impl Header {
         let directories = parse_directories(raw, u64::from(header_size), &geometry)?;
         let mut read_only = unknown_flags("read-only flags", raw.read_only_flags.get());
         if read_only.is_none() && directories.contains(&None) {
-            read_only =
-                Some("it has only one directory, which cannot be changed safely".to_owned());
+            read_only = Some(
+                "the image has one directory only, and a change needs two to be safe".to_owned(),
+            );
         }
         Ok(Self {
             sectors,
@@ -178,12 +176,17 @@ fn check_version(version: u32) -> Result<()> {
     match version {
         VERSION => Ok(()),
         2..=4 => {
-            let old = format!("version {version}: an old shadow file, which is another format");
+            let old = format!("unsupported: version {version} is an old shadow file, not ASIF");
             Err(Error::unsupported(LAYER, old).at(4))
         }
-        _ => Err(
-            Error::unsupported(LAYER, format!("version {version}, only {VERSION} is known")).at(4),
-        ),
+        _ => Err(Error::unsupported(
+            LAYER,
+            format!(
+                "unsupported version {version}: only {VERSION} is \
+                                               supported"
+            ),
+        )
+        .at(4)),
     }
 }
 
@@ -208,12 +211,12 @@ fn parse_directories(
             return Err(Error::corrupt(
                 LAYER,
                 field,
-                format!("a directory of {len} bytes at byte {at}"),
+                format!("invalid directory: {len} bytes at byte {at}"),
             ));
         }
     }
     match found {
-        [None, None] => Err(Error::corrupt(LAYER, 0x10, "no directory")),
+        [None, None] => Err(Error::corrupt(LAYER, 0x10, "no valid directory")),
         [Some(one), Some(other)] if one.abs_diff(other) < len => Err(Error::corrupt(
             LAYER,
             0x10,
@@ -264,11 +267,11 @@ impl ChunkEntry {
     pub(super) fn parse(raw: u64) -> Result<Self, &'static str> {
         let chunk = FileChunk(raw & CHUNK_MASK);
         match (raw >> STATUS_SHIFT, chunk.0) {
-            _ if raw & RESERVED != 0 => Err("an entry with reserved bits set"),
+            _ if raw & RESERVED != 0 => Err("invalid entry: reserved bits are set"),
             (0, 0) => Ok(Self::Uninit),
             (2, 0) => Ok(Self::Unmapped),
-            (0 | 2, _) => Err("an entry without data that names a chunk"),
-            (_, 0) => Err("an entry with data that names no chunk"),
+            (0 | 2, _) => Err("invalid entry: it has no data but a chunk number"),
+            (_, 0) => Err("invalid entry: it has data but no chunk number"),
             (1, _) => Ok(Self::Full(chunk)),
             _ => Ok(Self::Partial(chunk)),
         }
@@ -296,7 +299,7 @@ impl ChunkEntry {
 pub(super) fn parse_bitmap_entry(raw: u64) -> Result<Option<FileChunk>, &'static str> {
     match raw {
         0 => Ok(None),
-        _ if raw & !CHUNK_MASK != 0 => Err("a bitmap entry with status or reserved bits set"),
+        _ if raw & !CHUNK_MASK != 0 => Err("invalid bitmap entry: status or reserved bits are set"),
         chunk => Ok(Some(FileChunk(chunk))),
     }
 }
@@ -337,13 +340,13 @@ impl Segment {
             ))
         };
         if raw.magic != SEGMENT_MAGIC {
-            return wrong(0, "a segment that does not begin with \"meta\"".to_owned());
+            return wrong(0, "invalid segment signature: expected \"meta\"".to_owned());
         }
         if raw.version.get() != SEGMENT_VERSION {
             return wrong(
                 4,
                 format!(
-                    "version {} of a segment, only {SEGMENT_VERSION} is known",
+                    "unsupported segment version {}: only {SEGMENT_VERSION} is supported",
                     raw.version.get()
                 ),
             );
@@ -352,7 +355,7 @@ impl Segment {
         if !matches!(header_size, 0x200 | 0x1000) || header_size >= geometry.chunk {
             return wrong(
                 8,
-                format!("a segment's header of {header_size} bytes, expected 512 or 4096"),
+                format!("invalid segment header size {header_size}: expected 512 or 4096 bytes"),
             );
         }
         let (size, most) = (raw.data_size.get(), u64::from(geometry.chunk - header_size));
@@ -369,7 +372,10 @@ impl Segment {
             }
             _ => wrong(
                 0x0C,
-                format!("a segment of {size} bytes, expected whole blocks and at most {most}"),
+                format!(
+                    "invalid segment size {size}: expected whole blocks and at most {most} \
+                         bytes"
+                ),
             ),
         }
     }
@@ -417,10 +423,13 @@ mod tests {
     fn what_macos_refuses_is_refused_by_name() {
         type Change = fn(&mut HeaderRaw);
         let cases: [(Change, &str); 12] = [
-            (|raw| raw.magic = *b"shdx", "does not begin with"),
-            (|raw| raw.version = 0.into(), "version 0, only 1 is known"),
+            (|raw| raw.magic = *b"shdx", "invalid signature"),
+            (|raw| raw.version = 0.into(), "unsupported version 0"),
             (|raw| raw.version = 3.into(), "an old shadow file"),
-            (|raw| raw.header_size = 0x4F.into(), "a header of 79 bytes"),
+            (
+                |raw| raw.header_size = 0x4F.into(),
+                "invalid header size 79",
+            ),
             (
                 |raw| raw.header_flags = 6.into(),
                 "unknown header flags 0x6",
@@ -430,15 +439,18 @@ mod tests {
                 "unknown metadata flags 0x8",
             ),
             (|raw| raw.total_segments = 1.into(), "1 segments"),
-            (|raw| raw.block_size = 100.into(), "blocks of 100 bytes"),
-            (|raw| raw.chunk_size = 1000.into(), "chunks of 1000 bytes"),
+            (|raw| raw.block_size = 100.into(), "invalid block size 100"),
+            (
+                |raw| raw.chunk_size = 1000.into(),
+                "invalid chunk size 1000",
+            ),
             (
                 |raw| raw.max_sector_count = U64::new(u64::MAX / 512),
-                "more than can be addressed",
+                "exceed the largest block number",
             ),
             (
                 |raw| raw.sector_count = U64::new(1 << 44),
-                "at most 8796093022208 are allowed",
+                "the maximum of 8796093022208",
             ),
             (|raw| raw.directories[1] = 0x300.into(), "overlap"),
         ];

@@ -59,7 +59,9 @@ pub(super) fn load_with(
         return Err(Error::corrupt(
             LAYER,
             0,
-            format!("the file has {file_len} bytes, its header alone {LEAST_FILE}"),
+            format!(
+                "the file is truncated: it has {file_len} bytes, its header alone {LEAST_FILE}"
+            ),
         ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
@@ -130,7 +132,7 @@ fn choose_directory(
         let end = at + header.geometry.directory_bytes();
         if end > file.info().len {
             let lost = format!(
-                "directory {number} ends at byte {end}, the file at {}",
+                "directory {number} ends at byte {end}, past the end of the file at {}",
                 file.info().len
             );
             return Err(Error::corrupt(LAYER, at, lost));
@@ -140,7 +142,7 @@ fn choose_directory(
             best = Some((number, version));
         }
     }
-    best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
+    best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no valid directory"))
 }
 
 /// Returns the indexes of the active directory and of the other one, if the file has two whose
@@ -213,7 +215,7 @@ fn compare_directories(
     if regions::are_equal(file, one, other, header.geometry.directory_bytes())? {
         return Ok(());
     }
-    let differ = format!("both directories have version {version}, but differ; the first counts");
+    let differ = format!("both directories have version {version}, but differ; the first is used");
     findings.report(Severity::Warning, Error::corrupt(LAYER, other, differ))
 }
 
@@ -270,21 +272,22 @@ impl IndexWalk<'_, '_> {
         let chunks = self.file_len.div_ceil(bytes);
         if chunk.0 >= chunks {
             let past = format!(
-                "chunk {} is expected in a file that has {chunks}: it was cut short, or the index is damaged",
+                "chunk {} is past the last of the {chunks} chunks in the file: the file is \
+                 truncated, or the index is damaged",
                 chunk.0
             );
             return self.damage(at, past).map(|()| false);
         }
         if chunk < first {
             let before = format!(
-                "chunk {} is named, and the first that can be is {}",
+                "invalid chunk number {}: the first possible is {}",
                 chunk.0, first.0
             );
             return self.damage(at, before).map(|()| false);
         }
         if !self.used.claim(chunk) {
             return self
-                .damage(at, format!("chunk {} is named here and elsewhere", chunk.0))
+                .damage(at, format!("chunk {} is referenced twice", chunk.0))
                 .map(|()| false);
         }
         Ok(true)
@@ -307,7 +310,7 @@ impl IndexWalk<'_, '_> {
                     About::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
                     About::Nothing => walk.findings.report(
                         Severity::Note,
-                        Error::corrupt(LAYER, at, "something behind the last entry of a table"),
+                        Error::corrupt(LAYER, at, "data after the last entry of a table"),
                     ),
                 }
             },
@@ -361,7 +364,7 @@ impl IndexWalk<'_, '_> {
         if in_group.is_empty() {
             Ok(())
         } else {
-            self.damage(at, "a partly written chunk whose group has no bitmap")
+            self.damage(at, "a partly written chunk has no bitmap in its group")
         }
     }
 
@@ -380,7 +383,7 @@ impl IndexWalk<'_, '_> {
             if let Err(block) = Mask::parse(mask) {
                 self.damage(
                     at + u64::from(block / 4),
-                    format!("block {block} of a chunk has state 3, which is none"),
+                    format!("block {block} of a chunk has the invalid state 3"),
                 )?;
             }
         }

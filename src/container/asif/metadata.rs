@@ -119,7 +119,7 @@ pub(super) fn read_segments(
             return Err(Error::corrupt(
                 LAYER,
                 at,
-                "the segments lead in a circle, or there are too many",
+                "too many segments, or a cycle of segments",
             ));
         }
         let mut raw = [0; SEGMENT];
@@ -128,9 +128,12 @@ pub(super) fn read_segments(
         check_padding(&segment, chunk, at, read)?;
         let start = data.len();
         if start + segment.data_size as usize > MOST_BYTES {
-            return Err(
-                Error::new(Kind::Limit, LAYER, format!("more than {MOST_BYTES} bytes")).at(at),
-            );
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("metadata exceeds {MOST_BYTES} bytes"),
+            )
+            .at(at));
         }
         data.resize(start + segment.data_size as usize, 0);
         read(chunk, u64::from(segment.header_size), &mut data[start..])?;
@@ -152,7 +155,7 @@ fn check_place(geometry: &Geometry, sectors: u64, chunk: DiskChunk) -> Result<u6
         }
         _ => {
             let expected = format!(
-                "a segment in chunk {}, expected one between the disk and the last block",
+                "segment in chunk {} is not between the disk and the last block",
                 chunk.0
             );
             Err(Error::new(Kind::Corrupt, LAYER, expected))
@@ -180,7 +183,7 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
     let data_size = list.len().next_multiple_of(geometry.block as usize);
     if header + data_size as u64 > geometry.chunk_bytes() {
         let limit = format!(
-            "{} bytes of metadata do not fit a chunk of {}",
+            "{} bytes of metadata exceed a chunk of {}",
             list.len(),
             geometry.chunk
         );
@@ -239,7 +242,7 @@ impl Asif {
         let Some((first, others)) = chunks.split_first() else {
             return Err(Error::unsupported(
                 LAYER,
-                "the image has no place for metadata",
+                "the image has no room for metadata",
             ));
         };
         self.failed.note(

@@ -314,7 +314,7 @@ impl Asif {
             let range = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());
             if !regions::is_zero(&*self.file, range.clone())? {
                 orphans.push(Orphan {
-                    what: format!("chunk {}, past the end of the disk", chunk.0),
+                    what: format!("chunk {} is past the end of the disk", chunk.0),
                     place: Place::Offset(range.start),
                     len: range.end - range.start,
                 });
@@ -354,7 +354,7 @@ impl Asif {
             Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("no chunk can be at byte {place}"),
+                format!("invalid offset {place} of a chunk"),
             )
         };
         let is_inside = self.geometry.start(chunk) < self.len.load(Ordering::SeqCst);

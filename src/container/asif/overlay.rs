@@ -41,7 +41,7 @@ impl Asif {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "is no overlay, which alone can be laid over another image",
+                "not an overlay; only an overlay can be stacked over another image",
             ));
         }
         let _one_at_a_time = self.one_at_a_time()?;

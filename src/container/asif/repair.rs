@@ -20,15 +20,14 @@ pub fn plan(
     let mut problems = Problems::default();
     let image = check(file, &mut problems, progress)?;
     if problems.count(Severity::Damage) > 0 {
-        let lost =
-            "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        let lost = "data of the disk is lost or in doubt, and the image has no second copy of it";
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
     let mut steps = Vec::new();
     let beyond = image.chunks_beyond()?.len();
     if beyond > 0 && orphans == Orphans::Remove {
         steps.push(format!(
-            "{beyond} chunks past the end of the disk are given up"
+            "{beyond} chunks past the end of the disk are removed"
         ));
     }
     let inside = image.unused_data()?;
@@ -40,7 +39,7 @@ pub fn plan(
     let (len, end) = (file.info().len, image.used_end());
     if len > end && (orphans == Orphans::Remove || regions::is_zero(&**file, end..len)?) {
         steps.push(format!(
-            "the file is cut to {end} bytes, where its last chunk ends"
+            "the file is truncated to {end} bytes, the end of its last chunk"
         ));
     }
     Ok(steps)

@@ -22,8 +22,10 @@ impl Asif {
         }
         let room = self.room();
         if len > room {
-            let limit =
-                format!("a disk of {len} bytes, at most {room} leave room for the metadata");
+            let limit = format!(
+                "disk of {len} bytes is too large: at most {room} leave room for the \
+                         metadata"
+            );
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         self.begin_locked()?;

@@ -30,7 +30,10 @@ impl Used {
     /// directories.
     pub(super) fn none(first: FileChunk, chunks: u64) -> Result<Self> {
         if chunks > MAX_CHUNKS {
-            let limit = format!("a file of {chunks} chunks, at most {MAX_CHUNKS} are supported");
+            let limit = format!(
+                "file of {chunks} chunks is too large: at most {MAX_CHUNKS} are \
+                                 supported"
+            );
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         Ok(Self {
@@ -252,7 +255,7 @@ impl Space {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("the file has {MAX_CHUNKS} chunks, which is the most"),
+                format!("the file has the maximum of {MAX_CHUNKS} chunks"),
             ));
         };
         // Under the lock, because the file may have to grow.

@@ -281,7 +281,7 @@ impl Bands {
             return Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "was made by somebody else while the bundle was open",
+                "created by another program while the bundle was open",
             )
             .named(name));
         };

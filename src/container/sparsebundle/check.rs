@@ -37,7 +37,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let rules = Rules { info, grain };
     if rules.count() > MANY_BANDS {
         let many = format!(
-            "the bundle has {} bands when it is full; that many files make it slow to copy",
+            "a full bundle has {} bands; that many files are slow to copy",
             rules.count()
         );
         findings.report(Severity::Note, at(INFO, many))?;
@@ -62,7 +62,7 @@ fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>
     let Some(token) = store.open(TOKEN, Open::Read)? else {
         problems.add(
             Severity::Note,
-            at(TOKEN, "is missing; older systems lock the bundle by it"),
+            at(TOKEN, "missing; older systems lock the bundle by it"),
         );
         return Ok(None);
     };
@@ -78,7 +78,7 @@ fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>
             Severity::Warning,
             at(
                 TOKEN,
-                format!("holds {len} bytes that are no encryption header; they are ignored"),
+                format!("{len} bytes that are not an encryption header; they are ignored"),
             ),
         );
     }
@@ -174,10 +174,7 @@ impl Rules {
     pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
         let (band_size, most) = (self.info.band_size, self.most(index));
         if index.0 >= self.count() {
-            let past = format!(
-                "expected no band past the end of the disk, which has {}",
-                self.count()
-            );
+            let past = format!("band past the end of the disk, which has {}", self.count());
             Some((Severity::Warning, past))
         } else if len > band_size {
             let rest = len - band_size;
@@ -225,9 +222,7 @@ pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
     Some(match spelled_otherwise(name) {
         Some(BandIndex(index)) => (
             Severity::Damage,
-            format!(
-                "is not read: band {index:x} is called so, in lower case and without zeros before it"
-            ),
+            format!("ignored: the name of band {index:x} is lower case without leading zeros"),
         ),
         None => (
             Severity::Warning,
@@ -334,13 +329,13 @@ impl BundleWalk<'_> {
             return Ok(());
         };
         let found = if self.rules.info.version == Version::One {
-            warn("expected no maps in a bundle of version 1, which does not know them")
+            warn("unexpected map in a bundle of version 1")
         } else if index.0 >= self.rules.count() {
-            warn("expected no map of a band past the end of the disk")
+            warn("map of a band past the end of the disk")
         } else if self.store.stat(&index.name())?.is_none() {
-            warn("expected no map of a band that has no file")
+            warn("map of a band that has no file")
         } else if !mapped::is_len(meta.len, self.rules.info.band_size) {
-            warn("expected another length for bands of this size; all of the band counts")
+            warn("wrong length for bands of this size; the whole band is treated as allocated")
         } else {
             None
         };

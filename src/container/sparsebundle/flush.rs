@@ -145,8 +145,8 @@ impl Bands {
     pub(super) fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.unflushed.lost.load(Ordering::SeqCst) {
-            let refused =
-                "an earlier flush failed and what it lost is not known; open it anew to change it";
+            let refused = "an earlier flush failed and may have lost changes; open the image again to \
+                 change it";
             return Err(Error::new(Kind::Io, LAYER, refused));
         }
         Ok(())

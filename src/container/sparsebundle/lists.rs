@@ -80,7 +80,7 @@ pub(super) fn settled(
         (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "its lists were changed while they were compared",
+            "the property lists changed while they were compared",
         )),
         (Some(Choice { facts, .. }), _) => Ok(plist::Info {
             size: facts.size,

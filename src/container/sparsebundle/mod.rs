@@ -73,7 +73,7 @@ pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
 
 /// Error message of operations that require bands of one size.
 const BETWEEN: &str =
-    "a change of the size of its bands was interrupted; finish it with `bandsaw reband` first";
+    "a change of the band size was interrupted; finish it with `bandsaw reband` first";
 
 /// Parameters of a new bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Bundle {
         }
         for name in [plist::INFO, plist::BACKUP] {
             if store.stat(name)?.is_some() {
-                return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+                return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
             }
         }
         // A store creates folders only with their first file, and macOS requires this folder.
@@ -381,11 +381,14 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
     let mut warnings = Vec::new();
     let bands = info.size.div_ceil(info.band_size);
     if bands > MANY_BANDS {
-        warnings.push(format!("the bundle has {bands} bands when it is full; more than {MANY_BANDS} files make it slow to copy"));
+        warnings.push(format!(
+            "a full bundle has {bands} bands; more than {MANY_BANDS} files are \
+                               slow to copy"
+        ));
     }
     if !info.band_size.is_multiple_of(slot::BLOCK) {
         warnings.push(format!(
-            "the band size of {} bytes is no multiple of 4096; macOS 26 may refuse it",
+            "the band size of {} bytes is not a multiple of 4096; macOS 26 may refuse it",
             info.band_size
         ));
     }

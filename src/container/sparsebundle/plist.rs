@@ -87,14 +87,15 @@ impl Info {
         let found =
             PlistValues::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
         let lacks = |key: &str| {
-            let message = format!("expected the key {key} with a value of its type, found none");
+            let message = format!("the key {key} is missing or of the wrong type");
             Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
         };
         let bundle_type = found
             .bundle_type
             .ok_or_else(|| lacks("diskimage-bundle-type"))?;
         if bundle_type == REBANDING_TYPE {
-            let message = "the size of its bands is being changed, and that was interrupted; `bandsaw reband` finishes it";
+            let message = "a change of the band size was interrupted; run `bandsaw reband` to \
+                           finish it";
             return Err(Unread::Rebanding(
                 Error::new(Kind::Conflict, LAYER, message).named(name),
             ));
@@ -130,7 +131,7 @@ impl Info {
             2 => Version::Two,
             other => {
                 let message = format!(
-                    "has bundle-backingstore-version {other}, of which only 1 and 2 are known"
+                    "unsupported bundle-backingstore-version {other}: only 1 and 2 are supported"
                 );
                 return Err(Unread::Refused(
                     Error::unsupported(LAYER, message).named(name),

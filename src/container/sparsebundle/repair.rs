@@ -101,7 +101,7 @@ pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
         match right.map(name_of) {
             Some(from) => {
                 copy_list(store, from, name)?;
-                steps.push(format!("{name} is written anew from {from}"));
+                steps.push(format!("{name} is restored from {from}"));
             }
             None => {
                 let Facts {
@@ -122,7 +122,7 @@ pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
                 )?;
                 store.sync()?;
                 steps.push(format!(
-                    "{name} is written anew with size {size} and band-size {band_size}"
+                    "{name} is rewritten with size {size} and band-size {band_size}"
                 ));
             }
         }
@@ -173,17 +173,17 @@ enum RepairStep {
 impl fmt::Display for RepairStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CopyList { from, to } => write!(f, "{to} is written anew from {from}"),
+            Self::CopyList { from, to } => write!(f, "{to} is restored from {from}"),
             Self::Remove(name) => {
                 write!(
                     f,
-                    "{name} is moved to the quarantine: it is no part of the disk"
+                    "{name} is moved to the quarantine: it is not part of the disk"
                 )
             }
             Self::Cut(name, len) => {
-                write!(f, "{name} is cut to {len} bytes, where the disk ends")
+                write!(f, "{name} is truncated to {len} bytes, the end of the disk")
             }
-            Self::Rename(from, to) => write!(f, "{from} is called {to}, as it is read"),
+            Self::Rename(from, to) => write!(f, "{from} is renamed to {to}"),
         }
     }
 }
@@ -245,7 +245,7 @@ fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Resu
         } else if meta.len > info.band_size {
             repair.refuse(
                 entry.name,
-                "is longer than a band; what the excess was meant to be cannot be told",
+                "longer than a band; the purpose of the excess is unknown",
             );
         } else if meta.len > most {
             push(&mut leftovers, RepairStep::Cut(entry.name.to_owned(), most));
@@ -267,8 +267,13 @@ fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Resu
     match leftovers.len() {
         0 => {}
         _ if is_disk_whole => repair.steps.append(&mut leftovers),
-        n => repair
-            .refuse(INFO, format!("{n} files reach past the end of the disk, but so does what is on it: the size may be wrong")),
+        n => repair.refuse(
+            INFO,
+            format!(
+                "{n} files reach past the end of the disk, and so does a \
+                                   volume: the size may be wrong"
+            ),
+        ),
     }
     Ok(repair)
 }
@@ -296,7 +301,7 @@ fn plan_lists(store: &dyn Store, repair: &mut Plan) -> Result<Option<plist::Info
         (Ok(info), Ok(_)) => {
             repair.refuse(
                 BACKUP,
-                format!("does not say what {INFO} says; which of the two is right cannot be told"),
+                format!("differs from {INFO}, and nothing decides which is right"),
             );
             Ok(Some(info))
         }
@@ -322,7 +327,7 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Plan) ->
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
     else {
         if super::check::check_name(name).is_some() {
-            repair.refuse(name, "is no band; what it was meant to be cannot be told");
+            repair.refuse(name, "not a band; its purpose is unknown");
         }
         return Ok(());
     };
@@ -339,7 +344,7 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Plan) ->
     } else {
         repair.refuse(
             name,
-            format!("could be {right}, but that is there, or it does not fit there"),
+            format!("could be {right}, but that exists already, or has another length"),
         );
     }
     Ok(())

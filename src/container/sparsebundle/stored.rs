@@ -112,7 +112,7 @@ impl Bundle {
         })?;
         found.sort_unstable();
         let orphan = |(index, len)| Orphan {
-            what: "a band past the end of the disk".to_owned(),
+            what: "band past the end of the disk".to_owned(),
             place: Place::Name(BandIndex(index).name()),
             len,
         };

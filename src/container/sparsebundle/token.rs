@@ -47,7 +47,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
         Some(what) => Err(Error::corrupt(
             LAYER,
             0,
-            format!("{len} bytes are too few for the encryption {what}"),
+            format!("{len} bytes are too short for the encryption {what}"),
         )
         .named(TOKEN)),
         None => Ok(Token::Stray(len)),
@@ -76,18 +76,18 @@ pub(super) fn check(
         (Token::Header(_), None) => Err(Error::new(
             Kind::WrongKey,
             LAYER,
-            "the bundle is encrypted: a passphrase is needed",
+            "the bundle is encrypted: a passphrase is required",
         )
         .named(TOKEN)),
         (Token::Header(now), Some(unlocked)) => unlocked.check(&now, access).map(|()| None),
         (Token::Empty | Token::Stray(_), Some(_)) => Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "no longer holds the encryption header that was unlocked",
+            "the encryption header was replaced since it was unlocked",
         )
         .named(TOKEN)),
         (Token::Stray(len), None) => Ok(Some(format!(
-            "{TOKEN} holds {len} bytes that are no encryption header; they are ignored"
+            "{TOKEN} has {len} bytes that are not an encryption header; they are ignored"
         ))),
         (Token::Empty, None) => Ok(None),
     }
@@ -105,11 +105,11 @@ impl Unlocked<'_> {
     fn check(&self, now: &Locked, access: Access) -> Result<()> {
         let (then, now) = (self.header.describe(), now.describe());
         if (then.uuid, then.block, then.key_bits) != (now.uuid, now.block, now.key_bits) {
-            let message = "holds another encryption header than the one that was unlocked";
+            let message = "the encryption header was replaced since it was unlocked";
             return Err(Error::new(Kind::Conflict, LAYER, message).named(TOKEN));
         }
         if now.version == 1 && access == Access::ReadWrite {
-            let message = "encryption of version 1 is only read; a converted copy can be changed";
+            let message = "encryption version 1 is read-only; convert the image to change it";
             return Err(Error::new(Kind::ReadOnly, LAYER, message).named(TOKEN));
         }
         Ok(())

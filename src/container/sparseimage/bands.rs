@@ -84,7 +84,7 @@ impl SparseImage {
         let file_len = self.file.info().len;
         if place.end > file_len {
             let lost = format!(
-                "the file ends at byte {file_len}, within band {}",
+                "the file is truncated: it ends at byte {file_len}, within band {}",
                 piece.band.0
             );
             return Err(Error::corrupt(LAYER, place.start, lost));

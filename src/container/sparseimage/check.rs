@@ -22,18 +22,19 @@ pub fn check(
     load::find_orphans(&**file, &mut table)?;
     let (file_len, end) = (file.info().len, table.end());
     if file_len < table.needed() {
-        let lost = format!("the file ends at byte {file_len}, its last band at {end}");
+        let lost = format!(
+            "the file is truncated: it ends at byte {file_len}, its last band at \
+                            {end}"
+        );
         findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len < end {
         let lost = format!(
-            "the file ends at byte {file_len}, its last band at {end}; nothing of the disk is lost"
+            "the file is truncated: it ends at byte {file_len}, its last band at {end}; no data \
+             of the disk is lost"
         );
         findings.report(Severity::Warning, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len > end {
-        let unused = format!(
-            "{} bytes after the last band belong to nothing",
-            file_len - end
-        );
+        let unused = format!("{} unused bytes after the last band", file_len - end);
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     }
     Ok(SparseImage {

@@ -87,21 +87,22 @@ impl Head {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                "is none: it does not begin with \"sprs\"",
+                "invalid signature: expected \"sprs\"",
             ));
         }
         let version = raw.version.get();
         if version != VERSION {
             return Err(Error::unsupported(
                 LAYER,
-                format!("version {version} of the header, only {VERSION} is known"),
+                format!("unsupported header version {version}: only {VERSION} is supported"),
             )
             .at(4));
         }
         let sectors_per_band = raw.sectors_per_band.get();
         if sectors_per_band == 0 || sectors_per_band > MAX_SECTORS_PER_BAND {
             let expected = format!(
-                "{sectors_per_band} sectors in a band, expected 1 to {MAX_SECTORS_PER_BAND}"
+                "invalid band size of {sectors_per_band} sectors: expected 1 to \
+                 {MAX_SECTORS_PER_BAND}"
             );
             return Err(Error::corrupt(LAYER, 8, expected));
         }
@@ -114,12 +115,12 @@ impl Head {
             return Err(Error::corrupt(
                 LAYER,
                 0x1C,
-                format!("a disk of {sectors} sectors"),
+                format!("invalid disk size of {sectors} sectors"),
             ));
         }
         if sectors.div_ceil(sectors_per_band.into()) > MAX_BANDS_OF_DISK {
             let limit = format!(
-                "a disk of {sectors} sectors has more bands of {sectors_per_band} sectors than can be numbered"
+                "disk of {sectors} sectors has too many bands of {sectors_per_band} sectors"
             );
             return Err(Error::new(Kind::Limit, LAYER, limit).at(0x1C));
         }
@@ -164,7 +165,7 @@ impl NextRaw {
             return Err(Error::corrupt(
                 LAYER,
                 at,
-                "the node before leads here, but no node begins here",
+                "the previous node points here, but no node begins here",
             ));
         }
         Ok(self.next.get())

@@ -39,7 +39,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
         return Err(Error::corrupt(
             LAYER,
             0,
-            format!("the file has {file_len} bytes, its header alone {NODE}"),
+            format!("the file is truncated: it has {file_len} bytes, its header alone {NODE}"),
         ));
     }
     let mut raw = HeadRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(0))?;
@@ -48,7 +48,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     if !head.usual_flags {
         findings.report(
             Severity::Note,
-            Error::unsupported(LAYER, "flags other than 1 in the header").at(0xC),
+            Error::unsupported(LAYER, "unsupported flags in the header: expected 1").at(0xC),
         )?;
     }
     let mut table = Table::blank(
@@ -76,7 +76,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
 }
 
 fn short(at: u64) -> Error {
-    Error::corrupt(LAYER, at, "a node is cut off")
+    Error::corrupt(LAYER, at, "the file is truncated within a node")
 }
 
 /// Adds the node at byte `at`. Returns its link.
@@ -85,20 +85,20 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
     let link = table.nodes[last] + super::layout::link_at(last);
     let lowest = table.end_of_node(last);
     if at < lowest {
-        let expected = format!(
-            "leads to a node at {at}, within the bands of the node it stands in, which end at {lowest}"
-        );
+        let expected =
+            format!("next node at {at} is within the bands of this node, which end at {lowest}");
         return Err(Error::corrupt(LAYER, link, expected));
     }
     let file_len = file.info().len;
     if !at.is_multiple_of(SECTOR) || at.checked_add(NODE).is_none_or(|end| end > file_len) {
         let expected = format!(
-            "leads to a node at {at}, expected a multiple of {SECTOR} within the file of {file_len} bytes"
+            "invalid next node at {at}: expected a multiple of {SECTOR} within the file of \
+             {file_len} bytes"
         );
         return Err(Error::corrupt(LAYER, link, expected));
     }
     if table.slots.len() + slots_of(last + 1) as usize > MAX_SLOTS {
-        let limit = format!("more than {MAX_SLOTS} slots are not supported");
+        let limit = format!("too many slots: at most {MAX_SLOTS} are supported");
         return Err(Error::new(Kind::Limit, LAYER, limit).at(link));
     }
     let mut raw = NextRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(at))?;
@@ -121,27 +121,27 @@ fn sort(
         let Some(band) = table.slots[number as usize].band() else {
             findings.report(
                 Severity::Warning,
-                error_at(table, slot, "is empty, though used ones follow"),
+                error_at(table, slot, "empty, although used slots follow"),
             )?;
             table.spare.insert(slot);
             continue;
         };
         if table.place(slot) >= file_len {
             let lost = format!(
-                "names band {} at byte {}, past the end of the file at {file_len}",
+                "band {} at byte {} is past the end of the file at {file_len}",
                 band.0,
                 table.place(slot)
             );
             findings.report(Severity::Damage, error_at(table, slot, lost))?;
         }
         if !table.is_visible(band) {
-            let leftover = format!("names band {}, the disk ends before it", band.0);
+            let leftover = format!("band {} is past the end of the disk", band.0);
             findings.report(Severity::Warning, error_at(table, slot, leftover))?;
         }
         if let Some(earlier) = table.bands.insert(band, slot) {
             if twins.len() == MAX_TWINS {
                 let twin = format!(
-                    "names band {}, as slot {} does, and {MAX_TWINS} more are named twice",
+                    "band {} is also in slot {}, and {MAX_TWINS} more are in two slots",
                     band.0, earlier.0
                 );
                 return Err(error_at(table, slot, twin));
@@ -167,13 +167,13 @@ fn compare(
         } else {
             same(file, table, earlier, later)?
         };
-        let both = format!("names band {}, as slot {} does", band.0, earlier.0);
+        let both = format!("band {} is also in slot {}", band.0, earlier.0);
         if equal || later_is_zero {
             findings.report(Severity::Warning, error_at(table, later, both))?;
         } else {
             findings.report(
                 Severity::Damage,
-                error_at(table, later, both + ", but holds other bytes"),
+                error_at(table, later, both + ", with other contents"),
             )?;
         }
         compared.push(Twins {

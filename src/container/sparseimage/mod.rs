@@ -194,8 +194,8 @@ impl SparseImage {
                 continue;
             }
             let what = match band {
-                Some(band) => format!("band {}, past the end of the disk", band.0),
-                None => format!("slot {}, which has no band", slot.0),
+                Some(band) => format!("band {} is past the end of the disk", band.0),
+                None => format!("slot {} has no band", slot.0),
             };
             orphans.push(Orphan {
                 what,
@@ -233,7 +233,7 @@ impl SparseImage {
             Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("no band can be at byte {place}"),
+                format!("invalid offset {place} of a band"),
             )
         };
         let band = u32::try_from(number)
@@ -301,9 +301,7 @@ fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
     band_sizes().check(LAYER, band_size)?;
     check_len(LAYER, len)?;
     if len.div_ceil(band_size) > MAX_BANDS_OF_DISK {
-        let limit = format!(
-            "a disk of {len} bytes has more bands of {band_size} bytes than can be numbered"
-        );
+        let limit = format!("disk of {len} bytes has too many bands of {band_size} bytes");
         return Err(Error::new(Kind::Limit, LAYER, limit));
     }
     Ok(sectors as u32)

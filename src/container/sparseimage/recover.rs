@@ -23,7 +23,8 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
         let lost = format!(
-            "the file ends at byte {file_len}, its last band at {end}; it can only be read"
+            "the file is truncated: it ends at byte {file_len}, its last band at {end}; the image \
+             is read-only"
         );
         return Err(Error::corrupt(LAYER, file_len, lost));
     }

@@ -19,24 +19,23 @@ pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>
     let table = &loaded.table;
     let (len, end) = (file.info().len, table.end());
     if len < table.needed() || problems.count(Severity::Damage) > 0 {
-        let lost =
-            "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        let lost = "data of the disk is lost or in doubt, and the image has no second copy of it";
         return Err(Error::new(Kind::Corrupt, LAYER, lost));
     }
     let removes = orphans == Orphans::Remove;
     let mut steps = Vec::new();
     if len < end {
         steps.push(format!(
-            "the file is extended by zeros to {end} bytes, where its last band ends"
+            "the file is extended with zeros to {end} bytes, the end of its last band"
         ));
     } else if len > end && (removes || regions::is_zero(&**file, end..len)?) {
         steps.push(format!(
-            "the file is cut to {end} bytes, where its last band ends"
+            "the file is truncated to {end} bytes, the end of its last band"
         ));
     }
     if !loaded.twins.is_empty() {
         steps.push(format!(
-            "{} bands that stand in two places are left in one",
+            "{} bands stored in two slots are kept in one",
             loaded.twins.len()
         ));
     }
@@ -47,7 +46,7 @@ pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>
     }
     if unlabeled + beyond > 0 {
         steps.push(format!(
-            "{} places without a band of the disk are filled with the last bands",
+            "{} slots without a band are filled with the last bands",
             unlabeled + beyond
         ));
     }

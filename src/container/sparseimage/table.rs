@@ -123,9 +123,8 @@ impl Table {
     /// file.
     pub(super) fn next_slot(&self) -> Result<Next> {
         if self.slots.len() >= MAX_SLOTS {
-            let limit = format!(
-                "{MAX_SLOTS} bands are stored, which is the most; larger bands would hold more"
-            );
+            let limit =
+                format!("the image has the maximum of {MAX_SLOTS} bands; larger bands store more");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         let slot = Slot(self.slots.len() as u32);

@@ -45,10 +45,10 @@ pub fn check(links: &[Link]) -> Result<()> {
         };
         let missing = match base.identity.parent {
             parent if parent.is_nil() => {
-                format!("is {what} of an image without a UUID, which is missing below it")
+                format!("{what} of an image without a UUID, which is missing below it")
             }
             parent => {
-                format!("is {what} of the image with UUID {parent}, which is missing below it")
+                format!("{what} of the image with UUID {parent}, which is missing below it")
             }
         };
         return Err(Error::new(Kind::NotFound, LAYER, missing).in_file(&base.name));
@@ -79,7 +79,8 @@ fn check_pair(below: &Link, layer: &Link) -> Result<()> {
         }
     };
     let message = format!(
-        "was made over an image with {}, but {} has {}: it is another image, or was changed after the layer was made",
+        "the layer was created over an image with {}, but {} has {}: it is another image, or was \
+         changed since",
         named(parent),
         below.name,
         named(found)

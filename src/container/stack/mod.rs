@@ -76,7 +76,7 @@ impl Stack {
         let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             return invalid(format!(
-                "{} layers over a base, expected 1 to {MAX_LAYERS}",
+                "invalid stack of {} layers: expected 1 to {MAX_LAYERS}",
                 layers.len()
             ));
         }
@@ -86,7 +86,7 @@ impl Stack {
         let levels: Vec<usize> = caches.map(|(level, _)| level).collect();
         if levels.len() > 1 {
             return invalid(format!(
-                "{} caches, but one is all that a stack may have",
+                "{} caches in a stack: at most one is possible",
                 levels.len()
             ));
         }
@@ -98,7 +98,7 @@ impl Stack {
             };
             if len(*level) != len(level - 1) {
                 let message = format!(
-                    "a cache of {} bytes over an image of {} bytes",
+                    "size mismatch: cache of {} bytes over an image of {} bytes",
                     len(*level),
                     len(level - 1)
                 );
@@ -138,7 +138,7 @@ impl Stack {
     fn top(&self) -> &dyn Overlay {
         match self.layers.last() {
             Some(top) => &**top,
-            None => unreachable!("a stack has layers"),
+            None => unreachable!("a stack requires a layer"),
         }
     }
 
@@ -175,7 +175,10 @@ impl Stack {
                 return Err(Error::corrupt(
                     LAYER,
                     start,
-                    format!("layer {level} tells of {len} bytes of {}", end - start),
+                    format!(
+                        "layer {level} returns an extent of {len} bytes for a range of {}",
+                        end - start
+                    ),
                 ));
             }
             end = start + len;

@@ -30,15 +30,14 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     let mut findings = Findings::Check(problems, progress);
     let first = parts
         .first()
-        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a set has at least one part"))?
+        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the number of parts is 0"))?
         .file
         .clone();
     let (_, koly) = read_trailer(&*first)?;
     let at = first.info().len - KOLY_SIZE;
     if koly.segment.count as usize > parts.len() {
         let Segment { number, count, .. } = koly.segment;
-        let part =
-            format!("is part {number} of an image in {count} files, of which all are needed");
+        let part = format!("part {number} of an image in {count} files; all parts are required");
         return Err(Error::new(Kind::Invalid, LAYER, part));
     }
     check_regions(&koly, at, &mut findings)?;
@@ -98,7 +97,7 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
         .filter(|(_, range, _)| !range.is_empty())
     {
         if let Some((other, _)) = before.filter(|(_, before)| before.end > range.start) {
-            let both = format!("the {name} at {} begins within the {other}", range.start);
+            let both = format!("the {name} at {} overlaps the {other}", range.start);
             findings.report(
                 Severity::Damage,
                 Error::corrupt(LAYER, trailer + field, both),
@@ -107,14 +106,17 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
         before = Some((name, range));
     }
     if koly.segment.number > koly.segment.count {
-        let odd = format!("is part {} of {}", koly.segment.number, koly.segment.count);
+        let odd = format!(
+            "this is part {} of {}",
+            koly.segment.number, koly.segment.count
+        );
         findings.report(
             Severity::Warning,
             Error::corrupt(LAYER, trailer + 0x38, odd),
         )?;
     }
     if koly.sector_count == 0 {
-        let none = "the trailer does not tell the length of the disk; it ends with its last chunk";
+        let none = "the trailer has no disk size; the disk ends with its last chunk";
         findings.report(Severity::Note, Error::corrupt(LAYER, trailer + 0x1EC, none))?;
     }
     Ok(())
@@ -173,13 +175,13 @@ impl ChunkWalk<'_> {
             self.table(table, &resource.name)?;
         }
         if ids.is_empty() {
-            let none = "the image has no block table, so nothing of the disk is in it";
+            let none = "the image has no block table and therefore no data";
             return Err(Error::corrupt(LAYER, self.koly.xml.start, none));
         }
         match self.koly.master_checksum {
             Checksum::Crc32(stored) if all && stored != sum.clone().finalize() => {
                 let differs = format!(
-                    "the checksum over those of the tables is {:08x}, not {stored:08x}",
+                    "checksum mismatch of the block tables: computed {:08x}, stored {stored:08x}",
                     sum.finalize()
                 );
                 self.report(Severity::Damage, LAYER, self.trailer + 0x160, differs)
@@ -188,7 +190,7 @@ impl ChunkWalk<'_> {
                 Severity::Note,
                 LAYER,
                 self.trailer + 0x160,
-                format!("checksums of kind {kind} are not checked"),
+                format!("unsupported checksum type {kind}: not verified"),
             ),
             _ => Ok(()),
         }
@@ -228,7 +230,7 @@ impl ChunkWalk<'_> {
         for run in covered.into_iter().chain([end]) {
             if run.start > reached {
                 let gap = format!(
-                    "{name}: {} sectors from {reached} of the table are in no run",
+                    "{name}: {} sectors from {reached} of the table are not in any run",
                     run.start - reached
                 );
                 self.report(
@@ -257,13 +259,15 @@ impl ChunkWalk<'_> {
             if start < reached {
                 self.chunks[at].is_bad = true;
                 let twice = format!(
-                    "the chunk of {len} bytes from here begins within another, which ends at {reached}"
+                    "the chunk of {len} bytes from here overlaps another, which ends at {reached}"
                 );
                 self.report(Severity::Damage, MAP, start, twice)?;
             } else if start + len > end {
                 self.chunks[at].is_bad = true;
-                let beyond =
-                    format!("the chunk of {len} bytes from here ends past the disk of {end}");
+                let beyond = format!(
+                    "the chunk of {len} bytes from here ends past the end of the disk at \
+                             {end}"
+                );
                 self.report(Severity::Damage, MAP, start, beyond)?;
             } else {
                 reached = start + len;
@@ -285,7 +289,7 @@ impl ChunkWalk<'_> {
         places.sort_unstable_by_key(|chunk| (chunk.offset, chunk.stored));
         for one in places.iter().filter(|chunk| chunk.stored == 0) {
             let empty = format!(
-                "the chunk of byte {} of the disk is stored in no bytes",
+                "the chunk at byte {} of the disk has no stored data",
                 one.start
             );
             self.report(Severity::Damage, MAP, self.fork.place(one.offset).1, empty)?;
@@ -295,7 +299,7 @@ impl ChunkWalk<'_> {
             let same = (one.offset, one.stored) == (other.offset, other.stored);
             if one.offset + one.stored > other.offset && !same {
                 let both = format!(
-                    "the chunks of bytes {} and {} of the disk share bytes of the file",
+                    "the chunks at bytes {} and {} of the disk share bytes of the file",
                     one.start, other.start
                 );
                 self.report(

@@ -50,13 +50,13 @@ impl Chunks {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                format!("{} chunks are more than any image has", all.len()),
+                format!("too many chunks: {}", all.len()),
             ));
         }
         all.sort_unstable_by_key(|chunk| chunk.start);
         if let Some(pair) = all.windows(2).find(|pair| pair[0].end() > pair[1].start) {
             let message = format!(
-                "two chunks hold this byte of the disk: from {} and from {}",
+                "two chunks contain this byte of the disk: from {} and from {}",
                 pair[0].start, pair[1].start
             );
             return Err(Error::corrupt(LAYER, pair[1].start, message));
@@ -103,16 +103,17 @@ pub(super) fn chunk(table: &Table, run: &SectorRun, fork_len: u64) -> Result<Chu
         .is_none_or(|end| end > fork_len)
     {
         return damaged(format!(
-            "{} bytes stored at {} reach past the data fork of {fork_len}",
+            "{} bytes stored at {} reach past the end of the data fork at {fork_len}",
             run.length, run.offset
         ));
     }
     match run.kind {
-        RunKind::Raw if run.length < len => {
-            damaged(format!("{len} plain bytes stored in {}", run.length))
-        }
+        RunKind::Raw if run.length < len => damaged(format!(
+            "raw chunk of {len} bytes is stored in {}",
+            run.length
+        )),
         RunKind::Packed(_) if len > MOST_CHUNK => damaged(format!(
-            "a chunk of {len} bytes; up to {MOST_CHUNK} are read"
+            "chunk of {len} bytes is too large: at most {MOST_CHUNK} are supported"
         )),
         kind => Ok(Chunk {
             kind,
@@ -174,10 +175,12 @@ mod tests {
                 run(RunKind::Raw, 0, 2, 1024),
                 run(RunKind::Zero, 1, 2, 0)
             ])
-            .contains("two chunks")
+            .contains("two chunks contain")
         );
-        assert!(fails(vec![run(RunKind::Raw, 0, 3, 1025)]).contains("past the data fork"));
-        assert!(fails(vec![run(RunKind::Raw, 0, 3, 1024)]).contains("plain bytes"));
+        assert!(
+            fails(vec![run(RunKind::Raw, 0, 3, 1025)]).contains("past the end of the data fork")
+        );
+        assert!(fails(vec![run(RunKind::Raw, 0, 3, 1024)]).contains("raw chunk of"));
         assert!(
             fails(vec![run(
                 RunKind::Packed(crate::codec::Codec::Zlib),
@@ -185,7 +188,7 @@ mod tests {
                 1 << 40,
                 10
             )])
-            .contains("up to")
+            .contains("at most")
         );
     }
 }

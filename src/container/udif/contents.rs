@@ -94,7 +94,7 @@ impl ChunkReader {
                     self.fork.read_at(chunk.offset, packed)?;
                     codec.decode(packed, out).map_err(|error| {
                         let message = format!(
-                            "the chunk of byte {} of the disk does not decode",
+                            "cannot decompress the chunk at byte {} of the disk",
                             chunk.start
                         );
                         let (file, at) = self.fork.place(chunk.offset);

@@ -18,7 +18,7 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
     let (_, koly) = read_trailer(file)?;
     if koly.segment.number > 1 {
         let message = format!(
-            "is part {} of a set; resources are in the first",
+            "part {} of a set: resources are in the first part",
             koly.segment.number
         );
         return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -46,14 +46,14 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            "the block tables (blkx) say where the disk is and cannot be changed",
+            "cannot change the block tables (blkx), the index of the disk",
         ));
     }
     let (raw, koly) = read_trailer(file)?;
     let list = image_list(resources)?;
     if list.len() as u64 > MOST_BYTES {
         let message = format!(
-            "{} bytes of resources; an image with more than {MOST_BYTES} is not opened",
+            "too many resources: {} bytes, at most {MOST_BYTES} are possible",
             list.len()
         );
         return Err(Error::new(Kind::Limit, LAYER, message));

@@ -13,7 +13,7 @@ pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
         Error::corrupt(
             LAYER,
             0,
-            format!("{len} bytes, the trailer has {KOLY_SIZE}"),
+            format!("the file has {len} bytes, the trailer alone {KOLY_SIZE}"),
         )
     })?;
     let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ KOLY_SIZE as usize }>(at)?);
@@ -30,7 +30,7 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
     let length = place.end - place.start;
     if length > resources::MOST_BYTES {
         let message = format!(
-            "{length} bytes of resources; up to {} are read",
+            "resources of {length} bytes are too large: at most {} are supported",
             resources::MOST_BYTES
         );
         return Err(Error::new(Kind::Limit, LAYER, message).at(place.start));
@@ -39,7 +39,7 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
         return Err(Error::corrupt(
             LAYER,
             koly.xml.start,
-            "the trailer names neither a property list nor a resource fork",
+            "the trailer has neither a property list nor a resource fork",
         ));
     }
     let bytes = file.read_vec(place.start, length as usize)?;
@@ -85,7 +85,7 @@ pub(super) fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Ta
         .collect::<Result<_>>()?;
     if tables.is_empty() && koly.sector_count > 0 {
         let message = format!(
-            "no block table among {} resources, for a disk of {} sectors",
+            "none of {} resources is a block table, for a disk of {} sectors",
             resources.len(),
             koly.sector_count
         );
@@ -104,7 +104,7 @@ pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
     };
     if sectors > MOST_SECTORS || sectors * SECTOR < chunks.end() {
         let message = format!(
-            "a disk of {sectors} sectors, of which the last chunk ends at byte {}",
+            "the disk has {sectors} sectors, but its last chunk ends at byte {}",
             chunks.end()
         );
         return Err(Error::corrupt(LAYER, 0x1EC, message));

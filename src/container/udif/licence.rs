@@ -32,18 +32,18 @@ const WORDS: [&str; 6] = [
 pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
     let refused = |kind, message: &'static str| Err(Error::new(kind, "license", message));
     if text.len() > MOST_BYTES {
-        return refused(Kind::Limit, "is longer than 16 MiB");
+        return refused(Kind::Limit, "the license is longer than 16 MiB");
     }
     let (kind, data) = match std::str::from_utf8(text) {
         _ if text.starts_with(b"{\\rtf") => ("RTF ", text.to_vec()),
         Ok(text) => {
             let text = text.trim_start_matches('\u{feff}');
             if text.trim().is_empty() {
-                return refused(Kind::Invalid, "is empty");
+                return refused(Kind::Invalid, "the license is empty");
             }
             roman::encode(text).map_or_else(|| ("RTF ", rtf(text)), |text| ("TEXT", text))
         }
-        Err(_) => return refused(Kind::Invalid, "is neither RTF nor text in UTF-8"),
+        Err(_) => return refused(Kind::Invalid, "the license is neither RTF nor UTF-8 text"),
     };
     let mut resources = vec![
         resource("LPic", languages()),
@@ -87,7 +87,7 @@ fn words() -> Result<Vec<u8>> {
             Error::new(
                 Kind::Invalid,
                 "license",
-                "the words of the dialog are no short strings",
+                "the texts of the dialog exceed 255 bytes",
             )
         })?;
         list.push(word.len() as u8);

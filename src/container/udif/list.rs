@@ -104,7 +104,7 @@ fn escaped(value: &str) -> Result<String> {
         return Err(Error::new(
             Kind::Invalid,
             LAYER,
-            format!("XML cannot hold the character {c:?}"),
+            format!("XML cannot contain the character {c:?}"),
         )
         .named(value));
     }

@@ -127,7 +127,7 @@ impl Udif {
         if koly.segment.count > 1 {
             let Segment { number, count, .. } = koly.segment;
             let message =
-                format!("is part {number} of an image in {count} files, of which all are needed");
+                format!("part {number} of an image in {count} files; all parts are required");
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let fork = Fork::whole(file.clone(), &koly)?;
@@ -138,16 +138,12 @@ impl Udif {
     /// does not belong at its position names the file.
     pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
         let Some(Part { file, name }) = parts.first().cloned() else {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "a set has at least one part",
-            ));
+            return Err(Error::new(Kind::Invalid, LAYER, "the number of parts is 0"));
         };
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count as usize != parts.len() {
             let message = format!(
-                "has {} parts, of which {} are here",
+                "incomplete set of {} parts: {} given",
                 koly.segment.count,
                 parts.len()
             );
@@ -239,7 +235,9 @@ impl Udif {
             .into_iter()
             .collect();
         if self.verify_tables_sum().agrees() == Some(false) {
-            warnings.push("the sum over the block tables is not what is stored: tables are damaged, or some are missing".into());
+            warnings.push(
+                "checksum mismatch of the block tables: tables are damaged or missing".into(),
+            );
         }
         warnings
     }

@@ -109,7 +109,11 @@ impl Parts<'_> {
             .checked_sub(1)
             .and_then(|at| self.ranges.get(at as usize));
         let range = range.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, format!("there is no part {number}"))
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                format!("part {number} does not exist"),
+            )
         })?;
         let empty = image_list(&[])?;
         let list = if number == 1 { &self.list } else { &empty };
@@ -151,7 +155,7 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
     let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {
         0 => Err(invalid(format!(
-            "parts of {bytes} bytes have no room for data: {beside} bytes of a part are needed beside it"
+            "parts of {bytes} bytes are too small: {beside} bytes of each part are overhead"
         ))),
         room => Ok(room),
     };
@@ -162,7 +166,7 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
             let more = (len - first).div_ceil(each);
             if more >= u64::from(MOST_WRITTEN_PARTS) {
                 return Err(invalid(format!(
-                    "{} parts of {each} bytes of data; there are at most {MOST_WRITTEN_PARTS}",
+                    "{} parts of {each} bytes are required: the maximum is {MOST_WRITTEN_PARTS}",
                     more + 1
                 )));
             }
@@ -170,7 +174,7 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
         }
         Cut::Count { parts, .. } if parts == 0 || parts > MOST_WRITTEN_PARTS => {
             return Err(invalid(format!(
-                "{parts} parts; an image has 1 to {MOST_WRITTEN_PARTS}"
+                "cannot split into {parts} parts: expected 1 to {MOST_WRITTEN_PARTS}"
             )));
         }
         Cut::Count { first, parts } => {
@@ -184,7 +188,7 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
             };
             if (len - first) < parts - 1 {
                 return Err(invalid(format!(
-                    "{len} bytes of data cannot be cut into {parts} such parts"
+                    "cannot split {len} bytes of data into {parts} such parts"
                 )));
             }
             let share = |n: u64| {
@@ -257,21 +261,21 @@ mod tests {
                 first: 8000,
                 each: 8000
             })
-            .contains("no room")
+            .contains("too small")
         );
         assert!(
             fails(Cut::Size {
                 first: 100_000,
                 each: 600
             })
-            .contains("no room")
+            .contains("too small")
         );
         assert!(
             fails(Cut::Size {
                 first: 100_000,
                 each: 1600
             })
-            .contains("at most 999")
+            .contains("the maximum is 999")
         );
         assert!(
             fails(Cut::Count {
@@ -285,7 +289,7 @@ mod tests {
                 first: Some(u64::MAX),
                 parts: 3
             })
-            .contains("cannot be cut")
+            .contains("cannot split")
         );
         assert!(
             ranges(

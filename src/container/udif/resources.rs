@@ -87,11 +87,7 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
             resource.data = decoded.restored(resource.data);
             held += (size_of::<Resource>() + resource.data.len()) as u64;
             if held > MOST_BYTES {
-                return Err(Error::new(
-                    Kind::Limit,
-                    LAYER,
-                    "more resources than any image has",
-                ));
+                return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
             }
             resources.push(resource);
         }
@@ -140,11 +136,7 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             // References may share data, but the copies need memory each.
             held += (size_of::<Resource>() + length) as u64;
             if held > MOST_BYTES {
-                return Err(Error::new(
-                    Kind::Limit,
-                    LAYER,
-                    "more resources than any image has",
-                ));
+                return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
             }
         }
     }
@@ -159,7 +151,7 @@ impl Fork<'_> {
         let end = at.checked_add(length);
         end.and_then(|end| self.0.get(at..end)).ok_or_else(|| {
             let message = format!(
-                "{length} bytes expected in a resource fork of {}",
+                "{length} bytes reach past the end of the resource fork of {}",
                 self.0.len()
             );
             Error::corrupt(LAYER, at as u64, message)

@@ -180,9 +180,7 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     let Info { len, .. } = part.file.info();
     let at = len.saturating_sub(KOLY_SIZE);
     if number > 1 && (len < KOLY_SIZE || part.file.read_array::<4>(at)? != KOLY_MAGIC) {
-        let message = format!(
-            "part {number} does not end in a trailer, as every part does: it was cut short, or is no part"
-        );
+        let message = format!("part {number} has no trailer: it is truncated, or not a part");
         return Err(Error::corrupt(LAYER, at, message));
     }
     Ok(read_trailer(&*part.file)?.1)
@@ -197,17 +195,14 @@ fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     if segment.id != set.id {
         return wrong(
             0x40,
-            format!(
-                "is a part of another set: of {}, where {} was expected",
-                segment.id, set.id
-            ),
+            format!("part of another set: {}, expected {}", segment.id, set.id),
         );
     }
     if segment.count != set.count {
         return wrong(
             0x3C,
             format!(
-                "says that the set has {} parts, the first says {}",
+                "the set has {} parts by this part, {} by the first",
                 segment.count, set.count
             ),
         );
@@ -216,7 +211,7 @@ fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
         return wrong(
             0x38,
             format!(
-                "is part {} of the set, where part {number} was expected: files were renamed",
+                "part {} of the set, expected part {number}: files were renamed",
                 segment.number
             ),
         );
@@ -225,13 +220,13 @@ fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
         return wrong(
             0x10,
             format!(
-                "begins at byte {} of the data, the parts before it end at {start}",
+                "the part begins at byte {} of the data, the previous one ends at {start}",
                 segment.start
             ),
         );
     }
     if koly.data_fork.end.checked_add(start).is_none() {
-        return wrong(0x20, "has more data than a disk".into());
+        return wrong(0x20, "the part has more data than the disk".into());
     }
     Ok(())
 }

@@ -45,7 +45,10 @@ impl Verdict {
             Some(area) => described(&self.of, area),
             None => format!("the {}", self.of),
         };
-        let message = format!("the checksum of {of} is {computed:08x}, and {stored:08x} is stored");
+        let message = format!(
+            "checksum mismatch of {of}: computed {computed:08x}, stored \
+                               {stored:08x}"
+        );
         let error = Error::new(Kind::Corrupt, LAYER, message);
         (stored != computed).then_some(error)
     }
@@ -143,7 +146,7 @@ impl Udif {
         for (start, end) in areas {
             if start > covered {
                 let message = format!(
-                    "sectors {covered} to {} of the disk are in no block table",
+                    "sectors {covered} to {} of the disk are not in any block table",
                     start - 1
                 );
                 return Err(Error::corrupt("udif chunk map", covered * SECTOR, message));
@@ -248,10 +251,9 @@ impl ChunkReader {
 
     /// Computes the checksum of one stored run.
     fn run_sum(&self, start: u64, len: u64) -> Result<Hasher> {
-        let (_, chunk) = self
-            .chunks
-            .at(start)
-            .map_err(|_| Error::corrupt(LAYER, start, "no chunk holds this byte of the disk"))?;
+        let (_, chunk) = self.chunks.at(start).map_err(|_| {
+            Error::corrupt(LAYER, start, "this byte of the disk is not in any chunk")
+        })?;
         if let Some(sum) = self.sums.of(start..start + len) {
             return Ok(sum);
         }

@@ -90,7 +90,7 @@ impl DirectoryRaw {
             _ => Err(Error::corrupt(
                 ENTRY,
                 start,
-                format!("{size} bytes are not between the directory and the data"),
+                format!("entry of {size} bytes is not between the directory and the data"),
             )),
         }
     }
@@ -145,7 +145,7 @@ impl Passphrase {
         let blob = prefix(ENTRY, "wrapped keys", at + 0x64, &raw.blob, raw.blob_length)?;
         if blob.is_empty() || !blob.len().is_multiple_of(wrap.cell()) {
             let message = format!(
-                "wrapped keys of {} bytes, no whole number of {wrap} blocks",
+                "wrapped keys of {} bytes are not whole {wrap} blocks",
                 blob.len()
             );
             return Err(Error::corrupt(ENTRY, at + 0x64, message));

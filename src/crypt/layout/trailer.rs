@@ -72,7 +72,11 @@ impl Trailer {
     /// Parses a trailer; `at` is its file offset, for errors.
     pub(in crate::crypt) fn parse(raw: &TrailerRaw, at: u64) -> Result<Self> {
         if raw.magic != MAGIC_V1 {
-            return Err(Error::corrupt(TRAILER, at + 0x4F4, "cdsaencr expected"));
+            return Err(Error::corrupt(
+                TRAILER,
+                at + 0x4F4,
+                "expected the signature cdsaencr",
+            ));
         }
         known(TRAILER, "version", at + 0x4F0, raw.version, 1)?;
         known(
@@ -146,7 +150,7 @@ impl Trailer {
                 TRAILER,
                 at + 0x4E8,
                 format!(
-                    "{} bytes of data where {at} stand before the trailer",
+                    "the trailer records {} bytes of data, but {at} precede it",
                     trailer.data_size
                 ),
             ));

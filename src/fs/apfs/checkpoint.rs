@@ -68,34 +68,30 @@ fn read_superblock(
         .checked_sub(offset)
         .is_none_or(|rest| rest < head.len() as u64)
     {
-        return Err(corrupt(
-            "a container superblock expected, the end found".to_owned(),
-        ));
+        return Err(corrupt("truncated container: no superblock".to_owned()));
     }
     device.read_at(offset, &mut head)?;
     let (raw, _) =
-        ContainerRaw::read_from_prefix(&head).map_err(|_| corrupt("is cut short".to_owned()))?;
+        ContainerRaw::read_from_prefix(&head).map_err(|_| corrupt("is truncated".to_owned()))?;
     if raw.magic != CONTAINER_MAGIC {
-        return Err(corrupt("a container superblock (NXSB) expected".to_owned()));
+        return Err(corrupt("expected a container superblock (NXSB)".to_owned()));
     }
     let size = raw.block_size.get();
     let Some(size) =
         BlockSize::new(size).filter(|&size| expected.is_none_or(|expected| size == expected))
     else {
         return Err(corrupt(format!(
-            "blocks of {size} bytes, a power of two from 4096 to 65536 expected"
+            "invalid block size {size}: expected a power of two from 4096 to 65536"
         )));
     };
     if len - offset < size.get().into() {
-        return Err(corrupt(
-            "a container superblock expected, the end found".to_owned(),
-        ));
+        return Err(corrupt("truncated container: no superblock".to_owned()));
     }
     let mut block = vec![0; size.bytes()];
     device.read_at(offset, &mut block)?;
     if !verify(&block) {
         return Err(corrupt(
-            "the checksum of the container superblock is wrong".to_owned(),
+            "checksum mismatch of the container superblock".to_owned(),
         ));
     }
     Ok(raw)
@@ -113,7 +109,8 @@ pub(super) fn descriptor_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u
         let count = area.end - area.start;
         if count > MAX_DESCRIPTOR_BLOCKS {
             let message = format!(
-                "a descriptor area of {count} blocks, at most {MAX_DESCRIPTOR_BLOCKS} expected"
+                "descriptor area of {count} blocks is too large: the maximum is \
+                 {MAX_DESCRIPTOR_BLOCKS}"
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
@@ -130,15 +127,17 @@ fn area(base: u64, count: u32, blocks: u64, name: &str) -> Result<Range<u64>> {
     if count & AREA_SCATTERED != 0 {
         return Err(Error::unsupported(
             LAYER,
-            format!("the {name} area is scattered, which is not read yet"),
+            format!("unsupported: the {name} area is not contiguous"),
         ));
     }
     let end = base
         .checked_add(count.into())
         .filter(|&end| count > 0 && base > 0 && end <= blocks);
     end.map(|end| base..end).ok_or_else(|| {
-        let message =
-            format!("the {name} area, {count} blocks from block {base} on, is not within the {blocks} of the container");
+        let message = format!(
+            "the {name} area, {count} blocks from block {base}, exceeds the container of \
+                     {blocks} blocks"
+        );
         Error::new(Kind::Corrupt, LAYER, message)
     })
 }
@@ -217,7 +216,7 @@ pub(super) fn ephemeral_objects(
         .sum();
     if blocks > data.end - data.start {
         let message = format!(
-            "maps objects of {blocks} blocks in a data area of {}",
+            "objects of {blocks} blocks exceed the data area of {}",
             data.end - data.start
         );
         return Err(store.corrupt(LAYER, Oid::CONTAINER, superblock.paddr, message));
@@ -249,7 +248,7 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
         u64::from(raw.desc_len.get()).saturating_sub(1),
     );
     if maps >= count {
-        let message = format!("{maps} maps in a descriptor area of {count} blocks");
+        let message = format!("{maps} maps exceed the descriptor area of {count} blocks");
         return Err(store.corrupt(LAYER, Oid::CONTAINER, superblock.paddr, message));
     }
     let mut entries = Vec::new();
@@ -258,7 +257,7 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
         let block = store.object(LAYER, paddr, object_type::CHECKPOINT_MAP)?;
         let corrupt = |message: String| store.corrupt(LAYER, Oid(paddr.0), paddr, message);
         let Some((head, found)) = CheckpointMapRaw::parse(&block) else {
-            return Err(corrupt("counts more entries than it can hold".to_owned()));
+            return Err(corrupt("too many entries for a map".to_owned()));
         };
         if head.object.xid != raw.object.xid {
             return Err(corrupt(format!(
@@ -269,7 +268,7 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
         entries.extend_from_slice(found);
         if (head.flags.get() & CHECKPOINT_MAP_LAST != 0) != (map + 1 == maps) {
             return Err(corrupt(format!(
-                "is map {} of {maps}, its flags say otherwise",
+                "map {} of {maps} has wrong flags for its position",
                 map + 1
             )));
         }
@@ -292,7 +291,7 @@ pub(super) fn read_ephemeral(
         || size > MAX_EPHEMERAL_BYTES
         || count > data.end - data.start
     {
-        return Err(corrupt(format!("is said to have {size} bytes")));
+        return Err(corrupt(format!("invalid object size {size}")));
     }
     if !data.contains(&paddr) {
         return Err(corrupt(format!(

@@ -61,7 +61,7 @@ impl Container {
         let anchor = checkpoint::anchor(&*device, &mut problems)?;
         check_features(&anchor)?;
         let Some(block_size) = BlockSize::new(anchor.block_size.get()) else {
-            return Err(Error::corrupt(LAYER, 0, "no block size"));
+            return Err(Error::corrupt(LAYER, 0, "the block size is 0"));
         };
         let store = Store {
             device,
@@ -76,7 +76,7 @@ impl Container {
             .filter(|newest| **newest < anchor.object.xid.get())
         {
             let message = format!(
-                "is of transaction {}, the newest checkpoint that is left of {newest}",
+                "has transaction {}, but the newest checkpoint has {newest}",
                 anchor.object.xid
             );
             problems.push(Error::corrupt(LAYER, 0, message).named("superblock in block 0"));
@@ -175,8 +175,8 @@ impl Container {
             .time()
             .map_or_else(String::new, |time| format!(" of {time}"));
         Some(format!(
-            "the newest state of the APFS container, transaction {}, is damaged: the state{time}, transaction {}, is read, \
-             and later changes are missing",
+            "the newest checkpoint of the APFS container, transaction {}, is damaged: the \
+             one{time}, transaction {}, is used, and later changes are missing",
             self.newest,
             self.checkpoint()
         ))
@@ -277,7 +277,7 @@ pub(crate) struct Geometry {
 pub(crate) fn geometry(device: Arc<dyn BlockDevice>) -> Result<Geometry> {
     let anchor = checkpoint::anchor(&*device, &mut Vec::new())?;
     let Some(block_size) = BlockSize::new(anchor.block_size.get()) else {
-        return Err(Error::corrupt(LAYER, 0, "no block size"));
+        return Err(Error::corrupt(LAYER, 0, "the block size is 0"));
     };
     let blocks = anchor.block_count.get();
     let store = Store {
@@ -314,9 +314,9 @@ pub(super) fn read_volume(store: &Store, paddr: Paddr, oid: Oid) -> Result<Volum
         },
     )?;
     let corrupt = |message| store.corrupt(LAYER, oid, paddr, message);
-    let (raw, _) = VolumeRaw::read_from_prefix(&block).map_err(|_| corrupt("is cut short"))?;
+    let (raw, _) = VolumeRaw::read_from_prefix(&block).map_err(|_| corrupt("is truncated"))?;
     if raw.magic != VOLUME_MAGIC {
-        return Err(corrupt("a volume superblock (APSB) expected"));
+        return Err(corrupt("expected a volume superblock (APSB)"));
     }
     Ok(raw)
 }
@@ -325,16 +325,14 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
     let features = raw.incompatible_features.get();
     let unsupported = |what: String| Err(Error::unsupported(LAYER, what));
     if features & container_incompatible::FUSION != 0 {
-        return unsupported("is one half of a Fusion drive, which is not read".to_owned());
+        return unsupported("unsupported: one half of a Fusion drive".to_owned());
     }
     if features & container_incompatible::VERSION_1 != 0 {
-        return unsupported("is of APFS's first beta, which is not read".to_owned());
+        return unsupported("unsupported: container of the APFS beta of 2016".to_owned());
     }
     match features & !KNOWN {
         0 => Ok(()),
-        unknown => unsupported(format!(
-            "has features ({unknown:#x}) that came after this program"
-        )),
+        unknown => unsupported(format!("unsupported features {unknown:#x}")),
     }
 }
 
@@ -391,7 +389,7 @@ fn read_spaceman(
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "the space manager is in no checkpoint map",
+            "the checkpoint maps have no space manager",
         ));
     };
     checkpoint::read_ephemeral(store, &checkpoint::data_area(raw, store.blocks)?, entry)
@@ -406,7 +404,7 @@ fn cut_short(store: &Store) -> Option<Error> {
         .is_some_and(|bytes| bytes <= len);
     let message = || {
         format!(
-            "the image ends at {len} and was cut short: the container has {} blocks",
+            "the image is truncated: it ends at {len}, but the container has {} blocks",
             store.blocks
         )
     };
@@ -417,7 +415,7 @@ fn none_left(wanted: Option<u64>, found: &[Superblock]) -> Error {
     match (wanted, found.first().zip(found.last())) {
         (Some(xid), Some((newest, oldest))) => {
             let message = format!(
-                "is not there; there are {} from {} to {}",
+                "does not exist; the container has {} from {} to {}",
                 found.len(),
                 oldest.xid(),
                 newest.xid()
@@ -427,7 +425,7 @@ fn none_left(wanted: Option<u64>, found: &[Superblock]) -> Error {
         _ => Error::new(
             Kind::Corrupt,
             LAYER,
-            "no checkpoint is left in the descriptor area",
+            "no valid checkpoint in the descriptor area",
         ),
     }
 }

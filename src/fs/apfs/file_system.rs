@@ -29,7 +29,7 @@ impl Apfs {
     /// hidden.
     fn entry(&self, dir: FileId, record: &[u8]) -> Result<Option<Attributes>> {
         let Some((entry, _)) = DirectoryEntryRaw::parse(record) else {
-            return Err(corrupt(dir, "the record of an entry makes no sense"));
+            return Err(corrupt(dir, "malformed directory entry"));
         };
         if entry.flags.get() & ENTRY_TYPE_MASK == WHITEOUT {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Apfs {
                 Kind::NotFound => corrupt(
                     dir,
                     format!(
-                        "an entry leads to object {:#x}, which does not exist",
+                        "an entry points to object {:#x}, which does not exist",
                         entry.file_id.get()
                     ),
                 ),
@@ -49,7 +49,7 @@ impl Apfs {
         // Following a folder from a folder that is not its parent could loop.
         if object.kind() == FileKind::Folder && FileId::from(object.inode.parent_id) != dir {
             let message = format!(
-                "was found in folder {dir:#x}, and says to be in {:#x}",
+                "found in folder {dir:#x}, but records folder {:#x}",
                 object.inode.parent_id.get()
             );
             return Err(corrupt(object.id, message));
@@ -86,7 +86,7 @@ impl Apfs {
     /// Returns the contents of an object, which must be a file.
     fn contents(&self, object: &Object) -> Result<Arc<dyn BlockDevice>> {
         if object.kind() == FileKind::Folder {
-            let error = Error::new(Kind::Invalid, LAYER, "is a folder, a file expected");
+            let error = Error::new(Kind::Invalid, LAYER, "is a folder, expected a file");
             return Err(error.named(format!("object {:#x}", object.id)));
         }
         if let Some(value) = self.compression(object)? {
@@ -118,7 +118,7 @@ impl Apfs {
             None => Ok(None),
             Some(None) => Err(corrupt(
                 id,
-                format!("the record of the attribute {name} makes no sense"),
+                format!("malformed record of the attribute {name}"),
             )),
             Some(Some(Ok(value))) => Ok(Some(Arc::new(Memory::read_only(value)))),
             Some(Some(Err((stream, len)))) => self.stream(stream, len).map(Some),
@@ -228,7 +228,7 @@ impl FileSystem for Apfs {
         let dir = FileId(dir.0);
         if self.object(dir)?.kind() != FileKind::Folder {
             return Err(
-                Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {dir:#x}"))
+                Error::new(Kind::Invalid, LAYER, "not a folder").named(format!("object {dir:#x}"))
             );
         }
         let first = self.names.hashed().then_some(0);
@@ -269,7 +269,7 @@ impl FileSystem for Apfs {
     fn read_link(&self, node: NodeId) -> Result<String> {
         let object = self.object(FileId(node.0))?;
         let Some(target) = object.link_target() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no symbolic link")
+            return Err(Error::new(Kind::Invalid, LAYER, "not a symbolic link")
                 .named(format!("object {:#x}", object.id)));
         };
         Ok(String::from_utf8_lossy(target).into_owned())

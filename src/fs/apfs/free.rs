@@ -64,7 +64,7 @@ impl ApfsFree {
         in_order: bool,
     ) -> Result<Self> {
         let (head, _) =
-            SpacemanRaw::ref_from_prefix(spaceman).map_err(|_| corrupt("is cut short"))?;
+            SpacemanRaw::ref_from_prefix(spaceman).map_err(|_| corrupt("is truncated"))?;
         check_head(head, block_size, blocks)?;
         let device_head = &head.devices[space_device::MAIN];
         let (cibs, cabs) = (
@@ -81,7 +81,7 @@ impl ApfsFree {
             list.and_then(|(bytes, count)| <[U64]>::ref_from_prefix_with_elems(bytes, count).ok());
         let Some((list, _)) = list else {
             return Err(corrupt(format!(
-                "a list of {listed} addresses reaches past its end"
+                "the list of {listed} addresses exceeds its block"
             )));
         };
         let addresses = list.iter().map(|address| address.get()).collect();
@@ -116,7 +116,7 @@ impl ApfsFree {
         }
         if free != expected {
             return Err(corrupt(format!(
-                "counts {expected} free blocks, its chunks {free} together"
+                "counts {expected} free blocks, but its chunks {free}"
             )));
         }
         Ok(())
@@ -139,7 +139,7 @@ impl ApfsFree {
             Some(ChunkRaw::ref_from_prefix(block.get(at..)?).ok()?.0)
         });
         let Some(raw) = raw else {
-            return Err(corrupt(format!("chunk {index} is not described")));
+            return Err(corrupt(format!("no record of chunk {index}")));
         };
         let first = index * self.per_chunk();
         let blocks = (self.blocks - first).min(self.per_chunk());
@@ -152,7 +152,8 @@ impl ApfsFree {
             || (bitmap.is_none() && free != blocks)
         {
             let message = format!(
-                "chunk {index} is said to begin at block {} with {found} blocks, {free} of them free; {blocks} from {first} expected",
+                "chunk {index} records block {} with {found} blocks, {free} of them free; \
+                 expected {blocks} from {first}",
                 raw.first.get()
             );
             return Err(corrupt(message));
@@ -165,11 +166,7 @@ impl ApfsFree {
     }
 
     fn cib_address(&self, kept: &mut KeptBlocks, cib: u64) -> Result<u64> {
-        let missing = || {
-            corrupt(format!(
-                "block {cib} of chunk descriptions is listed nowhere"
-            ))
-        };
+        let missing = || corrupt(format!("block {cib} of chunk records is not listed"));
         if self.cabs == 0 {
             return self
                 .addresses
@@ -203,10 +200,10 @@ impl ApfsFree {
         let block = self.read(address)?;
         let wrong = |message: String| corrupt(format!("object in block {address}: {message}"));
         let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else {
-            return Err(wrong("is cut short".into()));
+            return Err(wrong("is truncated".into()));
         };
         if !verify(&block) {
-            return Err(wrong("the checksum is wrong".into()));
+            return Err(wrong("checksum mismatch".into()));
         }
         let ObjectRaw { oid, .. } = head.object;
         if head.object.object_type() != kind || oid.get() != address {
@@ -233,7 +230,7 @@ impl ApfsFree {
             .filter(|_| address > 0 && address < self.blocks);
         let Some(offset) = offset else {
             return Err(corrupt(format!(
-                "names block {address}, the container has {}",
+                "block {address} is past the end of the container ({} blocks)",
                 self.blocks
             )));
         };
@@ -297,14 +294,14 @@ pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64)
     if head.devices[space_device::TIER_2].blocks.get() > 0 {
         return Err(Error::unsupported(
             LAYER,
-            "a second device (Fusion) is not read",
+            "unsupported: second device (Fusion)",
         ));
     }
     if head.pool_blocks.get() & POOL_SCATTERED != 0 || head.ring_blocks.get() & RING_SCATTERED != 0
     {
         return Err(Error::unsupported(
             LAYER,
-            "its pool is scattered, which is not read yet",
+            "unsupported: the pool is not contiguous",
         ));
     }
     let main = &head.devices[space_device::MAIN];

@@ -37,7 +37,7 @@ pub(crate) fn read_node(bytes: &[u8]) -> usize {
         let records: Vec<_> = (0..node.count)
             .filter_map(|index| node.record(index))
             .collect();
-        assert_eq!(records.len(), node.count, "a record is not within its node");
+        assert_eq!(records.len(), node.count, "a record exceeds its node");
         let keys: Vec<_> = records
             .iter()
             .filter_map(|(key, _)| kind.key(key))

@@ -56,7 +56,8 @@ impl Geometry {
     pub(crate) fn new(len: u64, block_size: BlockSize) -> Result<Self> {
         if !(MIN_CONTAINER_LEN..=MAX_CONTAINER_LEN).contains(&len) {
             let message = format!(
-                "a container has {MIN_CONTAINER_LEN} to {MAX_CONTAINER_LEN} bytes, not {len}"
+                "invalid container size {len}: expected {MIN_CONTAINER_LEN} to \
+                 {MAX_CONTAINER_LEN} bytes"
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }

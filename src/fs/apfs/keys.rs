@@ -157,7 +157,7 @@ impl VolumeLock {
             let Some(left) = budget.checked_sub(iterations) else {
                 return failed(
                     Kind::Limit,
-                    "a made-up number of iterations stands before its key",
+                    "invalid number of iterations in the key record",
                 );
             };
             budget = left;
@@ -168,22 +168,19 @@ impl VolumeLock {
                     Some(key) => Ok(key),
                     None => failed(
                         Kind::Corrupt,
-                        "the key fits, and the volume's own key under it does not",
+                        "the volume key is damaged (the key that unlocks it is right)",
                     ),
                 };
             }
         }
         match (tried, hardware, recovery) {
-            (true, _, false) => failed(Kind::WrongKey, "the passphrase is wrong"),
-            (true, _, true) => failed(Kind::WrongKey, "the recovery key is wrong"),
-            (false, true, _) => failed(
-                Kind::Unsupported,
-                "is encrypted with keys that only its Mac has",
-            ),
-            (false, false, true) => {
-                failed(Kind::WrongKey, "no recovery key opens it; there is none")
+            (true, _, false) => failed(Kind::WrongKey, "wrong passphrase"),
+            (true, _, true) => failed(Kind::WrongKey, "wrong recovery key"),
+            (false, true, _) => {
+                failed(Kind::Unsupported, "encrypted with hardware keys of its Mac")
             }
-            (false, false, false) => failed(Kind::Corrupt, "no record is left of what opens it"),
+            (false, false, true) => failed(Kind::WrongKey, "the volume has no recovery key"),
+            (false, false, false) => failed(Kind::Corrupt, "the volume has no key record"),
         }
     }
 
@@ -209,13 +206,8 @@ impl VolumeLock {
 }
 
 pub(super) fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
-    keybag_entries(bag).ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            LAYER,
-            "an entry reaches past the end of the keybag",
-        )
-    })
+    keybag_entries(bag)
+        .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "an entry exceeds the keybag"))
 }
 
 /// Reads and decrypts a keybag; the UUID is both keys of the cipher.
@@ -228,7 +220,8 @@ pub(super) fn read_keybag(
     let (start, count) = (Paddr::from(place.start), place.count.get());
     if start == Paddr(0) || !(1..=MAX_KEYBAG_BLOCKS).contains(&count) {
         let message = format!(
-            "a keybag of 1 to {MAX_KEYBAG_BLOCKS} blocks expected, {count} from block {start} on found"
+            "invalid keybag of {count} blocks from block {start}: expected 1 to \
+             {MAX_KEYBAG_BLOCKS}"
         );
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
@@ -246,7 +239,7 @@ pub(super) fn read_keybag(
         false => Err(Error::corrupt(
             LAYER,
             store.offset(start),
-            format!("block {start} holds no keybag: its checksum is wrong"),
+            format!("checksum mismatch of the keybag in block {start}"),
         )),
     }
 }
@@ -316,20 +309,21 @@ mod tests {
     fn what_cannot_open_it_says_why() {
         let recovery = VolumeKey::Recovery(Secret::new(b"AAAA-BBBB".to_vec()));
         let message = |lock: VolumeLock| lock.unlock(&recovery).unwrap_err().message().to_owned();
-        assert!(message(lock()).contains("there is none"));
+        assert!(message(lock()).contains("has no recovery key"));
         let with = |change: fn(&mut Blob)| {
             let mut lock = lock();
             lock.records[0].0 = PERSONAL_RECOVERY_KEY;
             change(&mut lock.records[0].1);
             lock
         };
-        assert!(message(with(|_| {})).contains("recovery key is wrong"));
+        assert!(message(with(|_| {})).contains("wrong recovery key"));
         assert!(
-            message(with(|blob| blob.flags = blob_flags::HARDWARE)).contains("only its Mac has")
+            message(with(|blob| blob.flags = blob_flags::HARDWARE))
+                .contains("hardware keys of its Mac")
         );
         assert!(
             message(with(|blob| blob.derivation = Some((u64::MAX, Vec::new()))))
-                .contains("made-up")
+                .contains("invalid number of iterations")
         );
     }
 }

@@ -23,7 +23,7 @@ impl Omap {
     pub(super) fn open(store: &Store, paddr: Paddr) -> Result<Self> {
         let block = store.object(LAYER, paddr, object_type::OMAP)?;
         let raw = OmapRaw::read_from_prefix(&block)
-            .map_err(|_| store.corrupt(LAYER, Oid(paddr.0), paddr, "is cut short"))?
+            .map_err(|_| store.corrupt(LAYER, Oid(paddr.0), paddr, "is truncated"))?
             .0;
         let tree = Tree::open(
             store,

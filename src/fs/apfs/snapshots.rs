@@ -77,7 +77,7 @@ impl Container {
         })?;
         if busy || count != volume.snapshots.get() || count != u64::from(omap.snapshot_count.get())
         {
-            let message = "a snapshot of it is being made or deleted; let a Mac finish that first";
+            let message = "a snapshot is being created or deleted; let a Mac finish it first";
             return Err(Error::new(Kind::Conflict, LAYER, message).named(volume.label()));
         }
         Ok(roots
@@ -109,7 +109,7 @@ impl Container {
                 continue;
             };
             let Some((raw, name)) = SnapshotRaw::parse(record.value) else {
-                let message = format!("the record of snapshot {id} makes no sense");
+                let message = format!("malformed record of snapshot {id}");
                 return Err(Error::new(Kind::Corrupt, LAYER, message).named(volume.label()));
             };
             let name = String::from_utf8_lossy(name).into_owned();

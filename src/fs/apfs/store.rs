@@ -41,7 +41,8 @@ impl Store {
         let len = self.device.info().len;
         if end > len {
             let message = format!(
-                "blocks {first}+{count} are past the end of the image at {len}, which was cut short"
+                "blocks {first}+{count} are past the end of the image at {len}: the image is \
+                 truncated"
             );
             return Err(Error::corrupt(layer, self.offset(first), message));
         }
@@ -53,7 +54,7 @@ impl Store {
             Error::new(
                 Kind::Limit,
                 layer,
-                format!("{count} blocks are more than memory holds"),
+                format!("{count} blocks do not fit in memory"),
             )
         })
     }
@@ -93,14 +94,14 @@ impl Store {
     ) -> Result<ObjectRaw> {
         let corrupt = |message: String| self.corrupt(layer, expected.oid, paddr, message);
         let Ok((header, _)) = ObjectRaw::read_from_prefix(object) else {
-            return Err(corrupt("is cut short".to_owned()));
+            return Err(corrupt("is truncated".to_owned()));
         };
         if !verify(object) {
-            return Err(corrupt("the checksum is wrong".to_owned()));
+            return Err(corrupt("checksum mismatch".to_owned()));
         }
         if Oid::from(header.oid) != expected.oid {
             return Err(corrupt(format!(
-                "object {:#x} is found there",
+                "unexpected object {:#x}",
                 header.oid.get()
             )));
         }

@@ -225,7 +225,7 @@ impl Collector<'_> {
                         break;
                     }
                     let (extent, _) = FileExtentRaw::read_from_prefix(record.value)
-                        .map_err(|_| self.corrupt("is cut short"))?;
+                        .map_err(|_| self.corrupt("is truncated"))?;
                     self.push(start, &extent)?;
                 }
             }
@@ -239,7 +239,7 @@ impl Collector<'_> {
                         break;
                     }
                     let (extent, _) = FextValueRaw::read_from_prefix(record.value)
-                        .map_err(|_| self.corrupt("is cut short"))?;
+                        .map_err(|_| self.corrupt("is truncated"))?;
                     let FextValueRaw {
                         len_and_flags,
                         paddr,
@@ -266,7 +266,7 @@ impl Collector<'_> {
             || !start.is_multiple_of(block)
             || start.checked_add(len).is_none()
         {
-            return Err(self.corrupt(&format!("{len} bytes at {start} are no whole blocks")));
+            return Err(self.corrupt(&format!("{len} bytes at {start} are not whole blocks")));
         }
         if let Some((_, before)) = self
             .runs
@@ -274,7 +274,7 @@ impl Collector<'_> {
             .filter(|(_, run)| run.end() > start)
         {
             return Err(self.corrupt(&format!(
-                "the extent at {start} begins before the one before it ends at {}",
+                "the extent at {start} overlaps the previous one, which ends at {}",
                 before.end()
             )));
         }

@@ -200,7 +200,7 @@ impl Container {
                 ))))
             }
             Locking::Hardware => {
-                let message = "is encrypted with keys that only its Mac has, and is not read";
+                let message = "encrypted with hardware keys of its Mac; cannot be read elsewhere";
                 Err(Error::unsupported("apfs volume", message).named(raw.label()))
             }
         }

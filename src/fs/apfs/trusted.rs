@@ -29,7 +29,7 @@ impl Container {
     /// unknown features, [`Kind::Corrupt`] for a map that is wrong.
     pub fn trusted_free_map(&self) -> Result<ApfsFree> {
         if let Some(problem) = self.problems().first() {
-            let message = "is damaged, so what is free in it is left alone";
+            let message = "damaged; free space is skipped";
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
@@ -38,14 +38,13 @@ impl Container {
         }
         let unknown = self.superblock.readonly_compatible_features.get();
         if unknown != 0 {
-            let message = format!(
-                "has features ({unknown:#x}) that came after this program, so what is free is left alone"
-            );
+            let message = format!("unsupported features {unknown:#x}; free space is skipped");
             return Err(Error::unsupported(LAYER, message));
         }
         let map = self.free_map()?;
         if !map.is_in_order() {
-            let message = "is not open as of its newest checkpoint, or it is being shrunk, so what is free in it is left alone";
+            let message = "not at its newest checkpoint, or a shrink is in progress; free space \
+                           is skipped";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         self.check_own(&map)?;
@@ -75,7 +74,7 @@ impl Container {
         let (raw, blocks) = (&self.superblock, self.store.blocks);
         let spaceman = self.spaceman()?;
         let (spaceman, _) = SpacemanRaw::ref_from_prefix(&spaceman)
-            .map_err(|_| Error::new(Kind::Corrupt, LAYER, "the space manager is cut short"))?;
+            .map_err(|_| Error::new(Kind::Corrupt, LAYER, "truncated space manager"))?;
         let (desc, data) = (
             checkpoint::descriptor_area(raw, blocks)?,
             checkpoint::data_area(raw, blocks)?,
@@ -145,8 +144,7 @@ impl Container {
         );
         match map.free_from(start)? {
             Some(free) if free.start < end => {
-                let message =
-                    format!("a part of the {what} is free in the map of the space manager");
+                let message = format!("a part of the {what} is marked free by the space manager");
                 Err(Error::corrupt(LAYER, free.start, message))
             }
             _ => Ok(()),
@@ -257,7 +255,7 @@ mod tests {
             free_block(&device, &manager, block);
             let error = map(&device).unwrap_err();
             assert!(
-                error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"),
+                error.kind() == Kind::Corrupt && error.to_string().contains("is marked free"),
                 "{block}: {error}"
             );
         }

@@ -70,7 +70,7 @@ impl Apfs {
         let omap = Arc::new(Omap::open(store, state.omap)?);
         let changing = omap_flags::ENCRYPTING | omap_flags::DECRYPTING | omap_flags::KEY_ROLLING;
         if raw.encryption_rolling_oid.get() != 0 || omap.raw.flags.get() & changing != 0 {
-            let message = "its encryption is being changed, and only part of it is encrypted; let a Mac finish that first";
+            let message = "encryption is in progress; let a Mac finish it first";
             return Err(Error::unsupported(LAYER, message).named(raw.label()));
         }
         let names = NameRules::of(raw);
@@ -128,7 +128,7 @@ impl Apfs {
             }
             _ => return Err(Error::not_found(LAYER, format!("object {id:#x}"))),
         };
-        let mut object = found.ok_or_else(|| corrupt(id, "its inode makes no sense"))?;
+        let mut object = found.ok_or_else(|| corrupt(id, "malformed inode"))?;
         while let Some(record) = cursor.next()? {
             let Key::Record(RecordKey {
                 id: about,
@@ -142,9 +142,9 @@ impl Apfs {
                 break;
             }
             let xattr = Xattr::parse(name, record.value);
-            object.xattrs.push(
-                xattr.ok_or_else(|| corrupt(id, "the record of an attribute makes no sense"))?,
-            );
+            object
+                .xattrs
+                .push(xattr.ok_or_else(|| corrupt(id, "malformed attribute record"))?);
         }
         Ok(object)
     }
@@ -159,7 +159,7 @@ impl Apfs {
         if self.dataless && len > 0 {
             return Err(Error::unsupported(
                 LAYER,
-                "the snapshot was kept without the contents of files",
+                "the snapshot has no contents of files",
             ));
         }
         let extents = match &self.fext {
@@ -183,7 +183,7 @@ pub(super) fn check_features(raw: &VolumeRaw) -> Result<()> {
     match raw.incompatible_features.get() & !KNOWN {
         0 => Ok(()),
         unknown => {
-            let message = format!("has features ({unknown:#x}) that are not read");
+            let message = format!("unsupported features {unknown:#x}");
             Err(Error::unsupported(LAYER, message).named(raw.label()))
         }
     }

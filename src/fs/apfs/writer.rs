@@ -18,7 +18,7 @@ impl VolumeWriter {
     pub(super) fn take(&self) -> Result<Arc<Taken>> {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if place.strong_count() > 0 {
-            let message = "a volume of this container is open for changes; close it first, volumes share the free space";
+            let message = "another volume of this container is open for writing; close it first";
             return Err(Error::new(Kind::Conflict, "apfs container", message));
         }
         let taken = Arc::new(Taken);

@@ -21,21 +21,19 @@ pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
         .is_none_or(|root| root.kind != SourceKind::Folder)
         || u32::try_from(nodes.len()).is_err()
     {
-        return wrong("a tree begins with its root folder");
+        return wrong("the first node must be the root folder");
     }
     for (index, node) in nodes.iter().enumerate().skip(1) {
         let parent = nodes[..index].get(node.parent as usize);
         if parent.is_none_or(|parent| parent.kind != SourceKind::Folder) {
-            return wrong("a node's parent is a folder before it");
+            return wrong("the parent of a node must be a folder before it");
         }
         if let SourceKind::HardLink(target) = node.kind {
             let target = nodes[..index].get(target as usize);
             if target.is_none_or(|target| {
                 matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))
             }) {
-                return wrong(
-                    "a hard link leads to a node before it that is neither a folder nor a hard link",
-                );
+                return wrong("the target of a hard link must be a file before it");
             }
         }
     }
@@ -55,7 +53,7 @@ pub(in crate::fs) fn prepare(
             && (target.is_empty() || target.len() > MAX_TARGET)
         {
             let message = format!(
-                "the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}",
+                "invalid link target of {} bytes: expected 1 to {MAX_TARGET}",
                 target.len()
             );
             return Err(named(Error::new(Kind::Limit, layer, message), tree));
@@ -96,7 +94,7 @@ pub(in crate::fs) fn links(tree: &Tree, layer: &'static str) -> Result<BTreeMap<
             let others = links.entry(target).or_default();
             others.push(node);
             if others.len() >= MAX_LINKS {
-                let message = format!("more than {MAX_LINKS} hard links");
+                let message = format!("too many hard links: the maximum is {MAX_LINKS}");
                 return Err(Error::new(Kind::Limit, layer, message).named(path(tree, target)));
             }
         }

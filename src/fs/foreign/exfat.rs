@@ -33,8 +33,8 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         per_piece: PER_PIECE,
     };
     let disorder = match boot.flags {
-        flags if flags & flags::DIRTY != 0 => Some("was not cleanly unmounted"),
-        flags if flags & flags::FAILED != 0 => Some("parts of it could not be read or written"),
+        flags if flags & flags::DIRTY != 0 => Some("not cleanly unmounted"),
+        flags if flags & flags::FAILED != 0 => Some("a medium error was recorded"),
         _ => None,
     };
     let exfat = ExFat {
@@ -73,7 +73,7 @@ fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
     Err(Error::corrupt(
         LAYER,
         (SUMMED_SECTORS * sector) as u64,
-        format!("checksum {sum:#010x} of the boot sectors expected"),
+        format!("checksum mismatch of the boot sectors: expected {sum:#010x}"),
     ))
 }
 
@@ -117,7 +117,7 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
     Err(Error::corrupt(
         LAYER,
         boot.place(boot.root),
-        "the root directory names no bitmap, or no table for upper case",
+        "the root directory has no bitmap or no upper-case table",
     ))
 }
 
@@ -125,7 +125,7 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
     let needed = boot.clusters.div_ceil(8);
     if raw.flags & 1 != 0 || raw.len.get() != needed {
         let message = format!(
-            "a bitmap of {} bytes, {needed} expected for {} clusters",
+            "the bitmap has {} bytes, expected {needed} for {} clusters",
             raw.len.get(),
             boot.clusters
         );
@@ -137,7 +137,7 @@ fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Res
         let last = clusters.last().copied().unwrap_or(FIRST);
         let Some(following) = next(device, boot, last)? else {
             let message = format!(
-                "the bitmap ends after {} clusters, before all of its {needed} bytes",
+                "truncated bitmap: it ends after {} clusters, before all of its {needed} bytes",
                 clusters.len()
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -173,7 +173,7 @@ impl Boot {
             Kind::Corrupt,
             LAYER,
             format!(
-                "cluster {cluster} is named, the volume has {} from 2 on",
+                "cluster {cluster} is past the end: the volume has {} from 2 on",
                 self.clusters
             ),
         ))

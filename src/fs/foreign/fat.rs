@@ -74,9 +74,9 @@ impl Fat {
             };
         }
         Ok(if flags & boot_flags::DIRTY != 0 {
-            Some("was not cleanly unmounted")
+            Some("not cleanly unmounted")
         } else if flags & boot_flags::FAILED != 0 {
-            Some("parts of it could not be read or written")
+            Some("a medium error was recorded")
         } else {
             None
         })
@@ -148,7 +148,8 @@ impl MapReader for Fat {
             let entry = self.entries(table, 0, 1)?.next().unwrap_or_default();
             if entry & 0xFF != u32::from(self.boot.media) {
                 let message = format!(
-                    "table {table} begins with {:#04x}, the boot sector says {:#04x}; `fsck.vfat` mends it",
+                    "table {table} begins with {:#04x}, but the boot sector with {:#04x}; run \
+                     `fsck.vfat`",
                     entry & 0xFF,
                     self.boot.media
                 );

@@ -83,7 +83,8 @@ impl ForeignFree {
     pub fn trusted(self) -> Result<Self> {
         if let Some(why) = &self.disorder {
             let message = format!(
-                "{why}, so what is free in it is left alone; mount and unmount it where it was last used, or check it there"
+                "{why}; free space is skipped: mount and unmount it where it was last used, or \
+                 check it there"
             );
             return Err(Error::new(Kind::Conflict, self.layer, message));
         }
@@ -120,7 +121,7 @@ impl ForeignFree {
         let (mut block, end) = (first, first.saturating_add(count));
         if end > self.geometry.blocks {
             let message = format!(
-                "the {what} ends with block {end}, the volume has {}",
+                "the {what} ends with block {end}, past the end of the volume ({})",
                 self.geometry.blocks
             );
             return Err(Error::new(Kind::Corrupt, self.layer, message));
@@ -132,7 +133,7 @@ impl ForeignFree {
                 return Err(Error::corrupt(
                     self.layer,
                     at,
-                    format!("a part of the {what} is free in the map"),
+                    format!("a part of the {what} is marked free"),
                 ));
             }
             block = until;

@@ -63,7 +63,7 @@ impl AttributesTree {
         let mut cursor = tree.seek(&key(file, name, 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, data)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
             };
             if key.file != file || key.name != name {
                 break;
@@ -96,7 +96,7 @@ impl AttributesTree {
         };
         while let Some(record) = cursor.next()? {
             let Some((key, data)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
             };
             let extents = match AttributeRecord::parse(data) {
                 Some(AttributeRecord::Fork(fork)) => fork.extents,
@@ -127,7 +127,7 @@ impl AttributesTree {
         let mut cursor = tree.seek(&key(file, &[], 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, _)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
             };
             if key.file != file {
                 break;
@@ -149,7 +149,7 @@ impl AttributesTree {
         let mut cursor = tree.seek(&key(file, &[], 0))?;
         while let Some(record) = cursor.next()? {
             let Some((key, _)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
             };
             if key.file != file {
                 break;
@@ -244,7 +244,7 @@ fn more_extents(tree: &Tree, file: Cnid, name: &[U16], block: u32) -> Result<Opt
 }
 
 fn bad_record(file: Cnid, name: &str) -> Error {
-    let message = format!("the record of {name} of file {file} is none that may stand there");
+    let message = format!("unexpected record of {name} of file {file}");
     Error::new(crate::Kind::Corrupt, "hfs+ attributes tree", message)
 }
 

@@ -146,7 +146,7 @@ impl Catalog {
         let object = self.get(parent, &name)?.filter(|object| object.id() == id);
         let Some(object) = object else {
             let message = format!(
-                "the thread of {id} leads to {:?} in folder {parent}, which is not it",
+                "the thread of {id} points to {:?} in folder {parent}, another object",
                 decode_name(&name)
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -286,14 +286,11 @@ impl Catalog {
     }
 
     fn no_key(&self, node: u32) -> Error {
-        self.tree.corrupt(node, "a record has no valid key")
+        self.tree.corrupt(node, "malformed key of a record")
     }
 
     fn bad_record(&self, node: u32, parent: Cnid, name: &[U16]) -> Error {
-        let message = format!(
-            "the record under {parent} and {:?} is none that may stand there",
-            decode_name(name)
-        );
+        let message = format!("unexpected record for {parent} and {:?}", decode_name(name));
         self.tree.corrupt(node, message)
     }
 }

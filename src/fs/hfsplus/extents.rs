@@ -80,7 +80,7 @@ impl ForkSpace {
         if len > capacity {
             return Err(corrupt(
                 owner,
-                format!("{len} bytes in blocks that hold {capacity}"),
+                format!("{len} bytes exceed the blocks of together {capacity}"),
             ));
         }
         Ok(self.device_over(&extents, len))
@@ -122,7 +122,7 @@ impl ForkSpace {
             let Some(record) = more(found)? else {
                 return Err(corrupt(
                     owner,
-                    format!("extents for {found} of {wanted} blocks, and no record of more"),
+                    format!("missing extents: {found} of {wanted} blocks found"),
                 ));
             };
             let before = found;
@@ -161,7 +161,7 @@ impl ForkSpace {
                 _ => {
                     return Err(corrupt(
                         owner,
-                        format!("extents for more than its {wanted} blocks"),
+                        format!("extents exceed the {wanted} blocks of the fork"),
                     ));
                 }
             };
@@ -192,7 +192,7 @@ fn check_apart(extents: &[Extent], owner: &Owner) -> Result<()> {
         None => Ok(()),
         Some(pair) => Err(corrupt(
             owner,
-            format!("block {} is in two of its extents", pair[1].start),
+            format!("block {} is in two extents of the fork", pair[1].start),
         )),
     }
 }
@@ -381,8 +381,14 @@ mod tests {
                 "reach past the volume's 16 blocks",
             ),
             (fork(513, 1, &[(3, 1)]), "513 bytes in blocks that hold 512"),
-            (fork(512, 1, &[(3, 2)]), "more than its 1 blocks"),
-            (fork(512, 3, &[(3, 2)]), "extents for 2 of 3 blocks"),
+            (
+                fork(512, 1, &[(3, 2)]),
+                "extents exceed the 1 blocks of the fork",
+            ),
+            (
+                fork(512, 3, &[(3, 2)]),
+                "missing extents: 2 of 3 blocks found",
+            ),
             (fork(512, 4, &[(3, 2), (7, 1), (4, 1)]), "block 4 is in two"),
         ];
         for (fork, expected) in table {

@@ -116,7 +116,10 @@ impl FileSystem for HfsPlus {
         let (id, file) = (resolved.object.id(), resolved.file()?);
         let len = file.data_fork.logical_size.get();
         if stat::file_kind(file) != FileKind::Symlink || len > MAX_LINK_TARGET {
-            let message = format!("a symbolic link of at most {MAX_LINK_TARGET} bytes expected");
+            let message = format!(
+                "symbolic link is too long: the maximum is {MAX_LINK_TARGET} \
+                                   bytes"
+            );
             return Err(Error::new(Kind::Invalid, LAYER, message).named(format!("object {id}")));
         }
         let device = self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)?;

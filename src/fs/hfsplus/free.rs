@@ -57,7 +57,7 @@ impl HfsPlus {
         let needed = u64::from(header.total_blocks).div_ceil(8);
         if file.len() < needed {
             let message = format!(
-                "{needed} bytes expected for {} blocks, the file has {}",
+                "expected {needed} bytes for {} blocks, found {}",
                 header.total_blocks,
                 file.len()
             );
@@ -341,7 +341,7 @@ mod tests {
             .unwrap();
         let error = HfsPlusFree::open(device).unwrap_err();
         assert!(
-            error.kind() == Kind::Corrupt && error.to_string().contains("32 bytes expected"),
+            error.kind() == Kind::Corrupt && error.to_string().contains("expected 32 bytes"),
             "{error}"
         );
     }

@@ -117,7 +117,7 @@ pub(super) struct Located {
 pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let len = device.info().len;
     if len < MIN_VOLUME {
-        let message = format!("a volume of at least {MIN_VOLUME} bytes expected, {len} found");
+        let message = format!("volume of {len} bytes is too small: the minimum is {MIN_VOLUME}");
         return Err(Error::corrupt(LAYER, HEADER_OFFSET, message));
     }
     let block: MasterDirectoryBlockRaw = read_structure(&*device, HEADER_OFFSET)?;
@@ -125,12 +125,12 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
         return unwrapped(device);
     }
     let Some(embedded) = block.embedded() else {
-        let message = "this is plain HFS (Mac OS Standard), not HFS+, and is not read";
+        let message = "unsupported: plain HFS (Mac OS Standard)";
         return Err(Error::unsupported("hfs", message).at(HEADER_OFFSET));
     };
     if embedded.end > len || embedded.end - embedded.start < MIN_VOLUME {
         let message = format!(
-            "the HFS+ volume within, bytes {embedded:?}, does not fit the wrapper of {len} bytes"
+            "the embedded HFS+ volume, bytes {embedded:?}, exceeds the wrapper of {len} bytes"
         );
         return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
     }

@@ -169,7 +169,7 @@ impl HfsPlus {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the catalog holds no root folder",
+                "the catalog has no root folder",
             ));
         };
         let mut links = Links::find(&catalog, root.dates.create.get())?;
@@ -348,7 +348,7 @@ impl HfsPlus {
             Some(found) if found.parent == parent => Ok(()),
             _ => {
                 let message = format!(
-                    "folder {} was found in folder {parent}, where its thread does not lead",
+                    "folder {} is in folder {parent}, but its thread points elsewhere",
                     folder.id()
                 );
                 Err(Error::new(Kind::Corrupt, "hfs+ catalog", message))
@@ -395,7 +395,7 @@ impl Resolved {
                 format!("is a hard link to {name}, which does not exist"),
             ),
             (Object::Folder(_), None) => {
-                refused(Kind::Invalid, "is a folder, a file expected".to_owned())
+                refused(Kind::Invalid, "is a folder, expected a file".to_owned())
             }
             (Object::File(file), None) => Ok(file),
         }

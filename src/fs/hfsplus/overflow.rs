@@ -45,7 +45,7 @@ impl Overflow {
         let mut cursor = tree.seek(key(file, fork_type, 0).as_bytes())?;
         while let Some(record) = cursor.next()? {
             let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "a record is cut short"));
+                return Err(tree.corrupt(cursor.node_number(), "truncated record"));
             };
             if (record.key.file_id.get(), record.key.fork_type) != (file.0, fork_type) {
                 break;

@@ -24,8 +24,7 @@ impl HfsPlus {
     pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
         let map = self.free_map()?;
         if let Some(problem) = self.problems.first() {
-            let message =
-                "is damaged, so what is free in it is left alone; `bandsaw repair` mends it";
+            let message = "damaged; free space is skipped: run `bandsaw repair` first";
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
@@ -33,8 +32,9 @@ impl HfsPlus {
             ));
         }
         if !map.is_in_order() {
-            let message = "was not cleanly unmounted, or changes wait in its journal, so what is free in it is left alone; \
-                           attach and detach it where it was last used, or run `bandsaw repair`";
+            let message = "not cleanly unmounted, or its journal is not empty; free space is \
+                           skipped: attach and detach it where it was last used, or run `bandsaw \
+                           repair`";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         self.check_headers()?;
@@ -91,7 +91,7 @@ impl HfsPlus {
             return Ok(());
         }
         let message = format!(
-            "the alternate volume header speaks of {} blocks of {} bytes, the first of {} of {}",
+            "the alternate volume header records {} blocks of {} bytes, the primary {} of {}",
             alternate.total_blocks, alternate.block_size, header.total_blocks, header.block_size
         );
         Err(Error::corrupt(LAYER, at, message))
@@ -109,7 +109,8 @@ impl HfsPlus {
             return Ok(());
         }
         let message = format!(
-            "{free} blocks are free in the map, the volume header counts {told}; `bandsaw repair` mends it"
+            "{free} blocks are free in the bitmap, but the volume header counts {told}: run \
+             `bandsaw repair`"
         );
         Err(Error::new(Kind::Corrupt, LAYER, message))
     }
@@ -149,7 +150,7 @@ impl HfsPlus {
             _ => Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the journal lies past the end of the volume",
+                "the journal is past the end of the volume",
             )),
         }
     }
@@ -160,9 +161,7 @@ fn check_used(map: &HfsPlusFree, extent: Extent, what: &str) -> Result<()> {
     let bytes = map.bytes(extent);
     match map.free_from(bytes.start)? {
         Some(free) if free.start < bytes.end => {
-            let message = format!(
-                "a part of the {what} is free in the map; `bandsaw repair` mends the volume"
-            );
+            let message = format!("a part of the {what} is marked free: run `bandsaw repair`");
             Err(Error::corrupt(LAYER, free.start, message))
         }
         _ => Ok(()),
@@ -290,7 +289,7 @@ mod tests {
             });
             let error = refused(device);
             assert!(
-                error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"),
+                error.kind() == Kind::Corrupt && error.to_string().contains("is marked free"),
                 "block {block}: {error}"
             );
         }

@@ -83,11 +83,11 @@ fn over_files(
     while let Some(path) = ahead.pop() {
         progress.check()?;
         let meta =
-            fs::symlink_metadata(&path).map_err(|error| failed("look at it", &path, error))?;
+            fs::symlink_metadata(&path).map_err(|error| failed("read metadata", &path, error))?;
         if meta.is_dir() {
             let listed: std::io::Result<Vec<_>> = fs::read_dir(&path)
                 .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-            let mut listed = listed.map_err(|error| failed("list it", &path, error))?;
+            let mut listed = listed.map_err(|error| failed("list the folder", &path, error))?;
             listed.sort();
             ahead.extend(listed.into_iter().rev());
         } else if meta.is_file() {
@@ -111,8 +111,8 @@ struct Original<'a> {
 
 impl<'a> Original<'a> {
     fn open(path: &'a Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| failed("open it", path, error))?;
-        let node = nodes::node_of(&file).map_err(|error| failed("look at it", path, error))?;
+        let file = File::open(path).map_err(|error| failed("open", path, error))?;
+        let node = nodes::node_of(&file).map_err(|error| failed("read metadata", path, error))?;
         let taken = allocated(&file, path)?;
         let report = FileReport {
             path: path.display().to_string(),
@@ -143,10 +143,10 @@ impl<'a> Original<'a> {
             .with_file_name(format!(".{name}.bandsaw-{}", uuid::Uuid::new_v4()));
         // With all metadata, as a clone if the file system supports that.
         let done = fs::copy(self.path, &aside)
-            .map_err(|error| failed("copy it", &aside, error))
+            .map_err(|error| failed("copy", &aside, error))
             .and_then(|_| {
                 fs::set_permissions(&aside, PermissionsExt::from_mode(0o600))
-                    .map_err(|e| failed("open up", &aside, e))
+                    .map_err(|e| failed("make accessible", &aside, e))
             })
             .and_then(|()| change(&aside))
             .and_then(|()| self.verify_copy(&aside, progress));
@@ -175,37 +175,38 @@ impl<'a> Original<'a> {
     /// Compares the copy, gives it the file's mode and dates, and makes it durable. Returns the
     /// bytes that it takes.
     fn verify_copy(&self, aside: &Path, progress: &dyn Progress) -> Result<u64> {
-        let copy = File::open(aside).map_err(|error| failed("open it", aside, error))?;
+        let copy = File::open(aside).map_err(|error| failed("open", aside, error))?;
         let (mut expected, mut found) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
-        let copied = nodes::node_of(&copy).map_err(|error| failed("look at it", aside, error))?;
+        let copied =
+            nodes::node_of(&copy).map_err(|error| failed("read metadata", aside, error))?;
         if copied.size != self.node.size {
-            return Err(self.conflict(
-                "what the system made of it has another length; the file stays as it was",
-            ));
+            return Err(
+                self.conflict("the compressed copy has another length; the file was not changed")
+            );
         }
         for at in (0..self.node.size).step_by(PIECE as usize) {
             progress.check()?;
             let now = PIECE.min(self.node.size - at) as usize;
             self.file
                 .read_exact_at(&mut expected[..now], at)
-                .map_err(|error| failed("read it", self.path, error))?;
+                .map_err(|error| failed("read", self.path, error))?;
             copy.read_exact_at(&mut found[..now], at)
-                .map_err(|error| failed("read it", aside, error))?;
+                .map_err(|error| failed("read", aside, error))?;
             if expected[..now] != found[..now] {
                 return Err(self
-                    .conflict("what was stored does not read the same; the file stays as it was"));
+                    .conflict("the compressed copy has other contents; the file was not changed"));
             }
             progress.advance(now as u64);
         }
         if self.attributes(&self.file)? != self.attributes(&copy)? {
             return Err(
-                self.conflict("its attributes could not be copied; the file stays as it was")
+                self.conflict("its attributes could not be copied; the file was not changed")
             );
         }
         let meta = self
             .file
             .metadata()
-            .map_err(|error| failed("look at it", self.path, error))?;
+            .map_err(|error| failed("read metadata", self.path, error))?;
         let times = || {
             let times = FileTimes::new()
                 .set_accessed(meta.accessed()?)
@@ -214,13 +215,13 @@ impl<'a> Original<'a> {
             copy.set_times(times.set_created(meta.created()?))?;
             copy.sync_all()
         };
-        times()
-            .map_err(|error| failed("give it the mode and the dates of the file", aside, error))?;
-        let copied = nodes::node_of(&copy).map_err(|error| failed("look at it", aside, error))?;
+        times().map_err(|error| failed("set mode and dates", aside, error))?;
+        let copied =
+            nodes::node_of(&copy).map_err(|error| failed("read metadata", aside, error))?;
         let of = |node: &Node| (node.uid, node.gid, node.mode, node.flags & !UF_COMPRESSED);
         if of(&copied) != of(&self.node) {
             return Err(self.conflict(
-                "its owner, mode or flags could not be copied; the file stays as it was",
+                "its owner, mode or flags could not be copied; the file was not changed",
             ));
         }
         allocated(&copy, self.path)
@@ -239,9 +240,9 @@ impl<'a> Original<'a> {
     fn exchange(&self, aside: &Path) -> Result<()> {
         let exchange =
             || rustix::fs::renameat_with(CWD, aside, CWD, self.path, RenameFlags::EXCHANGE);
-        exchange().map_err(|errno| failed("put it in its place", self.path, errno.into()))?;
+        exchange().map_err(|errno| failed("rename the copy", self.path, errno.into()))?;
         let now = nodes::node_at(CWD, &c_path(aside)?)
-            .map_err(|error| failed("look at it", aside, error));
+            .map_err(|error| failed("read metadata", aside, error));
         let is_same = |now: &Node| {
             (now.identity, now.size, now.modified)
                 == (self.node.identity, self.node.size, self.node.modified)
@@ -249,19 +250,18 @@ impl<'a> Original<'a> {
         match now {
             Ok(now) if is_same(&now) => {
                 // The new file is in place from here on; an error names the path of the old one.
-                fs::remove_file(aside).map_err(|error| {
-                    failed("remove what was stored the other way before", aside, error)
-                })
+                fs::remove_file(aside)
+                    .map_err(|error| failed("remove the previous copy", aside, error))
             }
             _ => {
                 exchange().map_err(|errno| {
                     failed(
-                        "put the file back, which was changed meanwhile and is here,",
+                        "restore the file, changed meanwhile and kept here,",
                         aside,
                         errno.into(),
                     )
                 })?;
-                Err(self.conflict("changed meanwhile; it stays as it is"))
+                Err(self.conflict("changed meanwhile; skipped"))
             }
         }
     }
@@ -269,13 +269,13 @@ impl<'a> Original<'a> {
 
 fn c_path(path: &Path) -> Result<std::ffi::CString> {
     nodes::c_name(path.as_os_str().as_encoded_bytes())
-        .map_err(|error| failed("name it", path, error))
+        .map_err(|error| failed("name the temporary file", path, error))
 }
 
 fn allocated(file: &File, path: &Path) -> Result<u64> {
     file.metadata()
         .map(|meta| meta.blocks() * 512)
-        .map_err(|error| failed("look at it", path, error))
+        .map_err(|error| failed("read metadata", path, error))
 }
 
 fn compress_one(
@@ -296,13 +296,13 @@ fn compress_one(
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let fork = nodes::unlinked_file(folder)
-        .map_err(|error| failed("make a temporary file", folder, error))?;
+        .map_err(|error| failed("create a temporary file", folder, error))?;
     let bounds = options.bounds(original.node.size, original.report.before, BLOCK);
     let mut read = |at: u64, buf: &mut [u8]| {
         original
             .file
             .read_exact_at(buf, at)
-            .map_err(|error| failed("read it", path, error))
+            .map_err(|error| failed("read", path, error))
     };
     let mut write = |at: u64, bytes: &[u8]| {
         fork.write_all_at(bytes, at)
@@ -335,18 +335,18 @@ fn back_up(path: &Path, folder: &Path) -> Result<()> {
         .filter(|part| matches!(part, Component::Normal(_)));
     let kept = folder.join(below.collect::<PathBuf>());
     let above = kept.parent().unwrap_or(folder);
-    fs::create_dir_all(above).map_err(|error| failed("make the folder", above, error))?;
+    fs::create_dir_all(above).map_err(|error| failed("create the folder", above, error))?;
     if kept.symlink_metadata().is_ok() {
         return Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "exists already, and would be the copy that is kept",
+            "the name of the backup copy already exists",
         )
         .in_file(kept));
     }
     fs::copy(path, &kept)
         .map(drop)
-        .map_err(|error| failed("keep a copy", &kept, error))
+        .map_err(|error| failed("create the backup copy", &kept, error))
 }
 
 fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option<Left>> {
@@ -395,26 +395,26 @@ fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
             copied.map_err(|error| failed("write the resource fork", &place, error))?;
         }
         to.sync_all()
-            .map_err(|error| failed("make the resource fork durable", &place, error))?;
+            .map_err(|error| failed("sync the resource fork", &place, error))?;
     }
     let file = File::options()
         .write(true)
         .open(path)
-        .map_err(|error| failed("open it", path, error))?;
+        .map_err(|error| failed("open", path, error))?;
     let set = nodes::set_xattr(file.as_fd(), decmpfs::ATTRIBUTE, &packed.attribute);
     set.map_err(|error| failed("set the attribute", path, error))?;
     file.set_len(0)
-        .map_err(|error| failed("cut it", path, error))?;
+        .map_err(|error| failed("truncate", path, error))?;
     drop(file);
     // With the command, because the system call has no safe binding.
     let status = Command::new("/usr/bin/chflags")
         .args(["--", "compressed"])
         .arg(path)
         .status();
-    match status.map_err(|error| failed("run chflags for", path, error))? {
+    match status.map_err(|error| failed("run chflags", path, error))? {
         status if status.success() => Ok(()),
         _ => Err(
-            Error::unsupported(LAYER, "the file system does not take compressed files")
+            Error::unsupported(LAYER, "the file system does not support compressed files")
                 .in_file(path),
         ),
     }
@@ -450,7 +450,7 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
             file.read_exact_at(&mut first, 0)
                 .and_then(|()| file.write_all_at(&first, 0))
         });
-        touched.map_err(|error| failed("unpack it", aside, error))
+        touched.map_err(|error| failed("decompress", aside, error))
     })
 }
 
@@ -470,7 +470,8 @@ fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     let contents = decmpfs::contents(&attribute, fork).map_err(|error| error.in_file(path))?;
     if contents.info().len != size {
         let message = format!(
-            "the system shows {size} bytes, its attribute says {}; the file stays as it was",
+            "size mismatch: {size} bytes by the system, {} by the attribute; the file was not \
+             changed",
             contents.info().len
         );
         return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(path));
@@ -493,7 +494,7 @@ fn shown_attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     command.args(["-p", "-x", name]).arg(path);
     let output = command
         .output()
-        .map_err(|error| failed("run xattr for", path, error))?;
+        .map_err(|error| failed("run xattr", path, error))?;
     if !output.status.success() {
         return Ok(None);
     }

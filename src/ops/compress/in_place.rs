@@ -359,8 +359,7 @@ pub(super) fn compare(
         let now = PIECE.min(len - at) as usize;
         read(at, &mut expected[..now])?;
         if expected[..now] != decoded.read_vec(at, now)? {
-            let message =
-                "what was compressed does not decode to the same; the file stays as it was";
+            let message = "the compressed contents do not match; the file was not changed";
             return Err(Error::corrupt(LAYER, at, message));
         }
     }
@@ -378,7 +377,7 @@ fn back_up(
     let above = path.rsplit_once('/').map_or("", |(above, _)| above);
     let folder = folder.join(above.trim_start_matches('/'));
     std::fs::create_dir_all(&folder)
-        .map_err(|error| Error::io(LAYER, "make the folder", error).in_file(&folder))?;
+        .map_err(|error| Error::io(LAYER, "create the folder", error).in_file(&folder))?;
     let done = to_folder(
         fs,
         path,
@@ -416,7 +415,7 @@ fn decompress_one(
     }
     // macOS shows such a file as empty: the stored contents would be lost.
     if Compression::parse(&value).is_none() {
-        let message = "its attribute does not say how it is compressed; the file stays as it was";
+        let message = "the compression attribute is malformed; the file was not changed";
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     unpack(fs, file, progress)?;

@@ -109,19 +109,17 @@ impl Left {
     /// Returns the reason in words that follow "left as it is: ".
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Compressed => "compressed already",
+            Self::Compressed => "already compressed",
             Self::Plain => "not compressed",
             Self::Empty => "empty",
             Self::TooLong => "too long",
-            Self::ResourceFork => {
-                "has a resource fork or an attribute of its own that would be in the way"
-            }
-            Self::NoGain => "would not take less room",
+            Self::ResourceFork => "has a resource fork or compression attribute of its own",
+            Self::NoGain => "would not be smaller",
             Self::Locked => "locked",
-            Self::Type => "not of a type asked for",
-            Self::Volume => "belongs to the volume itself",
-            Self::Linked => "has several names",
-            Self::Dataless => "its contents are elsewhere",
+            Self::Type => "type not selected",
+            Self::Volume => "file of the volume",
+            Self::Linked => "has hard links",
+            Self::Dataless => "its contents are on a server",
         }
     }
 }

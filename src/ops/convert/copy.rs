@@ -69,7 +69,7 @@ pub fn copy(
     let len = from.info().len;
     if to.info().len != len {
         let message = format!(
-            "a disk of {len} bytes does not fit one of {} bytes",
+            "a disk of {len} bytes does not fit in one of {} bytes",
             to.info().len
         );
         return Err(Error::new(Kind::Invalid, "copy", message));

@@ -130,8 +130,7 @@ pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
 }
 
 /// Message of the error about an image whose code signature would be lost.
-pub(crate) const SIGNED: &str =
-    "is signed, and its code signature does not survive a change of the file";
+pub(crate) const SIGNED: &str = "the image is signed, and a change would invalidate its signature";
 
 /// The disk to be read.
 #[derive(Debug, Clone, Copy)]
@@ -183,7 +182,7 @@ pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
         return Err(Error::new(
             Kind::Invalid,
             "image",
-            format!("{format} has no levels of compression, only UDZO has"),
+            format!("{format} has no compression levels; only UDZO has"),
         ));
     }
     Ok(())

@@ -33,7 +33,7 @@ pub fn resume(
     options.check(from).map_err(|error| error.in_file(to))?;
     if !options.format.can_change() {
         let message = format!(
-            "{} is made in one go: there is nothing to go on with",
+            "cannot resume {}: the format is written in one pass",
             options.format
         );
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
@@ -43,7 +43,7 @@ pub fn resume(
         return Err(Error::new(
             Kind::Invalid,
             "image",
-            "a copy without free blocks is made in one go",
+            "cannot resume a copy without free blocks",
         )
         .in_file(to));
     }
@@ -141,7 +141,7 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
     } = create;
     let mut sum = Sha256::new();
     let meta = fs::metadata(from.path())
-        .map_err(|source| Error::io("image", "look at", source).in_file(from.path()))?;
+        .map_err(|source| Error::io("image", "read metadata", source).in_file(from.path()))?;
     if meta.is_dir() {
         let mut files = Vec::new();
         Local::new(from.path()).list("", &mut |entry| {
@@ -167,7 +167,7 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
         ));
     }
     for layer in from.overlays() {
-        let failed = |source| Error::io("image", "look at", source).in_file(&layer.path);
+        let failed = |source| Error::io("image", "read metadata", source).in_file(&layer.path);
         let meta = fs::metadata(&layer.path).map_err(failed)?;
         sum.update(format!(
             "\n{} {} {} {}",

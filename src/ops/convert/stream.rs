@@ -54,7 +54,7 @@ pub fn stream(
     }
     if !format.is_plain() {
         let message = format!(
-            "{format} ({}) is not written from front to back, so it needs a file",
+            "cannot write {format} ({}) to a pipe: it is not written in order",
             format.description()
         );
         return Err(Error::unsupported(LAYER, message));
@@ -81,7 +81,7 @@ fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<C
 }
 
 fn failed(source: io::Error) -> Error {
-    Error::io(LAYER, "cannot be written", source)
+    Error::io(LAYER, "write", source)
 }
 
 /// A sequential output, with holes if possible.

@@ -25,7 +25,7 @@ impl UsedOnly {
         if free.volumes.is_empty() {
             return Err(Error::unsupported(
                 LAYER,
-                "no volume is known on the disk, so nothing tells which of its blocks are free",
+                "no known volume on the disk: its free blocks are unknown",
             ));
         }
         if let Some(at) = free.volumes.iter().position(|found| found.map.is_err())

@@ -20,7 +20,7 @@ const UNFINISHED: [&str; 5] = ["part", "partial", "crdownload", "download", "opd
 /// Magic bytes of files that are not disks.
 const OTHERS: [(&[u8], &str); 9] = [
     (b"%PDF-", "a PDF document"),
-    (b"\x89PNG\r\n\x1a\n", "a picture (PNG)"),
+    (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
     (b"\xff\xd8\xff", "a picture (JPEG)"),
     (b"GIF8", "a picture (GIF)"),
     (b"\x7fELF", "a program for Linux"),
@@ -29,7 +29,8 @@ const OTHERS: [(&[u8], &str); 9] = [
     (b"\xca\xfe\xba\xbe", "a program for macOS"),
     (
         b"\0\x05\x16\x07",
-        "an AppleDouble file: attributes and resource fork of another file, whose name is this one's without `._`",
+        "an AppleDouble file: the attributes and resource fork of the file of this name without \
+         `._`",
     ),
 ];
 
@@ -58,17 +59,17 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
     if let Some((_, name)) = other {
         let cause = Cause::new("no-image", "file", format!("is {name}, not a disk image"));
         return Ok(Some(cause.advise(
-            "look whether this is the right file; a download page may offer several",
+            "check that this is the right file; a download page may offer several",
         )));
     }
     if is_disk_copy(&head, len) {
         let cause = Cause::new(
             "old-format",
             "file",
-            "is an image by Disk Copy 4.2, of the time before Mac OS X",
+            "is a Disk Copy 4.2 image, from before Mac OS X",
         );
         return Ok(Some(cause.advise(
-            "emulators of old Macs open it; 84 bytes after its beginning the plain disk begins",
+            "open it in an emulator of an old Mac; the raw disk begins at byte 84",
         )));
     }
     Ok(None)
@@ -78,7 +79,7 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
 pub(super) fn cut_short(what: impl Into<String>) -> Cause {
     Cause::new("cut-short", "file", what)
         .advise("download or copy it again, and compare its size with that of the original")
-        .advise("if it comes from a disk that was full, make room first")
+        .advise("if the disk was full, free some space first")
 }
 
 /// Returns the cause for an incomplete download, if the file name has such an extension.
@@ -89,22 +90,20 @@ pub(super) fn unfinished(path: &Path) -> Option<Cause> {
         Cause::new(
             "unfinished-download",
             "file",
-            format!("its name ends in .{extension}, as browsers call what is not finished"),
+            format!("the name ends in .{extension}, which browsers give to incomplete downloads"),
         )
-        .advise("let the download finish, or begin it again")
+        .advise("let the download finish, or start it again")
     })
 }
 
 fn trailing(path: &Path, more: u64) -> Cause {
-    let what = format!(
-        "is a disk image (UDIF) with {more} more bytes behind its trailer, which must come last"
-    );
+    let what = format!("is a disk image (UDIF) with {more} extra bytes after its trailer");
     let name = path.display();
     Cause::new("bytes-after-trailer", "UDIF", what)
         .advise(format!(
-            "cut them off in a copy: `cp {name} copy.dmg && truncate -s -{more} copy.dmg`"
+            "remove them from a copy: `cp {name} copy.dmg && truncate -s -{more} copy.dmg`"
         ))
-        .advise("download it again if that does not help: a program on the way has changed it")
+        .advise("if that does not help, download it again: a program has modified it")
 }
 
 /// Recognizes web pages, pointers and messages that were saved instead of an image.
@@ -119,13 +118,13 @@ fn text(head: &[u8]) -> Option<Cause> {
             .find_map(|line| line.strip_prefix("size "))
             .map(|size| format!(" of {size} bytes"));
         let what = format!(
-            "is a pointer of Git LFS; the image itself{} is on the server",
+            "is a Git LFS pointer; the image{} is on the server",
             size.unwrap_or_default()
         );
         return Some(
             Cause::new("lfs-pointer", "file", what)
-                .advise("`git lfs install && git lfs pull` in the repository fetches it")
-                .advise("from a web page of the repository, take the link that downloads the file, not the one that shows it"),
+                .advise("run `git lfs install && git lfs pull` in the repository")
+                .advise("on the web page of the repository, use the download link of the file"),
         );
     }
     let is_page = ["<!doctype html", "<html", "<head"]
@@ -134,9 +133,19 @@ fn text(head: &[u8]) -> Option<Cause> {
         || (start.starts_with("<!--") || start.starts_with("<?xml")) && start.contains("<html");
     if is_page {
         return Some(
-            Cause::new("web-page", "file", "is a web page: the server sent it in the place of the image")
-                .advise("open it in a browser: it may ask to log in, to accept terms, or say that the file has moved")
-                .advise("download again from the address of the file itself, with `curl -fL` for example, which fails on errors"),
+            Cause::new(
+                "web-page",
+                "file",
+                "is a web page: the server sent it instead of the image",
+            )
+            .advise(
+                "open it in a browser: it may ask for a login, or report that the file \
+                         has moved",
+            )
+            .advise(
+                "download the file itself, for example with `curl -fL`, which fails on \
+                         errors",
+            ),
         );
     }
     let printable = |byte: &u8| {
@@ -161,7 +170,7 @@ fn text(head: &[u8]) -> Option<Cause> {
                 "file",
                 format!("is text, not a disk image; it begins: {line}"),
             )
-            .advise("read it: a server may have sent a message in the place of the image"),
+            .advise("read it: a server may have sent a message instead of the image"),
         );
     }
     None
@@ -186,7 +195,7 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     let unpack = |command: String| {
         Cause::new("archive", "file", format!("is {name}; the image is inside"))
             .advise(format!("unpack it: `{command}`"))
-            .advise("then open what comes out of it")
+            .advise("then open the result")
     };
     if is("gzip") {
         unpack(format!("gzip -dc {file} > unpacked.dmg"))
@@ -204,27 +213,30 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
         unpack(format!("tar xf {file}"))
     } else if is("xar") {
         Cause::new("archive", "file", "is a xar archive: an installer package (.pkg) or signed archive (.xip), not a disk image")
-            .advise(format!("`7zz x {file}` unpacks it"))
+            .advise(format!("unpack it: `7zz x {file}`"))
     } else if is("encrypted archive") {
-        Cause::new("archive", "file", format!("is {name}, as Apple sends system images in"))
-            .advise("its key comes with the address it was downloaded from; `aea decrypt` on a Mac takes both")
+        Cause::new(
+            "archive",
+            "file",
+            format!("is {name}, the format of Apple's system images"),
+        )
+        .advise("decrypt it on a Mac with `aea decrypt` and the key from its download page")
     } else if is("pbzx") || is("LZFSE") {
         Cause::new("archive", "file", format!("is {name}, not a disk image"))
-            .advise("on a Mac `aa` or `compression_tool` unpack it")
+            .advise("unpack it on a Mac with `aa` or `compression_tool`")
     } else if is("EnCase") || is("Windows image") {
-        Cause::new("other-system", "file", format!("is {name}")).advise(
-            "`ewfmount` shows the disk in an EnCase image, `wimapply` unpacks a Windows image",
-        )
+        Cause::new("other-system", "file", format!("is {name}"))
+            .advise("use `ewfmount` for an EnCase image, `wimapply` for a Windows image")
     } else if is("header in front") {
         Cause::new(
             "old-format",
             "file",
-            format!("is {name}, as very old versions wrote it, which is not read"),
+            format!("is {name}, an unsupported old variant"),
         )
         .advise("convert it on an old Mac: `hdiutil convert -format UDZO`")
     } else {
         Cause::new("other-system", "file", format!("is {name}")).advise(format!(
-            "make a raw image of it: `qemu-img convert -O raw {file} disk.img`, which Bandsaw opens"
+            "convert it to a raw image: `qemu-img convert -O raw {file} disk.img`"
         ))
     }
 }

@@ -13,14 +13,12 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     match layer {
         Layer::Remote(file) => one("file elsewhere", exact(file.info().len)),
         Layer::Bucket(status) => match status.lagging {
-            0 => one(
-                "bucket",
-                "a folder of objects, as other programs see it".to_owned(),
-            ),
+            0 => one("bucket", "a folder of plain objects".to_owned()),
             n => one(
                 "bucket",
                 format!(
-                    "a folder of objects, of which {n} lag behind what was committed (`bandsaw checkpoint`)"
+                    "a folder of objects, {n} of them older than the last commit (`bandsaw \
+                     checkpoint`)"
                 ),
             ),
         },
@@ -28,14 +26,11 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
         Layer::Crypt(crypt) => {
             let ways = match crypt.ways_in.len() {
                 1 => "1 way".to_owned(),
-                n => format!("{n} ways"),
+                n => format!("{n} key entries"),
             };
             one(
                 "encryption",
-                format!(
-                    "AES-{}, version {}, {ways} to open it",
-                    crypt.key_bits, crypt.version
-                ),
+                format!("AES-{}, version {}, {ways}", crypt.key_bits, crypt.version),
             )
         }
         Layer::Raw(raw) => one("raw image", format!("a disk of {}", exact(raw.info().len))),

@@ -116,7 +116,7 @@ fn interrupted(path: &Path, message: String) -> Cause {
     Cause::new(
         "repair-interrupted",
         "file",
-        format!("is half repaired: {message}"),
+        format!("a repair was interrupted: {message}"),
     )
     .advise(format!("`bandsaw repair --undo {}`", path.display()))
     .of(error)
@@ -131,7 +131,7 @@ fn examined(
     progress: &dyn Progress,
 ) -> Result<Option<Cause>> {
     let found = open::examine(path, options, progress)?;
-    let check = format!("`bandsaw check {}` lists all of them", path.display());
+    let check = format!("run `bandsaw check {}` to list all of them", path.display());
     if list.is_some() && found.problems.count(Severity::Damage) <= 1 {
         return Ok(list);
     }
@@ -211,7 +211,7 @@ fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
         format!("opens, but one of its lists is damaged: {warning}"),
     );
     Some(cause.advise(format!(
-        "`bandsaw repair --dry-run {name}` tells whether the list can be written again"
+        "run `bandsaw repair --dry-run {name}` to see whether the list can be restored"
     )))
 }
 
@@ -223,7 +223,7 @@ fn place(path: &Path) -> Option<Cause> {
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => return Some(missing(path)),
-        Err(error) => return Some(unreadable(Error::io("file", "look at", error))),
+        Err(error) => return Some(unreadable(Error::io("file", "read metadata", error))),
     };
     if meta.is_file() && meta.len() == 0 {
         let empty = Cause::new("empty", "file", "is empty: the file has no bytes");
@@ -269,16 +269,16 @@ fn missing(path: &Path) -> Cause {
 fn unreadable(error: Error) -> Cause {
     let denied = error.io_kind() == Some(ErrorKind::PermissionDenied);
     let cause = if denied {
-        Cause::new("not-permitted", "file", "may not be read by you")
-            .advise("check who owns the file and its permissions: `ls -l`")
-            .advise("on macOS, allow the terminal to reach the folder in the settings for privacy")
+        Cause::new("not-permitted", "file", "permission denied")
+            .advise("check the owner and permissions of the file: `ls -l`")
+            .advise("on macOS, give the terminal access to the folder in the privacy settings")
     } else {
         Cause::new(
             "read-error",
             "file",
-            "cannot be read: the disk or server that holds it fails",
+            "cannot be read: I/O error of the disk or server",
         )
-        .advise("copy what can be read with `ddrescue`, then look at the copy")
+        .advise("copy the readable part with `ddrescue`, then diagnose the copy")
     };
     cause.of(error)
 }
@@ -289,7 +289,7 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
     let cause = match error.kind() {
         Kind::WrongKey => locked(&error),
         Kind::Conflict => Cause::new("in-use", "file", "is in use by another program").advise(
-            "eject or close it there first: a disk image must not be changed by two at a time",
+            "eject or close it there first: two programs must not change an image at the same time",
         ),
         Kind::Io => return Ok(unreadable(error)),
         Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported if is_only_file(layers) => {
@@ -312,11 +312,14 @@ fn locked(error: &Error) -> Cause {
         return Cause::new(
             "passphrase-wrong",
             "encryption",
-            "is encrypted, and the passphrase does not fit",
+            "is encrypted, and the passphrase is wrong",
         )
-        .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")
         .advise(
-            "letters beyond ASCII may have been typed in another form where the image was made",
+            "check the newline: --stdinpass reads everything up to the end, --passfile \
+                 ignores a final newline",
+        )
+        .advise(
+            "characters outside ASCII may have another Unicode form where the image was created",
         );
     }
     Cause::new(
@@ -350,7 +353,8 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
             file.info().len.saturating_sub(1 << 20)..file.info().len,
         )?
     {
-        let zeros = "ends with a mebibyte of zeros: room was made for it, and it was not written to the end";
+        let zeros = "ends with a MiB of zeros: the file was preallocated but not written to the \
+                     end";
         return Ok(Some(content::cut_short(zeros)));
     }
     Ok(recognised.or_else(|| content::unfinished(path)))
@@ -359,50 +363,91 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
 /// Returns the cause for a damaged structure of a layer, if the file is not of another type.
 fn structure(error: &Error, name: &str) -> Cause {
     let what = |text: &str| format!("{text}: {}", error.message());
-    let check = format!("`bandsaw check {name}` lists all that is wrong, layer by layer");
+    let check = format!("run `bandsaw check {name}` to list all problems by layer");
     match (error.layer(), error.kind()) {
         ("image", Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
-            Cause::new("unknown", "disk", "has nothing of an image: no container, no partition map, no file system that is known")
-                .advise("if it is a disk all the same, `--image-format udrw` takes it for plain bytes")
-                .advise("it may be encrypted by a program that leaves no mark (VeraCrypt, for example)")
+            Cause::new(
+                "unknown",
+                "disk",
+                "is not a disk image: no known container, partition map \
+                                           or file system",
+            )
+            .advise("if it is a raw disk, open it with `--image-format udrw`")
+            .advise(
+                "it may be encrypted by a program without a signature (VeraCrypt, for \
+                         example)",
+            )
         }
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
-            Cause::new("no-image", "folder", "is a folder without Info.plist and Info.bckup, so no sparse bundle")
-                .advise("name the bundle itself, not the folder it is in")
-                .advise("if it was one, copy Info.plist from a bundle of the same size and band size")
-        }
+        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => Cause::new(
+            "no-image",
+            "folder",
+            "is not a sparse bundle: the folder has neither \
+                                              Info.plist nor Info.bckup",
+        )
+        .advise("name the bundle itself, not its parent folder")
+        .advise(
+            "if it was a bundle, copy Info.plist from one of the same size and band \
+                         size",
+        ),
         ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
-                .advise("put all parts (.dmg, .002.dmgpart, ...) into one folder and open the first")
+                .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
         }
-        (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("does not stand alone"))
-            .advise("bring the images it builds on along, and open them together"),
-        (layer, Kind::Unsupported) => {
-            Cause::new("not-supported", named(layer), what("is of a kind that this version does not read"))
-                .advise("on a Mac, `hdiutil convert -format UDRW` makes a plain image of it")
-        }
-        (layer, Kind::Limit) => {
-            Cause::new("not-supported", named(layer), what("is beyond a bound of this version")).advise(check)
-        }
-        ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _)
-            if error.reason() == Some(Reason::Truncated) =>
-        {
-            let ends = "is only the beginning of a disk: its partitions lie past the end of the file";
-            content::cut_short(ends).in_layer("partition map").advise(check)
-        }
-        ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _) => {
-            Cause::new("partition-map-damaged", "partition map", what("has a damaged partition map"))
-                .advise(format!("`bandsaw repair --dry-run {name}` tells whether it can be mended"))
+        (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("requires another image"))
+            .advise("open it together with the images below it"),
+        (layer, Kind::Unsupported) => Cause::new(
+            "not-supported",
+            named(layer),
+            what("is of an unsupported kind"),
+        )
+        .advise("convert it on a Mac: `hdiutil convert -format UDRW`"),
+        (layer, Kind::Limit) => Cause::new(
+            "not-supported",
+            named(layer),
+            what("exceeds a limit of this version"),
+        )
+        .advise(check),
+        (
+            "gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr",
+            _,
+        ) if error.reason() == Some(Reason::Truncated) => {
+            let ends = "is truncated: its partitions are past the end of the file";
+            content::cut_short(ends)
+                .in_layer("partition map")
                 .advise(check)
         }
-        ("sparse bundle", _) => Cause::new("bundle-damaged", "sparse bundle", what("is a damaged sparse bundle"))
-            .advise(format!("`bandsaw repair --dry-run {name}` tells what can be mended"))
-            .advise(check),
-        (layer, _) if named(layer) == ENCRYPTION => {
-            Cause::new("encryption-damaged", ENCRYPTION, what("has a damaged encryption header, or was cut short"))
-                .advise("get another copy: without a whole header nothing can be decrypted")
-                .advise(check)
-        }
+        (
+            "gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr",
+            _,
+        ) => Cause::new(
+            "partition-map-damaged",
+            "partition map",
+            what("has a damaged partition map"),
+        )
+        .advise(format!(
+            "run `bandsaw repair --dry-run {name}` to see whether it can be \
+                                 repaired"
+        ))
+        .advise(check),
+        ("sparse bundle", _) => Cause::new(
+            "bundle-damaged",
+            "sparse bundle",
+            what("is a damaged sparse bundle"),
+        )
+        .advise(format!(
+            "run `bandsaw repair --dry-run {name}` to see what can be repaired"
+        ))
+        .advise(check),
+        (layer, _) if named(layer) == ENCRYPTION => Cause::new(
+            "encryption-damaged",
+            ENCRYPTION,
+            what(
+                "has a damaged encryption header, \
+                                                               or is truncated",
+            ),
+        )
+        .advise("get another copy: nothing can be decrypted without an intact header")
+        .advise(check),
         (layer, _) => Cause::new("container-damaged", named(layer), what("is damaged"))
             .advise("download or copy it again, and compare its size with that of the original")
             .advise(check),

@@ -13,28 +13,24 @@ const SPECIAL: [(&str, &str, &str); 6] = [
     (
         "Apple_CoreStorage",
         "a CoreStorage volume group (FileVault before macOS 10.13, or a Fusion drive)",
-        "a Mac up to macOS 10.15 or libfvde open it",
+        "open it on a Mac up to macOS 10.15, or with libfvde",
     ),
     (
         "Apple_RAID",
         "a part of a software RAID",
-        "all of its parts are needed, on a Mac",
+        "assemble all of its parts on a Mac",
     ),
-    (
-        "Apple_Boot",
-        "a start-up partition",
-        "it holds nothing of yours",
-    ),
+    ("Apple_Boot", "a boot partition", "it has no user data"),
     (
         "Linux LVM",
         "a volume group of Linux (LVM)",
         "on Linux: `losetup -P`, then `vgchange -ay`",
     ),
-    ("Linux Swap", "swap space of Linux", "it holds no files"),
+    ("Linux Swap", "swap space of Linux", "it has no files"),
     (
         "Apple_UFS",
         "a UFS volume",
-        "FreeBSD, or Linux with its driver `ufs`, open it",
+        "open it on FreeBSD, or on Linux with the driver `ufs`",
     ),
 ];
 
@@ -70,12 +66,12 @@ pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
             Cause::new("volume-damaged", "volume", what)
         };
         let damaged = damaged.advise(format!(
-            "`bandsaw check {}` lists what is wrong with it",
+            "run `bandsaw check {}` to list the problems",
             path.display()
         ));
         return Ok(Some(
             damaged
-                .advise("on a Mac, Disk Utility's First Aid may mend a copy of it")
+                .advise("on a Mac, try First Aid of Disk Utility on a copy")
                 .of(error),
         ));
     }
@@ -104,18 +100,21 @@ fn unknown(path: &Path, layers: &[Layer]) -> Cause {
     let cause = Cause::new(
         "unknown",
         "disk",
-        "has a disk that is not blank, and nothing in it is known: its partition map and volumes are lost, or it was never one of these",
+        "has unknown contents: the disk is not blank, but has no known partition map or volume",
     )
     .advise(format!(
-        "`bandsaw repair --dry-run {}` tells whether a copy of what is lost is left",
+        "run `bandsaw repair --dry-run {}` to see whether a backup of the lost structures exists",
         path.display()
     ))
-    .advise("it may hold the data of a program that leaves no mark (VeraCrypt, for example)");
+    .advise("it may be the data of a program without a signature (VeraCrypt, for example)");
     let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
     if is(|layer| matches!(layer, Layer::Bundle(_)))
         && !is(|layer| matches!(layer, Layer::Crypt(_)))
     {
-        return cause.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
+        return cause.advise(
+            "if it was encrypted, its file `token` is empty or missing: restore \
+                             that from a backup",
+        );
     }
     cause
 }
@@ -126,7 +125,7 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         "file-system-not-read",
         "volume",
         format!(
-            "has {} on {}, which this version does not read",
+            "has {} on {}, which is not supported",
             volume.format,
             volume.place()
         ),
@@ -141,7 +140,7 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
     match volume.format {
         VolumeFormat::Hfs => cause
             .advise(mount("hfs"))
-            .advise("macOS up to 10.14 and hfsutils read it, too"),
+            .advise("macOS up to 10.14 and hfsutils can read it"),
         VolumeFormat::Fat => cause.advise(mount("vfat")),
         VolumeFormat::ExFat => cause.advise(mount("exfat")),
         VolumeFormat::Ntfs => cause.advise(mount("ntfs3")),
@@ -161,7 +160,7 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
             ))
         }
         VolumeFormat::Lvm => cause.advise("on Linux: `losetup -P`, then `vgchange -ay`"),
-        VolumeFormat::Swap => cause.advise("it holds no files"),
+        VolumeFormat::Swap => cause.advise("it has no files"),
         _ => cause,
     }
 }
@@ -180,26 +179,28 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         let blank = Cause::new(
             "blank",
             "disk",
-            "has a disk without partition map and without a file system that is known",
+            "has a disk without partition map and known file system",
         );
         let blank = blank
-            .advise("a new image is like this until somebody formats it")
-            .advise("a download that has only made room so far is, too: compare with the original")
+            .advise("this is normal for a new image that is not formatted")
+            .advise("an incomplete download may look like this: compare it with the original")
             .advise(match has_layer_above_file(layers) {
-                true => "it may hold the swap or raw data of another program".to_owned(),
-                false => format!("`bandsaw info {}` shows its size", path.display()),
+                true => "it may be swap or raw data of another program".to_owned(),
+                false => format!("run `bandsaw info {}` to see its size", path.display()),
             });
         let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
         if is(|layer| matches!(layer, Layer::Bundle(_)))
             && !is(|layer| matches!(layer, Layer::Crypt(_)))
         {
-            return blank.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
+            return blank.advise(
+                "if it was encrypted, its file `token` is empty or missing: \
+                                 restore that from a backup",
+            );
         }
         return blank;
     };
     if let Some(problem) = cut_off(map) {
-        return content::cut_short(format!("is only the beginning of a disk: {problem}"))
-            .in_layer("partition map");
+        return content::cut_short(format!("is truncated: {problem}")).in_layer("partition map");
     }
     let special = map.partitions.iter().find_map(|partition| {
         let known = SPECIAL.iter().find(|(kind, _, _)| partition.kind == *kind);
@@ -209,13 +210,14 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         return Cause::new(
             "no-file-system",
             "partition map",
-            format!("has {what} in partition {number}, and no volume"),
+            format!("has {what} in partition {number}, but no volume"),
         )
         .advise(*advice);
     }
-    Cause::new("no-file-system", "partition map", "has partitions, and no file system that is known in any of them")
+    Cause::new("no-file-system", "partition map", "has partitions, but none has a known file \
+                                                   system")
         .advise("the volumes may never have been formatted, or be encrypted as a whole (FileVault, BitLocker, VeraCrypt)")
-        .advise(format!("`bandsaw info {}` shows what the partitions are said to hold", path.display()))
+        .advise(format!("run `bandsaw info {}` to see the types of the partitions", path.display()))
 }
 
 fn has_layer_above_file(layers: &[Layer]) -> bool {
@@ -247,12 +249,13 @@ pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
         .filter(|_| !format.fits_name(path))
         .map(|found| {
             let what = format!(
-                "is a {} ({format}), though its name ends in .{}",
+                "is a {} ({format}), but the name ends in .{}",
                 format.description(),
                 found.display()
             );
             Cause::new("wrong-extension", "file", what).advise(format!(
-                "rename it to end in .{extension}: macOS goes by the name, Bandsaw by the contents"
+                "rename it to end in .{extension}: macOS decides by the name, Bandsaw by the \
+                 contents"
             ))
         })
 }

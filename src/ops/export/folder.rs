@@ -56,7 +56,7 @@ pub fn to_folder(
     let (target, made) =
         open_target(target).map_err(|error| Error::io(LAYER, "open", error).in_file(target))?;
     let owners = Owners::new(target.as_fd())
-        .map_err(|error| Error::io(LAYER, "look at the target", error))?;
+        .map_err(|error| Error::io(LAYER, "read metadata of the target", error))?;
     let made_here = MadeHere::default();
     let FolderOptions {
         overwrite,
@@ -181,7 +181,7 @@ impl ExportShared<'_> {
             let mut problems = Vec::new();
             if self.maker.leaves_out(attributes) {
                 report.note(about(
-                    Error::unsupported(LAYER, "is a special file, and left out"),
+                    Error::unsupported(LAYER, "special file: skipped"),
                     &batch.path,
                     name,
                 ));

@@ -68,7 +68,7 @@ fn identity(folder: BorrowedFd<'_>, name: &str) -> Option<(u64, u64)> {
 }
 
 fn collision() -> Error {
-    let message = "is the same name as another of the volume where it is to be, in a folder that ignores case or composes names";
+    let message = "name collision: the host folder ignores case or the composition of characters";
     Error::new(Kind::Unsupported, LAYER, message)
 }
 
@@ -113,7 +113,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\0']) {
         return Err(Error::unsupported(
             LAYER,
-            "is no name that the host can have",
+            "the host does not support this name",
         ));
     }
     Ok(())
@@ -121,11 +121,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| match errno {
-        Errno::EXIST => Error::new(
-            Kind::Conflict,
-            LAYER,
-            "exists already, and overwriting it was not asked for",
-        ),
+        Errno::EXIST => Error::new(Kind::Conflict, LAYER, "already exists"),
         errno => Error::io(LAYER, doing, errno),
     }
 }
@@ -149,7 +145,7 @@ impl Maker<'_> {
             FileKind::Folder => Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "a folder is not made like this",
+                "internal: unexpected folder",
             )),
             _ => self.special(folder, name, attributes).map(|()| 0),
         }
@@ -277,7 +273,11 @@ impl Maker<'_> {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Folder | FileKind::Symlink => {
-                return Err(Error::new(Kind::Invalid, LAYER, "is no special node"));
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    "internal: not a special file",
+                ));
             }
         };
         let device = nodes::device_from_mac(attributes.device);

@@ -112,7 +112,7 @@ fn about(error: Error, folder: &str, name: &str) -> Error {
     match error.place() {
         Place::None => error.named(path),
         // Keep the location reported by a lower layer, as the cause.
-        _ => Error::new(error.kind(), LAYER, "cannot be brought out")
+        _ => Error::new(error.kind(), LAYER, "cannot be extracted")
             .named(path)
             .caused_by(error),
     }

@@ -211,7 +211,10 @@ impl Archive<'_> {
                 self.member(name, attributes, NewKind::BlockDevice(device.0, device.1))?
             }
             FileKind::Socket => {
-                return Err(Error::unsupported(LAYER, "a tar archive knows no sockets"));
+                return Err(Error::unsupported(
+                    LAYER,
+                    "tar archives cannot store sockets",
+                ));
             }
         }
         self.report.files += 1;
@@ -245,8 +248,7 @@ impl Archive<'_> {
         self.report.bytes += len;
         match unreadable {
             Some(error) => {
-                let message =
-                    "its contents are zeros in the archive from where they cannot be read";
+                let message = "unreadable contents are replaced by zeros in the archive";
                 Err(Error::new(error.kind(), LAYER, message).caused_by(error))
             }
             None => Ok(()),
@@ -273,7 +275,7 @@ impl Archive<'_> {
             xattrs,
         })?;
         if let Some(error) = self.writer.take_unreadable() {
-            let message = "zeros stand for an extended attribute that cannot be read";
+            let message = "an unreadable extended attribute is replaced by zeros in the archive";
             self.report.problem(
                 Error::new(error.kind(), LAYER, message)
                     .named(name)

@@ -63,7 +63,8 @@ impl DsStore {
         }
         if bytes.len() > MOST_RECORD {
             let message = format!(
-                "{} bytes, but the Finder's records have at most {MOST_RECORD}; shorten the names",
+                "Finder record of {} bytes is too large: the maximum is {MOST_RECORD}; shorten \
+                 the names",
                 bytes.len()
             );
             return Err(Error::new(Kind::Limit, LAYER, message).named(name));

@@ -232,7 +232,7 @@ impl FromStr for Arrange {
             Error::new(
                 Kind::Invalid,
                 "arrange-by",
-                format!("is none of {}", names.join(", ")),
+                format!("unknown name: expected one of {}", names.join(", ")),
             )
             .named(text)
         })

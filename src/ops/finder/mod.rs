@@ -57,7 +57,7 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "is no icon: a file in Apple's icns format is expected",
+                "not an icon: expected a file in Apple's icns format",
             )
             .in_file(path));
         }
@@ -143,7 +143,7 @@ fn store(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error| Error::io(LAYER, "cannot be read", error).in_file(path);
+    let failed = |error| Error::io(LAYER, "read", error).in_file(path);
     if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
         return Err(Error::new(
             Kind::Limit,
@@ -177,7 +177,7 @@ fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timesta
             return Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "is in the source already, and is no plain file",
+                "exists in the source, but is not a regular file",
             )
             .named(name));
         }
@@ -201,7 +201,7 @@ fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u
         Some(_) => Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "is in the source already, and is no folder",
+            "exists in the source, but is not a folder",
         )
         .named(name)),
         None => {
@@ -236,7 +236,7 @@ fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
         _ => Err(Error::new(
             Kind::Invalid,
             LAYER,
-            format!("{FINDER_INFO} has not {INFO_LEN} bytes"),
+            format!("{FINDER_INFO} does not have {INFO_LEN} bytes"),
         )
         .named(&*node.name)),
     }

@@ -133,7 +133,7 @@ pub(super) fn style(view: View) -> [u8; 4] {
 fn binary(list: Dictionary) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let failed = |error: plist::Error| {
-        Error::new(Kind::Invalid, LAYER, "cannot be written as a property list").caused_by(error)
+        Error::new(Kind::Invalid, LAYER, "cannot be encoded as a property list").caused_by(error)
     };
     Value::Dictionary(list)
         .to_writer_binary(&mut bytes)

@@ -84,14 +84,13 @@ impl<'a> Target<'a> {
                 }),
                 Some(number) => Err(Error::not_found(
                     LAYER,
-                    format!("partition {number}; the disk has no map"),
+                    format!("partition {number} does not exist: the disk has no map"),
                 )),
             };
         };
         if let Some(problem) = map.problems.first() {
-            let message = format!(
-                "the map of the disk is not in order and must be repaired first: {problem}"
-            );
+            let message =
+                format!("the partition map is damaged and must be repaired first: {problem}");
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let partition = match number {
@@ -172,7 +171,7 @@ impl<'a> Target<'a> {
         }
         if map.scheme != Scheme::Gpt {
             let message = format!(
-                "{} is not for {format}, and the types of an {} are not changed",
+                "{} is not for {format}, and partition types of an {} cannot be changed",
                 in_words(partition),
                 map.scheme
             );
@@ -193,10 +192,7 @@ impl<'a> Target<'a> {
             None if open::is_blank(&*self.device)? => return Ok(()),
             None => "data".to_owned(),
         };
-        let message = format!(
-            "{} holds {there}, and erasing it was not asked for",
-            self.place()
-        );
+        let message = format!("{} is not empty: it has {there}", self.place());
         Err(Error::new(Kind::Conflict, LAYER, message))
     }
 
@@ -210,7 +206,8 @@ impl<'a> Target<'a> {
 
 /// Returns the number of the selected partition.
 fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> {
-    const CONTAINER: &str = "is one volume of an APFS container; `#N` names the container, and all of its volumes go with it";
+    const CONTAINER: &str = "one volume of an APFS container; name the container as `#N` to \
+                             replace all of its volumes";
     match place {
         None => Ok(None),
         Some(VolumeSelector::Number {
@@ -232,12 +229,11 @@ fn only(map: &Map) -> Result<&Partition> {
         candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
     match (found.next(), found.next()) {
         (Some(partition), None) => Ok(partition),
-        (None, _) => Err(Error::not_found(LAYER, "a partition for a volume")),
+        (None, _) => Err(Error::not_found(LAYER, "no partition for a volume")),
         _ => {
             let there = candidates(map).map(in_words).collect::<Vec<_>>().join(", ");
-            let message = format!(
-                "there are several partitions, and `#N` behind the image says which: {there}"
-            );
+            let message =
+                format!("several partitions; choose one with `#N` after the image: {there}");
             Err(Error::new(Kind::Invalid, LAYER, message))
         }
     }

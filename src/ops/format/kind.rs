@@ -95,13 +95,12 @@ impl NewFormat {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("{self} is one volume; APFS holds several"),
+                format!("{self} has one volume; APFS can have several"),
             ));
         }
         if options.encryption.is_some() && self.is_hfs() {
-            let message = format!(
-                "a volume of {self} is not encrypted; one of APFS can be, and any image as a whole"
-            );
+            let message =
+                format!("{self} volumes cannot be encrypted; use APFS, or encrypt the image");
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         match self {
@@ -162,10 +161,7 @@ impl NewFormat {
             encryption,
         } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
-            let message = format!(
-                "a block of {size} bytes, but APFS is made with blocks of {}",
-                apfs::BLOCK_BYTES
-            );
+            let message = format!("invalid block size {size}: APFS uses {}", apfs::BLOCK_BYTES);
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let case_sensitive = self == Self::ApfsCaseSensitive;
@@ -237,10 +233,7 @@ impl FromStr for NewFormat {
             Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!(
-                    "no file system of this name can be made; there are {}",
-                    known.join(", ")
-                ),
+                format!("unknown file system: expected one of {}", known.join(", ")),
             )
             .named(text)
         })

@@ -82,7 +82,11 @@ impl Assembly {
             let mut folders = Vec::new();
             for found in std::mem::take(&mut self.folders[number]) {
                 let child = u32::try_from(self.nodes.len()).map_err(|_| {
-                    Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders")
+                    Error::new(
+                        Kind::Limit,
+                        LAYER,
+                        "too many files and folders (limit 2^32)",
+                    )
                 })?;
                 if let What::Folder { number } = found.what {
                     folders.push((number, child));
@@ -91,11 +95,9 @@ impl Assembly {
             }
             ahead.extend(folders.into_iter().rev());
         }
-        let root = self
-            .root
-            .fd
-            .try_clone()
-            .map_err(|error| Error::io(LAYER, "keep open", error).in_file(self.root.path()))?;
+        let root = self.root.fd.try_clone().map_err(|error| {
+            Error::io(LAYER, "keep the folder open", error).in_file(self.root.path())
+        })?;
         let contents = Box::new(HostContents::new(self.root.path(), root, self.entries));
         Ok(Tree {
             nodes: self.nodes,

@@ -70,7 +70,7 @@ impl HostContents {
 
     fn failed(&self, node: u32, error: io::Error) -> Error {
         match error.kind() {
-            io::ErrorKind::NotFound => self.conflict(node, "vanished before it was read"),
+            io::ErrorKind::NotFound => self.conflict(node, "removed before it was read"),
             _ => Error::io(LAYER, "read", error).in_file(self.path_of(node)),
         }
     }
@@ -82,7 +82,7 @@ impl Contents for HostContents {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "bytes in hand are not opened",
+                "internal: contents in memory cannot be opened as a device",
             ));
         };
         let (parent, name) = self.entries.place(node);
@@ -117,10 +117,9 @@ impl HostReader<'_> {
         if (now.size, now.modified, now.identity.1) == (self.len, then.modified, then.inode) {
             return Ok(());
         }
-        Err(self.contents.conflict(
-            self.node,
-            "changed after it was listed; the volume would hold a mixture",
-        ))
+        Err(self
+            .contents
+            .conflict(self.node, "changed while it was copied"))
     }
 }
 
@@ -130,7 +129,7 @@ impl ContentReader for HostReader<'_> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(self
                     .contents
-                    .conflict(self.node, "became shorter after it was listed"));
+                    .conflict(self.node, "truncated while it was copied"));
             }
             result => result.map_err(|error| self.contents.failed(self.node, error))?,
         }

@@ -98,7 +98,13 @@ impl Joined {
     fn append(&mut self, tree: Tree, parent: u32, root: Option<&str>) -> Result<()> {
         let skipped = u32::from(root.is_none());
         let first = u32::try_from(self.nodes.len()).ok();
-        let too_many = || Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders");
+        let too_many = || {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                "too many files and folders (limit 2^32)",
+            )
+        };
         let first = first
             .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
             .ok_or_else(too_many)?;
@@ -138,7 +144,7 @@ impl Joined {
             .pop()
             .filter(|_| !path.split('/').any(|part| matches!(part, "." | "..")));
         let name = name.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "is no path within a volume").named(path)
+            Error::new(Kind::Invalid, LAYER, "not a path within a volume").named(path)
         })?;
         let mut parent = 0;
         for part in parts {
@@ -152,12 +158,9 @@ impl Joined {
             parent = match found {
                 Some((folder, true)) => folder,
                 Some(_) => {
-                    return Err(Error::new(
-                        Kind::Conflict,
-                        LAYER,
-                        "leads through what is no folder",
-                    )
-                    .named(path));
+                    return Err(
+                        Error::new(Kind::Conflict, LAYER, "a parent is not a folder").named(path),
+                    );
                 }
                 None => {
                     self.nodes.push(SourceNode::made(
@@ -191,12 +194,13 @@ impl Contents for TreeParts {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "contents in hand need not be opened",
+                "internal: contents in memory cannot be opened",
             ));
         };
         let part = self.0.iter().rev().find(|part| part.first <= node);
-        let part = part
-            .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "no contents belong to this file"))?;
+        let part = part.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, "internal: the file has no contents")
+        })?;
         part.contents.open(&Stream::Extern {
             node: node - part.shift,
             offset,

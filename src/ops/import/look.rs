@@ -57,7 +57,7 @@ pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<Li
     })?;
     let look = || {
         nodes::node_at(place.fd.as_fd(), name)
-            .map_err(|error| failed("look at", error, place, text))
+            .map_err(|error| failed("read metadata", error, place, text))
     };
     let kind = if kind == FileType::Unknown {
         look()?.kind
@@ -76,7 +76,7 @@ pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<Li
     {
         Some(fd) => {
             let node =
-                nodes::node_of(&fd).map_err(|error| failed("look at", error, place, text))?;
+                nodes::node_of(&fd).map_err(|error| failed("read metadata", error, place, text))?;
             (
                 node,
                 xattrs_of(&fd).map_err(|error| error.in_file(place.path().join(text)))?,
@@ -105,7 +105,7 @@ fn what(place: &OpenFolder, name: &str, node: &HostNode) -> Result<What> {
         FileType::BlockDevice => What::Special(FileKind::BlockDevice, device(node, place, name)?),
         FileType::Unknown => {
             return Err(
-                Error::unsupported(LAYER, "is of an unknown kind").in_file(place.path().join(name))
+                Error::unsupported(LAYER, "unknown file type").in_file(place.path().join(name))
             );
         }
     })
@@ -128,7 +128,7 @@ fn device(node: &HostNode, place: &OpenFolder, name: &str) -> Result<u32> {
     nodes::device_to_mac(node.special).ok_or_else(|| {
         Error::unsupported(
             LAYER,
-            "its device number does not fit in the 8 and 24 bits that macOS has for it",
+            "the device number does not fit in the 8 and 24 bits of macOS",
         )
         .in_file(place.path().join(name))
     })
@@ -154,7 +154,7 @@ pub(super) fn failed(
     let error = error.into();
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            Error::new(Kind::Conflict, LAYER, "vanished while the folder was read")
+            Error::new(Kind::Conflict, LAYER, "removed while the folder was read")
         }
         _ => Error::io(LAYER, doing, error),
     }

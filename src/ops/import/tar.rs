@@ -33,7 +33,7 @@ pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
 /// unlinked file in the folder `spool` until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
     let mut file = nodes::unlinked_file(spool)
-        .map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
+        .map_err(|error| Error::io(LAYER, "create a temporary file", error).in_file(spool))?;
     progress.stage("receive", 0);
     let mut buffer = vec![0; 1 << 20];
     let mut first = true;
@@ -50,7 +50,7 @@ pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) 
             return from_file(file, progress);
         }
         file.write_all(&buffer[..got])
-            .map_err(|error| Error::io(LAYER, "keep the stream", error).in_file(spool))?;
+            .map_err(|error| Error::io(LAYER, "write the temporary file", error).in_file(spool))?;
         progress.advance(got as u64);
     }
 }
@@ -161,11 +161,7 @@ impl Growing {
             .filter(|part| !matches!(*part, "" | "."))
             .collect();
         if parts.contains(&"..") {
-            return Err(refused(
-                "",
-                "a path with .. in it is not unpacked",
-                &member.path,
-            ));
+            return Err(refused("", "unsafe path: it has ..", &member.path));
         }
         for (name, value) in &member.xattrs {
             let Some(name) = xattr_name(name) else {
@@ -201,7 +197,7 @@ impl Growing {
     /// Sets the attributes of the root folder.
     fn set_root(&mut self, member: &Member, xattrs: Xattrs) -> Result<()> {
         if member.kind != MemberKind::Folder {
-            return Err(refused("", "only a folder can be the root", &member.path));
+            return Err(refused("", "the root must be a folder", &member.path));
         }
         self.nodes[0] = source_node(0, "", SourceKind::Folder, member, xattrs);
         self.root_known = true;
@@ -214,11 +210,7 @@ impl Growing {
             if self.nodes[found as usize].kind == SourceKind::Folder {
                 return Ok(found);
             }
-            return Err(refused(
-                "",
-                "leads through something that is no folder",
-                &member.path,
-            ));
+            return Err(refused("", "a parent is not a folder", &member.path));
         }
         let node = next_index(&self.nodes)?;
         let mut made = source_node(parent, name, SourceKind::Folder, member, Vec::new());
@@ -233,7 +225,7 @@ impl Growing {
             Some(device) => Ok(SourceKind::Special(kind, device)),
             None => Err(refused(
                 "",
-                "its device number does not fit in the 8 and 24 bits that macOS has for it",
+                "the device number does not fit in the 8 and 24 bits of macOS",
                 &member.path,
             )),
         };
@@ -285,7 +277,7 @@ impl Growing {
         let missing = || {
             refused(
                 &String::from_utf8_lossy(&member.link),
-                "is a hard link to what the archive does not hold",
+                "the target of the hard link is not in the archive",
                 &member.path,
             )
         };
@@ -295,7 +287,11 @@ impl Growing {
             at = *self.by_name.get(&(at, part.into())).ok_or_else(missing)?;
         }
         match self.nodes[at as usize].kind {
-            SourceKind::Folder => Err(refused("", "is a hard link to a folder", &member.path)),
+            SourceKind::Folder => Err(refused(
+                "",
+                "the target of the hard link is a folder",
+                &member.path,
+            )),
             SourceKind::HardLink(target) => Ok(target),
             _ => Ok(at),
         }
@@ -315,7 +311,7 @@ impl Growing {
             if self.state[old as usize].children > 0 {
                 return Err(refused(
                     "",
-                    "replaces a folder with files in it",
+                    "replaces a folder that is not empty",
                     &member.path,
                 ));
             }
@@ -396,8 +392,13 @@ fn without_slash(path: &[u8]) -> &[u8] {
 }
 
 fn next_index(nodes: &[SourceNode]) -> Result<u32> {
-    u32::try_from(nodes.len())
-        .map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))
+    u32::try_from(nodes.len()).map_err(|_| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            "too many files and folders (limit 2^32)",
+        )
+    })
 }
 
 fn source_node(

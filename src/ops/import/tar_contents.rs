@@ -35,7 +35,7 @@ impl Contents for TarContents {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "bytes in hand are not opened",
+                "internal: contents in memory cannot be opened as a device",
             ));
         };
         Ok(match self.pieces.get(&offset) {
@@ -57,7 +57,7 @@ fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
     file.read_exact_at(buf, offset)
         .map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                Error::new(Kind::Conflict, LAYER, "became shorter while it was read")
+                Error::new(Kind::Conflict, LAYER, "truncated while it was read")
             }
             _ => Error::io(LAYER, "read", error),
         })

@@ -83,8 +83,13 @@ impl Assembly<'_> {
     }
 
     fn add(&mut self, parent: u32, name: &str, found: &Attributes) -> Result<u32> {
-        let index = u32::try_from(self.nodes.len())
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))?;
+        let index = u32::try_from(self.nodes.len()).map_err(|_| {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                "too many files and folders (limit 2^32)",
+            )
+        })?;
         let first = if found.links > 1 {
             *self.first_names.entry(found.id).or_insert(index)
         } else {
@@ -181,7 +186,7 @@ impl Contents for VolumeContents {
                 return Err(Error::new(
                     Kind::Invalid,
                     LAYER,
-                    "bytes in hand are not opened",
+                    "internal: contents in memory cannot be opened as a device",
                 ));
             }
         };

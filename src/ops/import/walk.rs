@@ -81,7 +81,7 @@ impl<'a> Walk<'a> {
         let fd = OwnedFd::from(std::fs::File::open(path).map_err(fail)?);
         let root_node = nodes::node_of(&fd).map_err(fail)?;
         if root_node.kind != FileType::Directory {
-            return Err(Error::new(Kind::Invalid, LAYER, "is no folder").in_file(path));
+            return Err(Error::new(Kind::Invalid, LAYER, "not a folder").in_file(path));
         }
         let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
         let root = Arc::new(OpenFolder {
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         let fail =
             |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
         let here = nodes::node_of(&place.fd)
-            .map_err(|error| Error::io(LAYER, "look at", error).in_file(place.path()))?;
+            .map_err(|error| Error::io(LAYER, "read metadata", error).in_file(place.path()))?;
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&place.fd).map_err(fail)? {
             let entry = entry.map_err(fail)?;

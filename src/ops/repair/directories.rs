@@ -67,7 +67,8 @@ impl Work<'_> {
             alternative(active, told(now.as_ref().map(|(_, found)| found))),
         ];
         let what = format!(
-            "directory {active} has the higher version, and only with directory {other} is everything in order"
+            "directory {active} has the higher version, but only directory {other} gives an \
+             undamaged disk"
         );
         Err(Undecided { what, alternatives }.into_error("ASIF"))
     }

@@ -139,7 +139,7 @@ impl Fingerprint {
             if now != Some(*sum) {
                 let Range { start, end } = range;
                 let what = format!(
-                    "bytes {start} to {end} of {name}, with which the image or a volume opens"
+                    "bytes {start} to {end} of {name}, required to open the image or a volume"
                 );
                 return Ok(Some(what));
             }

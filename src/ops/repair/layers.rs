@@ -182,7 +182,7 @@ impl<'a> Work<'a> {
                 Arc::new(Raw::new(plain))
             }
             _ => {
-                let fixed = "a compressed image has no second copy of anything; get the file again";
+                let fixed = "a compressed image has no redundancy; get the file again";
                 self.done.refused.push(Error::unsupported("udif", fixed));
                 return Ok(());
             }
@@ -211,7 +211,8 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let what = format!(
-            "the header tells a disk of {len} bytes and the file stores more, and the rest does not decide"
+            "the header records a disk of {len} bytes, but the file stores more, and nothing \
+             decides which is right"
         );
         let alternatives = vec![Alternative {
             assume: format!("size={len}"),
@@ -278,7 +279,7 @@ impl<'a> Work<'a> {
         };
         let is_apfs = |volume: &Volume| volume.format == VolumeFormat::Apfs;
         if self.options.checkpoint.is_some() && !found.iter().any(is_apfs) {
-            let message = "holds no APFS container, and only these have checkpoints";
+            let message = "only APFS containers have checkpoints";
             return Err(Error::new(Kind::NotFound, "checkpoint", message));
         }
         self.reached_volumes = true;
@@ -324,12 +325,12 @@ impl<'a> Work<'a> {
             .next_multiple_of(MIB);
         let message = match is_last {
             true => format!(
-                "{}; run `bandsaw repair --grow {}m`, which makes the disk and the volume larger",
+                "{}; run `bandsaw repair --grow {}m` to enlarge the disk and the volume",
                 full.message(),
                 enough / MIB
             ),
             false => format!(
-                "{}, and the volume cannot grow, because it is not the last of the disk",
+                "{}, and the volume cannot grow: it is not the last on the disk",
                 full.message()
             ),
         };
@@ -375,9 +376,7 @@ impl<'a> Work<'a> {
         let plan = match volume.plan_repair(header, self.progress) {
             Err(error) if error.kind() == Kind::Conflict => {
                 volume.replay_journal().and_then(|()| {
-                    steps.push(
-                        format!("{place}: make the changes that waited in the journal").into(),
-                    );
+                    steps.push(format!("{place}: replay the journal").into());
                     volume.plan_repair(header, self.progress)
                 })
             }
@@ -492,12 +491,14 @@ impl<'a> Work<'a> {
                     .time()
                     .map_or_else(String::new, |time| format!(" of {time}"));
                 format!(
-                    "nothing in an APFS container is repaired in place: `bandsaw repair --checkpoint {xid}` makes the state{time}, \
-                     transaction {xid}, the newest again; it is in order, and later changes are lost",
+                    "APFS containers cannot be repaired in place; run `bandsaw repair \
+                     --checkpoint {xid}` to roll back to the undamaged checkpoint{time}, \
+                     transaction {xid} (later changes are lost)",
                     xid = state.checkpoint()
                 )
             }
-            None => "nothing in an APFS container is repaired, and no older state that is left is in order"
+            None => "APFS containers cannot be repaired in place, and there is no undamaged older \
+                     checkpoint"
                 .to_owned(),
         };
         Err(Error::unsupported("apfs container", message))
@@ -543,7 +544,7 @@ fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         .find(|problem| problem.kind() == Kind::OutOfRange)
     {
         let lost = format!(
-            "was cut short, and what is lost is not in the image: {}",
+            "truncated, and the image has no copy of the lost data: {}",
             cut.message()
         );
         return Err(Error::corrupt("raw image", len, lost));
@@ -551,7 +552,7 @@ fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     file.set_len(whole, AfterDiscard::Zeros)?;
     file.flush()?;
     Ok(vec![format!(
-        "the file is extended by {} bytes to {whole}, which were behind the last partition",
+        "the file is extended by {} bytes to {whole}, the space after the last partition",
         whole - len
     )])
 }

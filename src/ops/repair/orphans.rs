@@ -49,9 +49,9 @@ impl Work<'_> {
         let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
         let first = &found[0].what;
         let stored = match found.len() {
-            1 => format!("{bytes} bytes are stored that belong to no part of the disk ({first})"),
+            1 => format!("{bytes} stored bytes do not belong to any part of the disk ({first})"),
             more => format!(
-                "{bytes} bytes are stored that belong to no part of the disk ({first}, and {} more)",
+                "{bytes} stored bytes do not belong to any part of the disk ({first}, and {} more)",
                 more - 1
             ),
         };
@@ -153,7 +153,7 @@ impl Work<'_> {
     ) -> Result<(Arc<dyn BlockDevice>, bool)> {
         let stored = super::stored(self.target, Arc::new(store.clone()), how)?;
         let StoredImage::File(file) = stored else {
-            return Err(Error::unsupported(super::LAYER, "is no file"));
+            return Err(Error::unsupported(super::LAYER, "not a file"));
         };
         let plain = open::plain_of(file.clone(), options)?;
         let is_encrypted = !Arc::ptr_eq(&plain, &file);
@@ -202,7 +202,8 @@ impl Work<'_> {
             }
             let kind = unit_kind(format).words().0;
             let evidence = format!(
-                "it becomes {kind} {unit}, which is in use and has no storage; all volumes are in order then"
+                "it becomes {kind} {unit}, which is in use and has no storage; all volumes are \
+                 undamaged then"
             );
             fitting = Some(Restoration {
                 place,

@@ -13,10 +13,10 @@ use crate::open::{self, OpenOptions, StoredImage};
 use crate::store::{FileMode, Guard, Local, Meta, Open, PrefixStore, SingleFile, Store};
 use crate::{Error, Kind, Result};
 
-const NO_PLACE: &str =
-    "is in a bucket, where no undo data is kept: name a folder on this machine with `--undo-dir`";
+const NO_PLACE: &str = "the image is in a bucket, which cannot store undo data: choose a local folder with \
+     `--undo-dir`";
 const NO_FOLDER: &str =
-    "is a device, beside which no undo data is kept: name a folder with `--undo-dir`";
+    "the image is a device, which cannot store undo data: choose a folder with `--undo-dir`";
 /// The name in its store of an image that is a single file. It is in the undo data, which must
 /// still fit after both were renamed.
 const FILE: &str = "image";

@@ -85,7 +85,7 @@ pub(super) fn write(
             Ok(()) => Err(error),
             Err(second) => {
                 let message = format!(
-                    "{error}; and the image could not be restored: run `bandsaw repair --undo` on it"
+                    "{error}; and the image could not be restored: run `bandsaw repair --undo`"
                 );
                 Err(Error::new(Kind::Io, LAYER, message).caused_by(second))
             }
@@ -165,7 +165,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
         if free.is_empty() {
             return Err(Error::unsupported(
                 LAYER,
-                "files change names in a circle, which this version cannot undo",
+                "a cycle of renames, which this version cannot undo",
             ));
         }
         log.changes.extend(
@@ -257,7 +257,7 @@ impl UndoWriter<'_> {
             .ok_or_else(missing)?;
         let (old_len, new_len) = (old.info().len, new.info().len);
         if old_len.max(new_len) > MAX_REPLACED {
-            let message = format!("{old_len} bytes are too many to be replaced as a whole");
+            let message = format!("{old_len} bytes are too many to replace the file as a whole");
             return Err(Error::new(Kind::Limit, LAYER, message).named(&edit.name));
         }
         let old = old.read_vec(0, old_len as usize)?;
@@ -504,8 +504,7 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
         done.add(undo_one(target, undo, number, &log)?);
     }
     if done.repairs == 0 {
-        let message =
-            "there is no undo data of this image: it was not repaired, or the repair was committed";
+        let message = "no undo data: the image was not repaired, or the repair was committed";
         return Err(Error::new(Kind::NotFound, LAYER, message));
     }
     Ok(done)
@@ -540,7 +539,7 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
         return Err(Error::new(
             Kind::NotFound,
             LAYER,
-            "there is no undo data of this image",
+            "the image has no undo data",
         ));
     }
     Ok(done)

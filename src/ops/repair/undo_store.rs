@@ -92,7 +92,7 @@ impl UndoStore {
 
     /// Adds to an error the reason why nothing is repaired.
     pub(super) fn cannot_save(&self, error: Error) -> Error {
-        let message = format!("{NO_UNDO}: {error}");
+        let message = format!("cannot {NO_UNDO}: {error}");
         let named = Error::new(error.kind(), LAYER, message).caused_by(error);
         match &self.folder {
             Some(folder) => named.in_file(folder),
@@ -156,8 +156,7 @@ impl UndoStore {
     }
 }
 
-const NO_UNDO: &str =
-    "cannot keep undo data, without which nothing is repaired (`--undo-dir` names another place)";
+const NO_UNDO: &str = "write undo data; choose another folder with `--undo-dir`";
 
 /// Copies a file to another store durably.
 pub(super) fn copy_file(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {

@@ -51,8 +51,8 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let store = Local::new(path);
         if !crate::open::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&store)? {
-            let message = "is no sparse bundle, of which snapshots are kept; `bandsaw stack create` keeps the changes to any image \
-                           in a file of their own";
+            let message = "only sparse bundles have snapshots; use `bandsaw stack create` for \
+                           other images";
             return Err(Error::unsupported(LAYER, message));
         }
         let folder = Self {
@@ -68,7 +68,7 @@ impl Folder {
                 return Err(Error::new(
                     Kind::Invalid,
                     LAYER,
-                    "is no folder, and the snapshots are kept in it",
+                    "not a folder, but snapshots are stored there",
                 )
                 .in_file(ours));
             }
@@ -154,7 +154,7 @@ impl Folder {
 
     pub(super) fn restore(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         self.find(name)?;
-        let failed = |source| Error::io(LAYER, "take over who may use the bundle", source);
+        let failed = |source| Error::io(LAYER, "copy the permissions", source);
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
         // From here on the bundle is locked against other processes.
         let mut place = ImagePlace::claim(&self.path, true, NewMode::default())?;
@@ -205,7 +205,7 @@ impl Folder {
 }
 
 fn taken(name: &str) -> Error {
-    Error::new(Kind::Conflict, LAYER, "is a snapshot already").named(name)
+    Error::new(Kind::Conflict, LAYER, "the snapshot already exists").named(name)
 }
 
 /// Renames a snapshot to its final name. A snapshot is never empty, so an existing one is not
@@ -213,16 +213,15 @@ fn taken(name: &str) -> Error {
 fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
     fs::rename(from, to).map_err(|source| match source.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => taken(name),
-        _ => Error::io(LAYER, "move the finished snapshot to its place", source).named(name),
+        _ => Error::io(LAYER, "rename the snapshot to its final name", source).named(name),
     })
 }
 
 /// Returns the name of a folder within its parent, as a prefix of names in a store.
 fn folder_name(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| {
-        Error::unsupported(LAYER, "has a name that is not UTF-8, or none").in_file(path)
-    })?;
+    let name = name
+        .ok_or_else(|| Error::unsupported(LAYER, "the name is empty or not UTF-8").in_file(path))?;
     Ok(format!("{name}/"))
 }
 

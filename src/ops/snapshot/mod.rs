@@ -98,11 +98,16 @@ fn check(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "expected a name of a snapshot without / in it or . in front, of at most {LONGEST_NAME} bytes"
+        "invalid name: expected at most {LONGEST_NAME} bytes, without / and without a leading ."
     );
     Err(Error::new(Kind::Invalid, LAYER, message).named(name))
 }
 
 fn no_snapshot(name: &str) -> Error {
-    Error::new(Kind::NotFound, LAYER, "is no snapshot of this bundle").named(name)
+    Error::new(
+        Kind::NotFound,
+        LAYER,
+        "the bundle does not have this snapshot",
+    )
+    .named(name)
 }

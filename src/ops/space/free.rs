@@ -58,7 +58,8 @@ impl FreeSpace {
             if !found.volume.format.is_supported() {
                 found.map = Err(Error::unsupported(
                     LAYER,
-                    "of a foreign file system is discarded by `bandsaw trim` and `compact` only",
+                    "free space of foreign file systems is discarded by `bandsaw trim` and \
+                     `compact` only",
                 ));
             }
         }
@@ -90,7 +91,7 @@ impl FreeVolume {
                 found.ok_or_else(|| {
                     Error::unsupported(
                         LAYER,
-                        format!("which blocks of {} are free is not read yet", volume.format),
+                        format!("unsupported: free space of {}", volume.format),
                     )
                 })
             });

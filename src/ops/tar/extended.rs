@@ -64,10 +64,10 @@ impl Extended {
         let id = || {
             number()
                 .and_then(|number| u32::try_from(number).ok())
-                .ok_or("a number is expected here")
+                .ok_or("expected a number")
         };
-        let size = || number().ok_or("a number is expected here");
-        let date = || parse_date(value).ok_or("a date is expected here");
+        let size = || number().ok_or("expected a number");
+        let date = || parse_date(value).ok_or("expected a date");
         match key {
             "path" => self.path = Some(value.to_vec()),
             "linkpath" => self.link = Some(value.to_vec()),
@@ -101,8 +101,8 @@ impl Extended {
             };
             self.put_xattr(name, value);
         } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-            let name = percent_decoded(name).ok_or("a name in percent signs is expected here")?;
-            let value = decode_base64(value).ok_or("base 64 is expected here")?;
+            let name = percent_decoded(name).ok_or("expected a percent-encoded name")?;
+            let value = decode_base64(value).ok_or("expected base64")?;
             // libarchive writes both forms of each attribute.
             if self.xattrs.iter().all(|(known, _)| *known != name) {
                 self.put_xattr(name, Value::Bytes(value));
@@ -131,7 +131,7 @@ impl PaxSparse {
                 let numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
                 self.map = numbers
                     .collect::<Option<_>>()
-                    .ok_or("a list of numbers is expected here")?;
+                    .ok_or("expected a list of numbers")?;
             }
             _ => self.map.push(size()?),
         }

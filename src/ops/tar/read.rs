@@ -84,7 +84,7 @@ impl<'a> TarReader<'a> {
     pub(crate) fn new(file: &'a File) -> Result<Self> {
         let len = file
             .metadata()
-            .map_err(|error| Error::io(LAYER, "look at", error))?
+            .map_err(|error| Error::io(LAYER, "read metadata", error))?
             .len();
         let reader = Self {
             file,
@@ -139,7 +139,7 @@ impl<'a> TarReader<'a> {
             return Err(Error::corrupt(
                 LAYER,
                 offset,
-                "the checksum of the header is wrong",
+                "checksum mismatch of the header",
             ));
         }
         self.at += BLOCK;
@@ -243,7 +243,7 @@ impl<'a> TarReader<'a> {
             type_flag::FOLDER | type_flag::GNU_DUMP => MemberKind::Folder,
             type_flag::FIFO => MemberKind::Fifo,
             other => {
-                let message = format!("a member of type {:?} is not known", char::from(other));
+                let message = format!("unsupported entry type {:?}", char::from(other));
                 return Err(Error::unsupported(LAYER, message).at(offset));
             }
         })
@@ -256,7 +256,7 @@ impl<'a> TarReader<'a> {
             Error::corrupt(
                 LAYER,
                 data,
-                format!("{size} bytes of contents are cut short"),
+                format!("archive is truncated within an entry of {size} bytes"),
             )
         })?;
         // The padding of the last block may be missing at the end of the archive.
@@ -269,7 +269,7 @@ impl<'a> TarReader<'a> {
             .read_exact_at(buf, offset)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
-                    Error::corrupt(LAYER, offset, "the archive is cut short")
+                    Error::corrupt(LAYER, offset, "archive is truncated")
                 }
                 _ => Error::io(LAYER, "read", error).at(offset),
             })
@@ -280,7 +280,7 @@ impl<'a> TarReader<'a> {
         let data = self.at;
         if size > MOST_PAX {
             let message =
-                format!("an extended header of {size} bytes; at most {MOST_PAX} are read");
+                format!("extended header of {size} bytes is too large: the maximum is {MOST_PAX}");
             return Err(Error::new(Kind::Limit, LAYER, message).at(data));
         }
         self.skip(data, size)?;
@@ -298,7 +298,7 @@ impl<'a> TarReader<'a> {
         let (data, bytes) = self.contents(size)?;
         for record in pax::records(&bytes) {
             let record =
-                record.ok_or_else(|| Error::corrupt(LAYER, data, "a pax record is malformed"))?;
+                record.ok_or_else(|| Error::corrupt(LAYER, data, "malformed pax record"))?;
             let place = data + record.value.start as u64;
             let value = &bytes[record.value];
             extended
@@ -311,7 +311,7 @@ impl<'a> TarReader<'a> {
     fn gnu_sparse(&mut self, header: &MemberRaw, member: &mut Member, stored: u64) -> Result<()> {
         let offset = member.offset;
         let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[345..]);
-        let tail = tail.map_err(|_| Error::corrupt(LAYER, offset, "no GNU header"))?;
+        let tail = tail.map_err(|_| Error::corrupt(LAYER, offset, "not a GNU header"))?;
         let mut map = Vec::new();
         self.sparse_map(&tail.sparse, offset, &mut map)?;
         let mut more = tail.is_extended != 0;
@@ -413,13 +413,8 @@ impl<'a> TarReader<'a> {
 
     fn field(&self, what: &str, field: &[u8], offset: u64) -> Result<u64> {
         let number = number::parse(field).and_then(|number| u64::try_from(number).ok());
-        number.ok_or_else(|| {
-            Error::corrupt(
-                LAYER,
-                offset,
-                format!("the {what} in the header is no number"),
-            )
-        })
+        number
+            .ok_or_else(|| Error::corrupt(LAYER, offset, format!("malformed {what} in the header")))
     }
 
     fn id(&self, what: &str, field: &[u8], offset: u64) -> Result<u32> {
@@ -435,13 +430,13 @@ impl<'a> TarReader<'a> {
 
     fn date(&self, field: &[u8], offset: u64) -> Result<Timestamp> {
         let seconds = number::parse(field)
-            .ok_or_else(|| Error::corrupt(LAYER, offset, "the date in the header is no number"))?;
+            .ok_or_else(|| Error::corrupt(LAYER, offset, "malformed date in the header"))?;
         Ok(Timestamp::from_seconds(seconds))
     }
 }
 
 fn bad_map(offset: u64) -> Error {
-    Error::corrupt(LAYER, offset, "the map of a sparse file makes no sense")
+    Error::corrupt(LAYER, offset, "malformed map of a sparse file")
 }
 
 /// Returns the locations of the pieces of `map` (offset and length in turn) in `stored` bytes of
@@ -491,7 +486,7 @@ pub(crate) fn check_start(start: &[u8]) -> Result<()> {
         .find(|(_, magic)| start.starts_with(magic))
     {
         let message = format!(
-            "is compressed by {program}; give it unpacked, as by `{program} -dc ARCHIVE | ... --from -`"
+            "compressed by {program}; decompress it first: `{program} -dc ARCHIVE | ... --from -`"
         );
         return Err(Error::unsupported(LAYER, message));
     }
@@ -500,7 +495,7 @@ pub(crate) fn check_start(start: &[u8]) -> Result<()> {
     if blank || header.is_some_and(|header| header.checksum_fits()) {
         return Ok(());
     }
-    Err(Error::corrupt(LAYER, 0, "no header of an archive is here"))
+    Err(Error::corrupt(LAYER, 0, "not a tar archive: no header"))
 }
 
 /// Compression programs, with the magic bytes of their files.

@@ -75,21 +75,24 @@ pub(in crate::partition) fn change(
     if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block)
     {
         let message = format!(
-            "partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}"
+            "invalid range {range:?} of partition {number}: expected whole blocks of {block} from \
+             block {first}"
         );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
     let (end, limit) = (range.end / block, map.limit(disk_len));
     if end + u64::from(map.free.is_some()) > limit {
         let message =
-            format!("partition {number} would end at block {end}, {limit} are there for it");
+            format!("partition {number} would end at block {end}, past its limit {limit}");
         return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     let too_long = |_| {
         Error::new(
             Kind::Limit,
             LAYER,
-            format!("partition {number} would end at block {end}, past what a map can tell"),
+            format!(
+                "partition {number} would end at block {end}, past the largest number in a map"
+            ),
         )
     };
     let blocks = u32::try_from(end - first).map_err(too_long)?;
@@ -128,11 +131,17 @@ impl Entries {
         }
         let (block, first) = match maps.as_slice() {
             [map] => map,
-            [] => return Err(Error::new(Kind::Corrupt, LAYER, "there is none any more")),
+            [] => {
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    LAYER,
+                    "the partition no longer exists",
+                ));
+            }
             _ => {
                 return Err(Error::unsupported(
                     LAYER,
-                    "maps in blocks of several sizes, as on CDs, are not changed",
+                    "cannot change a map with several block sizes (CD)",
                 ));
             }
         };
@@ -143,7 +152,7 @@ impl Entries {
                 Error::new(
                     Kind::Corrupt,
                     LAYER,
-                    format!("entry {index} of the map lacks its signature PM"),
+                    format!("entry {index} of the map has no signature PM"),
                 )
             })?);
         }
@@ -165,7 +174,7 @@ impl Entries {
             .collect();
         if free.len() > 1 {
             let message = format!(
-                "{} entries of free space behind partition {number}, which are not changed",
+                "unsupported: {} entries of free space after partition {number}",
                 free.len()
             );
             return Err(Error::unsupported(LAYER, message));

@@ -57,11 +57,11 @@ fn read_map(disk: &dyn BlockDevice, block: u32, first: &ApmEntryRaw) -> Result<M
     let count = first.entries.get();
     let fits = info.len / u64::from(block) - 1;
     if count == 0 || u64::from(count) > fits {
-        let what = format!("a count of entries from 1 to {fits} is expected, {count} is found");
+        let what = format!("invalid number of entries {count}: expected 1 to {fits}");
         return Err(Error::corrupt(LAYER, u64::from(block), what));
     }
     if count > MAX_ENTRIES {
-        let what = format!("{count} entries are more than the {MAX_ENTRIES} that are read");
+        let what = format!("too many entries: {count} (limit {MAX_ENTRIES})");
         return Err(Error::new(Kind::Limit, LAYER, what).at(u64::from(block)));
     }
     let mut map = Map {
@@ -75,7 +75,7 @@ fn read_map(disk: &dyn BlockDevice, block: u32, first: &ApmEntryRaw) -> Result<M
         let offset = u64::from(block) * u64::from(number);
         let Some(raw) = entry(disk, block, number)? else {
             let what =
-                format!("entry {number} of {count} lacks its signature PM; the map ends before it");
+                format!("entry {number} of {count} has no signature PM; the map ends before it");
             map.problems.push(Error::corrupt(LAYER, offset, what));
             break;
         };

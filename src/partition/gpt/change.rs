@@ -130,7 +130,7 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
             Err(error) => damage = damage.or(Some(error)),
         }
     }
-    Err(damage.unwrap_or_else(|| Error::new(Kind::Corrupt, LAYER, "there is no primary copy")))
+    Err(damage.unwrap_or_else(|| Error::new(Kind::Corrupt, LAYER, "the primary copy is missing")))
 }
 
 /// Returns the header for a disk of another length.
@@ -143,7 +143,7 @@ fn at_length(header: &Header, disk_len: u64) -> Result<Header> {
         Error::new(
             Kind::Limit,
             LAYER,
-            format!("{disk_len} bytes leave no room for partitions"),
+            format!("{disk_len} bytes are too few for a partition"),
         )
     })?;
     Ok(Header {
@@ -173,7 +173,7 @@ fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
             || !range.end.is_multiple_of(block)
         {
             let message = format!(
-                "partition {} at bytes {range:?} is not in whole blocks of {block}",
+                "partition {} at bytes {range:?} is not a whole number of blocks of {block}",
                 change.number
             );
             return Err(Error::new(Kind::Invalid, LAYER, message));

@@ -38,7 +38,7 @@ pub(in crate::partition) fn check(
         check_mbr(mbr, last_block(disk, copies.block), problems);
     }
     let map = copies.check(disk, problems);
-    let neither = "neither copy can be used, so no partition can be told";
+    let neither = "neither copy of the partition map can be used";
     map.map(Some)
         .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, neither))
 }
@@ -56,7 +56,8 @@ impl Copies {
         let was_cut = other > last;
         if was_cut {
             let cut = format!(
-                "the disk ends with block {last}, the backup belongs in block {other}: the disk was cut short"
+                "the disk is truncated: it ends with block {last}, but the backup belongs in \
+                 block {other}"
             );
             problems.add(
                 Severity::Damage,
@@ -65,7 +66,7 @@ impl Copies {
         }
         match (&self.primary, &self.backup) {
             (Ok(primary), Ok(backup)) if !backup.agrees_with(primary) => {
-                let differs = "the backup is whole but differs from the primary, which counts";
+                let differs = "the backup is intact but differs from the primary, which is used";
                 problems.add(Severity::Warning, Error::corrupt(LAYER, at(other), differs));
             }
             (Ok(_), Ok(_)) if other != last => {
@@ -122,7 +123,7 @@ fn check_header(copy: &Copy, name: &str, was_cut: bool, last: u64, problems: &mu
     };
     if header.first_usable > header.last_usable {
         return add(format!(
-            "no blocks for partitions, {} to {}",
+            "invalid range of blocks for partitions: {} to {}",
             header.first_usable, header.last_usable
         ));
     }
@@ -130,7 +131,7 @@ fn check_header(copy: &Copy, name: &str, was_cut: bool, last: u64, problems: &mu
     let table = header.entries_lba..header.entries_lba + header.table_blocks();
     if table.start <= *usable.end() && table.end > *usable.start() {
         add(format!(
-            "its table in blocks {table:?} lies among those for partitions, {usable:?}"
+            "the table in blocks {table:?} overlaps the blocks for partitions, {usable:?}"
         ));
     }
     if header.last_usable >= last && !was_cut {
@@ -175,17 +176,17 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
         |severity, at: u64, what: String| problems.add(severity, Error::corrupt(MBR, at, what));
     if !mbr.is_protective() {
         let what = if mbr.is_blank() {
-            "is missing: block 0 is blank, so that most programs see no partitions".to_owned()
+            "missing: block 0 is blank, and most programs find no partitions".to_owned()
         } else if !has_protective_form(mbr, last) {
-            "is missing: block 0 has other contents, so that most programs see no partitions"
-                .to_owned()
+            "missing: block 0 has other contents, and most programs find no partitions".to_owned()
         } else if mbr.has_signature() {
             format!(
-                "has an entry of type {:#04x} instead of {PROTECTIVE:#04x}, so that most programs see no GPT",
+                "wrong entry type {:#04x}: expected {PROTECTIVE:#04x}, and most programs find no \
+                 GPT",
                 mbr.entries[0].kind
             )
         } else {
-            "has no signature 55 aa, so that most programs see no partitions".to_owned()
+            "no signature 55 aa, and most programs find no partitions".to_owned()
         };
         return add(Severity::Damage, 0, what);
     }
@@ -193,7 +194,7 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
         add(
             Severity::Note,
             ENTRIES_AT,
-            "names partitions of its own beside the GPT (a hybrid MBR)".into(),
+            "hybrid MBR: it has partitions beside the GPT".into(),
         );
     }
     for (number, entry) in (0..)
@@ -202,7 +203,10 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
     {
         let (first, blocks) = (entry.first.get(), u64::from(entry.blocks.get()));
         if !is_well_sized(entry, last) && !mbr.has_own_partitions() {
-            let what = format!("claims {blocks} blocks from block {first}, expected {last} from 1");
+            let what = format!(
+                "wrong range: {blocks} blocks from block {first}, expected {last} \
+                                from 1"
+            );
             add(
                 Severity::Warning,
                 ENTRIES_AT + number * size_of::<MbrEntryRaw>() as u64,

@@ -38,13 +38,14 @@ impl MapGeometry {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("blocks of 512 or 4096 bytes are expected, not {block}"),
+                format!("invalid block size {block}: expected 512 or 4096"),
             ));
         }
         let smallest = Self::around(ALIGN, block).disk_len();
         if disk_len < smallest {
             let what = format!(
-                "a disk of {disk_len} bytes is too small for a GPT and a partition; it takes {smallest}"
+                "disk of {disk_len} bytes is too small for a GPT and a partition: the minimum is \
+                 {smallest}"
             );
             return Err(Error::new(Kind::Invalid, LAYER, what));
         }
@@ -61,13 +62,8 @@ impl MapGeometry {
             .max(1)
             .checked_next_multiple_of(ALIGN)
             .filter(|&len| len < 1 << 63);
-        let volume_len = volume_len.ok_or_else(|| {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                "the volume is longer than a disk can be",
-            )
-        })?;
+        let volume_len = volume_len
+            .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume exceeds the largest disk"))?;
         Self::of(Self::around(volume_len, block).disk_len(), block)
     }
 
@@ -282,7 +278,7 @@ fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
     let invalid = |what: String| Err(Error::new(Kind::Invalid, LAYER, what));
     if partitions.len() > ENTRY_COUNT as usize {
         return invalid(format!(
-            "{} partitions are more than a GPT's {ENTRY_COUNT}",
+            "too many partitions: {} (limit {ENTRY_COUNT})",
             partitions.len()
         ));
     }
@@ -296,7 +292,7 @@ fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
         }
         if range.start % block != 0 || range.end % block != 0 {
             return invalid(format!(
-                "partition {number} at bytes {range:?} is not in whole blocks of {block}"
+                "partition {number} at bytes {range:?} is not a whole number of blocks of {block}"
             ));
         }
         if name.encode_utf16().count() > NAME_UNITS {

@@ -87,7 +87,7 @@ pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw, search: Search) -> Res
     } else if has_protective_form(mbr, last) {
         Some("the protective MBR is damaged; the GPT is used")
     } else {
-        Some("block 0 is no protective MBR; the GPT is used")
+        Some("block 0 is not a protective MBR; the GPT is used")
     };
     map.problems
         .extend(block_0.map(|what| Error::corrupt(LAYER, 0, what)));
@@ -250,8 +250,7 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
         .checked_mul(block.into())
         .filter(|&at| disk.info().check(HEADER, at, block.into()).is_ok())
     else {
-        let what =
-            format!("a header is expected at block {lba}, past the end of the disk of {len} bytes");
+        let what = format!("the header at block {lba} is past the end of the disk of {len} bytes");
         return Ok(Err(Error::new(Kind::Corrupt, HEADER, what)));
     };
     let bytes = disk.read_vec(offset, block as usize)?;
@@ -265,7 +264,7 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
         return Ok(Err(Error::corrupt(
             TABLE,
             table_offset,
-            "its checksum does not match",
+            "checksum mismatch",
         )));
     }
     Ok(Ok(Copy { header, table }))
@@ -277,7 +276,7 @@ fn read_backup(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
     Ok(found.and_then(|backup| match backup.header.alternate_lba {
         PRIMARY => Ok(backup),
         other => {
-            let what = format!("a backup's other copy is at block {PRIMARY}, not {other}");
+            let what = format!("invalid location {other} of the primary: expected block {PRIMARY}");
             Err(Error::corrupt(HEADER, lba * u64::from(block), what))
         }
     }))
@@ -288,10 +287,10 @@ impl Header {
     fn parse(bytes: &[u8], block: u32, lba: u64, blocks: u64) -> Result<Self> {
         let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
         let Ok((raw, _)) = GptHeaderRaw::ref_from_prefix(bytes) else {
-            return bad("a whole block is expected".into());
+            return bad("expected a whole block".into());
         };
         if raw.signature != GPT_SIGNATURE {
-            return bad("its signature EFI PART is missing".into());
+            return bad("the signature EFI PART is missing".into());
         }
         let size = raw.header_size.get() as usize;
         let Some(covered) = bytes
@@ -299,20 +298,23 @@ impl Header {
             .filter(|covered| covered.len() >= size_of::<GptHeaderRaw>())
         else {
             return bad(format!(
-                "a size of 92 to {block} bytes is expected, {size} is found"
+                "invalid header size {size}: expected 92 to {block}"
             ));
         };
         if header_crc(covered) != raw.header_crc.get() {
-            return bad("its checksum does not match".into());
+            return bad("checksum mismatch".into());
         }
         if raw.revision.get() >> 16 != GPT_REVISION >> 16 {
             return bad(format!(
-                "revision 1 is expected, {:#x} is found",
+                "unsupported revision {:#x}: expected 1",
                 raw.revision
             ));
         }
         if raw.my_lba.get() != lba {
-            return bad(format!("it belongs at block {}, not {lba}", raw.my_lba));
+            return bad(format!(
+                "wrong location: the header records block {}, but is at {lba}",
+                raw.my_lba
+            ));
         }
         Self::from(raw, block).checked(blocks)
     }
@@ -337,14 +339,14 @@ impl Header {
         let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
         if self.entry_size < 128 || !self.entry_size.is_power_of_two() {
             return bad(format!(
-                "entries of 128 bytes or that times a power of two are expected, of {} are found",
+                "invalid entry size {}: expected 128 times a power of two",
                 self.entry_size
             ));
         }
         if self.entry_count == 0 || self.table_bytes() > MAX_TABLE {
             let most = MAX_TABLE / u64::from(self.entry_size);
             return bad(format!(
-                "1 to {most} entries are expected, {} are found",
+                "invalid number of entries {}: expected 1 to {most}",
                 self.entry_count
             ));
         }
@@ -355,7 +357,7 @@ impl Header {
                 .is_none_or(|end| end > blocks)
         {
             let what = format!(
-                "a table of {} blocks at block {} is not within the disk",
+                "table of {} blocks at block {} exceeds the disk",
                 self.table_blocks(),
                 self.entries_lba
             );

@@ -86,7 +86,7 @@ pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) 
     if mbr.is_protective() || mbr.is_blank() || has_protective_form(&mbr, last) {
         plan.mbr = mended(&mbr, last);
     } else {
-        let what = "block 0 is neither blank nor a protective MBR; it is left";
+        let what = "block 0 is neither blank nor a protective MBR; it is not changed";
         plan.refused.push(Error::corrupt(LAYER, 0, what));
     }
     Ok(plan)
@@ -210,7 +210,7 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
         alternative(Which::Primary, primary),
         alternative(Which::Alternate, backup),
     ];
-    let what = "both copies of the map are whole, and they differ".to_owned();
+    let what = "both copies of the map are intact, but they differ".to_owned();
     Undecided { what, alternatives }.into_error(LAYER)
 }
 
@@ -251,8 +251,8 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
     };
     let backup = moved.backup()?;
     if !is_blank_or(disk, &backup)? {
-        let what =
-            "the backup is not at the end of the disk, but what is there is not blank; it is left";
+        let what = "the backup is not at the end of the disk, and the space there is not blank; it is \
+             not moved";
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;

@@ -39,7 +39,8 @@ pub(in crate::partition) fn change(
     if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block)
     {
         let message = format!(
-            "partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}"
+            "invalid range {range:?} of partition {number}: expected whole blocks of {block} from \
+             block {first}"
         );
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
@@ -47,7 +48,7 @@ pub(in crate::partition) fn change(
         Error::new(
             Kind::Limit,
             LAYER,
-            format!("partition {number} would have more blocks than a map can tell"),
+            format!("partition {number} would have too many blocks for the map"),
         )
     })?;
     if entry.blocks.get() == blocks {
@@ -65,7 +66,7 @@ fn read_primary(disk: &dyn BlockDevice, number: u32) -> Result<(MbrRaw, usize)> 
     match mbr.entries.get(index) {
         Some(entry) if entry.is_used() => Ok((mbr, index)),
         None if number > 4 => {
-            let message = "is within an extended partition, and is not resized; copy its files to a new image";
+            let message = "cannot resize a logical partition; copy its files to a new image";
             Err(Error::unsupported(LAYER, message).named(format!("partition {number}")))
         }
         _ => Err(Error::not_found(LAYER, format!("partition {number}"))),

@@ -106,7 +106,7 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
             map.problems.push(Error::corrupt(
                 LAYER,
                 offset,
-                "the chain of extended boot records comes back to this one",
+                "cycle in the chain of extended boot records",
             ));
             return Ok(());
         }
@@ -120,7 +120,7 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
             map.problems.push(Error::corrupt(
                 LAYER,
                 offset,
-                "an extended boot record with its signature 55 aa is expected",
+                "expected an extended boot record with the signature 55 aa",
             ));
             return Ok(());
         };
@@ -139,7 +139,7 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
     map.problems.push(Error::corrupt(
         LAYER,
         head,
-        format!("more than {MAX_LOGICAL} logical partitions"),
+        format!("too many logical partitions (limit {MAX_LOGICAL})"),
     ));
     Ok(())
 }

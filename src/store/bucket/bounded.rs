@@ -276,14 +276,10 @@ impl Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent { .. } => f.write_str("it sent nothing for too long"),
-            Self::LongerThanRange => f.write_str("it sent more bytes than were asked for"),
+            Self::Silent { .. } => f.write_str("timeout: no data received"),
+            Self::LongerThanRange => f.write_str("it sent more bytes than requested"),
             Self::Short { came, of } => write!(f, "it sent {came} of {of} bytes"),
-            Self::TooLong(most) => write!(
-                f,
-                "it sent an answer of more than {} MiB, longer than any of S3",
-                most >> 20
-            ),
+            Self::TooLong(most) => write!(f, "it sent a response of more than {} MiB", most >> 20),
         }
     }
 }

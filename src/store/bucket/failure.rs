@@ -69,7 +69,8 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     }
     if causes.contains("certificate") || causes.contains("UnknownIssuer") {
         return format!(
-            "the certificate of {endpoint} is not trusted ({causes}): name its authority's file in AWS_CA_BUNDLE"
+            "the certificate of {endpoint} is not trusted ({causes}): set AWS_CA_BUNDLE to the \
+             file of its authority"
         );
     }
     match error
@@ -78,26 +79,27 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     {
         Some(Broken::Silent { .. }) => return silent(endpoint),
         Some(broken @ (Broken::LongerThanRange | Broken::TooLong(_))) => {
-            return format!("the answer of {endpoint} is refused, {broken}: is it an S3 service?");
+            return format!("invalid response of {endpoint}: {broken}; is it an S3 service?");
         }
         Some(Broken::Short { .. }) | None => {}
     }
     match error.kind() {
         HttpErrorKind::Connect => {
             format!(
-                "{endpoint} cannot be reached ({causes}): check AWS_ENDPOINT_URL, and whether the server runs"
+                "cannot connect to {endpoint} ({causes}): check AWS_ENDPOINT_URL, and whether the \
+                 server runs"
             )
         }
         HttpErrorKind::Timeout => silent(endpoint),
-        _ => format!("the connection to {endpoint} broke ({causes}): try again"),
+        _ => format!("the connection to {endpoint} was lost ({causes}): try again"),
     }
 }
 
 /// Returns the message about a timeout.
 fn silent(endpoint: &str) -> String {
     format!(
-        "{endpoint} did not answer in time: check AWS_ENDPOINT_URL and the network, and whether the store is overloaded or full, or \
-         give it longer (--timeout)"
+        "timeout: no response from {endpoint}: check AWS_ENDPOINT_URL and the network, and \
+         whether the store is overloaded or full, or increase --timeout"
     )
 }
 
@@ -121,29 +123,52 @@ fn refused(
     let message = match (code(text), status(text)) {
         _ if is_about_credentials(text) => NO_CREDENTIALS.to_owned(),
         (Some("NoSuchBucket"), _) => {
-            let message = format!("there is no bucket {bucket} at {endpoint}: make it, or check its name and AWS_ENDPOINT_URL");
+            let message = format!(
+                "bucket {bucket} does not exist at {endpoint}: create it, or \
+                                   check its name and AWS_ENDPOINT_URL"
+            );
             return (Kind::NotFound, message);
         }
         (Some("InvalidAccessKeyId"), _) => {
-            "the server knows no such access key: check AWS_ACCESS_KEY_ID, or the profile's aws_access_key_id".to_owned()
+            "unknown access key: check AWS_ACCESS_KEY_ID, or the profile's aws_access_key_id"
+                .to_owned()
         }
         (Some("SignatureDoesNotMatch"), _) => {
-            "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY, or the profile's aws_secret_access_key"
+            "the secret key does not match the access key: check AWS_SECRET_ACCESS_KEY, or the \
+             profile's aws_secret_access_key"
                 .to_owned()
         }
         (Some("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired"), _) => {
-            "the session's token has expired or is wrong: get a new one, and set AWS_SESSION_TOKEN".to_owned()
+            "the session's token has expired or is wrong: get a new one, and set AWS_SESSION_TOKEN"
+                .to_owned()
         }
         (Some("RequestTimeTooSkewed" | "RequestExpired"), _) => {
-            "the clock of this machine is too far from the server's: set it right, by NTP for one".to_owned()
-        }
-        (Some("QuotaExceeded" | "InsufficientStorage" | "StorageFull" | "XMinioStorageFull" | "InsufficientCapacity"), _)
-        | (_, Some(507)) => {
-            format!("the store has no room left for {bucket}, or its quota is used up: make room, or have the quota raised")
+            "the clock of this machine differs too much from the server's: synchronize it, for \
+             example by NTP"
+                .to_owned()
         }
         (
             Some(
-                "AuthorizationHeaderMalformed" | "PermanentRedirect" | "TemporaryRedirect" | "IllegalLocationConstraintException",
+                "QuotaExceeded"
+                | "InsufficientStorage"
+                | "StorageFull"
+                | "XMinioStorageFull"
+                | "InsufficientCapacity",
+            ),
+            _,
+        )
+        | (_, Some(507)) => {
+            format!(
+                "the store is full or over its quota for {bucket}: free some space, or raise \
+                     the quota"
+            )
+        }
+        (
+            Some(
+                "AuthorizationHeaderMalformed"
+                | "PermanentRedirect"
+                | "TemporaryRedirect"
+                | "IllegalLocationConstraintException",
             ),
             _,
         )
@@ -154,22 +179,31 @@ fn refused(
             format!("the bucket {bucket} is in another region: set AWS_REGION to it")
         }
         (Some("SlowDown" | "ServiceUnavailable"), _) | (_, Some(429 | 503)) => {
-            format!("{endpoint} is overloaded, and was each time it was asked again: try later, or with fewer at a time")
+            format!(
+                "{endpoint} is overloaded after several retries: try later, or with fewer \
+                     requests at a time"
+            )
         }
         (_, Some(401 | 403)) => {
             format!(
-                "the server denies this: the key may lack the right to do it in bucket {bucket}, or the clock of this machine is wrong"
+                "access denied: the key may lack the permission for bucket {bucket}, or the clock \
+                 of this machine is wrong"
             )
         }
         (Some(code), status) => {
-            let status = status.map(|status| format!(" ({status})")).unwrap_or_default();
-            format!("the server refuses: {code}{status}")
+            let status = status
+                .map(|status| format!(" ({status})"))
+                .unwrap_or_default();
+            format!("request failed: {code}{status}")
         }
-        (None, Some(status)) => format!("the server refuses with HTTP status {status}: is {endpoint} an S3 service?"),
+        (None, Some(status)) => format!(
+            "request failed with HTTP status {status}: is {endpoint} \
+                                         an S3 service?"
+        ),
         (None, None) if ignored_range(error) => {
-            format!("{endpoint} does not answer ranges of an object, which this cannot do without")
+            format!("{endpoint} does not support range requests, which are required")
         }
-        (None, None) => format!("the answer of {endpoint} is not understood: {}", innermost(error)),
+        (None, None) => format!("invalid response of {endpoint}: {}", innermost(error)),
     };
     (Kind::Io, message)
 }
@@ -223,7 +257,7 @@ mod tests {
             )
         };
         let cases = [
-            ("NoSuchBucket", "there is no bucket b"),
+            ("NoSuchBucket", "bucket b does not exist"),
             ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
             ("SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
             ("RequestTimeTooSkewed", "clock"),

@@ -140,7 +140,12 @@ impl Bucket {
         check_name(key)?;
         let key = self.place.key(key);
         Path::parse(&key).map_err(|_| {
-            Error::new(Kind::Invalid, LAYER, "is no key that every store can hold").named(key)
+            Error::new(
+                Kind::Invalid,
+                LAYER,
+                "invalid key: not every store supports it",
+            )
+            .named(key)
         })
     }
 
@@ -415,12 +420,10 @@ impl Objects for Bucket {
             if empty > MOST_EMPTY_PAGES
                 || page.page_token.is_some() && page.page_token == page_token
             {
-                return endless("goes on without a new key: is it an S3 service?");
+                return endless("repeats a key: is it an S3 service?");
             }
             if keys > MOST_KEYS {
-                return endless(&format!(
-                    "has more than {MOST_KEYS} keys, more than any bundle"
-                ));
+                return endless(&format!("has too many keys (limit {MOST_KEYS})"));
             }
             for object in &page.result.objects {
                 // Placeholder objects of graphical tools for folders have keys that end with `/`,
@@ -504,7 +507,7 @@ fn client(
     for (name, value) in &options.elsewhere {
         let key: AmazonS3ConfigKey = name
             .parse()
-            .map_err(|_| Error::new(Kind::Invalid, LAYER, "is no setting").named(name))?;
+            .map_err(|_| Error::new(Kind::Invalid, LAYER, "unknown setting").named(name))?;
         builder = builder.with_config(key, value);
     }
     let built = builder.with_client_options(http).build();
@@ -536,5 +539,5 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
             .ok()
     });
     made.as_ref()
-        .ok_or_else(|| Error::new(Kind::Io, LAYER, "cannot start threads for the network"))
+        .ok_or_else(|| Error::new(Kind::Io, LAYER, "cannot start network threads"))
 }

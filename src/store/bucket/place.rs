@@ -24,7 +24,7 @@ impl BucketPlace {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, LAYER, why).named(url);
         let rest = url
             .strip_prefix("s3://")
-            .ok_or_else(|| invalid("is no address that begins with s3://"))?;
+            .ok_or_else(|| invalid("expected an address that begins with s3://"))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if bucket.is_empty() || !bucket.chars().all(fine) || bucket.starts_with('.') {
@@ -35,7 +35,7 @@ impl BucketPlace {
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() {
             crate::store::check_name(prefix)
-                .map_err(|_| invalid("has empty parts, or . or .., between the / of its prefix"))?;
+                .map_err(|_| invalid("invalid prefix: it has empty components, . or .."))?;
         }
         Ok(Self {
             bucket: bucket.to_owned(),

@@ -57,7 +57,7 @@ impl Profile {
             Some(name) if !found => Err(Error::new(
                 Kind::NotFound,
                 LAYER,
-                "is no profile in ~/.aws/config or ~/.aws/credentials",
+                "profile not found in ~/.aws/config and ~/.aws/credentials",
             )
             .named(name)),
             _ => Ok(profile),
@@ -107,8 +107,9 @@ impl Profile {
                 None => Ok(None),
                 Some(name) => {
                     let message = format!(
-                        "gets its keys by {name}, which this does not do: run `aws configure export-credentials --profile {} --format env` \
-                         and set what it prints",
+                        "unsupported credential source {name}: run `aws configure \
+                         export-credentials --profile {} --format env` and set the printed \
+                         variables",
                         self.name
                     );
                     Err(Error::unsupported(LAYER, message).named(format!("profile {}", self.name)))

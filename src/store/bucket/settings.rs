@@ -107,8 +107,7 @@ impl BucketOptions {
             None if get("AWS_ACCESS_KEY_ID").is_some()
                 || get("AWS_SECRET_ACCESS_KEY").is_some() =>
             {
-                let message =
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together, and only one is set";
+                let message = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must both be set";
                 return Err(Error::new(Kind::Invalid, LAYER, message));
             }
             None => profile.credentials()?,
@@ -172,7 +171,8 @@ impl BucketOptions {
             return Ok(true);
         }
         invalid(
-            "is not encrypted, and another machine: use https://, or set AWS_ALLOW_HTTP=true where the network is trusted",
+            "the connection to another machine is not encrypted: use https://, or set \
+             AWS_ALLOW_HTTP=true on a trusted network",
         )
     }
 
@@ -181,18 +181,13 @@ impl BucketOptions {
             return Ok(Vec::new());
         };
         let pem = fs::read(path).map_err(|source| {
-            Error::io(
-                LAYER,
-                "read the certificates that AWS_CA_BUNDLE names",
-                source,
-            )
-            .in_file(path)
+            Error::io(LAYER, "read the certificates of AWS_CA_BUNDLE", source).in_file(path)
         })?;
         certificates(&pem).ok_or_else(|| {
             Error::new(
                 Kind::Invalid,
                 LAYER,
-                "holds no certificates in PEM form, though AWS_CA_BUNDLE names it",
+                "AWS_CA_BUNDLE has no certificates in PEM form",
             )
             .in_file(path)
         })

@@ -118,7 +118,7 @@ impl Bucket {
         let stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
         let all: Option<Vec<PartId>> = stored.into_iter().collect();
         all.ok_or_else(|| {
-            Error::new(Kind::Io, LAYER, "a piece of the object was not stored").named(key)
+            Error::new(Kind::Io, LAYER, "a part of the object was not stored").named(key)
         })
     }
 }

@@ -98,7 +98,7 @@ impl LocalFile {
         Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "is replaced by other programs all the time",
+            "the file is replaced by other programs repeatedly",
         )
         .in_file(path))
     }
@@ -138,18 +138,18 @@ impl LocalFile {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
             Err(Errno::NOENT) if matches!(how, Open::Read | Open::Write) => Ok(None),
             Err(Errno::EXIST) if how == Open::CreateNew => Ok(None),
-            Err(Errno::LOOP) => Err(Error::new(
-                Kind::Unsupported,
-                LAYER,
-                "is a symbolic link, which is not followed",
-            )
-            .in_file(path)),
+            Err(Errno::LOOP) => {
+                Err(
+                    Error::new(Kind::Unsupported, LAYER, "symbolic links are not followed")
+                        .in_file(path),
+                )
+            }
             Err(errno) => Err(Error::io(LAYER, "open", errno).in_file(path)),
         }
     }
 
     fn new(file: File, access: Access, path: PathBuf) -> Result<Self> {
-        let failed = |source: io::Error| Error::io(LAYER, "read its length", source).in_file(&path);
+        let failed = |source: io::Error| Error::io(LAYER, "read the length", source).in_file(&path);
         let meta = file.metadata().map_err(failed)?;
         let kind = meta.file_type();
         let Some(len) = length(&file, &meta).map_err(failed)? else {
@@ -195,7 +195,7 @@ impl LocalFile {
         }
         rustix::fs::fstat(&self.file)
             .map(|stat| super::meta(&stat))
-            .map_err(|errno| Error::io(LAYER, "look at", errno).in_file(&self.path))
+            .map_err(|errno| Error::io(LAYER, "read metadata", errno).in_file(&self.path))
     }
 
     /// Returns the path of the file.
@@ -207,7 +207,7 @@ impl LocalFile {
     pub fn metadata(&self) -> Result<Metadata> {
         self.file
             .metadata()
-            .map_err(|source| Error::io(LAYER, "look at", source).in_file(&self.path))
+            .map_err(|source| Error::io(LAYER, "read metadata", source).in_file(&self.path))
     }
 
     /// Locks the file, after a short wait if necessary, for as long as it is open. Does nothing on
@@ -222,7 +222,7 @@ impl LocalFile {
                     .metadata()
                     .and_then(|meta| length(&self.file, &meta));
                 let known = known.map_err(|source| {
-                    Error::io(LAYER, "read its length", source).in_file(&self.path)
+                    Error::io(LAYER, "read the length", source).in_file(&self.path)
                 })?;
                 self.len.store(
                     known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)),
@@ -260,8 +260,8 @@ impl LocalFile {
             return Err(Error::read_only(LAYER).in_file(&self.path));
         }
         if self.lost.load(Ordering::Acquire) {
-            let refused =
-                "an earlier flush failed and what it lost is not known; open it anew to change it";
+            let refused = "an earlier flush failed and may have lost changes; open the image again to \
+                 change it";
             return Err(Error::new(Kind::Io, LAYER, refused).in_file(&self.path));
         }
         Ok(())
@@ -275,7 +275,7 @@ impl LocalFile {
     fn failed(&self, doing: &'static str, offset: u64, source: io::Error) -> Error {
         let error = match source.kind() {
             io::ErrorKind::UnexpectedEof => {
-                Error::new(Kind::Conflict, LAYER, "became shorter while it was open")
+                Error::new(Kind::Conflict, LAYER, "truncated while it was open")
             }
             _ => Error::io(LAYER, doing, source),
         };
@@ -295,7 +295,7 @@ impl LocalFile {
         self.changed();
         done.map_err(|source| {
             self.len.store(old, Ordering::SeqCst);
-            self.failed("cut", len, source)
+            self.failed("truncate", len, source)
         })
     }
 
@@ -418,7 +418,7 @@ fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder =
         platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
-    Error::new(Kind::Conflict, layer, format!("is in use by {holder}")).because(Reason::InUse)
+    Error::new(Kind::Conflict, layer, format!("in use by {holder}")).because(Reason::InUse)
 }
 
 /// Returns true if an open file has a name on the host. True if the host cannot tell.
@@ -431,7 +431,7 @@ pub(super) fn removed(layer: &'static str) -> Error {
     Error::new(
         Kind::Io,
         layer,
-        "was removed or replaced while it was open, and what was written with it",
+        "removed or replaced while it was open; changes are lost",
     )
 }
 

@@ -44,14 +44,14 @@ impl Held for HeldLock {
             Error::new(
                 Kind::Io,
                 LAYER,
-                format!("the file server forgot its lock, and {why}"),
+                format!("the file server lost the lock, and {why}"),
             )
             .in_file(&self.path)
         };
         let file = match open(&self.folder, &self.name, Lock::Exclusive, self.mode) {
             Ok(Some(file)) => file,
             Ok(None) => return Err(lost("the file is gone".to_owned())),
-            Err(source) => return Err(lost(format!("it cannot be opened again: {source}"))),
+            Err(source) => return Err(lost(format!("it cannot be reopened: {source}"))),
         };
         match platform::lock_soon(&file, true) {
             Ok(true) => {
@@ -62,7 +62,7 @@ impl Held for HeldLock {
                 "now it {}",
                 file::in_use(LAYER, &file).message()
             ))),
-            Err(source) => Err(lost(format!("does not give it again: {source}"))),
+            Err(source) => Err(lost(format!("the lock cannot be acquired again: {source}"))),
         }
     }
 }
@@ -116,12 +116,7 @@ mod tests {
         *held.file.lock().unwrap() = None;
         let taken = other.lock("lock", Lock::Exclusive).unwrap();
         taken.keep().unwrap();
-        assert!(
-            held.keep()
-                .unwrap_err()
-                .message()
-                .contains("forgot its lock")
-        );
+        assert!(held.keep().unwrap_err().message().contains("lost the lock"));
         drop(taken);
         held.keep().unwrap();
     }

@@ -118,13 +118,14 @@ impl Local {
         let open = self
             .folders
             .make(folder, self.mode(name))
-            .map_err(|source| self.failed("make", folder, source))?;
+            .map_err(|source| self.failed("create", folder, source))?;
         Ok((open, last))
     }
 
     fn check_changeable(&self, name: &str) -> Result<()> {
         if self.folders.lost() {
-            let refused = "an earlier sync failed and which names it lost is not known; open it anew to change it";
+            let refused = "an earlier sync failed and may have lost files; open the image again \
+                           to change it";
             return Err(Error::new(Kind::Io, LAYER, refused).in_file(self.path(name)));
         }
         Ok(())
@@ -154,7 +155,7 @@ impl Local {
         let (folder, last) = self.make_place(name)?;
         self.sweep(split(name).0);
         let new = unfinished_name(&folder)
-            .map_err(|source| self.failed("make a new file for", name, source))?;
+            .map_err(|source| self.failed("create a new file", name, source))?;
         let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
         if !matches!(moved, Ok(true)) {
             // Best effort: the caller gets the error of the failure itself.
@@ -172,10 +173,12 @@ impl Local {
         each: &mut dyn FnMut(Entry<'_>) -> Result<()>,
     ) -> Result<()> {
         if depth == 0 {
-            return Err(
-                Error::new(Kind::Limit, LAYER, format!("has more than {DEPTH} levels"))
-                    .in_file(self.path(folder)),
-            );
+            return Err(Error::new(
+                Kind::Limit,
+                LAYER,
+                format!("too many levels of folders (limit {DEPTH})"),
+            )
+            .in_file(self.path(folder)));
         }
         let failed = |source: Errno| self.failed("list", folder, source);
         let open = self
@@ -219,7 +222,7 @@ impl Local {
         match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
             Err(Errno::NOENT) => Ok(FileType::Unknown),
-            Err(errno) => Err(self.failed("look at", last, errno)),
+            Err(errno) => Err(self.failed("read metadata", last, errno)),
         }
     }
 }
@@ -277,7 +280,7 @@ impl Store for Local {
                 Ok(Some(meta(&stat)))
             }
             Ok(_) | Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.failed("look at", name, errno)),
+            Err(errno) => Err(self.failed("read metadata", name, errno)),
         }
     }
 
@@ -381,10 +384,11 @@ impl Store for Local {
             }
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
-            Err(source) if source.kind() == io::ErrorKind::Unsupported => {
-                Err(Error::unsupported(LAYER, "the host has no locks here")
-                    .in_file(self.path(name)))
-            }
+            Err(source) if source.kind() == io::ErrorKind::Unsupported => Err(Error::unsupported(
+                LAYER,
+                "the host file system does not support locks",
+            )
+            .in_file(self.path(name))),
             Err(source) => Err(self.failed("lock", name, source)),
         }
     }

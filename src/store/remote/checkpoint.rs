@@ -343,7 +343,7 @@ impl Shared {
                 Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "was changed by somebody else while it was brought up to date",
+                    "changed by another program during the checkpoint",
                 )
                 .in_file(name)
             })?;

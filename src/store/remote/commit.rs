@@ -156,7 +156,7 @@ impl Shared {
         };
         let entry = log.next(What::Release)?;
         self.append(log, entry)?;
-        self.lose(Error::new(Kind::Conflict, LAYER, "is closed"));
+        self.lose(Error::new(Kind::Conflict, LAYER, "the store is closed"));
         Ok(())
     }
 }

@@ -110,11 +110,7 @@ impl Remote {
 }
 
 fn taken() -> Error {
-    Error::new(
-        Kind::Conflict,
-        LAYER,
-        "exists already, and overwriting it was not asked for",
-    )
+    Error::new(Kind::Conflict, LAYER, "already exists")
 }
 
 fn has_files(log: &Log) -> bool {
@@ -201,7 +197,7 @@ impl Shared {
         match draft {
             Some(Draft::Replacing) => self.release().and(removed),
             Some(Draft::New(_)) | None => {
-                self.lose(Error::new(Kind::Conflict, LAYER, "was given up"));
+                self.lose(Error::new(Kind::Conflict, LAYER, "the draft was discarded"));
                 removed
             }
         }

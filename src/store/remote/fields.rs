@@ -135,7 +135,7 @@ impl<'a> Fields<'a> {
     pub(super) fn word(&mut self) -> Result<&'a str> {
         let line = self
             .rest
-            .ok_or_else(|| self.odd("expected another word in this line"))?;
+            .ok_or_else(|| self.odd("expected another word in the line"))?;
         let (word, rest) = line
             .split_once(' ')
             .map_or((line, None), |(word, rest)| (word, Some(rest)));

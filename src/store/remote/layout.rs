@@ -353,7 +353,7 @@ impl Document {
             _ => self.names.contains_key(&name),
         };
         match word {
-            _ if known => return Err(fields.odd("expected each name once")),
+            _ if known => return Err(fields.odd("duplicate name")),
             "file" => *current = Some((name, take_file(fields)?)),
             "gone" => drop(self.names.insert(name, Name::Gone)),
             "done" if role == Role::Entry => drop(self.names.insert(name, Name::Done)),
@@ -434,7 +434,7 @@ pub(super) fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64
         )
         .is_some()
     {
-        return Err(fields.odd("expected each part once"));
+        return Err(fields.odd("duplicate part"));
     }
     fields.end()
 }

@@ -111,22 +111,19 @@ pub(super) fn acquire(
     Err(Error::new(
         Kind::Conflict,
         LAYER,
-        "its writer changes it faster than it can be taken over; try again",
+        "the image changes too fast to take over; try again",
     ))
 }
 
 fn in_use(holder: &Holder) -> Error {
-    let message = format!(
-        "is in use by {holder}; if that is gone for good, --steal-lease takes the image over from it"
-    );
+    let message = format!("in use by {holder}; if that no longer runs, use --steal-lease");
     Error::new(Kind::Conflict, LAYER, message)
 }
 
 /// Returns the error for a writer whose image another one took over.
 pub(super) fn deposed(by: &Holder) -> Error {
-    let message = format!(
-        "was taken over by {by}: nothing can be written any more, and what was not flushed is not stored"
-    );
+    let message =
+        format!("taken over by {by}: the image is read-only here, and unflushed changes are lost");
     Error::new(Kind::Conflict, LAYER, message)
 }
 

@@ -232,7 +232,7 @@ impl File {
         let mut bytes = shared.buffers.take();
         block.read(&mut bytes).map_err(|error| {
             let place = shared.cache.as_ref().map_or("", |cache| &cache.place);
-            let message = format!("{place} has lost what was written to {}", self.name);
+            let message = format!("{place} lost data written to {}", self.name);
             Error::new(Kind::Io, LAYER, message).caused_by(error)
         })?;
         Ok(bytes)

@@ -136,7 +136,7 @@ impl Log {
             Error::new(
                 Kind::Conflict,
                 LAYER,
-                "its log is being rewritten faster than it can be read; try again",
+                "the log changes too fast to be read; try again",
             )
         };
         Err(odd.unwrap_or_else(busy))
@@ -341,9 +341,8 @@ impl Log {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(failed.unwrap_or_else(|| {
-            Error::new(Kind::Io, LAYER, "an entry is said to be there and is not").in_file(key)
-        }))
+        Err(failed
+            .unwrap_or_else(|| Error::new(Kind::Io, LAYER, "a log entry is missing").in_file(key)))
     }
 
     /// Returns true if the newest entry, just put by this writer, has a number that a manifest
@@ -413,6 +412,7 @@ impl Log {
 
 /// Returns a unique random number.
 pub(super) fn random() -> Result<u64> {
-    getrandom::u64()
-        .map_err(|error| Error::new(Kind::Io, LAYER, "no random numbers").caused_by(error))
+    getrandom::u64().map_err(|error| {
+        Error::new(Kind::Io, LAYER, "cannot generate random numbers").caused_by(error)
+    })
 }

@@ -239,7 +239,10 @@ impl Shared {
             Kind::Conflict => (Kind::Conflict, error.message().to_owned()),
             _ => (
                 Kind::Io,
-                format!("an earlier flush failed ({error}) and what it stored is not known; open it anew to change it"),
+                format!(
+                    "an earlier flush failed ({error}) and may have lost changes; open the \
+                         image again to change it"
+                ),
             ),
         });
         error
@@ -282,16 +285,11 @@ impl Shared {
     /// Returns the error about an object that is missing, or shorter than committed.
     pub(super) fn moved_on(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
         if self.access == Access::ReadOnly {
-            let message = "was changed by its writer since it was opened, and what it was then is not stored any more; open it anew";
+            let message = "changed by its writer since it was opened; open the image again";
             return Error::new(Kind::Conflict, LAYER, message).in_file(key);
         }
         match found {
-            Some(n) => Error::corrupt(
-                LAYER,
-                offset + n as u64,
-                "expected more bytes, found the end",
-            )
-            .in_file(key),
+            Some(n) => Error::corrupt(LAYER, offset + n as u64, "unexpected end").in_file(key),
             None => Error::not_found(LAYER, key),
         }
     }

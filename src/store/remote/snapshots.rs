@@ -43,7 +43,7 @@ impl Remote {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "expected a name of a snapshot without /",
+                "expected the name of a snapshot without /",
             )
             .named(name));
         }
@@ -51,7 +51,9 @@ impl Remote {
         shared.commit()?;
         shared.change_snapshots(|shared, log| {
             if log.state.snapshots.contains_key(name) {
-                return Err(Error::new(Kind::Conflict, LAYER, "is a snapshot already").named(name));
+                return Err(
+                    Error::new(Kind::Conflict, LAYER, "the snapshot already exists").named(name),
+                );
             }
             let kept = shared.put_snapshot(&Document {
                 snapshots: BTreeMap::new(),
@@ -102,7 +104,7 @@ impl Remote {
             return Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "is in use; nothing of it may be open when a snapshot is restored",
+                "in use; a snapshot cannot be restored while the image is open",
             ));
         }
         let kept = shared.snapshot(&find(log, name)?)?.names;
@@ -131,7 +133,12 @@ impl Remote {
 }
 
 fn no_snapshot(name: &str) -> Error {
-    Error::new(Kind::NotFound, LAYER, "is no snapshot of this bundle").named(name)
+    Error::new(
+        Kind::NotFound,
+        LAYER,
+        "the bundle does not have this snapshot",
+    )
+    .named(name)
 }
 
 fn find(log: &Log, name: &str) -> Result<SnapshotRef> {
@@ -182,8 +189,7 @@ impl Shared {
         let manifest = Document::parse(&key, &bytes, Role::Manifest)?;
         if manifest.part != self.part {
             return Err(
-                Error::corrupt(LAYER, 0, "expected parts of the size that the bundle has")
-                    .in_file(key),
+                Error::corrupt(LAYER, 0, "part size differs from that of the bundle").in_file(key),
             );
         }
         Ok(manifest)

@@ -15,7 +15,9 @@ use crate::{Error, Kind, Result};
 fn check(name: &str) -> Result<()> {
     check_name(name)?;
     if name.starts_with(ROOT) {
-        return Err(Error::new(Kind::Invalid, LAYER, "is kept for bandsaw itself").named(name));
+        return Err(
+            Error::new(Kind::Invalid, LAYER, "the name is reserved for bandsaw").named(name),
+        );
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod machine;
 mod packages;
 mod source;
 mod tiers;
+mod words;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -53,6 +54,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let files = read_tree(root)?;
     let mut faults = check(&files, &machine::names(root));
     faults.extend(packages::check(root)?);
+    faults.extend(words::check_commits(root)?);
     for fault in &faults {
         println!("{fault}");
     }
@@ -72,15 +74,19 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
 /// * every dependency comes from crates.io;
+/// * messages have none of the banned phrases, and no more than three types of a crate have one
+///   name;
 /// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
 /// * links between documents lead to a file and a heading that exist;
 /// * nothing names the machine it was written on.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     let mut faults = links::check(files);
+    faults.extend(words::check_types(files));
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));
             faults.extend(source::check(file));
+            faults.extend(words::check(file));
         }
         faults.extend(tiers::check(file));
         faults.extend(machine::check(file, machine));

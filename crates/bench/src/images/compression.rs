@@ -224,7 +224,10 @@ impl Walk<'_> {
                 if expected == *bytes {
                     Ok(())
                 } else {
-                    Err(Error::corrupt(LAYER, at, "not what was stored").named(file.name))
+                    Err(
+                        Error::corrupt(LAYER, at, "the data read differs from the data stored")
+                            .named(file.name),
+                    )
                 }
             })?;
             at += len as u64;

@@ -43,7 +43,7 @@ impl FromStr for Via {
             Error::new(
                 ErrorKind::Invalid,
                 "benchmark",
-                "library, nbd and mount are the ways to an image",
+                "unknown access: expected library, nbd or mount",
             )
         })
     }

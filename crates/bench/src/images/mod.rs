@@ -188,7 +188,7 @@ impl Announced {
             return Ok(self);
         }
         let message = format!(
-            "an image of {} bytes is to be filled, and {} are free",
+            "not enough room: an image of {} bytes is filled, {} are free",
             self.image, self.room.free
         );
         Err(Error::new(ErrorKind::Limit, LAYER, message).in_file(folder))
@@ -201,7 +201,7 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
         return Err(Error::new(
             ErrorKind::Invalid,
             LAYER,
-            "refilling removes most sets and leaves some: two at least",
+            "refilling requires at least two sets",
         ));
     }
     if options.protocol != Protocol::Bands {
@@ -292,7 +292,7 @@ pub fn run(
     clean_up(scratch)?;
     report.compare_with_host();
     report.notes.push(format!(
-        "images of {} bytes; the host's folder was measured in the same run",
+        "images of {} bytes; the host folder was measured in the same run",
         announced.image
     ));
     let kinds = options.kinds.iter().filter(|kind| kind.via != Via::Mount);
@@ -304,11 +304,12 @@ pub fn run(
             kinds.join("; ")
         };
         report.notes.push(format!(
-            "{kinds}: through the library and NBD a file's length is told before it is written, once"
+            "{kinds}: the library and NBD set the length of a file once, before writing"
         ));
         if options.settings.caches == Caches::Direct {
             report.notes.push(format!(
-                "{kinds}: direct I/O is that of files in folders: images were written through the cache"
+                "{kinds}: direct I/O applies to files in folders; images were written through the \
+                 cache"
             ));
         }
     }

@@ -46,8 +46,7 @@ pub(super) struct NbdDisk {
 
 impl NbdDisk {
     pub(super) fn connect(socket: &Path) -> Result<Self> {
-        let failed =
-            |source: std::io::Error| Error::io(LAYER, "connect to", source).in_file(socket);
+        let failed = |source: std::io::Error| Error::io(LAYER, "connect", source).in_file(socket);
         let mut stream = UnixStream::connect(socket).map_err(failed)?;
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).map_err(failed)?;
@@ -55,7 +54,7 @@ impl NbdDisk {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                "the server greets with something else",
+                "the server sent an invalid greeting",
             ));
         }
         let mut hello = u32::from(FIXED_NO_ZEROS).to_be_bytes().to_vec();
@@ -83,9 +82,10 @@ impl NbdDisk {
         data: &[u8],
         into: &mut [u8],
     ) -> Result<()> {
-        let failed = |source: std::io::Error| Error::io(LAYER, "talk to the server", source);
+        let failed =
+            |source: std::io::Error| Error::io(LAYER, "communicate with the server", source);
         let len = u32::try_from(len)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "a request is longer than 4 GiB"))?;
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "the request is longer than 4 GiB"))?;
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut request = [0; 28];
         request[..4].copy_from_slice(&REQUEST.to_be_bytes());
@@ -108,11 +108,11 @@ impl NbdDisk {
             return Err(Error::corrupt(
                 LAYER,
                 offset,
-                "the server replies with something else",
+                "the server sent an invalid reply",
             ));
         }
         if word(4) != 0 {
-            let message = format!("the server answers with error {}", word(4));
+            let message = format!("the server returned error {}", word(4));
             return Err(Error::new(Kind::Io, LAYER, message).at(offset));
         }
         socket.read_exact(into).map_err(failed)
@@ -205,10 +205,7 @@ impl BlockDevice for NbdDisk {
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(
-            LAYER,
-            "a disk that is served does not change its size",
-        ))
+        Err(Error::unsupported(LAYER, "a served disk has a fixed size"))
     }
 
     fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {

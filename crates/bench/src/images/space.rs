@@ -159,7 +159,7 @@ impl Walk<'_> {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 LAYER,
-                "the volume lists files that were not written, or not all that were",
+                "the files of the volume differ from those written",
             ));
         }
         for planned in files {
@@ -168,7 +168,7 @@ impl Walk<'_> {
             let file = volume.open(found.id, Fork::Data)?;
             if file.info().len != planned.size {
                 return Err(
-                    Error::new(ErrorKind::Corrupt, LAYER, "a file has another length")
+                    Error::new(ErrorKind::Corrupt, LAYER, "a file has the wrong length")
                         .named(planned.name()),
                 );
             }

@@ -167,13 +167,13 @@ impl Subject<'_> {
             Ok(Vec::new())
         };
         copy().map_err(|source: std::io::Error| {
-            Error::io(LAYER, "copy files to", source).in_file(&self.folder)
+            Error::io(LAYER, "copy files", source).in_file(&self.folder)
         })
     }
 
     fn make_folder(&self) -> Result<()> {
         std::fs::create_dir(&self.folder)
-            .map_err(|source| Error::io(LAYER, "make", source).in_file(&self.folder))
+            .map_err(|source| Error::io(LAYER, "create", source).in_file(&self.folder))
     }
 
     fn make(
@@ -424,7 +424,7 @@ impl Subject<'_> {
             }
             let dropped = place::drop_from_cache(&path);
             let dropped = dropped
-                .map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))?;
+                .map_err(|source| Error::io(LAYER, "drop the page cache", source).in_file(&path))?;
             worst = worst.worse(dropped);
         }
         Ok(worst)

@@ -86,7 +86,8 @@ impl Place for HostFolder {
         let mut worst = Cooled::Dropped;
         for name in names {
             let path = self.folder.join(name);
-            let dropped = drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))?;
+            let dropped =
+                drop_from_cache(&path).map_err(self.failed(name, "drop the page cache"))?;
             worst = worst.worse(dropped);
         }
         Ok(worst)

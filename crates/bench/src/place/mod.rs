@@ -88,9 +88,7 @@ impl Cooled {
         match self {
             Self::Dropped => "caches dropped between writing and reading",
             Self::StillInMemory => "caches could not be dropped: files were read from memory",
-            Self::Asked => {
-                "the system was asked to drop its caches; it does not tell whether it did"
-            }
+            Self::Asked => "the system was asked to drop its caches, without confirmation",
             Self::Direct => "direct I/O, around the caches",
             Self::Kept => "caches left as they were: files may have been read from memory",
         }

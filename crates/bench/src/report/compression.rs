@@ -13,9 +13,9 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         name: "compression-saved".to_owned(),
         title: "What compression saves".to_owned(),
         axis: "space saved (%)",
-        about:
-            "Points are this run, by the volume's whole blocks; the diamond is what was published."
-                .to_owned(),
+        about: "Points are this run, in whole blocks of the volume; the diamond is the published \
+             value."
+            .to_owned(),
         value: &|file| Some(file.saved()),
         published: &|file| file.saved_percent,
         even: 0.0,
@@ -27,18 +27,21 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
             Some(plain? / packed?)
         }
     });
-    let of_reading = |n: usize| {
-        Picture {
+    let of_reading = |n: usize| Picture {
         name: format!("compression-{}", STEPS[n]),
         title: format!("Reading compressed files, {}", STEPS[n]),
         axis: "speed over that of the plain file (ratio)",
-        about: "Points above 1 are files that are read faster compressed; the diamond was published, of a disk of 5,400 rpm."
+        about: "Points above 1 are files that read faster compressed; the diamond is the \
+                published value of a 5,400 rpm disk."
             .to_owned(),
         value: &read[n],
-        published: if n == 0 { &|file| file.speed() } else { &|_| None },
+        published: if n == 0 {
+            &|file| file.speed()
+        } else {
+            &|_| None
+        },
         even: 1.0,
         no_change: "as fast as the plain file",
-    }
     };
     [&saved, &of_reading(0), &of_reading(1)]
         .into_iter()

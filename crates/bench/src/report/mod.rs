@@ -321,7 +321,7 @@ impl Report {
         if schema != SCHEMA {
             return Err(Error::unsupported(
                 "benchmark",
-                format!("results have schema {schema}; this program knows {SCHEMA}"),
+                format!("unsupported schema {schema}: expected {SCHEMA}"),
             ));
         }
         serde_json::from_str(json).map_err(invalid)

@@ -34,7 +34,7 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
         .stdout
         .take()
         .map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut told));
-    read.map_err(|source| failed("hear of a server", source))?;
+    read.map_err(|source| failed("read the reply of the server", source))?;
     if let Ok(attached) = serde_json::from_slice(&told) {
         return Ok(attached);
     }
@@ -52,7 +52,7 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
 /// Reports to the launcher that everything is mounted, and detaches from the terminal and the
 /// shell's job. Later output goes to `log`.
 pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
-    let failed = |source: io::Error| Error::io(LAYER, "go to the background", source);
+    let failed = |source: io::Error| Error::io(LAYER, "move to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;
     let nowhere = File::options()
         .read(true)

@@ -132,11 +132,11 @@ fn find(what: &OsStr, entries: Vec<Entry>) -> Outcome<Entry> {
                 "not an attached, mounted or served image, device or mount point",
             )
             .named(&text);
-            Err(Failure::from(error).hint("`bandsaw list` shows what is in use"))
+            Err(Failure::from(error).hint("run `bandsaw list` to see what is attached"))
         }
         Err(several) => {
             let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
-            let message = format!("is in use several times; name one of {}", names.join(", "));
+            let message = format!("in use several times; choose one of {}", names.join(", "));
             Err(Error::new(Kind::Conflict, LAYER, message)
                 .named(&text)
                 .into())
@@ -158,14 +158,17 @@ fn in_use(entry: &Entry, users: &[User]) -> Failure {
         users => users.iter().map(one).collect::<Vec<_>>().join(", "),
     };
     let error =
-        Error::new(Kind::Conflict, LAYER, format!("is in use by {by}")).named(entry.device.clone());
-    Failure::from(error).hint("--force detaches it all the same; those programs then get errors")
+        Error::new(Kind::Conflict, LAYER, format!("in use by {by}")).named(entry.device.clone());
+    Failure::from(error).hint(
+        "use --force to detach it nevertheless (those programs then get \
+                               errors)",
+    )
 }
 
 /// Asks the server to end.
 fn signal(entry: &Entry) -> Outcome {
     let failed = |source: std::io::Error| {
-        Error::io(LAYER, "end the server of", source).named(entry.device.clone())
+        Error::io(LAYER, "stop the server", source).named(entry.device.clone())
     };
     let process = i32::try_from(entry.process).ok().and_then(Pid::from_raw);
     let process = process.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;

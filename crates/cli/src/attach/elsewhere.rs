@@ -18,7 +18,7 @@ pub(crate) fn detach(_what: &std::ffi::OsStr, _force: bool) -> Outcome<Detached>
 fn refused() -> Failure {
     Failure::from(Error::unsupported(
         "attach",
-        "volumes can be mounted only on Linux",
+        "volumes can be mounted on Linux only",
     ))
-    .hint("use the system's own hdiutil here")
+    .hint("use the hdiutil of the system")
 }

@@ -95,7 +95,10 @@ pub(super) fn all(
         // The volumes of one container share its free space, so only one may be open for writing.
         let together = selectors.len() > 1;
         if together && !read_only && image.disk().info().access == Access::ReadWrite {
-            output.warn("several volumes of one container are mounted read-only; `bandsaw mount IMAGE:VOLUME` mounts one for writing");
+            output.warn(
+                "several volumes of one container are mounted read-only; run `bandsaw \
+                         mount IMAGE:VOLUME` to mount one for writing",
+            );
         }
         for selector in selectors {
             let address = Address {
@@ -127,8 +130,10 @@ pub(super) fn all(
                 "contains no volume that can be mounted",
             )
             .in_file(image.path());
-            Failure::from(error)
-                .hint("--nomount shows the disk as one file; `bandsaw info` shows what is on it")
+            Failure::from(error).hint(
+                "use --nomount to attach the disk as one file; run `bandsaw info` to see \
+                       its contents",
+            )
         })),
     }
 }
@@ -180,7 +185,7 @@ fn face(
         Shown::VolumeMut(fs) => &**fs,
         Shown::Volume(fs) => &**fs,
         Shown::Disk(..) => {
-            return Err(Error::new(Kind::Invalid, "attach", "a volume expected").into());
+            return Err(Error::new(Kind::Invalid, "attach", "expected a volume").into());
         }
     };
     let within = match address.volume {
@@ -215,7 +220,7 @@ fn to_change(
     };
     let why = match error.kind() {
         Kind::Unsupported | Kind::ReadOnly => "",
-        Kind::Corrupt => "; `bandsaw repair` puts it in order",
+        Kind::Corrupt => "; run `bandsaw repair`",
         _ => return Err(error.into()),
     };
     output.warn(&format!("mounted read-only: {error}{why}"));

@@ -369,9 +369,10 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn advise(error: Error) -> Failure {
     match error.kind() {
-        Kind::Unsupported => {
-            Failure::from(error).hint("`bandsaw serve` and `bandsaw extract` need no FUSE")
-        }
+        Kind::Unsupported => Failure::from(error).hint(
+            "use `bandsaw serve` or `bandsaw extract`, which work \
+                                       without FUSE",
+        ),
         _ => error.into(),
     }
 }

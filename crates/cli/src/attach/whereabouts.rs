@@ -32,7 +32,7 @@ pub(super) fn root() -> PathBuf {
 
 /// Returns a given folder; makes it if it is missing. Fails if it is not empty or is a mount point.
 pub(super) fn named(folder: &Path) -> Outcome<Place> {
-    let failed = |source| Error::io(LAYER, "look at", source).in_file(folder);
+    let failed = |source| Error::io(LAYER, "read metadata", source).in_file(folder);
     match fs::read_dir(folder) {
         Ok(mut entries) => {
             if is_mounted(folder)? {
@@ -48,7 +48,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
                     made: false,
                 }),
                 Some(_) => {
-                    let message = "is not empty; a mount would hide its contents";
+                    let message = "not empty; a mount would hide its contents";
                     Err(Error::new(Kind::Conflict, LAYER, message)
                         .in_file(folder)
                         .into())
@@ -57,7 +57,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir(folder)
-                .map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+                .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;
             Ok(Place {
                 folder: folder.to_owned(),
                 made: true,
@@ -69,7 +69,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
 
 /// Returns a new folder in `root` with the name of the volume, and a number if that name is taken.
 pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
-    fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "make", source).in_file(root))?;
+    fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "create", source).in_file(root))?;
     let name = usable(volume);
     for number in 0..MOST {
         let numbered = if number == 0 {
@@ -81,7 +81,7 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
         match fs::create_dir(&folder) {
             Ok(()) => return Ok(Place { folder, made: true }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(Error::io(LAYER, "make", source).in_file(folder).into()),
+            Err(source) => return Err(Error::io(LAYER, "create", source).in_file(folder).into()),
         }
     }
     Err(Error::new(

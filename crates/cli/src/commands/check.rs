@@ -240,7 +240,7 @@ fn conclude(found: &Examination, path: &ImagePath) -> Outcome {
         Conclusion::Damaged => Err(failed("is damaged").hint(remedy(problems, path))),
         Conclusion::Unknown(error) => Err(source::advise(error.in_file(path), path)),
         Conclusion::Warned if found.is_in_doubt => Err(failed("files may have lost data").warned()),
-        Conclusion::Warned => Err(failed("has warnings, and no damage was found").warned()),
+        Conclusion::Warned => Err(failed("has warnings, but no damage").warned()),
         Conclusion::Unchecked | Conclusion::Sound => Ok(()),
     }
 }
@@ -260,10 +260,11 @@ fn remedy(problems: &Problems, path: &ImagePath) -> String {
     }
     if damage.all(|problem| problem.error.layer().starts_with("apfs")) {
         return format!(
-            "`bandsaw repair --dry-run {path}` names the newest older state that is in order; nothing else is repaired in APFS"
+            "run `bandsaw repair --dry-run {path}` to find the newest undamaged checkpoint; APFS \
+             cannot be repaired in place"
         );
     }
-    format!("`bandsaw repair --dry-run {path}` lists what can be repaired")
+    format!("run `bandsaw repair --dry-run {path}` to list possible repairs")
 }
 
 fn summary(problems: &Problems) -> String {

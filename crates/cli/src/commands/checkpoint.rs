@@ -62,7 +62,7 @@ impl Checkpoint {
             removed,
             cleared,
         } = done.advise(Kind::Cancelled, || {
-            "what is done is done; the same command does the rest".to_owned()
+            "run the command again to resume".to_owned()
         })?;
         let facts = CheckpointReport {
             schema: 1,

@@ -135,7 +135,7 @@ impl OrphanFacts {
             None => "removed: nothing can refer to them".to_owned(),
         };
         Some(format!(
-            "{} belong to no part of the disk ({}{more}); {kept}",
+            "{} do not belong to any part of the disk ({}{more}); {kept}",
             exact(self.bytes),
             output.text(first)
         ))
@@ -203,9 +203,10 @@ impl Compact {
         let facts = CompactReport::new(&path, &done);
         output.done(&facts, |out| facts.write(output, out))?;
         if !done.orphans.is_resolved() {
-            let what = "nothing was freed: stored data belongs to no part of the disk, and the volumes do not tell whose it is";
+            let what = "nothing was freed: stored data does not belong to any part of the disk, \
+                        and the volumes do not decide whose it is";
             let error = Error::new(Kind::Corrupt, "compact", what).in_file(&path);
-            let hint = format!("`bandsaw repair --dry-run {path}` shows the alternatives");
+            let hint = format!("run `bandsaw repair --dry-run {path}` to see the alternatives");
             return Err(Failure::from(error).hint(hint).warned());
         }
         trim::refusal(&path, done.refused.into_iter().map(|(_, error)| error)).map_or(Ok(()), Err)
@@ -215,7 +216,7 @@ impl Compact {
 fn advise(error: Error, path: &ImagePath) -> Failure {
     match (error.kind(), error.layer()) {
         (Kind::Conflict, "compact") => {
-            Failure::from(error).hint("`--battery-allowed` runs on battery power")
+            Failure::from(error).hint("use --battery-allowed to run on battery power")
         }
         _ => source::advise(error, path),
     }
@@ -251,7 +252,8 @@ impl CompactReport {
         if !self.holes {
             writeln!(
                 out,
-                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
+                "the host does not support sparse files: parts of bands stay allocated; run \
+                 `bandsaw du` to see how much"
             )?;
         }
         let (before, after) = (exact(self.size_on_disk_before), exact(self.size_on_disk));

@@ -173,7 +173,7 @@ impl Convert {
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let Some(target) = self.target.as_deref().or(self.output.as_deref()) else {
-            return Err(Failure::usage("TARGET", "the target is missing"));
+            return Err(Failure::usage("TARGET", "a target is required"));
         };
         if target.as_os_str() == "-" {
             if self.skip_free {
@@ -230,15 +230,19 @@ impl Convert {
                 "--re-encrypt"
             };
             return Err(Failure::usage(option, "the source is not encrypted")
-                .hint("--encrypt makes an encrypted copy"));
+                .hint("use --encrypt to create an encrypted copy"));
         }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
-            output.warn("the source is signed; the new image has no code signature");
+            output.warn("the code signature of the source is not copied");
         }
         if self.wish.encrypt.is_none() && !self.wish.re_encrypt {
-            (self.wish.decrypting.check(&source))
-                .map_err(|refused| refused.hint("--re-encrypt encrypts the copy with new keys"))?;
+            (self.wish.decrypting.check(&source)).map_err(|refused| {
+                refused.hint(
+                    "use --re-encrypt to encrypt the copy with new \
+                                                 keys",
+                )
+            })?;
         }
         Ok(source)
     }
@@ -327,12 +331,14 @@ impl Convert {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::ReadOnly if error.reason() == Some(Reason::Signed) => {
-                Failure::from(error).hint("--remove-signature goes on and leaves the signature out")
-            }
+            Kind::ReadOnly if error.reason() == Some(Reason::Signed) => Failure::from(error).hint(
+                "use --remove-signature to continue without the \
+                                           signature",
+            ),
             Kind::Corrupt if error.layer() == "udif" => Failure::from(error).hint(VERIFY_HINT),
-            Kind::Cancelled if self.resume => Failure::from(error)
-                .hint("what is done is kept; the same command goes on from there"),
+            Kind::Cancelled if self.resume => {
+                Failure::from(error).hint("run the command again to resume")
+            }
             Kind::Conflict if error.reason() == Some(Reason::PartialExists) => error.into(),
             _ => target::advise(error, &self.container),
         }
@@ -341,7 +347,7 @@ impl Convert {
     fn to_standard_output(&self, output: &Output) -> Outcome {
         if io::stdout().is_terminal() {
             return Err(Failure::usage("TARGET", "standard output is a terminal")
-                .hint("send it to a file or a pipe"));
+                .hint("redirect it to a file or pipe"));
         }
         if self.wish.encrypt.is_some() || self.wish.re_encrypt {
             let what = if self.wish.re_encrypt {
@@ -351,14 +357,15 @@ impl Convert {
             };
             return Err(Failure::usage(
                 what,
-                "an encrypted image cannot be written to standard output; name a file",
+                "cannot write an encrypted image to standard output; name a file",
             ));
         }
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(format, output)?;
         let bar = Bar::new(output);
         let out = io::stdout().as_fd().try_clone_to_owned();
-        let out = out.map_err(|error| Error::io("standard output", "cannot be used", error))?;
+        let out =
+            out.map_err(|error| Error::io("standard output", "use standard output", error))?;
         let options = self.options(format, None)?;
         let copied =
             stream(&source, &options, File::from(out), &bar).map_err(|error| self.advise(error))?;

@@ -87,7 +87,7 @@ impl Cp {
         if !from_image {
             return Err(
                 Failure::usage("cp", "neither source nor target is in an image")
-                    .hint("write IMAGE:/PATH for what is in an image"),
+                    .hint("write IMAGE:/PATH to name an object in an image"),
             );
         }
         let source = source::address(&self.source)?;
@@ -114,9 +114,10 @@ impl Cp {
     fn check_recursive(&self, source: &str) -> Outcome {
         match self.recursive {
             true => Ok(()),
-            false => {
-                Err(Failure::usage("cp", format!("{source} is a folder")).hint("-R copies folders"))
-            }
+            false => Err(Failure::usage("cp", format!("{source} is a folder")).hint(
+                "use -R to copy \
+                                                                                folders",
+            )),
         }
     }
 
@@ -135,7 +136,7 @@ impl Cp {
                                 "cp",
                                 "source and target are in the same image",
                             )
-                            .hint("copy by way of the host"));
+                            .hint("copy to the host first"));
                         }
                     };
                     let found = self.in_volume(&from, &source, &bar)?;
@@ -244,7 +245,7 @@ impl Cp {
         };
         put(&found.tree, &**fs, &folder, &options, bar).map_err(|error| match error.kind() {
             Kind::Conflict if error.layer() != NAMES => {
-                Failure::from(error).hint("--overwrite replaces files that are in the way")
+                Failure::from(error).hint("use --overwrite to replace existing files")
             }
             _ => error.into(),
         })

@@ -231,7 +231,10 @@ impl Create {
             && !self.thin
             && matches!(options.format, Format::Udrw | Format::Udto)
         {
-            output.warn("an encrypted raw image takes the whole size of the disk; udsb, udsp and asif take the space that is used");
+            output.warn(
+                "an encrypted raw image allocates the whole disk; use udsb, udsp or asif \
+                         to allocate used space only",
+            );
         }
         let recovery_key = volume_encryption
             .map(NewVolumeKeys::store_recovery_key)
@@ -309,7 +312,7 @@ impl Create {
                     option,
                     "requires a volume, and the disk is blank",
                 )
-                .hint("--fs hfs+ makes a volume")),
+                .hint("use --fs hfs+ to create a volume")),
                 None => Ok(None),
             };
         }
@@ -363,7 +366,7 @@ impl Create {
             Some(path) if path.as_os_str() != "-" => Ok(Source::at(path.clone())),
             Some(_) if io::stdin().is_terminal() => {
                 Err(Failure::usage("--from", "standard input is a terminal")
-                    .hint("pipe a tar archive into it"))
+                    .hint("pipe a tar archive to standard input"))
             }
             Some(_) => Ok(Source::TarStream(Box::new(io::stdin()))),
         }
@@ -393,10 +396,12 @@ impl Create {
             Kind::Limit if self.size.is_some() && self.has_volume() => {
                 let hint = match self.fs {
                     Some(_) => {
-                        "give a larger --size, or leave it out: then the image is as large as the files need"
+                        "use a larger --size, or omit it: the image is then as large as the files \
+                         require"
                     }
                     None => {
-                        "give a larger --size, or leave it out: then the image is as large as the files need; --fs hfs+ needs less than apfs"
+                        "use a larger --size, or omit it: the image is then as large as the files \
+                         require; --fs hfs+ requires less than apfs"
                     }
                 };
                 Failure::from(error.in_file(&self.image)).hint(hint)
@@ -426,7 +431,6 @@ pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
         return Ok(None);
     };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let seconds =
-        seconds.ok_or_else(|| Failure::usage(NAME, "is not a number of seconds since 1970"))?;
+    let seconds = seconds.ok_or_else(|| Failure::usage(NAME, "expected seconds since 1970"))?;
     Ok(Some(Timestamp::from_seconds(seconds)))
 }

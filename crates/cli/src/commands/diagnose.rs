@@ -97,7 +97,7 @@ impl Diagnose {
             }
             let Some(cause) = &facts.cause else {
                 writeln!(out, "the image opens, and no problem was found")?;
-                return writeln!(out, "  * run `bandsaw verify` for its checksums");
+                return writeln!(out, "  * run `bandsaw verify` to verify its checksums");
             };
             writeln!(
                 out,

@@ -141,7 +141,7 @@ impl Dmg {
         let level = self.level.or(recipe.level);
         if level.is_some() && format != Format::Udzo {
             output.warn(&format!(
-                "{format} has no compression levels, only udzo has"
+                "{format} has no compression levels; only udzo has"
             ));
         }
         let level = (format == Format::Udzo)
@@ -216,7 +216,7 @@ impl Dmg {
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Conflict if !self.overwrite && error.layer() == "create" => {
-                Failure::from(error).hint("--overwrite replaces it")
+                Failure::from(error).hint("use --overwrite to replace it")
             }
             Kind::NotFound if error.layer() == "finder" => Failure::from(error)
                 .hint("only objects in the root of the volume can be placed or hidden"),

@@ -261,7 +261,7 @@ impl BandsFacts {
             let stray = counted(self.stray.len() as u64, "file is", "files are");
             sheet.fact(
                 "stray",
-                &format!("{stray} not a band of the disk; `bandsaw check` lists them"),
+                &format!("{stray} not a band of the disk; run `bandsaw check` to list them"),
             )?;
         }
         if self.unused > 0 {
@@ -438,7 +438,7 @@ impl ImageFacts {
             let why = if between {
                 "cannot be compacted: `bandsaw reband` must first resume an interrupted run"
             } else {
-                "nothing: images of this format have no free space"
+                "nothing: this format has no free space"
             };
             return sheet.fact("compact", why);
         };

@@ -64,7 +64,7 @@ impl EraseKeys {
         let erased = file.description().ways_in.len();
         self.make_sure(&image)?;
         file.erase_keys()?;
-        output.warn("copies of the image and of its header can still be opened");
+        output.warn("copies of the image or its header can still be opened");
         let facts = EraseKeysReport {
             schema: 1,
             image: image.to_string(),
@@ -91,9 +91,8 @@ impl EraseKeys {
         ];
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {
-                let failure =
-                    Failure::usage("erase-keys", "needs a terminal to ask for confirmation");
-                return Err(failure.hint("--yes --yes answers both questions"));
+                let failure = Failure::usage("erase-keys", "confirmation requires a terminal");
+                return Err(failure.hint("use --yes --yes to answer both questions"));
             }
             if ask(question)? != *answer {
                 return Err(Error::new(Kind::Cancelled, "erase-keys", "nothing was erased").into());

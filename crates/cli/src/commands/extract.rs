@@ -117,7 +117,7 @@ impl Extract {
         report(done, verification, output)?;
         if image.reads_older_state() {
             let what =
-                "the newest state of the volume is damaged: everything was read from an older one";
+                "the newest checkpoint of the volume is damaged: the files are from an older one";
             let error = Error::new(Kind::Corrupt, "extract", what).in_file(&address.image);
             return Err(Failure::from(error).warned());
         }
@@ -136,7 +136,7 @@ impl Extract {
 fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
     if output.terminal() {
         return Err(Failure::usage("--tar", "standard output is a terminal")
-            .hint("pipe it into tar, or name a file"));
+            .hint("redirect it to tar, or name a file"));
     }
     let mut out = output.stdout();
     let done = to_tar(&*place.fs, &place.path, &mut out, bar)?;
@@ -232,5 +232,5 @@ fn show(all: &[String], count: u64, output: &Output) {
 }
 
 fn overwrite_hint() -> String {
-    "--overwrite replaces files that are in the way".to_owned()
+    "use --overwrite to replace existing files".to_owned()
 }

@@ -92,10 +92,8 @@ impl Format {
             NewFormat::HfsPlus
         });
         if encrypted && file_system.is_hfs() {
-            let message = format!("a volume of {file_system} cannot be encrypted");
-            return Err(
-                Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is")
-            );
+            let message = format!("{file_system} volumes cannot be encrypted");
+            return Err(Failure::usage("--encrypt-volume", message).hint("use --fs apfs"));
         }
         let address = source::whole(&self.volume)?;
         let image = self.opening.change(&address.image, output)?;
@@ -139,13 +137,14 @@ impl Format {
 /// Adds a hint to an error of formatting.
 fn advise(error: Error, image: &ImagePath) -> Failure {
     match error.kind() {
-        Kind::Conflict => Failure::from(error)
-            .hint("--erase makes the new volume all the same; what is there is lost then"),
+        Kind::Conflict => {
+            Failure::from(error).hint("use --erase to replace it; all of its data is lost")
+        }
         Kind::NotFound => {
-            Failure::from(error).hint(format!("`bandsaw info {image}` shows what is in it"))
+            Failure::from(error).hint(format!("run `bandsaw info {image}` to see its contents"))
         }
         Kind::Corrupt => {
-            Failure::from(error).hint(format!("`bandsaw repair {image}` mends the map"))
+            Failure::from(error).hint(format!("run `bandsaw repair {image}` to repair the map"))
         }
         _ => source::advise(error, image),
     }

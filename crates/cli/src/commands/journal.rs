@@ -67,7 +67,7 @@ impl EnableJournal {
             .enable_journal(self.journal_size)
             .map_err(|error| error.in_file(image.path()));
         enabled.advise(Kind::Limit, || {
-            "make the volume larger, or remove something".to_owned()
+            "enlarge the volume, or delete files".to_owned()
         })?;
         tell(volume, output)
     }
@@ -93,7 +93,7 @@ fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, 
 fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
     let found = image.volume(address.volume.as_ref());
     found.advise(Kind::NotFound, || {
-        format!("`bandsaw info {}` shows what is in it", address.image)
+        format!("run `bandsaw info {}` to see its contents", address.image)
     })
 }
 

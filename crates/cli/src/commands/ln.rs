@@ -56,7 +56,9 @@ impl Ln {
             let found = change::resolve(fs, &paths[0])?;
             let (folder, name) = change::parent(fs, &paths[1])?;
             fs.link(found.id, folder, &name)
-                .advise(Kind::Unsupported, || "-s makes a symbolic link".to_owned())
+                .advise(Kind::Unsupported, || {
+                    "use -s to create a symbolic link".to_owned()
+                })
         })
     }
 }

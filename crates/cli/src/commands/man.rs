@@ -28,8 +28,7 @@ pub(crate) struct Man {
 impl Man {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         output.refuse_json("man")?;
-        let failed =
-            |path: &Path, error| Error::io("manual", "cannot be written", error).in_file(path);
+        let failed = |path: &Path, error| Error::io("manual", "write", error).in_file(path);
         fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, error))?;
         for (name, text) in pages()? {
             let path = self.folder.join(name);

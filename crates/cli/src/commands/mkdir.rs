@@ -55,7 +55,7 @@ impl Mkdir {
             return Ok(());
         }
         let (folder, name) = change::parent(fs, path).advise(bandsaw::Kind::NotFound, || {
-            "-p makes the folders on the way too".to_owned()
+            "use -p to create parent folders".to_owned()
         })?;
         fs.create(
             folder,

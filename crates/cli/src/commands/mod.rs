@@ -258,7 +258,7 @@ impl Command {
             Self::EraseKeys(verb) => verb.run(output),
             Self::Hdiutil(_) | Self::Diskutil(_) => Err(Failure::usage(
                 "hdiutil",
-                "the arguments are those of another program",
+                "internal: arguments of another program",
             )),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

@@ -62,7 +62,7 @@ impl Mv {
                     .rename((folder, &name), (to.0, &to.1), existing)
                     .map_err(|error| error.named(path));
                 moved.advise(Kind::Conflict, || {
-                    "--overwrite replaces files that are in the way".to_owned()
+                    "use --overwrite to replace existing files".to_owned()
                 })?;
             }
             Ok(())

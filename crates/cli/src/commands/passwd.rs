@@ -148,7 +148,7 @@ impl Passwd {
 impl Change {
     fn run(&self, output: &Output) -> Outcome {
         let Some(image) = &self.image else {
-            return Err(Failure::usage("passwd", "an image is needed"));
+            return Err(Failure::usage("passwd", "an image is required"));
         };
         let image = source::image(image)?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
@@ -175,7 +175,7 @@ impl Change {
             return if is_passphrase(entry) {
                 Ok(entry)
             } else {
-                refused("is not a passphrase of the image; see `passwd list`")
+                refused("not a passphrase entry of the image; see `passwd list`")
             };
         }
         if is_passphrase(ring.opened()) {
@@ -223,7 +223,7 @@ impl Remove {
             .remove(self.entry as usize - 1)
             .map_err(|error| error.in_file(&image));
         removed.advise(Kind::NotFound, || {
-            format!("`bandsaw passwd list {image}` shows them")
+            format!("run `bandsaw passwd list {image}` to list them")
         })?;
         warn_of_copies(output);
         report(
@@ -261,7 +261,7 @@ impl KeySlotsReport {
 fn header(image: &ImagePath, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
         let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
-        Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
+        Failure::from(error).hint("use `bandsaw convert` to create an encrypted copy")
     })
 }
 
@@ -279,7 +279,7 @@ fn new_passphrase(
 ) -> Outcome<NewKeySlot> {
     let passphrase = new.choose(unlocking.on_stdin());
     let passphrase = passphrase.advise(Kind::WrongKey, || {
-        "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
+        "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
     })?;
     Ok(NewKeySlot::Passphrase {
         passphrase,
@@ -290,7 +290,8 @@ fn new_passphrase(
 
 fn warn_of_copies(output: &Output) {
     output.warn(
-        "copies of the image and of its header can still be opened; a converted copy has new keys",
+        "copies of the image or its header still open with the old keys; convert the image to get \
+         new keys",
     );
 }
 

@@ -80,7 +80,7 @@ impl Put {
             )),
             None if io::stdin().is_terminal() => {
                 Err(Failure::usage("--from", "standard input is a terminal")
-                    .hint("pipe something into it, or name a file"))
+                    .hint("pipe data to it, or name a file"))
             }
             None => Ok(Box::new(io::stdin())),
         }
@@ -97,7 +97,9 @@ impl Put {
         let there = fs.lookup(folder, &name)?;
         if there.is_some() && !self.overwrite {
             return Err(Error::new(Kind::Conflict, "put", "already exists").named(path))
-                .advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
+                .advise(Kind::Conflict, || {
+                    "use --overwrite to replace it".to_owned()
+                });
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
             return Err(

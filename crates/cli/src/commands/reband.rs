@@ -79,10 +79,10 @@ impl Reband {
         )
         .map_err(|error| source::advise(error, &path))
         .advise(Kind::Cancelled, || {
-            format!("`bandsaw reband {path}` goes on with it")
+            format!("run `bandsaw reband {path}` to resume")
         })
         .advise(Kind::Invalid, || {
-            "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size"
+            "use a band size like 8m or 64m, or add --round for the nearest possible size"
                 .to_owned()
         })?;
         drop(bar);

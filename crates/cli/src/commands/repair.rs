@@ -396,7 +396,7 @@ impl RepairReport {
                     "a decision is required; nothing was changed",
                 );
                 let hint = match self.alternatives.is_empty() {
-                    true => "make a copy before you try other programs on it",
+                    true => "copy the image before you try other programs on it",
                     false => "choose one of the alternatives with --assume KEY=VALUE",
                 };
                 return Err(Failure::from(error.in_file(path)).hint(hint));
@@ -406,7 +406,7 @@ impl RepairReport {
                     Kind::Undecided,
                     "repair",
                     format!(
-                        "{} would not be kept; nothing was changed",
+                        "{} would be lost; nothing was changed",
                         counted(
                             self.losses.len() as u64,
                             "file or part of one",
@@ -414,8 +414,9 @@ impl RepairReport {
                         )
                     ),
                 );
-                return Err(Failure::from(error.in_file(path))
-                    .hint("make a copy of the image first; --accept-loss repairs all the same"));
+                return Err(Failure::from(error.in_file(path)).hint(
+                    "copy the image first, then use --accept-loss to repair it nevertheless",
+                ));
             }
             Done::Repaired | Done::NothingToDo => {}
         }
@@ -431,7 +432,7 @@ impl RepairReport {
         };
         match done.conclusion {
             Some(Conclusion::Damaged) => Err(left("that cannot be repaired from the image")
-                .hint("make a copy before you try other programs on it")),
+                .hint("copy the image before you try other programs on it")),
             Some(Conclusion::Unknown(error)) => Err(source::advise(error.in_file(path), path)),
             Some(Conclusion::Warned) => {
                 Err(left("that cannot be repaired from the image").warned())

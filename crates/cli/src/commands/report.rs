@@ -66,7 +66,9 @@ impl Report {
         // It lists names in the image, so it is no more open than the image.
         let mode = FileMode::of(image.path()).unwrap_or(FileMode::PRIVATE);
         let mut file = NewFile::create_as(&self.output, self.overwrite, mode)
-            .advise(Kind::Conflict, || "`--overwrite` replaces it".to_owned())?;
+            .advise(Kind::Conflict, || {
+                "use --overwrite to replace it".to_owned()
+            })?;
         file.write_all(page.as_bytes())?;
         file.finish()?;
         let facts = PageReport {

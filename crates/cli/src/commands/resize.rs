@@ -160,13 +160,13 @@ impl Resize {
 fn advise(error: Error, image: &ImagePath) -> Failure {
     match error.kind() {
         Kind::Limit => {
-            Failure::from(error).hint(format!("`bandsaw resize {image}` shows the limits"))
+            Failure::from(error).hint(format!("run `bandsaw resize {image}` to see the limits"))
         }
         Kind::Corrupt => Failure::from(error).hint(format!(
-            "`bandsaw check {image}` tells what is wrong, `bandsaw repair` mends it"
+            "run `bandsaw check {image}` to list the damage, and `bandsaw repair` to repair it"
         )),
         Kind::NotFound if error.reason() == Some(Reason::NoVolumes) => {
-            Failure::from(error).hint("--image-only resizes the disk alone")
+            Failure::from(error).hint("use --image-only to resize the disk only")
         }
         _ => source::advise(error, image),
     }

@@ -95,7 +95,7 @@ impl Rm {
         }
         let removed = fs.remove(folder, &name).map_err(|error| error.named(path));
         removed.advise(Kind::Conflict, || {
-            "-r removes folders with all that is in them".to_owned()
+            "use -r to remove folders and their contents".to_owned()
         })
     }
 }

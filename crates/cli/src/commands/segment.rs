@@ -72,10 +72,10 @@ impl Rewriting {
     pub(crate) fn advise(&self, error: Error) -> Failure {
         let hint = match error.kind() {
             Kind::Conflict if !self.overwrite && error.layer() == "image" => {
-                "--overwrite replaces it"
+                "use --overwrite to replace it"
             }
             Kind::ReadOnly if !self.remove_signature => {
-                "--remove-signature goes on and leaves the signature out"
+                "use --remove-signature to continue without the signature"
             }
             _ => return error.into(),
         };
@@ -135,7 +135,7 @@ pub(crate) fn write(
 ) -> Outcome {
     let path = source::image(image)?;
     let image = opening.read(&path, output).advise(Kind::NotFound, || {
-        format!("all parts belong into the folder of {path}")
+        format!("all parts must be in the folder of {path}")
     })?;
     decrypting.check(&image)?;
     let bar = Bar::new(output);
@@ -153,7 +153,7 @@ pub(crate) fn write(
     let made = files.iter().map(|path| {
         let size = path
             .metadata()
-            .map_err(|error| Error::io("image", "look at", error).in_file(path))?
+            .map_err(|error| Error::io("image", "read metadata", error).in_file(path))?
             .len();
         Ok(MadeFile {
             path: path.display().to_string(),

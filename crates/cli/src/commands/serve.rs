@@ -188,9 +188,12 @@ impl Serve {
         match far {
             Some(far) if self.tls_certificates.is_none() && !self.insecure => Err(Failure::usage(
                 "--listen",
-                format!("{far} is accessible to others, who could read and change the image"),
+                format!("others can connect to {far} and could read and change the image"),
             )
-            .hint("--tls-certificates lets in only whom you gave a certificate; --insecure lets in everybody")),
+            .hint(
+                "use --tls-certificates to require client certificates, or --insecure to allow \
+                   everybody",
+            )),
             _ => Ok(addresses),
         }
     }
@@ -202,7 +205,7 @@ impl Serve {
         }
         let image = match self.opening.open(path, Access::ReadWrite) {
             Err(failure) if failure.is_of_changing() => {
-                output.warn("the image is served read-only, as it cannot be changed");
+                output.warn("the image is read-only and served read-only");
                 self.opening.read(path, output)?
             }
             opened => {
@@ -244,10 +247,10 @@ impl Serve {
             listeners.push(Listener::unix(&absolute)?);
         }
         match listeners.is_empty() {
-            true => Err(
-                Failure::usage("--socket", "no folder for the socket was found")
-                    .hint("name one with --socket PATH"),
-            ),
+            true => {
+                Err(Failure::usage("--socket", "no folder for the socket")
+                    .hint("use --socket PATH"))
+            }
             false => Ok(listeners),
         }
     }
@@ -255,7 +258,7 @@ impl Serve {
     fn options(&self, output: &Output) -> Outcome<Options> {
         #[cfg(not(feature = "tls"))]
         if self.tls_certificates.is_some() {
-            let why = "cannot serve with certificates: this build has no TLS (feature `tls`)";
+            let why = "this build does not support TLS (feature `tls`)";
             return Err(Error::unsupported("nbd", why).into());
         }
         let limits = Limits {
@@ -315,7 +318,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     found
         .ok()
         .flatten()
-        .ok_or_else(|| Failure::usage("--listen", format!("{text} is not a known address")))
+        .ok_or_else(|| Failure::usage("--listen", format!("invalid address {text}")))
 }
 
 fn publish(

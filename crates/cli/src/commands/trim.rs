@@ -114,7 +114,7 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
 pub(super) fn refusal(path: &ImagePath, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
     refused.next().map(|error| {
-        Error::new(error.kind(), LAYER, "free space was not given back")
+        Error::new(error.kind(), LAYER, "free space was not released")
             .caused_by(error)
             .in_file(path)
             .into()
@@ -166,7 +166,8 @@ impl TrimReport {
         if !self.holes {
             writeln!(
                 out,
-                "the host has no holes in files, so parts of bands stay allocated; `bandsaw du` shows how much"
+                "the host does not support sparse files: parts of bands stay allocated; run \
+                 `bandsaw du` to see how much"
             )?;
         }
         let before = exact(self.size_on_disk_before);

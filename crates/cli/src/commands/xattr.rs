@@ -103,7 +103,7 @@ fn input() -> Outcome<Vec<u8>> {
         true => Err(Error::new(
             Kind::Limit,
             "xattr",
-            format!("more than {MOST} bytes on standard input"),
+            format!("standard input has more than {MOST} bytes"),
         )
         .into()),
         false => Ok(value),

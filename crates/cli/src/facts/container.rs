@@ -144,7 +144,7 @@ impl SparseImageFacts {
 
 impl LayerFacts {
     pub(crate) fn new(layer: &LayerFile) -> Result<Self> {
-        let failed = |error| Error::io("image", "look at", error).in_file(&layer.path);
+        let failed = |error| Error::io("image", "read metadata", error).in_file(&layer.path);
         Ok(Self {
             file: bandsaw::address::shown(&layer.path),
             size: layer.image.info().len,

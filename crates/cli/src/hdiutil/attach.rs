@@ -16,53 +16,54 @@ use crate::attach::{Attached, AttachedVolume, launch};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["readonly"], Nothing, Done("nothing can be changed")),
+    opt(&["readonly"], Nothing, Done("opens the image read-only")),
     opt(
         &["readwrite"],
         Nothing,
-        Ignored("images are attached read-write where possible"),
+        Ignored("the default where possible"),
     ),
     opt(
         &["mountpoint"],
         Value("folder"),
-        Done("the first volume is mounted here"),
+        Done("mounts the first volume here"),
     ),
     opt(
         &["mountroot"],
         Value("folder"),
-        Done("volumes are mounted on folders in this one instead of /Volumes"),
+        Done("mounts volumes in this folder instead of /Volumes"),
     ),
     opt(
         &["mountrandom"],
         Value("folder"),
-        Done("the first volume is mounted on a folder with a random name in this one"),
+        Done("mounts the first volume on a folder with a random name in this one"),
     ),
     opt(
         &["nomount"],
         Nothing,
-        Done("no volume is mounted; the disk is shown as one file"),
+        Done("mounts no volume; attaches the disk as one file"),
     ),
     opt(
         &["mount"],
         Value("required, optional or suppressed"),
         Done(
-            "suppressed is -nomount; required fails if no volume can be mounted, optional then shows the disk as one file",
+            "suppressed is -nomount; required fails if no volume can be mounted; optional then \
+             attaches the disk as one file",
         ),
     ),
     opt(
         &["nobrowse"],
         Nothing,
-        Ignored("volumes are not announced to a desktop"),
+        Ignored("volumes are never announced to a desktop"),
     ),
     opt(
         &["owners"],
         Value("on or off"),
-        Ignored("the user who attaches an image owns its files, unless that is root"),
+        Ignored("files belong to the user who attaches the image, unless that is root"),
     ),
     opt(
         &["kernel", "nokernel"],
         Nothing,
-        Ignored("a process of its own serves each image"),
+        Ignored("each image has its own server process"),
     ),
     opt(
         &["notremovable"],
@@ -77,28 +78,28 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["section"],
         Value("range"),
-        Done("these sectors of the disk: START, FIRST-LAST or START,COUNT"),
+        Done("attaches a range of sectors: START, FIRST-LAST or START,COUNT"),
     ),
     opt(
         &["verify"],
         Nothing,
-        Done("the image is compared with the checksums stored in it, even if that was done before"),
+        Done("verifies the checksums of the image, even if it was verified before"),
     ),
     opt(
         &["noverify"],
         Nothing,
-        Done("the image is not compared with the checksums stored in it"),
+        Done("does not verify the checksums of the image"),
     ),
     opt(&["ignorebadchecksums"], Nothing, Done("as -noverify")),
     opt(
         &["noignorebadchecksums"],
         Nothing,
-        Ignored("an image with a wrong checksum is never attached otherwise"),
+        Ignored("an image with a wrong checksum is never attached without this option"),
     ),
     opt(
         &["autofsck", "noautofsck"],
         Nothing,
-        Ignored("a journal is replayed, and a damaged volume is mounted read-only"),
+        Ignored("the journal is always replayed, and a damaged volume is mounted read-only"),
     ),
     opt(
         &[
@@ -112,7 +113,7 @@ const OPTIONS: &[Opt] = &[
             "idme",
         ],
         Nothing,
-        Ignored("no window is opened"),
+        Ignored("no window is ever opened"),
     ),
 ];
 
@@ -120,7 +121,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["attach", "mount"],
     operands: "*image*",
     count: (1, 1),
-    says: "Mounts the volumes of an image, served by a process of its own, and gives it the name of a device",
+    says: "Attaches an image: mounts its volumes by a server process and assigns a device name",
     options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
     run: Some(run),
 };
@@ -159,7 +160,7 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
         Some("suppressed") => false,
         Some(other) => {
             return Err(usage(format!(
-                "-mount {other} is none of required, optional, suppressed"
+                "invalid -mount {other}: expected required, optional or suppressed"
             )));
         }
     };

@@ -45,7 +45,7 @@ impl Call {
         for word in words {
             texts.push(
                 word.to_str()
-                    .ok_or_else(|| Failure::usage("arguments", "are not UTF-8"))?,
+                    .ok_or_else(|| Failure::usage("arguments", "the arguments are not UTF-8"))?,
             );
         }
         let mut call = Self {
@@ -72,7 +72,7 @@ impl Call {
                 Takes::Nothing => None,
                 _ if joined.is_some() => joined,
                 Takes::Value(what) => {
-                    let missing = || usage(format!("option -{name} needs a value: {what}"));
+                    let missing = || usage(format!("option -{name} requires a value: {what}"));
                     Some(rest.next().ok_or_else(missing)?.1.to_owned())
                 }
                 Takes::Word(words) => {
@@ -283,7 +283,7 @@ impl Call {
     pub(super) fn plist(&self, value: Plist) -> Outcome {
         let mut bytes = Vec::new();
         let failed = |error: plist::Error| {
-            Error::new(Kind::Invalid, "property list", "cannot be written").caused_by(error)
+            Error::new(Kind::Invalid, "property list", "write").caused_by(error)
         };
         value.to_writer_xml(&mut bytes).map_err(failed)?;
         bytes.push(b'\n');
@@ -308,9 +308,9 @@ fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
         .filter(|option| option.names.iter().any(|full| full.starts_with(name)));
     match (begun.next(), begun.next()) {
         (Some(option), None) => Ok(option),
-        (Some(_), Some(_)) => Err(usage(format!("option -{name} is the beginning of several"))),
+        (Some(_), Some(_)) => Err(usage(format!("ambiguous option -{name}"))),
         _ => Err(usage(format!(
-            "{}: no option -{name}; docs/hdiutil.md lists all",
+            "{}: unknown option -{name}; docs/hdiutil.md lists all",
             verb.names[0]
         ))),
     }

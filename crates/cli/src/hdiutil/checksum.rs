@@ -14,7 +14,8 @@ const OPTIONS: &[Opt] = &[opt(
     &["type"],
     Value("name"),
     Done(
-        "CRC32, MD5, SHA (SHA1), SHA256, SHA384, SHA512, of the disk's bytes; UDIF-CRC32 and UDIF-MD5 give the same sums",
+        "CRC32, MD5, SHA (SHA1), SHA256, SHA384 or SHA512 of the disk; UDIF-CRC32 and UDIF-MD5 \
+         give the same values",
     ),
 )];
 
@@ -30,7 +31,7 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let name = call
         .value("type")
-        .ok_or_else(|| usage("-type is missing".to_owned()))?
+        .ok_or_else(|| usage("-type is required".to_owned()))?
         .to_ascii_uppercase();
     let algorithm: Algorithm = name.strip_prefix("UDIF-").unwrap_or(&name).parse()?;
     let (image, _) = call.open()?;

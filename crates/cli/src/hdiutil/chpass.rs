@@ -10,24 +10,22 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["oldstdinpass"],
         Nothing,
-        Done("the old passphrase is read from standard input up to a NUL"),
+        Done("reads the old passphrase from standard input, up to a NUL"),
     ),
     opt(
         &["newstdinpass"],
         Nothing,
-        Done("the new passphrase is read likewise, after the old one"),
+        Done("reads the new passphrase from standard input after the old one, up to a NUL"),
     ),
     opt(
         &["recover"],
         Value("keychain"),
-        Refused(
-            "keychains are not read; `bandsaw passwd` takes a private key as --private-key FILE",
-        ),
+        Refused("keychains are not supported; use `bandsaw passwd --private-key FILE`"),
     ),
     opt(
         &["srcimagekey", "imagekey"],
         Value("key=value"),
-        Done("recognition hints, which are not needed"),
+        Done("not required"),
     ),
 ];
 

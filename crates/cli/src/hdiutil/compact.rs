@@ -7,19 +7,19 @@ use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
-    opt(&["batteryallowed"], Nothing, Done("also on battery power")),
     opt(
-        &["sleepallowed"],
+        &["batteryallowed"],
         Nothing,
-        Done("the machine may sleep meanwhile"),
+        Done("runs on battery power too"),
     ),
+    opt(&["sleepallowed"], Nothing, Done("sleep is never prevented")),
 ];
 
 pub(super) const VERB: Verb = Verb {
     names: &["compact"],
     operands: "*image*",
     count: (1, 1),
-    says: "Frees the storage of a sparse image or bundle that no file uses, and prints how much",
+    says: "Releases unused storage of a sparse image or bundle and prints how much",
     options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
     run: Some(run),
 };

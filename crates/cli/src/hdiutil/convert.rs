@@ -24,51 +24,50 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["imagekey", "tgtimagekey"],
         Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level; others have no effect"),
+        Done("sparse-band-size in sectors, zlib-level; others are ignored"),
     ),
     opt(
         &["srcimagekey"],
         Value("key=value"),
         Done(
-            "diskimage-class=CRawDiskImage treats the source as a raw image; other keys are recognition hints, which are not needed",
+            "diskimage-class=CRawDiskImage opens the source as a raw image; other keys are not \
+             required",
         ),
     ),
     opt(
         &["stdinpass"],
         Nothing,
-        Done(
-            "passphrases are read from standard input, each up to a NUL: the source's, then the new image's",
-        ),
+        Done("reads passphrases from standard input, each up to a NUL: source, then new image"),
     ),
     opt(
         &["shadow"],
         File,
-        Done("this file is a layer over the source; IMAGE.shadow by default"),
+        Done("opens the source with this shadow file; IMAGE.shadow by default"),
     ),
     opt(
         &["passphrase"],
         Value("text"),
-        Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
+        Refused("arguments are visible to all users; use -stdinpass"),
     ),
     opt(
         &["agentpass"],
         Nothing,
-        Refused("there is no agent to ask; use -stdinpass"),
+        Refused("no agent is supported; use -stdinpass"),
     ),
     opt(
         &["recover"],
         Value("keychain"),
-        Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE"),
+        Refused("keychains are not supported; use `bandsaw --private-key FILE`"),
     ),
     opt(
         &["align"],
         Value("sectors"),
-        Ignored("chunks are always aligned as required"),
+        Ignored("chunks are always aligned"),
     ),
     opt(
         &["pmap", "nopmap"],
         Nothing,
-        Ignored("the disk keeps its map"),
+        Ignored("the partition map is always kept"),
     ),
     opt(
         &["tasks"],
@@ -88,7 +87,7 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let missing = |option: &str| usage(format!("-{option} is missing"));
+    let missing = |option: &str| usage(format!("-{option} is required"));
     let format: Format = call
         .value("format")
         .ok_or_else(|| missing("format"))?

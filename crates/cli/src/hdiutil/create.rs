@@ -26,19 +26,20 @@ const OPTIONS: &[Opt] = &[
         Value("number and b, k, m, g, t, p or e"),
         Done("the size of the disk; by default the size of the source and some free space"),
     ),
-    opt(&["sectors"], Value("number"), Done("the same in sectors")),
-    opt(&["megabytes"], Value("number"), Done("the same in MiB")),
+    opt(&["sectors"], Value("number"), Done("the size in sectors")),
+    opt(&["megabytes"], Value("number"), Done("the size in MiB")),
     opt(
         &["srcfolder", "srcdir"],
         Value("folder"),
         Done(
-            "fills the volume with the contents of the folder; given several times, with the folders themselves",
+            "copies the contents of the folder into the volume; if given several times, the \
+             folders themselves",
         ),
     ),
     opt(
         &["srcdevice"],
         Value("device"),
-        Done("an image of this disk or partition, or of a file that holds one"),
+        Done("copies this disk or partition, or a file that contains one"),
     ),
     opt(
         &["volname"],
@@ -55,7 +56,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["type"],
         Value("UDIF, SPARSE or SPARSEBUNDLE"),
-        Done("the type of an image without a source; also taken from the name"),
+        Done("the type of an image without a source; by default from the name"),
     ),
     opt(
         &["format"],
@@ -65,37 +66,37 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["layout"],
         Value("name"),
-        Done("GPTSPUD, SPUD, MBRSPUD and NONE; those of CDs are refused"),
+        Done("GPTSPUD, SPUD, MBRSPUD or NONE; layouts of CDs are refused"),
     ),
     opt(
         &["imagekey", "tgtimagekey"],
         Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level; others have no effect"),
+        Done("sparse-band-size in sectors, zlib-level; others are ignored"),
     ),
     opt(
         &["stdinpass"],
         Nothing,
-        Done("the new passphrase is read from standard input up to a NUL"),
+        Done("reads the new passphrase from standard input, up to a NUL"),
     ),
     opt(
         &["passphrase"],
         Value("text"),
-        Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
+        Refused("arguments are visible to all users; use -stdinpass"),
     ),
     opt(
         &["agentpass"],
         Nothing,
-        Refused("there is no agent to ask; use -stdinpass"),
+        Refused("no agent is supported; use -stdinpass"),
     ),
     opt(
         &["partitionType"],
         Value("type"),
-        Ignored("the type follows from the file system"),
+        Ignored("the partition type follows from the file system"),
     ),
     opt(
         &["fsargs"],
         Value("arguments"),
-        Ignored("tree sizes are those of Apple's formatter"),
+        Ignored("tree sizes are as in newfs_hfs"),
     ),
     opt(
         &["align"],
@@ -105,52 +106,52 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["library"],
         Value("bundle"),
-        Ignored("such libraries do not exist here"),
+        Ignored("libraries are not supported"),
     ),
     opt(
         &["stretch"],
         Value("size"),
-        Ignored("every volume can grow later"),
+        Ignored("every volume can be enlarged"),
     ),
     opt(
         &["uid", "gid", "mode"],
         Value("number"),
-        Ignored("the root folder keeps the owner and mode of the source"),
+        Ignored("the root folder always has the owner and mode of the source"),
     ),
     opt(
         &["nospotlight"],
         Nothing,
-        Ignored("nothing is mounted while the image is made, so nothing indexes it"),
+        Ignored("the image is never mounted, so it is never indexed"),
     ),
     opt(
         &["autostretch", "noautostretch"],
         Nothing,
-        Ignored("every volume can grow later"),
+        Ignored("every volume can be enlarged"),
     ),
     opt(
         &["crossdev", "nocrossdev"],
         Nothing,
-        Ignored("file systems mounted in the folder are included"),
+        Ignored("mounted file systems in the folder are always included"),
     ),
     opt(
         &["scrub", "noscrub"],
         Nothing,
-        Ignored("the folder is copied without changes"),
+        Ignored("the folder is always copied unchanged"),
     ),
     opt(
         &["anyowners", "noanyowners"],
         Nothing,
-        Ignored("owners are numbers, which every user may store in an image"),
+        Ignored("every user can store any owner in an image"),
     ),
     opt(
         &["atomic", "noatomic"],
         Nothing,
-        Ignored("an image always becomes visible when it is complete"),
+        Ignored("an image appears only when it is complete"),
     ),
     opt(
         &["skipunreadable"],
         Nothing,
-        Ignored("an unreadable file is an error, because the image would lack it"),
+        Ignored("an unreadable file is an error: it would be missing"),
     ),
     opt(
         &["copyuid"],
@@ -169,7 +170,8 @@ pub(super) const VERB: Verb = Verb {
     names: &["create"],
     operands: "*image*",
     count: (1, 1),
-    says: "Makes an image, with a volume unless only a layout is named, and fills it from folders",
+    says: "Creates an image, with a volume unless only -layout is given, and copies folders into \
+           it",
     options: &[COMMON, PLIST, PUPPET, OVERWRITE, ENCRYPTING, OPTIONS],
     run: Some(run),
 };
@@ -182,12 +184,13 @@ fn run(call: &Call) -> Outcome {
     let len = len(call)?;
     if sources.is_empty() && device.is_none() && len.is_none() {
         return Err(usage(
-            "neither a size nor a source is given: -size, -sectors, -megabytes or -srcfolder"
-                .to_owned(),
+            "a size or a source is required: -size, -sectors, -megabytes or -srcfolder".to_owned(),
         ));
     }
     if call.has("attach") && call.has("stdinpass") {
-        return Err(usage("-attach: the passphrase would have to be given once more; `attach -stdinpass` takes it".to_owned()));
+        return Err(usage(
+            "-attach is not supported for encrypted images: run `attach -stdinpass`".to_owned(),
+        ));
     }
     segment::cut(call, &path, |path| match device {
         Some(device) => convert::convert(call, device, format, path),
@@ -229,7 +232,7 @@ fn format(call: &Call, is_filled: bool) -> Outcome<Format> {
         Some("UDIF") if !is_filled => Ok(Format::Udrw),
         Some("UDIF") => Ok(Format::Udzo),
         Some(other) => Err(usage(format!(
-            "-type {other} is none of UDIF, SPARSE, SPARSEBUNDLE"
+            "invalid -type {other}: expected UDIF, SPARSE or SPARSEBUNDLE"
         ))),
         None => Ok(match Format::from_extension(Path::new(call.image())) {
             Some(format @ (Format::Udsp | Format::Udsb)) => format,
@@ -250,7 +253,7 @@ fn len(call: &Call) -> Outcome<Option<u64>> {
             .and_then(|number| number.checked_mul(unit));
         bytes
             .map(Some)
-            .ok_or_else(|| usage(format!("-{option} {text} is no such number")))
+            .ok_or_else(|| usage(format!("invalid -{option} {text}: expected a number")))
     };
     let size = call.value("size").map(size::parse).transpose()?;
     Ok(size
@@ -268,8 +271,7 @@ fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
         return match layout {
             Layout::None => Ok(None),
             _ => Err(usage(
-                "-layout alone makes a partition without a volume, which is not made here; add -fs"
-                    .to_owned(),
+                "-layout alone (a partition without a volume) is not supported; add -fs".to_owned(),
             )),
         };
     }
@@ -317,7 +319,7 @@ fn item(source: &str, contents: bool) -> Outcome<Item> {
         .file_name()
         .and_then(|name| name.to_str())
         .map(str::to_owned);
-    let to = name.ok_or_else(|| usage(format!("{source} has no name to have in the volume")))?;
+    let to = name.ok_or_else(|| usage(format!("{source} has no file name")))?;
     Ok(Item::At { from: path, to })
 }
 

@@ -10,14 +10,15 @@ use crate::failure::Outcome;
 const OPTIONS: &[Opt] = &[opt(
     &["force"],
     Nothing,
-    Done("even while programs use it; they get errors"),
+    Done("detaches even if programs use it; they get errors"),
 )];
 
 pub(super) const VERB: Verb = Verb {
     names: &["detach", "eject"],
     operands: "*device or mount point*",
     count: (1, 1),
-    says: "Unmounts the volumes of an image and ends its server; the exit code is 16 if a program uses it",
+    says: "Detaches an image: unmounts its volumes and stops its server; the exit code is 16 if a \
+           program uses it",
     options: &[COMMON, OPTIONS],
     run: Some(run),
 };
@@ -26,7 +27,7 @@ pub(super) const UNMOUNT: Verb = Verb {
     names: &["unmount"],
     operands: "*device or mount point*",
     count: (1, 1),
-    says: "The same: an image without a mounted volume is not kept attached",
+    says: "The same as detach: an image without a mounted volume is not kept attached",
     options: &[COMMON, OPTIONS],
     run: Some(run),
 };

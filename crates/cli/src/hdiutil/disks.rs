@@ -16,12 +16,12 @@ const COMMON: &[Opt] = &[
     opt(
         &["quiet"],
         Nothing,
-        Done("nothing is printed; the exit status remains"),
+        Done("prints nothing; the exit status is unchanged"),
     ),
     opt(
         &["plist"],
         Nothing,
-        Done("the result is a property list on standard output"),
+        Done("prints the result as a property list"),
     ),
 ];
 
@@ -38,7 +38,8 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["eject", "unmount", "unmountDisk"],
         operands: "[force] *device or mount point*",
         count: (1, 2),
-        says: "Unmounts the volumes of an image and ends its server; the exit code is 16 if a program uses it",
+        says: "Detaches an image: unmounts its volumes and stops its server; the exit code is 16 \
+               if a program uses it",
         options: &[COMMON],
         run: Some(end),
     },
@@ -46,7 +47,7 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["mount", "mountDisk"],
         operands: "*device*",
         count: (1, 1),
-        says: "Prints the mount point of a volume of an attached image; all volumes are mounted by attaching",
+        says: "Prints the mount point of a volume of an attached image; attach mounts all volumes",
         options: &[COMMON],
         run: Some(mountvol::run),
     },
@@ -54,7 +55,8 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["verifyVolume", "verifyDisk", "repairVolume", "repairDisk"],
         operands: "",
         count: (0, usize::MAX),
-        says: "a disk in use is not checked; use `bandsaw check` and `bandsaw repair` on an image that is not attached",
+        says: "attached disks cannot be checked; use `bandsaw check` and `bandsaw repair` on an \
+               image that is not attached",
         options: &[],
         run: None,
     },
@@ -65,7 +67,7 @@ fn end(call: &Call) -> Outcome {
         [device] => detach::end(call, device, false),
         [force, device] if force == "force" => detach::end(call, device, true),
         _ => Err(usage(
-            "a device or a mount point expected, and `force` before it at most".to_owned(),
+            "expected [force] and a device or mount point".to_owned(),
         )),
     }
 }

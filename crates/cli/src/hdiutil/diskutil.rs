@@ -23,17 +23,17 @@ const COMMON: &[Opt] = &[
     opt(
         &["quiet"],
         Nothing,
-        Done("nothing is printed; the exit status remains"),
+        Done("prints nothing; the exit status is unchanged"),
     ),
     opt(
         &["plist"],
         Nothing,
-        Done("the result is a property list on standard output"),
+        Done("prints the result as a property list"),
     ),
     opt(
         &["stdinpass", "stdinpassphrase"],
         Nothing,
-        Done("passphrases are read from standard input, each up to a NUL"),
+        Done("reads passphrases from standard input, each up to a NUL"),
     ),
 ];
 
@@ -46,7 +46,7 @@ const CREATE: &[Opt] = &[
     opt(
         &["size", "s"],
         Value("size"),
-        Done("of the disk: 10g is 10^10 bytes, 10Gi binary, a bare number bytes"),
+        Done("the size of the disk: 10g is 10^10 bytes, 10Gi is binary, a bare number is bytes"),
     ),
     opt(
         &["volumeName", "n"],
@@ -61,12 +61,12 @@ const CREATE: &[Opt] = &[
     opt(
         &["encrypt", "e"],
         Nothing,
-        Done("the new image is encrypted by AES-256"),
+        Done("encrypts the new image with AES-256"),
     ),
     opt(
         &["shadow"],
         Value("file"),
-        Done("is a layer over the source"),
+        Done("the new image is a layer over the source"),
     ),
 ];
 
@@ -79,22 +79,26 @@ const RESIZE: &[Opt] = &[
     opt(
         &["image-only"],
         Nothing,
-        Done("the disk alone, map and volume stay"),
+        Done("resizes the disk only, not map and volume"),
     ),
 ];
 
 const EXTRA: &[Opt] = &[opt(
     &["extra"],
     Nothing,
-    Ignored("everything is always printed"),
+    Ignored("all information is always printed"),
 )];
 
 const ATTACH: &[Opt] = &[
-    opt(&["readOnly", "r"], Nothing, Done("nothing can be changed")),
+    opt(
+        &["readOnly", "r"],
+        Nothing,
+        Done("opens the image read-only"),
+    ),
     opt(
         &["mountPoint", "m"],
         Value("folder"),
-        Done("the first volume is mounted here; a missing folder is created"),
+        Done("mounts the first volume here; a missing folder is created"),
     ),
     opt(
         &["mountOptions"],
@@ -105,23 +109,24 @@ const ATTACH: &[Opt] = &[
         &["mountPolicy"],
         Value("noMount, autoMount or forceMount"),
         Done(
-            "forceMount, the default, fails if no volume can be mounted; autoMount then shows the disk as one file",
+            "forceMount, the default, fails if no volume can be mounted; autoMount then attaches \
+             the disk as one file",
         ),
     ),
     opt(
         &["noMount"],
         Nothing,
-        Done("no volume is mounted; the disk is shown as one file"),
+        Done("mounts no volume; attaches the disk as one file"),
     ),
     opt(
         &["shadow"],
         File,
-        Done("changes go to this file; IMAGE_shadow by default; several are stacked"),
+        Done("writes changes to this file; IMAGE_shadow by default; several are stacked"),
     ),
     opt(
         &["nobrowse"],
         Nothing,
-        Ignored("volumes are not announced to a desktop"),
+        Ignored("volumes are never announced to a desktop"),
     ),
 ];
 
@@ -130,7 +135,7 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["attach"],
         operands: "*image*",
         count: (1, 1),
-        says: "Mounts the volumes of an image, served by a process of its own, and gives it the name of a device",
+        says: "Attaches an image: mounts its volumes by a server process and assigns a device name",
         options: &[COMMON, ATTACH],
         run: Some(attach),
     },
@@ -138,7 +143,7 @@ pub(super) const VERBS: &[&Verb] = &[
         names: &["create"],
         operands: "blank *image* | from *image* *image*",
         count: (2, 3),
-        says: "Makes an empty image, or one with the disk of another",
+        says: "Creates an empty image, or one with the disk of another",
         options: &[COMMON, CREATE],
         run: Some(create),
     },
@@ -193,7 +198,7 @@ fn create(call: &Call) -> Outcome {
         [kind, path] if kind == "blank" => {
             let size = call
                 .value("size")
-                .ok_or_else(|| usage("--size is missing".to_owned()))?;
+                .ok_or_else(|| usage("--size is required".to_owned()))?;
             let fs = call.value("fs").unwrap_or("APFS");
             let size = bytes(size)?.to_string();
             let mut words: Vec<_> = ["create", path, "--size", &size, "--fs", fs]
@@ -224,7 +229,7 @@ fn create(call: &Call) -> Outcome {
         }
         _ => {
             return Err(usage(
-                "blank and an image, or from and two images expected".to_owned(),
+                "expected blank and an image, or from and two images".to_owned(),
             ));
         }
     };
@@ -268,7 +273,7 @@ fn attach(call: &Call) -> Outcome {
         (_, None | Some("forcemount")) => {}
         (_, Some(other)) => {
             return Err(usage(format!(
-                "--mountPolicy {other} is none of noMount, autoMount, forceMount"
+                "invalid --mountPolicy {other}: expected noMount, autoMount or forceMount"
             )));
         }
     }

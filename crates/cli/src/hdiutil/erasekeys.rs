@@ -8,7 +8,8 @@ pub(super) const VERB: Verb = Verb {
     names: &["erasekeys"],
     operands: "*image*",
     count: (1, 1),
-    says: "Destroys the keys of an encrypted image, which cannot be opened afterwards; as in hdiutil, without a question",
+    says: "Destroys the keys of an encrypted image without confirmation; it cannot be opened \
+           afterwards",
     options: &[COMMON, PLIST],
     run: Some(run),
 };

@@ -45,9 +45,12 @@ pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
         .parse::<u64>()
         .ok()
         .and_then(|sectors| sectors.checked_mul(SECTOR));
-    bytes
-        .map(Some)
-        .ok_or_else(|| usage(format!("sparse-band-size={text} is no number of sectors")))
+    bytes.map(Some).ok_or_else(|| {
+        usage(format!(
+            "invalid sparse-band-size={text}: expected a number of \
+                                      sectors"
+        ))
+    })
 }
 
 /// Returns the value of `-imagekey zlib-level`.
@@ -60,7 +63,7 @@ pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
     };
     let level = text
         .parse()
-        .map_err(|_| usage(format!("zlib-level={text} is no number from 1 to 9")))?;
+        .map_err(|_| usage(format!("invalid zlib-level={text}: expected 1 to 9")))?;
     Ok(Some(Level::new(level)?))
 }
 

@@ -26,5 +26,8 @@ fn run(call: &Call) -> Outcome {
     let lines = verbs
         .map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says))
         .collect::<String>();
-    call.tell(&format!("usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options, and what becomes of each.\n"))
+    call.tell(&format!(
+        "usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options \
+                        and their support.\n"
+    ))
 }

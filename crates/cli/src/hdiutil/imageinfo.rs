@@ -18,11 +18,15 @@ use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::{Failure, Outcome};
 
 const OPTIONS: &[Opt] = &[
-    opt(&["format"], Nothing, Done("only the code of the format")),
+    opt(
+        &["format"],
+        Nothing,
+        Done("prints only the code of the format"),
+    ),
     opt(
         &["checksum"],
         Nothing,
-        Done("only the kind of checksum that is stored"),
+        Done("prints only the type of the stored checksum"),
     ),
 ];
 

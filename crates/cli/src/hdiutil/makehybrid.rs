@@ -21,11 +21,15 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["hfs"],
         Nothing,
-        Done("an HFS+ volume; with -iso beside it in one image, by xorriso"),
+        Done("creates an HFS+ volume; with -iso, both in one image, by xorriso"),
     ),
-    opt(&["iso"], Nothing, Done("an ISO 9660 volume, by xorriso")),
-    opt(&["joliet"], Nothing, Done("with Joliet names, by xorriso")),
-    opt(&["udf"], Nothing, Refused("UDF is not written")),
+    opt(
+        &["iso"],
+        Nothing,
+        Done("creates an ISO 9660 volume, by xorriso"),
+    ),
+    opt(&["joliet"], Nothing, Done("adds Joliet names, by xorriso")),
+    opt(&["udf"], Nothing, Refused("UDF is not supported")),
     opt(
         &[
             "default-volume-name",
@@ -39,22 +43,38 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["abstract-file"],
         Value("file"),
-        Done("named in the ISO volume"),
+        Done("sets the name in the ISO volume"),
     ),
     opt(
         &["bibliography-file"],
         Value("file"),
-        Done("named in the ISO volume"),
+        Done("sets the name in the ISO volume"),
     ),
     opt(
         &["copyright-file"],
         Value("file"),
-        Done("named in the ISO volume"),
+        Done("sets the name in the ISO volume"),
     ),
-    opt(&["application"], Value("text"), Done("in the ISO volume")),
-    opt(&["preparer"], Value("text"), Done("in the ISO volume")),
-    opt(&["publisher"], Value("text"), Done("in the ISO volume")),
-    opt(&["system-id"], Value("text"), Done("in the ISO volume")),
+    opt(
+        &["application"],
+        Value("text"),
+        Done("sets the field of the ISO volume"),
+    ),
+    opt(
+        &["preparer"],
+        Value("text"),
+        Done("sets the field of the ISO volume"),
+    ),
+    opt(
+        &["publisher"],
+        Value("text"),
+        Done("sets the field of the ISO volume"),
+    ),
+    opt(
+        &["system-id"],
+        Value("text"),
+        Done("sets the field of the ISO volume"),
+    ),
     opt(
         &["eltorito-boot"],
         Value("file"),
@@ -70,22 +90,22 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["boot-load-seg"],
         Value("segment"),
-        Ignored("it is loaded at the usual segment"),
+        Ignored("the boot image is loaded at the default segment"),
     ),
     opt(
         &["hide-all"],
         Value("glob"),
-        Done("left out of the ISO volume"),
+        Done("omits these files from the ISO volume"),
     ),
     opt(
         &["hide-iso"],
         Value("glob"),
-        Done("hidden in the ISO volume"),
+        Done("hides these files in the ISO volume"),
     ),
     opt(
         &["hide-joliet"],
         Value("glob"),
-        Done("hidden among the Joliet names"),
+        Done("hides these files among the Joliet names"),
     ),
     opt(
         &["hide-hfs", "only-iso", "only-joliet"],
@@ -95,22 +115,22 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["hide-udf", "only-udf", "udf-volume-name", "udf-version"],
         Value("value"),
-        Ignored("UDF is not written"),
+        Ignored("UDF is not supported"),
     ),
     opt(
         &["no-boot"],
         Nothing,
-        Refused("a boot image that does not boot is not written"),
+        Refused("non-bootable boot images are not supported"),
     ),
     opt(
         &["eltorito-platform", "eltorito-specification"],
         Value("value"),
-        Refused("boot catalogs with several entries are not written"),
+        Refused("boot catalogs with several entries are not supported"),
     ),
     opt(
         &["keep-mac-specific"],
         Nothing,
-        Ignored("everything in the folder is included"),
+        Ignored("all files of the folder are included"),
     ),
     opt(
         &[
@@ -119,7 +139,7 @@ const OPTIONS: &[Opt] = &[
             "hfs-startupfile-size",
         ],
         Value("value"),
-        Refused("volumes that start a Mac are not made"),
+        Refused("bootable Mac volumes are not supported"),
     ),
     opt(
         &["print-size"],
@@ -137,7 +157,8 @@ pub(super) const VERB: Verb = Verb {
     names: &["makehybrid"],
     operands: "*folder*",
     count: (1, 1),
-    says: "Makes a raw image with an HFS+ volume of its own, or with an ISO 9660 volume by `xorriso`, which must be installed",
+    says: "Creates a raw image with an HFS+ volume, or with an ISO 9660 volume by `xorriso`, \
+           which must be installed",
     options: &[COMMON, PLIST, PUPPET, OVERWRITE, OPTIONS],
     run: Some(run),
 };
@@ -163,12 +184,13 @@ fn run(call: &Call) -> Outcome {
     let is_iso = call.has("iso") || call.has("joliet");
     if !is_iso && !call.has("hfs") {
         return Err(usage(
-            "without a name all four file systems are meant, and UDF is not written: say -hfs, or -iso -joliet".to_owned(),
+            "choose -hfs, or -iso -joliet: without them UDF is included, which is not supported"
+                .to_owned(),
         ));
     }
     let mut path = PathBuf::from(
         call.value("o")
-            .ok_or_else(|| usage("-o is missing".to_owned()))?,
+            .ok_or_else(|| usage("-o is required".to_owned()))?,
     );
     if path.extension().is_none() {
         path.set_extension(if is_iso { "iso" } else { "dmg" });
@@ -218,7 +240,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
         return Err(Error::new(
             Kind::Conflict,
             "makehybrid",
-            "exists already, and -ov was not given",
+            "already exists; use -ov to replace it",
         )
         .in_file(path)
         .into());
@@ -250,11 +272,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let made = command.output().map_err(|error| {
-        let failed = Error::io(
-            "makehybrid",
-            "xorriso, which writes ISO 9660, cannot be run",
-            error,
-        );
+        let failed = Error::io("makehybrid", "run xorriso, which writes ISO 9660", error);
         if failed.io_kind() == Some(std::io::ErrorKind::NotFound) {
             failed.in_file("xorriso")
         } else {
@@ -263,7 +281,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
     })?;
     let placed = if made.status.success() {
         std::fs::rename(&scratch, path).map_err(|error| {
-            Error::io("makehybrid", "cannot be put in its place", error).in_file(path)
+            Error::io("makehybrid", "rename the image to its final name", error).in_file(path)
         })
     } else {
         let said = String::from_utf8_lossy(&made.stderr);

@@ -123,7 +123,7 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
 fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     let Some((name, rest)) = words.split_first() else {
         eprintln!(
-            "{}: no verb given; `bandsaw hdiutil help` lists them",
+            "{}: a verb is required; run `bandsaw hdiutil help` to list them",
             face.name()
         );
         return FAILED;
@@ -160,7 +160,7 @@ fn verb(face: Face, verbs: &[&'static Verb], name: &str) -> Outcome<&'static Ver
     found.copied().ok_or_else(|| {
         Failure::usage(
             face.name(),
-            format!("no verb {name}; docs/hdiutil.md lists them"),
+            format!("unknown verb {name}; docs/hdiutil.md lists all"),
         )
     })
 }

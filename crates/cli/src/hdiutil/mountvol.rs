@@ -12,7 +12,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["mountvol"],
     operands: "*device*",
     count: (1, 1),
-    says: "Prints the mount point of a volume of an attached image; all volumes are mounted by attaching",
+    says: "Prints the mount point of a volume of an attached image; attach mounts all volumes",
     options: &[COMMON, PLIST],
     run: Some(run),
 };

@@ -17,7 +17,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["uuids"],
         Nothing,
-        Done("the identifiers of partitions too"),
+        Done("also prints the identifiers of partitions"),
     ),
     opt(
         &["endoffsets"],
@@ -27,12 +27,12 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["simple", "standard", "complete", "diagnostic"],
         Nothing,
-        Ignored("there is one list, of all partitions"),
+        Ignored("all partitions are always listed"),
     ),
     opt(
         &["nofreespace", "shims"],
         Nothing,
-        Ignored("free space is not listed"),
+        Ignored("free space is never listed"),
     ),
 ];
 

@@ -15,21 +15,16 @@ const fn refused(names: &'static [&'static str], says: &'static str) -> Verb {
 
 pub(super) const FLATTEN: Verb = refused(
     &["flatten"],
-    "it moved an image's description into a resource fork and back, and macOS 11 has dropped it",
+    "obsolete: moved the description of an image into a resource fork or back; removed in macOS 11",
 );
 pub(super) const UNFLATTEN: Verb = refused(
     &["unflatten"],
-    "it moved an image's description into a resource fork and back, and macOS 11 has dropped it",
+    "obsolete: moved the description of an image into a resource fork or back; removed in macOS 11",
 );
 pub(super) const BURN: Verb = refused(
     &["burn"],
-    "discs are burned by programs that know drives; `xorriso` and `growisofs` take a raw image",
+    "burning is not supported; use `xorriso` or `growisofs` with a raw image",
 );
-pub(super) const INTERNET_ENABLE: Verb = refused(
-    &["internet-enable"],
-    "browsers no longer unpack images that have this mark, and macOS 10.15 has dropped it",
-);
-pub(super) const PLUGINS: Verb = refused(
-    &["plugins"],
-    "there are no plug-ins: every format is part of the program",
-);
+pub(super) const INTERNET_ENABLE: Verb =
+    refused(&["internet-enable"], "obsolete: removed in macOS 10.15");
+pub(super) const PLUGINS: Verb = refused(&["plugins"], "plug-ins are not supported");

@@ -21,25 +21,33 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["sectors"],
         Value("number or min"),
-        Done("the same in sectors; min: the smallest possible size"),
+        Done("the new size in sectors; min: the smallest possible size"),
     ),
     opt(
         &["imageonly"],
         Nothing,
-        Done("the disk alone, map and volume stay"),
+        Done("resizes the disk only, not map and volume"),
     ),
     opt(
         &["partitiononly"],
         Nothing,
-        Done("map and volume, the disk stays"),
+        Done("resizes map and volume, not the disk"),
     ),
     opt(
         &["partitionID"],
         Value("number"),
-        Done("this partition instead of the last"),
+        Done("resizes this partition instead of the last"),
     ),
-    opt(&["growonly"], Nothing, Done("only if the image grows")),
-    opt(&["shrinkonly"], Nothing, Done("only if the image shrinks")),
+    opt(
+        &["growonly"],
+        Nothing,
+        Done("resizes only if the image grows"),
+    ),
+    opt(
+        &["shrinkonly"],
+        Nothing,
+        Done("resizes only if the image shrinks"),
+    ),
     opt(
         &["limits"],
         Nothing,
@@ -48,7 +56,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["nofinalgap"],
         Nothing,
-        Ignored("there is never a gap behind the last partition"),
+        Ignored("there is never a gap after the last partition"),
     ),
 ];
 
@@ -79,7 +87,7 @@ fn run(call: &Call) -> Outcome {
                 .and_then(|text| text.parse::<u64>().ok())
                 .and_then(|sectors| sectors.checked_mul(SECTOR));
             let bytes =
-                bytes.ok_or_else(|| usage("-sectors is followed by a number or min".to_owned()))?;
+                bytes.ok_or_else(|| usage("-sectors requires a number or min".to_owned()))?;
             words.extend(["--size".into(), bytes.to_string().into()]);
         }
     }

@@ -27,7 +27,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["restricted"],
         Nothing,
-        Ignored("it limited the parts to sizes that old versions opened"),
+        Ignored("obsolete limit of the size of parts"),
     ),
 ];
 
@@ -35,14 +35,14 @@ const OPTIONS: &[Opt] = &[
 pub(super) const SIZE: Opt = opt(
     &["segmentSize"],
     Value("size"),
-    Done("the image is cut into parts of this size, if it is compressed or read-only"),
+    Done("splits a compressed or read-only image into parts of this size"),
 );
 
 pub(super) const VERB: Verb = Verb {
     names: &["segment"],
     operands: "*image*",
     count: (1, 1),
-    says: "Cuts a compressed or read-only image into parts",
+    says: "Splits a compressed or read-only image into parts",
     options: &[COMMON, PLIST, PUPPET, OVERWRITE, OPENING, OPTIONS],
     run: Some(run),
 };
@@ -50,7 +50,7 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let output = call
         .value("o")
-        .ok_or_else(|| usage("-o is missing".to_owned()))?;
+        .ok_or_else(|| usage("-o is required".to_owned()))?;
     let mut words: Vec<OsString> = vec![
         "segment".into(),
         call.image().into(),
@@ -88,7 +88,7 @@ pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome)
     };
     if call.has("encryption") {
         return Err(usage(
-            "-segmentSize: an encrypted image is not cut".to_owned(),
+            "-segmentSize: an encrypted image cannot be split".to_owned(),
         ));
     }
     let size = size::parse(size)?.to_string();

@@ -10,7 +10,7 @@ pub(super) const SECTOR: u64 = 512;
 pub(super) fn parse(text: &str) -> Outcome<u64> {
     let wrong = || {
         usage(format!(
-            "{text} is no size: a number and one of b (sectors), k, m, g, t, p, e expected"
+            "invalid size {text}: expected a number and one of b (sectors), k, m, g, t, p, e"
         ))
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

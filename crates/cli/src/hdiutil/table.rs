@@ -81,7 +81,7 @@ pub(super) const COMMON: &[Opt] = &[
     opt(
         &["quiet"],
         Nothing,
-        Done("nothing is printed; the exit status remains"),
+        Done("prints nothing; the exit status is unchanged"),
     ),
 ];
 
@@ -89,14 +89,14 @@ pub(super) const COMMON: &[Opt] = &[
 pub(super) const PLIST: &[Opt] = &[opt(
     &["plist"],
     Nothing,
-    Done("the result is a property list on standard output"),
+    Done("prints the result as a property list"),
 )];
 
 /// The option for progress for programs.
 pub(super) const PUPPET: &[Opt] = &[opt(
     &["puppetstrings"],
     Nothing,
-    Done("lines PERCENTAGE:n on standard output; -1 where the length is not known"),
+    Done("prints lines PERCENTAGE:n; -1 if the length is unknown"),
 )];
 
 /// The options for opening an image.
@@ -104,34 +104,35 @@ pub(super) const OPENING: &[Opt] = &[
     opt(
         &["stdinpass"],
         Nothing,
-        Done("the passphrase is read from standard input up to a NUL"),
+        Done("reads the passphrase from standard input, up to a NUL"),
     ),
     opt(
         &["shadow"],
         File,
-        Done("changes go to this file; IMAGE.shadow by default"),
+        Done("writes changes to this file; IMAGE.shadow by default"),
     ),
     opt(
         &["srcimagekey", "imagekey"],
         Value("key=value"),
         Done(
-            "diskimage-class=CRawDiskImage treats the source as a raw image; other keys are recognition hints, which are not needed",
+            "diskimage-class=CRawDiskImage opens the source as a raw image; other keys are not \
+             required",
         ),
     ),
     opt(
         &["passphrase"],
         Value("text"),
-        Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
+        Refused("arguments are visible to all users; use -stdinpass"),
     ),
     opt(
         &["agentpass"],
         Nothing,
-        Refused("there is no agent to ask; use -stdinpass"),
+        Refused("no agent is supported; use -stdinpass"),
     ),
     opt(
         &["recover"],
         Value("keychain"),
-        Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE"),
+        Refused("keychains are not supported; use `bandsaw --private-key FILE`"),
     ),
     opt(
         &["cacert"],
@@ -141,7 +142,7 @@ pub(super) const OPENING: &[Opt] = &[
     opt(
         &["insecurehttp"],
         Nothing,
-        Ignored("images behind http:// are always read"),
+        Ignored("images at http:// are always read"),
     ),
 ];
 
@@ -150,20 +151,19 @@ pub(super) const ENCRYPTING: &[Opt] = &[
     opt(
         &["encryption"],
         Word(&["AES-128", "AES-256", "CEncryptedEncoding"]),
-        Done("the new image is encrypted; AES-128 by default"),
+        Done("encrypts the new image; AES-128 by default"),
     ),
     opt(
         &["certificate"],
         Value("file"),
-        Done("the private key of this certificate opens it too"),
+        Done("the private key of this certificate can also open the image"),
     ),
     opt(
         &["pubkey"],
         Value("hashes"),
-        Refused("keys are not looked up by their hashes in a keychain; use -certificate"),
+        Refused("keychains are not supported; use -certificate"),
     ),
 ];
 
 /// The option for overwriting files.
-pub(super) const OVERWRITE: &[Opt] =
-    &[opt(&["ov"], Nothing, Done("an existing image is replaced"))];
+pub(super) const OVERWRITE: &[Opt] = &[opt(&["ov"], Nothing, Done("replaces an existing image"))];

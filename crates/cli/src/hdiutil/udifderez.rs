@@ -10,7 +10,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["xml"],
         Nothing,
-        Done("as a list in XML, also without this option"),
+        Done("prints a list in XML, also without this option"),
     ),
     opt(
         &["rez"],

@@ -15,7 +15,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["replaceall"],
         Nothing,
-        Done("all others are removed, except block tables and the list of partitions"),
+        Done("removes all others, except block tables and the list of partitions"),
     ),
 ];
 
@@ -31,7 +31,7 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let list = call
         .value("xml")
-        .ok_or_else(|| usage("-xml is missing: lists in Rez are not read".to_owned()))?;
+        .ok_or_else(|| usage("-xml is required: lists in Rez are not supported".to_owned()))?;
     let how = if call.has("replaceall") {
         "--replace-all"
     } else {

@@ -12,7 +12,7 @@ pub(super) const VERB: Verb = Verb {
     names: &["verify"],
     operands: "*image*",
     count: (1, 1),
-    says: "Compares the checksums that a compressed or read-only image stores",
+    says: "Verifies the checksums of a compressed or read-only image",
     options: &[COMMON, PLIST, PUPPET, OPENING],
     run: Some(run),
 };

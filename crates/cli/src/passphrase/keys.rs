@@ -158,9 +158,9 @@ fn private_key(path: &Path) -> Result<PrivateKey> {
             io::ErrorKind::FileTooLarge => Error::new(
                 Kind::Invalid,
                 "--private-key",
-                format!("is longer than {LONGEST} bytes"),
+                format!("longer than {LONGEST} bytes"),
             ),
-            _ => Error::io("--private-key", "the private key cannot be read", error),
+            _ => Error::io("--private-key", "read the private key", error),
         })?;
     PrivateKey::parse(&pem)
 }
@@ -173,9 +173,9 @@ pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
             io::ErrorKind::FileTooLarge => Error::new(
                 Kind::Invalid,
                 "--certificate",
-                format!("is longer than {LONGEST} bytes"),
+                format!("longer than {LONGEST} bytes"),
             ),
-            _ => Error::io("--certificate", "the certificate cannot be read", error),
+            _ => Error::io("--certificate", "read the certificate", error),
         });
     bytes
         .and_then(|bytes| Certificate::parse(&bytes))

@@ -28,11 +28,14 @@ pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certifica
 use source::Source;
 
 /// The hint for a missing or wrong key of an image.
-pub(crate) const HINT: &str = "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
+pub(crate) const HINT: &str = "use --passfile FILE, --passfd N, --passenv NAME or --stdinpass for \
+                               a passphrase, --private-key FILE for a private key";
 
 /// The hint for a missing or wrong key of a volume.
-pub(crate) const VOLUME_HINT: &str = "the passphrase of a volume is read by --volume-passfile FILE, --volume-passfd N, \
-                                      --volume-passenv NAME or --volume-stdinpass, a recovery key by --recovery-key-file FILE";
+pub(crate) const VOLUME_HINT: &str = "use --volume-passfile FILE, --volume-passfd N, \
+                                      --volume-passenv NAME or --volume-stdinpass for the \
+                                      passphrase of a volume, --recovery-key-file FILE for a \
+                                      recovery key";
 
 /// The purpose of a passphrase, which determines its options.
 pub(crate) trait Role: fmt::Debug + Clone + Default {
@@ -135,7 +138,7 @@ impl<R: Role> PassphraseOf<R> {
     /// counts the passphrases that come first on standard input, for opening things.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
         self.once(|| self.source.choose(before, R::NEW))?
-            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is missing"))
+            .ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "not given"))
     }
 
     /// Calls `read` no more than once.

@@ -44,7 +44,8 @@ impl Source {
         match self {
             Self::Stdin(option) => {
                 let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
-                let ended = "not found on standard input; expected are the passphrases of image, volume and new image, in this order, each ended by a NUL";
+                let ended = "not found on standard input: expected the passphrases of image, \
+                             volume and new image, in this order, each followed by a NUL";
                 piece
                     .ok_or_else(|| Error::new(Kind::Invalid, option, ended))
                     .map(Some)
@@ -76,7 +77,7 @@ impl Source {
     pub(super) fn choose(&self, before: usize, what: &'static str) -> Result<Option<Secret>> {
         let chosen = self.read(before, &format!("{what}: "))?;
         if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
-            return Err(Error::new(Kind::Invalid, what, "is empty"));
+            return Err(Error::new(Kind::Invalid, what, "empty"));
         }
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
@@ -97,9 +98,9 @@ fn failed(option: &'static str, error: io::Error) -> Error {
         io::ErrorKind::FileTooLarge => Error::new(
             Kind::Invalid,
             option,
-            format!("is longer than {LONGEST} bytes"),
+            format!("longer than {LONGEST} bytes"),
         ),
-        _ => Error::io(option, "the passphrase cannot be read", error),
+        _ => Error::io(option, "read the passphrase", error),
     }
 }
 

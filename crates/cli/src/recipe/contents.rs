@@ -14,7 +14,7 @@ pub(super) fn files(value: &Value<'_>) -> Result<Vec<Item>> {
         let (from, to) = match value.json.is_array() {
             true => match &value.list()?[..] {
                 [from, to] => (*from, Some(*to)),
-                _ => return Err(value.refused("a path, or a path and a name expected")),
+                _ => return Err(value.refused("expected a path, or a path and a name")),
             },
             false => (*value, None),
         };
@@ -62,7 +62,7 @@ pub(super) fn contents(recipe: &mut Recipe, value: &Value<'_>) -> Result<()> {
             "position" => {}
             other => {
                 return Err(entry.refused(format!(
-                    "an entry's type is {other}, none of file, link and position"
+                    "unknown type {other} of an entry: expected file, link or position"
                 )));
             }
         }
@@ -88,5 +88,5 @@ fn name_of(path: &Value<'_>) -> Result<String> {
         .file_name()
         .and_then(|name| name.to_str());
     name.map(str::to_owned)
-        .ok_or_else(|| path.refused("a path that ends in a name expected"))
+        .ok_or_else(|| path.refused("expected a path that ends in a name"))
 }

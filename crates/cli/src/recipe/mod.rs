@@ -37,12 +37,12 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// Reads a recipe. Paths in it start at its folder.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let failed = |error| Error::io(LAYER, "cannot be read", error).in_file(path);
+        let failed = |error| Error::io(LAYER, "read", error).in_file(path);
         if path.metadata().map_err(failed)?.len() > MOST_BYTES {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("is longer than {MOST_BYTES} bytes"),
+                format!("longer than {MOST_BYTES} bytes"),
             )
             .in_file(path));
         }
@@ -54,7 +54,8 @@ impl Recipe {
             .to_ascii_lowercase();
         let json = match extension.as_str() {
             "py" => {
-                let message = "is a program in Python, which is not run here: write the same keys as TOML or JSON";
+                let message = "Python settings are not supported: write the same keys as TOML or \
+                               JSON";
                 return Err(Error::unsupported(LAYER, message).in_file(path));
             }
             "json" => serde_json::from_str(&text).map_err(|error| error.to_string()),
@@ -142,18 +143,19 @@ impl Recipe {
             "list-calculate-all-sizes" => look.list.all_sizes = value.truth()?,
             "badge-icon" if value.is_null() => {}
             "badge-icon" => {
-                return Err(value.refused("a badge would have to be painted onto a disk's icon; make an .icns and name it icon"));
+                return Err(value.refused(
+                    "badge is not supported: create an .icns file and use \
+                                          the key icon",
+                ));
             }
             "code-sign" => self
                 .warnings
-                .push("code-sign is left out: sign the finished image where the key is".to_owned()),
-            key if WITHOUT_EFFECT.contains(&key) => self
-                .warnings
-                .push(format!("{} has no effect here", value.key)),
+                .push("code-sign is ignored: sign the finished image where the key is".to_owned()),
+            key if WITHOUT_EFFECT.contains(&key) => {
+                self.warnings.push(format!("{} is ignored", value.key))
+            }
             _ => {
-                return Err(
-                    value.refused("is no key known here, nor one of appdmg's or dmgbuild's")
-                );
+                return Err(value.refused("unknown key"));
             }
         }
         Ok(())
@@ -173,7 +175,7 @@ impl Recipe {
                         .map(|(_, value)| value)
                 };
                 let languages = find("licenses")
-                    .ok_or_else(|| value.refused("a file expected, or a table with licenses"))?
+                    .ok_or_else(|| value.refused("expected a file or a table with licenses"))?
                     .table()?;
                 let default = find("default-language")
                     .map(|value| value.text())
@@ -224,7 +226,12 @@ fn view(value: &Value<'_>) -> Result<View> {
         "list-view" => View::List,
         "column-view" => View::Columns,
         "coverflow" => View::Gallery,
-        _ => return Err(value.refused("is none of icon-view, list-view, column-view, coverflow")),
+        _ => {
+            return Err(value.refused(
+                "unknown view: expected icon-view, list-view, column-view \
+                                       or coverflow",
+            ));
+        }
     })
 }
 
@@ -237,11 +244,11 @@ fn background(look: &mut Look, value: &Value<'_>) -> Result<()> {
         Some(color) => Background::Color(color),
         None if text == "builtin-arrow" => {
             return Err(
-                value.refused("dmgbuild's own picture is part of that program; name a file")
+                value.refused("the built-in picture of dmgbuild is not available; name a file")
             );
         }
         None if value.key.ends_with("color") => {
-            return Err(value.refused("is no color: #rrggbb or rgb(r, g, b) expected"));
+            return Err(value.refused("invalid color: expected #rrggbb or rgb(r, g, b)"));
         }
         None => Background::Picture(value.path()?),
     };
@@ -303,7 +310,7 @@ pub(crate) fn window(text: &str) -> Result<Window> {
         Error::new(
             Kind::Invalid,
             "window",
-            "WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y expected",
+            "expected WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y",
         )
         .named(text)
     };
@@ -337,7 +344,7 @@ pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
             (x.trim().parse().ok()?, y.trim().parse().ok()?),
         ))
     });
-    place.ok_or_else(|| Error::new(Kind::Invalid, "place", "NAME=X,Y expected").named(text))
+    place.ok_or_else(|| Error::new(Kind::Invalid, "place", "expected NAME=X,Y").named(text))
 }
 
 impl Value<'_> {
@@ -345,7 +352,7 @@ impl Value<'_> {
         match self.json {
             Json::Number(number) => number
                 .as_u64()
-                .ok_or_else(|| self.refused("a number of bytes expected")),
+                .ok_or_else(|| self.refused("expected a number of bytes")),
             _ => size::parse(self.text()?),
         }
     }

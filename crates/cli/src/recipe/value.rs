@@ -39,7 +39,7 @@ impl<'a> Value<'a> {
     pub(super) fn text(&self) -> Result<&'a str> {
         self.json
             .as_str()
-            .ok_or_else(|| self.refused("text expected"))
+            .ok_or_else(|| self.refused("expected text"))
     }
 
     pub(super) fn parse<T: FromStr<Err = Error>>(&self) -> Result<T> {
@@ -53,13 +53,13 @@ impl<'a> Value<'a> {
     pub(super) fn truth(&self) -> Result<bool> {
         self.json
             .as_bool()
-            .ok_or_else(|| self.refused("true or false expected"))
+            .ok_or_else(|| self.refused("expected true or false"))
     }
 
     pub(super) fn number(&self) -> Result<f64> {
         self.json
             .as_f64()
-            .ok_or_else(|| self.refused("a number expected"))
+            .ok_or_else(|| self.refused("expected a number"))
     }
 
     /// Returns a number of points, rounded down.
@@ -69,7 +69,7 @@ impl<'a> Value<'a> {
         if fits {
             Ok(number as u32)
         } else {
-            Err(self.refused("a number from 0 expected"))
+            Err(self.refused("expected a number of at least 0"))
         }
     }
 
@@ -80,14 +80,14 @@ impl<'a> Value<'a> {
             .as_u64()
             .and_then(|number| u8::try_from(number).ok());
         let number = number.filter(|number| (1..=most).contains(number));
-        number.ok_or_else(|| self.refused(format!("a whole number from 1 to {most} expected")))
+        number.ok_or_else(|| self.refused(format!("expected a whole number from 1 to {most}")))
     }
 
     pub(super) fn list(&self) -> Result<Vec<Self>> {
         let list = self
             .json
             .as_array()
-            .ok_or_else(|| self.refused("a list expected"))?;
+            .ok_or_else(|| self.refused("expected a list"))?;
         Ok(list.iter().map(|json| Self { json, ..*self }).collect())
     }
 
@@ -101,7 +101,7 @@ impl<'a> Value<'a> {
     pub(super) fn pair<T>(&self, take: impl Fn(&Self) -> Result<T>) -> Result<(T, T)> {
         match &self.list()?[..] {
             [first, second] => Ok((take(first)?, take(second)?)),
-            _ => Err(self.refused("a list of two expected")),
+            _ => Err(self.refused("expected a list of two")),
         }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Value<'a> {
         let table = self
             .json
             .as_object()
-            .ok_or_else(|| self.refused("a table expected"))?;
+            .ok_or_else(|| self.refused("expected a table"))?;
         Ok(table
             .iter()
             .map(|(key, json)| (key.as_str(), Self { json, ..*self }))

@@ -42,7 +42,7 @@ impl VolumeFs {
                 return Err(Error::new(
                     Kind::Limit,
                     "mount",
-                    "an attribute longer than Linux reads",
+                    "the attribute exceeds the limit of Linux",
                 )
                 .named(name));
             }

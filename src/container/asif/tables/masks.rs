@@ -28,7 +28,7 @@ impl Tables {
         loop {
             let raw = self.raw_entry(place.table, place.bitmap_entry)?;
             let bitmap = parse_bitmap_entry(raw)
-                .and_then(|bitmap| bitmap.ok_or("a partly written chunk without a bitmap"));
+                .and_then(|bitmap| bitmap.ok_or("a partly written chunk has no bitmap"));
             let bitmap = bitmap.and_then(|bitmap| {
                 if self.geometry.can_be(bitmap) {
                     Ok(bitmap)
@@ -57,7 +57,7 @@ impl Tables {
         let mut bytes = vec![0; (at.end - at.start) as usize];
         self.read_padded(at.start, &mut bytes)?;
         Mask::parse(bytes).map_err(|block| {
-            let wrong = format!("block {block} of a chunk has state 3, which is none");
+            let wrong = format!("block {block} of a chunk has the invalid state 3");
             Error::corrupt(LAYER, at.start + u64::from(block / 4), wrong)
         })
     }

@@ -86,8 +86,7 @@ impl PlistValues {
 impl Rebanding {
     /// Reads and validates the list. Fails if it is missing.
     pub(super) fn read(store: &dyn Store) -> Result<Self> {
-        let missing =
-            "is missing, though the other lists say that the size of bands is being changed";
+        let missing = "missing, although the other lists record a change of the band size";
         let file = store
             .open(LIST, Open::Read)?
             .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, missing).named(LIST))?;
@@ -114,7 +113,7 @@ impl Rebanding {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "expected size, version, both sizes of bands and how much is moved",
+                "expected size, version, both band sizes and the progress",
             ));
         };
         let corrupt = |message: String| Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -216,8 +215,8 @@ impl Rebanding {
             format!("{moved} of {size} bytes of the disk")
         };
         format!(
-            "changing the size of bands from {from} to {to} bytes was interrupted after {far}; other programs cannot open the \
-             bundle until `bandsaw reband` has finished it"
+            "the change of the band size from {from} to {to} bytes was interrupted after {far}; \
+             other programs cannot open the bundle until `bandsaw reband` finishes it"
         )
     }
 }

@@ -85,7 +85,8 @@ impl Bundle {
         };
         if let Some(to) = to.filter(|to| *to != migrating_bands.state.to) {
             let message = format!(
-                "bands are being changed to {} bytes; finish that before they become {to}",
+                "a change of the band size to {} bytes was interrupted; finish it before changing \
+                 to {to}",
                 migrating_bands.state.to
             );
             return Err(Error::new(Kind::Conflict, LAYER, message).named(LIST));
@@ -110,7 +111,7 @@ impl Bundle {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "no change of the size of bands was interrupted; a size is needed",
+                "a band size is required: no interrupted change to resume",
             ));
         };
         match &bands.cipher {

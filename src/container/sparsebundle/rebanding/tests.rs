@@ -298,7 +298,7 @@ fn it_can_be_stopped_and_gone_on_with() {
             bundle
                 .warnings()
                 .iter()
-                .any(|warning| warning.contains("was interrupted"))
+                .any(|warning| { warning.contains("was interrupted") })
         );
         assert_eq!(bundle.stored(&Silent).unwrap_err().kind(), Kind::Conflict);
         drop(bundle);
@@ -413,10 +413,10 @@ fn what_is_written_in_between_survives_power_cuts() {
 #[test]
 fn what_cannot_be_done_changes_nothing() {
     let cases: [(Option<u64>, &str, &str); 5] = [
-        (None, "", "a size is needed"),
+        (None, "", "a band size is required"),
         (Some(MIB - 512), "", "the nearest is 1048576"),
         (Some(MIB + 100), "", "the nearest are 1048576 and 1049088"),
-        (Some(2 * MIB), "bands/0A", "band a is called so"),
+        (Some(2 * MIB), "bands/0A", "the name of band a"),
         (Some(2 * MIB), "bands/2", "expected at most 1048576 bytes"),
     ];
     for (to, name, why) in cases {

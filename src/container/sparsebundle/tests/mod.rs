@@ -394,7 +394,7 @@ fn encrypted_bundles_are_told_by_their_token() {
     }
     for token in [&b"x"[..], b"0123456789abcdef"] {
         put(&store, "token", token);
-        assert!(open(&store).unwrap().warnings()[0].contains("no encryption header"));
+        assert!(open(&store).unwrap().warnings()[0].contains("not an encryption header"));
     }
 }
 
@@ -638,10 +638,7 @@ fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
         }
         bundle.write_at(0, &[2; 512]).unwrap();
         let error = bundle.flush().unwrap_err();
-        assert!(
-            error.message().contains("was removed or replaced"),
-            "{error}"
-        );
+        assert!(error.message().contains("removed or replaced"), "{error}");
         assert_eq!(error.file(), path.to_str());
         assert!(
             bundle.write_at(0, &[3; 512]).is_err() && bundle.flush().is_err(),

@@ -65,7 +65,7 @@ impl Packer {
         area: &Area,
         room: Vec<u8>,
     ) -> Result<Packed> {
-        debug_assert!(step.len <= CHUNK as u64, "a step is a chunk at most");
+        debug_assert!(step.len <= CHUNK as u64, "a step is at most a chunk");
         let mut plain = std::mem::take(&mut self.plain);
         plain.resize(step.len as usize, 0);
         let packed = disk

@@ -106,17 +106,14 @@ impl EncodeOptions {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!("{} is no kind of UDIF", self.format),
+                format!("{} is not a UDIF format", self.format),
             ));
         }
         if self.level.is_some() && self.format != Format::Udzo {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                format!(
-                    "{} has no levels of compression, only UDZO has",
-                    self.format
-                ),
+                format!("{} has no compression levels; only UDZO has", self.format),
             ));
         }
         Ok(())
@@ -175,7 +172,7 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "areas that leave gaps or are no whole sectors",
+                "areas leave gaps or are not whole sectors",
             )
             .at(at));
         }
@@ -341,7 +338,7 @@ impl Image<'_> {
                         Ok(packed) => break packed?,
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) => {
-                            let died = "a thread that compresses has ended";
+                            let died = "a compression thread stopped";
                             return Err(Error::new(Kind::Io, LAYER, died));
                         }
                     }
@@ -393,7 +390,7 @@ impl Image<'_> {
         let list = image_list(&resources)?;
         if list.len() as u64 > MOST_BYTES {
             let message = format!(
-                "{len} bytes are more than fit an image: its tables would take {} bytes",
+                "{len} bytes are too many for an image: its tables would have {} bytes",
                 list.len()
             );
             return Err(Error::new(Kind::Limit, LAYER, message));

@@ -141,7 +141,7 @@ impl TableBuilder {
     ) -> Result<()> {
         if self.runs.len() == MOST_RUNS {
             let message = format!(
-                "a table has up to {MOST_RUNS} chunks, which hold up to a terabyte; this area needs more"
+                "the area needs more than {MOST_RUNS} chunks (1 TB), the maximum of a table"
             );
             return Err(Error::new(Kind::Limit, LAYER, message)
                 .at((self.first_sector + first_sector) * SECTOR));

@@ -326,7 +326,7 @@ fn nonsense_is_refused() {
     assert_eq!(
         refused(&Memory::zeros(1000), &[area(0..1000)], udzo),
         Kind::Invalid,
-        "no whole sector"
+        "areas leave gaps or are not whole sectors"
     );
     assert_eq!(
         refused(

@@ -121,21 +121,25 @@ impl Table {
             return damaged(
                 0,
                 format!(
-                    "{} bytes, its head has {}",
+                    "the table has {} bytes, its header alone {}",
                     bytes.len(),
                     size_of::<MishRaw>()
                 ),
             );
         };
         if raw.magic != *b"mish" || raw.version.get() != 1 {
-            return damaged(0, "mish, version 1, expected".into());
+            return damaged(0, "expected the signature mish and version 1".into());
         }
         let Ok((runs, _)) =
             <[RunRaw]>::ref_from_prefix_with_elems(rest, raw.run_count.get() as usize)
         else {
             return damaged(
                 0xC8,
-                format!("{} runs in {} bytes", raw.run_count, rest.len()),
+                format!(
+                    "{} runs exceed the {} bytes of the table",
+                    raw.run_count,
+                    rest.len()
+                ),
             );
         };
         if raw
@@ -147,7 +151,7 @@ impl Table {
             return damaged(
                 8,
                 format!(
-                    "{} sectors from {} are no part of a disk",
+                    "invalid run: {} sectors from {}",
                     raw.sector_count, raw.first_sector
                 ),
             );
@@ -164,7 +168,7 @@ impl Table {
                 COMMENT => continue,
                 END => break,
                 code => RunKind::of(code).ok_or_else(|| {
-                    Error::unsupported(MISH, format!("runs of kind {code:#x} are not known"))
+                    Error::unsupported(MISH, format!("unsupported run type {code:#x}"))
                         .at(at)
                         .in_file(name)
                 })?,
@@ -172,7 +176,7 @@ impl Table {
             let end = run.first_sector.get().checked_add(run.sector_count.get());
             if end.is_none_or(|end| end > table.sector_count) {
                 let message = format!(
-                    "{} sectors from {} in a table of {}",
+                    "run of {} sectors from {} exceeds the table of {}",
                     run.sector_count, run.first_sector, raw.sector_count
                 );
                 return damaged(at, message);
@@ -186,7 +190,7 @@ impl Table {
                         return damaged(
                             at,
                             format!(
-                                "{} bytes beyond {} are no place in a file",
+                                "invalid offset: {} bytes beyond {}",
                                 run.offset, raw.data_offset
                             ),
                         );

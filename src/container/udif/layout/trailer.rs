@@ -147,11 +147,12 @@ impl Koly {
     /// Parses the trailer at file offset `at`; all its ranges must end before it.
     pub(crate) fn parse(raw: &KolyRaw, at: u64) -> Result<Self> {
         if raw.magic != KOLY_MAGIC {
-            return Err(Error::corrupt(KOLY, at, "koly expected"));
+            return Err(Error::corrupt(KOLY, at, "expected the signature koly"));
         }
         if (raw.version.get(), raw.size.get()) != (4, KOLY_SIZE as u32) {
             let message = format!(
-                "version {} of {} bytes; 4 of {KOLY_SIZE} is known",
+                "unsupported version {} of {} bytes: only version 4 of {KOLY_SIZE} bytes is \
+                 supported",
                 raw.version, raw.size
             );
             return Err(Error::unsupported(KOLY, message).at(at + 4));

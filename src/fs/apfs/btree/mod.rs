@@ -183,16 +183,16 @@ impl Tree {
         let root = reader.read(root)?;
         let corrupt = |message: String| store.corrupt(kind.layer(), root.oid, root.paddr, message);
         if root.flags & node_flags::ROOT == 0 {
-            return Err(corrupt("is no root of a tree".to_owned()));
+            return Err(corrupt("not the root of a tree".to_owned()));
         }
         if root.level >= MAX_LEVELS {
             return Err(corrupt(format!(
-                "has {} levels below it, fewer than {MAX_LEVELS} expected",
+                "too many levels: {} below this node, the maximum is {MAX_LEVELS}",
                 root.level
             )));
         }
         let Ok((_, info)) = TreeInfoRaw::read_from_suffix(&root.bytes) else {
-            return Err(corrupt("is cut short".to_owned()));
+            return Err(corrupt("is truncated".to_owned()));
         };
         if info.node_size.get() != store.block_size.get() {
             return Err(corrupt(format!(
@@ -311,7 +311,7 @@ impl Tree {
 
     pub(super) fn key<'n>(&self, node: &'n Node, index: usize) -> Result<Key<'n>> {
         let key = node.key(index).and_then(|key| self.kind.key(key));
-        key.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
+        key.ok_or_else(|| self.corrupt(node, format_args!("malformed key {index}")))
     }
 
     fn record<'n>(&self, node: &'n Node, index: usize) -> Result<Record<'n>> {
@@ -321,7 +321,7 @@ impl Tree {
                 value,
             })
         });
-        record.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
+        record.ok_or_else(|| self.corrupt(node, format_args!("malformed key {index}")))
     }
 
     fn corrupt(&self, node: &Node, message: impl Display) -> Error {
@@ -335,7 +335,10 @@ impl Tree {
             .record(index)
             .and_then(|(_, value)| U64::read_from_prefix(value).ok())
         else {
-            return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
+            return Err(self.corrupt(
+                parent,
+                format_args!("entry {index} does not point to a node"),
+            ));
         };
         // In a hashed tree object numbers of children are relative to the root's.
         let base = if parent.flags & node_flags::HASHED != 0 {
@@ -344,7 +347,10 @@ impl Tree {
             0
         };
         let Some(oid) = oid.get().checked_add(base).map(Oid) else {
-            return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
+            return Err(self.corrupt(
+                parent,
+                format_args!("entry {index} does not point to a node"),
+            ));
         };
         let node = match &self.nodes {
             Source::Changing(nodes) => nodes.node(oid)?,

@@ -44,7 +44,7 @@ impl Node {
         bytes: Box<[u8]>,
         sizes: Option<Sizes>,
     ) -> Result<Self, String> {
-        let (head, _) = NodeRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
+        let (head, _) = NodeRaw::read_from_prefix(&bytes).map_err(|_| "is truncated")?;
         let (flags, level) = (head.flags.get(), head.level.get());
         if (flags & node_flags::LEAF != 0) != (level == 0) {
             return Err(format!("has flags {flags:#x} on level {level}"));
@@ -54,7 +54,7 @@ impl Node {
         } else {
             0
         };
-        let end = bytes.len().checked_sub(info).ok_or("is cut short")?;
+        let end = bytes.len().checked_sub(info).ok_or("is truncated")?;
         let start = NODE_HEADER + usize::from(head.table.offset.get());
         let table = start..start + usize::from(head.table.len.get());
         let fixed = match (flags & node_flags::FIXED != 0, sizes) {
@@ -64,7 +64,11 @@ impl Node {
                 value: size_of::<u64>(),
                 ..sizes
             }),
-            (true, None) => return Err("keys of fixed length in a tree without them".to_owned()),
+            (true, None) => {
+                return Err("keys of fixed length in a tree with keys of variable \
+                                        length"
+                    .to_owned());
+            }
         };
         let entry = if fixed.is_some() {
             size_of::<FixedEntryRaw>()

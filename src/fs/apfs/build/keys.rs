@@ -59,7 +59,7 @@ impl VolumeKeys {
         } = encryption;
         let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
         if passphrase.is_empty() {
-            return invalid("the passphrase of an encrypted volume is empty".into());
+            return invalid("empty passphrase for an encrypted volume".into());
         }
         if !(1..=MOST_ITERATIONS).contains(iterations) {
             return invalid(format!(
@@ -67,7 +67,9 @@ impl VolumeKeys {
             ));
         }
         if hint.as_ref().is_some_and(|hint| hint.len() > MOST_HINT) {
-            return invalid(format!("a hint has at most {MOST_HINT} bytes"));
+            return invalid(format!(
+                "the hint is too long: the maximum is {MOST_HINT} bytes"
+            ));
         }
         let (mut key, mut outer) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         random(&mut *key)?;
@@ -178,8 +180,8 @@ fn blob(
     derivation: Option<(u32, [u8; 16])>,
 ) -> Result<Vec<u8>> {
     let wrapped = wrap_key(outer, key);
-    let wrapped = wrapped
-        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a key of this length is not wrapped"))?;
+    let wrapped =
+        wrapped.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "unsupported key length"))?;
     let mut info = [0; 8];
     info[4] = holds as u8;
     let mut inner = Vec::new();

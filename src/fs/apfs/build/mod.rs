@@ -115,14 +115,14 @@ impl Plan {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "a new container has at least one volume",
+                "a new container requires a volume",
             ));
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
         if encryption.is_some() && options.volumes.len() > keys::MOST_VOLUMES {
             let message = format!(
-                "{} encrypted volumes, and the keybag has room for {}",
+                "too many encrypted volumes: {}, the keybag has room for {}",
                 options.volumes.len(),
                 keys::MOST_VOLUMES
             );
@@ -337,7 +337,8 @@ impl VolumePlan for Plan {
         let geometry = Geometry::new(info.len, BLOCK_SIZE)?;
         if self.volumes.len() as u64 > u64::from(geometry.max_volumes) {
             let message = format!(
-                "a container of {} bytes has room for one volume for each started 512 MiB, {} in all, and {} were asked for",
+                "too many volumes: a container of {} bytes has room for {} (one per 512 MiB), \
+                 requested {}",
                 info.len,
                 geometry.max_volumes,
                 self.volumes.len()
@@ -382,7 +383,7 @@ impl PlannedVolume {
             || options.name.contains(['/', '\0'])
         {
             let message = format!(
-                "the name of a volume has 1 to {} bytes without slash and NUL",
+                "invalid name of a volume: expected 1 to {} bytes without slash and NUL",
                 VOLUME_NAME_LEN - 1
             );
             return Err(Error::new(Kind::Invalid, LAYER, message).named(options.name.clone()));

@@ -102,7 +102,8 @@ impl Objects {
             let name = &*source.name;
             if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '\0']) {
                 let message = format!(
-                    "a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes",
+                    "invalid name of {} bytes: expected 1 to {MAX_NAME} bytes without slash and \
+                     NUL",
                     name.len()
                 );
                 return Err(Error::unsupported(LAYER, message).named(path(tree, node)));

@@ -28,7 +28,7 @@ impl<'a> Sealing<'a> {
     /// Returns the number of the unit at which a request begins.
     fn unit(&self, offset: u64, len: usize) -> Result<u64> {
         if !offset.is_multiple_of(Xts::UNIT as u64) || !len.is_multiple_of(Xts::UNIT) {
-            let message = format!("{len} bytes at {offset} are no whole units of the cipher");
+            let message = format!("{len} bytes at {offset} are not whole cipher blocks");
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         Ok(offset / Xts::UNIT as u64)
@@ -61,7 +61,7 @@ impl BlockDevice for Sealing<'_> {
             AfterDiscard::Any => Ok(()),
             AfterDiscard::Zeros => Err(Error::unsupported(
                 LAYER,
-                "zeros of an encrypted volume are written",
+                "an encrypted volume cannot have unwritten zeros",
             )),
         }
     }
@@ -79,10 +79,7 @@ impl BlockDevice for Sealing<'_> {
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(
-            LAYER,
-            "a container's length is not that of a volume",
-        ))
+        Err(Error::unsupported(LAYER, "a container has a fixed length"))
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {

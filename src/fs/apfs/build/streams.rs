@@ -336,7 +336,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     for (name, value) in &source.xattrs {
         if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME || name.contains('\0') {
             let message = format!(
-                "the name of an attribute has 1 to {MAX_ATTRIBUTE_NAME} bytes, {name:?} has {}",
+                "invalid attribute name {name:?} of {} bytes: expected 1 to {MAX_ATTRIBUTE_NAME}",
                 name.len()
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
@@ -344,14 +344,14 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
         if &**name == xattr_name::SYMLINK {
             return Err(Error::unsupported(
                 LAYER,
-                format!("the volume needs the attribute {name} for itself"),
+                format!("the attribute {name} is reserved for the volume"),
             ));
         }
         if &**name == xattr_name::FINDER_INFO
             && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32)
         {
             let message = format!(
-                "its {name} has {} bytes, 32 bytes in hand expected",
+                "the attribute {name} has {} bytes: expected 32 bytes in memory",
                 value.len()
             );
             return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -366,7 +366,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("its attribute {name} is larger than 2 GiB"),
+                format!("the attribute {name} is larger than 2 GiB"),
             ));
         }
     }
@@ -377,7 +377,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
         Some(same) => Err(Error::new(
             Kind::Conflict,
             LAYER,
-            format!("its attribute {} exists twice", same[0].0),
+            format!("the attribute {} exists twice", same[0].0),
         )),
         None => Ok(()),
     }

@@ -135,7 +135,7 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     if let Ok(geometry) = Geometry::new(bytes, store.block_size) {
         let (told, expected) = (raw.max_volumes.get(), geometry.max_volumes);
         if told != expected {
-            warn(format!("has room for {told} volumes, {expected} expected"));
+            warn(format!("has room for {told} volumes, expected {expected}"));
         }
     }
     let slots = raw
@@ -184,7 +184,7 @@ fn ring(
             }
             continue;
         }
-        let message = "the checksum is wrong";
+        let message = "checksum mismatch";
         match within {
             true => report.damage(store.corrupt(LAYER, Oid(paddr.0), paddr, message)),
             false => report.note(store.corrupt(
@@ -215,7 +215,7 @@ fn objects(
         let mut wrong = |message: String| report.warning(store.corrupt(LAYER, oid, paddr, message));
         if paddr.0 != data.start + at % count {
             wrong(format!(
-                "stands there in the map, block {} expected",
+                "the map has the object here, expected in block {}",
                 data.start + at % count
             ));
         }
@@ -238,7 +238,12 @@ fn objects(
             wrong(format!("type {kind:#x} expected, {stored:#x} found"));
         }
         if found.insert(oid, (paddr, bytes)).is_some() {
-            report.damage(store.corrupt(LAYER, oid, paddr, "is in the checkpoint's maps twice"));
+            report.damage(store.corrupt(
+                LAYER,
+                oid,
+                paddr,
+                "object is twice in the checkpoint maps",
+            ));
         }
     }
     if at - first != u64::from(raw.data_len.get()) {

@@ -11,7 +11,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.block(0)[100] ^= 1,
         Severity::Damage,
-        "the checksum of the container superblock is wrong",
+        "checksum mismatch of the container superblock",
     ),
     (
         |p| p.copy(|raw| raw.next_oid = 7.into()),
@@ -91,7 +91,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.reaper(|raw| raw.flags = 3.into()),
         Severity::Note,
-        "something is being deleted",
+        "a deletion is in progress",
     ),
     (
         |p| p.reaper(|raw| raw.flags = 9.into()),
@@ -106,17 +106,17 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.reaper(|raw| raw.head = 0x500.into()),
         Severity::Warning,
-        "lists, which it has not",
+        "lists, but has none",
     ),
     (
         |p| p.reaper(|raw| raw.fs_oid = 0x402.into()),
         Severity::Warning,
-        "has no lists, and is not empty",
+        "has no lists, but is not empty",
     ),
     (
         |p| p.reaper(|raw| raw.next_id = 9.into()),
         Severity::Warning,
-        "has no lists, and is not empty",
+        "has no lists, but is not empty",
     ),
     (
         |p| {
@@ -125,7 +125,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
             p.object(place, |bytes| bytes[0x48] ^= 1);
         },
         Severity::Damage,
-        "the newest checkpoint that is left",
+        "but the newest checkpoint has",
     ),
 ];
 
@@ -153,7 +153,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.queues[1].blocks = 99.into()),
         Severity::Warning,
-        "the queue is said to have 99 blocks",
+        "records 99 blocks",
     ),
     (
         |p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()),
@@ -168,12 +168,12 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()),
         Severity::Damage,
-        "object 0x7777 is in no checkpoint map",
+        "object 0x7777 is not in the checkpoint maps",
     ),
     (
         |p| p.space(|raw| raw.queues[0].pad = 1.into()),
         Severity::Warning,
-        "that are not in use are not 0",
+        "unused fields of a free queue are not 0",
     ),
     (
         |p| p.space(|raw| raw.queues[2].blocks = 1.into()),
@@ -183,7 +183,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.devices[1].free = 1.into()),
         Severity::Warning,
-        "on a second device",
+        "for a second device",
     ),
     (
         |p| p.space(|raw| raw.ring_multiplier = 3.into()),
@@ -193,17 +193,17 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.zone(0, |bytes| bytes[0] = 1),
         Severity::Warning,
-        "zone 0 of the allocator has boundaries that make no sense",
+        "zone 0 of the allocator has invalid boundaries",
     ),
     (
         |p| p.zone(3, |bytes| bytes[0x10] = 1),
         Severity::Warning,
-        "boundaries of before that make no sense",
+        "invalid previous boundaries",
     ),
     (
         |p| p.zone(3, |bytes| bytes[0x84] = 1),
         Severity::Warning,
-        "a field that is not in use",
+        "data in an unused field",
     ),
     (
         |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
@@ -238,7 +238,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.cib(|raw| raw.object.oid = 99.into()),
         Severity::Damage,
-        "object 0x63 is found there",
+        "unexpected object 0x63",
     ),
     (
         |p| p.chunk(|raw| raw.xid = 1.into()),
@@ -248,12 +248,12 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.chunk(|raw| raw.free = 5.into()),
         Severity::Damage,
-        "5 are counted",
+        "but the count is 5",
     ),
     (
         |p| p.chunk(|raw| raw.first = 5.into()),
         Severity::Damage,
-        "is said to begin at block 5",
+        "records block 5",
     ),
     (
         |p| p.chunk(|raw| raw.bitmap = 5.into()),
@@ -266,7 +266,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
             p.block(place)[100] ^= 1;
         },
         Severity::Damage,
-        "the checksum is wrong",
+        "checksum mismatch",
     ),
     (
         |p| p.flip(0),
@@ -276,7 +276,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.flip(1000),
         Severity::Warning,
-        "1 blocks are marked used and used by nothing, the first is 1000",
+        "1 blocks are marked used but not used, the first is 1000",
     ),
     (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
 ];
@@ -285,22 +285,22 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     (
         |p| p.container_omap(|raw| raw.flags = 0.into()),
         Severity::Warning,
-        "not those of a map of its kind",
+        "for its kind",
     ),
     (
         |p| p.omap(|raw| raw.flags = 1.into()),
         Severity::Warning,
-        "not those of a map of its kind",
+        "for its kind",
     ),
     (
         |p| p.omap(|raw| raw.tree_type = 9.into()),
         Severity::Warning,
-        "its tree is said to be of type 0x9",
+        "its tree has type 0x9",
     ),
     (
         |p| p.omap(|raw| raw.snapshot_count = 3.into()),
         Severity::Damage,
-        "is said to serve 3 snapshots",
+        "records 3 snapshots",
     ),
     (
         |p| p.omap(|raw| raw.object.subtype = 3.into()),
@@ -315,7 +315,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             });
         },
         Severity::Damage,
-        "with flags that a node of its kind does not have",
+        "with unexpected flags for its kind",
     ),
     (
         |p| {
@@ -350,7 +350,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     (
         |p| p.object_record(|raw| raw.flags = 4.into()),
         Severity::Damage,
-        "is said to be encrypted",
+        "has the encryption flag",
     ),
     (
         |p| {
@@ -358,7 +358,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.info(root, |info| info.key_count = 99.into());
         },
         Severity::Damage,
-        "is said to have 99 keys",
+        "records 99 keys",
     ),
     (
         |p| {
@@ -366,7 +366,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.info(root, |info| info.node_count = 99.into());
         },
         Severity::Damage,
-        "is said to have 99 nodes",
+        "records 99 nodes",
     ),
     (
         |p| {
@@ -374,7 +374,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.info(root, |info| info.longest_key = 1.into());
         },
         Severity::Warning,
-        "the longest key is said to have 1 bytes",
+        "records 1 bytes for the longest key",
     ),
     (
         |p| {
@@ -390,7 +390,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.block(leaf)[3000] ^= 1;
         },
         Severity::Damage,
-        "the checksum is wrong",
+        "checksum mismatch",
     ),
     (
         |p| {
@@ -406,7 +406,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.object.oid = 0x777.into());
         },
         Severity::Damage,
-        "object 0x777 is found there",
+        "unexpected object 0x777",
     ),
     (
         |p| {
@@ -456,7 +456,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.key_free_list.len = 77.into());
         },
         Severity::Damage,
-        "77 bytes are said to be free among the keys",
+        "records 77 free bytes among the keys",
     ),
     (
         |p| {
@@ -464,7 +464,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
         },
         Severity::Warning,
-        "some of which a node of its kind does not have",
+        "unexpected flags",
     ),
     (
         |p| {
@@ -513,7 +513,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             });
         },
         Severity::Damage,
-        "its first key comes before the one in its parent",
+        "its first key sorts before the one in its parent",
     ),
 ];
 
@@ -526,12 +526,12 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()),
         Severity::Damage,
-        "leads to object 0x9999, which does not",
+        "points to object 0x9999, which does not",
     ),
     (
         |p| p.entry("symlink", |_, raw| raw.flags = 8.into()),
         Severity::Damage,
-        "says type 0x8",
+        "has type 0x8",
     ),
     (
         |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
@@ -546,7 +546,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("symlink", |raw| raw.mode = 0o777.into()),
         Severity::Damage,
-        "which is of no type",
+        "without a valid type",
     ),
     (
         |p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()),
@@ -556,12 +556,12 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
         Severity::Warning,
-        "is said to have 3 entries",
+        "counts 3 entries",
     ),
     (
         |p| p.inode("folder", |raw| raw.mode = 0o100_755.into()),
         Severity::Damage,
-        "which is no folder",
+        "which is not a folder",
     ),
     (
         |p| p.inode("first name", |raw| raw.children_or_links = 7.into()),
@@ -576,7 +576,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("with attributes", |raw| raw.parent_id = 3.into()),
         Severity::Warning,
-        "under another name or folder",
+        "records another name or folder",
     ),
     (
         |p| {
@@ -585,7 +585,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "has a resource fork: no, its inode says: yes",
+        "has a resource fork: no, by its inode: yes",
     ),
     (
         |p| {
@@ -594,7 +594,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "has access rights: yes, its inode says: no",
+        "has access rights: yes, by its inode: no",
     ),
     (
         |p| {
@@ -603,22 +603,22 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "bytes in holes",
+        "a count of sparse bytes",
     ),
     (
         |p| p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into()),
         Severity::Damage,
-        "is compressed, and nothing says how",
+        "has no compression attribute",
     ),
     (
         |p| p.inode("with attributes", |raw| raw.uncompressed_size = 9.into()),
         Severity::Warning,
-        "a size for compressed contents",
+        "a size of compressed contents",
     ),
     (
         |p| p.inode("with attributes", |raw| raw.private_id = 0x9999.into()),
         Severity::Damage,
-        "the next number is",
+        "the next object number is",
     ),
     (
         |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
@@ -628,12 +628,12 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.stream("with attributes", |raw| raw.allocated = 8192.into()),
         Severity::Warning,
-        "8192 are claimed",
+        "but records 8192",
     ),
     (
         |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
         Severity::Damage,
-        "are no whole blocks",
+        "are not whole blocks",
     ),
     (
         |p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()),
@@ -643,7 +643,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.extent("with attributes", |raw| raw.paddr = 1.into()),
         Severity::Damage,
-        "are counted as used 0 times",
+        "have a reference count of 0",
     ),
     (
         |p| p.extent("with attributes", |raw| raw.paddr = 0.into()),
@@ -659,7 +659,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             );
         },
         Severity::Warning,
-        "is said to be used 5 times",
+        "has a reference count of 5",
     ),
     (
         |p| {
@@ -670,7 +670,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             );
         },
         Severity::Warning,
-        "tell different names or objects",
+        "differ in name or object",
     ),
     (
         |p| {
@@ -689,12 +689,12 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             );
         },
         Severity::Warning,
-        "is said to be of object",
+        "belongs to object",
     ),
     (
         |p| p.xattr("small", |value| value[0] = 3),
         Severity::Damage,
-        "makes no sense",
+        "malformed",
     ),
     (
         |p| p.xattr("large", |value| value[5] ^= 0x40),
@@ -710,7 +710,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
             );
         },
         Severity::Damage,
-        "has no end",
+        "is not NUL-terminated",
     ),
 ];
 
@@ -718,12 +718,12 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.reference(|raw| raw.references = 5.into()),
         Severity::Warning,
-        "are counted as used 5 times",
+        "have a reference count of 5",
     ),
     (
         |p| p.reference(|raw| raw.references = 0.into()),
         Severity::Damage,
-        "are counted as used 0 times",
+        "have a reference count of 0",
     ),
     (
         |p| p.reference(|raw| raw.owner = 3.into()),
@@ -738,7 +738,7 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()),
         Severity::Warning,
-        "says in version 4.0",
+        "has version 4.0",
     ),
     (
         |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
@@ -748,22 +748,22 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.files = 3.into()),
         Severity::Warning,
-        "3 files counted",
+        "counts 3 files",
     ),
     (
         |p| p.volume(|raw| raw.folders = 9.into()),
         Severity::Warning,
-        "9 folders counted",
+        "counts 9 folders",
     ),
     (
         |p| p.volume(|raw| raw.symlinks = 9.into()),
         Severity::Warning,
-        "9 symbolic links counted",
+        "counts 9 symbolic links",
     ),
     (
         |p| p.volume(|raw| raw.next_file_id = 0x11.into()),
         Severity::Damage,
-        "the next number is 0x11",
+        "the next object number is 0x11",
     ),
     (
         |p| p.volume(|raw| raw.allocated_blocks = 7.into()),
@@ -783,12 +783,12 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.total_blocks_freed = 9999.into()),
         Severity::Warning,
-        "has freed 9999 blocks",
+        "freed 9999 blocks",
     ),
     (
         |p| p.volume(|raw| raw.index = 4.into()),
         Severity::Warning,
-        "says to be in slot 4",
+        "records slot 4",
     ),
     (
         |p| p.volume(|raw| raw.omap_oid = 1.into()),
@@ -798,7 +798,7 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.magic = *b"NOPE"),
         Severity::Damage,
-        "a volume superblock (APSB) expected",
+        "expected a volume superblock (APSB)",
     ),
     (
         |p| p.volume(|raw| raw.object.xid = 1.into()),
@@ -813,12 +813,12 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),
         Severity::Warning,
-        "from the newest to the oldest",
+        "the list of modifying programs is not in order from newest to oldest",
     ),
     (
         |p| p.volume(|raw| raw.incompatible_features = 9.into()),
         Severity::Warning,
-        "in two ways",
+        "contradictory flags",
     ),
     (
         |p| p.volume(|raw| raw.integrity_oid = 0x7777.into()),

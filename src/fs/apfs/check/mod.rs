@@ -117,14 +117,14 @@ impl Checker<'_> {
         if is_reaping(&objects) {
             report.note(wrong(
                 LAYER,
-                "something is being deleted; what it uses is not known",
+                "a deletion is in progress; the blocks of it are not known",
             ));
             blocks.incomplete = true;
         }
         if raw.blocked_out.count.get() != 0 || raw.evict_tree_oid.get() != 0 {
             report.note(wrong(
                 LAYER,
-                "is being made smaller; what that uses is not known",
+                "a shrink is in progress; the blocks of it are not known",
             ));
             blocks.incomplete = true;
         }
@@ -216,9 +216,8 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
             }
             object_type::REAP_LIST => {}
             _ => {
-                let message = format!(
-                    "object {oid:#x} of type {kind:#x} in block {paddr} is used by nothing"
-                );
+                let message =
+                    format!("object {oid:#x} of type {kind:#x} in block {paddr} is not used");
                 report.warning(wrong("apfs checkpoint", message));
             }
         }
@@ -243,7 +242,7 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
             .checked_sub(reaper.head.get())
             .map(|more| more + 1);
         return (lists != Some(reaper.lists.get().into()))
-            .then(|| format!("counts {} lists, which it has not", reaper.lists));
+            .then(|| format!("counts {} lists, but has none", reaper.lists));
     }
     let counts = [
         reaper.completed_id,
@@ -256,5 +255,5 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
     let is_empty =
         counts.iter().all(|count| count.get() == 0) && kinds.iter().all(|kind| kind.get() == 0);
     let is_new = is_empty && reaper.next_id.get() == 1 && buffer.iter().all(|byte| *byte == 0);
-    (!is_new).then(|| "has no lists, and is not empty".to_owned())
+    (!is_new).then(|| "has no lists, but is not empty".to_owned())
 }

@@ -171,7 +171,7 @@ impl CheckedObjects {
                         .is_ok_and(|(value, _)| value.oid.get() != 0)
                     {
                         report.warning(
-                            leaf.wrong(format_args!("snapshot {xid} has an object, none expected")),
+                            leaf.wrong(format_args!("unexpected object of snapshot {xid}")),
                         );
                     }
                     found.push(xid);
@@ -188,7 +188,8 @@ impl CheckedObjects {
         );
         if (u64::from(told), newest) != found {
             let message = format!(
-                "is said to serve {told} snapshots, the newest of transaction {newest}; it lists {}, the newest {}",
+                "records {told} snapshots, the newest of transaction {newest}, but lists {}, the \
+                 newest {}",
                 found.0, found.1
             );
             report.damage(store.corrupt(LAYER, Oid(paddr.0), paddr, message));
@@ -244,7 +245,7 @@ impl CheckedObjects {
             .filter(|entry| !entry.used && entry.flags & omap_value::DELETED == 0);
         let Some(first) = unused.next() else { return };
         let message = format!(
-            "{} objects {} are used by nothing, the first is {:#x} of transaction {} in block {}",
+            "{} objects {} are not used, the first is {:#x} of transaction {} in block {}",
             unused.count() + 1,
             if volume == 0 {
                 "of the container".to_owned()
@@ -272,10 +273,7 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
         |message: String| report.warning(scope.store.corrupt(LAYER, Oid(paddr.0), paddr, message));
     let manual = raw.flags.get() & omap_flags::MANUALLY_MANAGED != 0;
     if manual != (scope.volume == 0) {
-        wrong(format!(
-            "its flags are {:#x}, which are not those of a map of its kind",
-            raw.flags
-        ));
+        wrong(format!("unexpected flags {:#x} for its kind", raw.flags));
     }
     let xid = raw.object.xid.get();
     if xid == 0 || xid > scope.newest.0 {
@@ -291,12 +289,12 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
         let expected = object_type::BTREE_ROOT | storage::PHYSICAL;
         if kind != expected {
             wrong(format!(
-                "its {what} is said to be of type {kind:#x}, {expected:#x} expected"
+                "its {what} has type {kind:#x}, expected {expected:#x}"
             ));
         }
     }
     if scope.volume == 0 && raw.snapshot_tree_oid.get() != 0 {
-        wrong("the container's map serves snapshots".to_owned());
+        wrong("the container's map has snapshots".to_owned());
     }
 }
 
@@ -305,7 +303,7 @@ fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<Stri
     let (oid, xid, flags) = (entry.oid, entry.xid.0, entry.flags);
     if oid < Oid::FIRST_USER || oid.0 >= scope.next_oid {
         return Some(format!(
-            "has a number that is not from {:#x} to {:#x}",
+            "object number is not in the range {:#x} to {:#x}",
             Oid::FIRST_USER,
             scope.next_oid.saturating_sub(1)
         ));
@@ -329,7 +327,7 @@ fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<Stri
         ));
     }
     if flags & omap_value::ENCRYPTED != 0 && !scope.encrypted {
-        return Some("is said to be encrypted, its volume is not".to_owned());
+        return Some("has the encryption flag, but its volume is not encrypted".to_owned());
     }
     None
 }

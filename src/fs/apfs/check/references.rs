@@ -62,7 +62,7 @@ impl References {
                 if let Some((run, raw)) = reference(leaf, store.blocks, report) {
                     if run.start < end {
                         report.damage(leaf.wrong(format_args!(
-                            "the blocks from {} on are counted twice",
+                            "the blocks from {} have two reference counts",
                             run.start
                         )));
                     }
@@ -110,7 +110,7 @@ impl References {
         }
         if count == 0 {
             report.warning(leaf.wrong(format_args!(
-                "the blocks from {} on are counted as used by nothing",
+                "the blocks from {} have a reference count of 0",
                 run.start
             )));
         }
@@ -164,7 +164,8 @@ impl References {
                 continue;
             }
             let message = format!(
-                "blocks {at} to {} are counted as used {counted} times, {whose} use them {used} times",
+                "blocks {at} to {} have a reference count of {counted}, but {whose} use them \
+                 {used} times",
                 next - 1
             );
             // Blocks with more uses than references would be freed while they are in use.
@@ -178,7 +179,7 @@ impl References {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "{} more runs of blocks are not counted as often as {whose} use them",
+                    "{} more runs of blocks have wrong reference counts for {whose}",
                     told - TOLD
                 ),
             ));
@@ -203,7 +204,7 @@ fn reference(
     }
     let Ok((raw, _)) = ExtentRefRaw::read_from_prefix(leaf.value) else {
         report.damage(leaf.wrong(format_args!(
-            "the record of the blocks from {} on is cut short",
+            "truncated record of the blocks from {}",
             key.id
         )));
         return None;
@@ -217,7 +218,8 @@ fn reference(
         Some(end) if known => Some((start..end, raw)),
         _ => {
             let message = format_args!(
-                "{count} blocks from {start} on, of kind {}, are not in the container or not known",
+                "{count} blocks from {start}, of kind {}, are not in the container, or the kind \
+                 is unknown",
                 raw.kind()
             );
             report.damage(leaf.wrong(message));

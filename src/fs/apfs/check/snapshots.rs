@@ -57,29 +57,30 @@ pub(super) fn read(
                 return Ok(());
             };
             match (key.kind, key.rest) {
-                (record_type::SNAPSHOT, _) => match SnapshotRaw::parse(leaf.value) {
-                    Some((raw, name)) => {
-                        if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
-                            report.damage(leaf.wrong(format_args!(
-                                "snapshot {} has a number that it cannot have",
-                                key.id
-                            )));
+                (record_type::SNAPSHOT, _) => {
+                    match SnapshotRaw::parse(leaf.value) {
+                        Some((raw, name)) => {
+                            if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
+                                report.damage(leaf.wrong(format_args!(
+                                    "snapshot {} has an invalid number",
+                                    key.id
+                                )));
+                            }
+                            let references = Oid::from(raw.extent_ref_tree_oid);
+                            found.push(Recorded {
+                                xid: key.id.0,
+                                name: String::from_utf8_lossy(name).into_owned(),
+                                references,
+                                superblock: raw.superblock_oid.into(),
+                                has_contents: references.is_some()
+                                    && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
+                            });
                         }
-                        let references = Oid::from(raw.extent_ref_tree_oid);
-                        found.push(Recorded {
-                            xid: key.id.0,
-                            name: String::from_utf8_lossy(name).into_owned(),
-                            references,
-                            superblock: raw.superblock_oid.into(),
-                            has_contents: references.is_some()
-                                && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
-                        });
+                        None => report.damage(
+                            leaf.wrong(format_args!("malformed record of snapshot {}", key.id)),
+                        ),
                     }
-                    None => report.damage(leaf.wrong(format_args!(
-                        "the record of snapshot {} makes no sense",
-                        key.id
-                    ))),
-                },
+                }
                 (record_type::SNAPSHOT_NAME, KeyRest::Name(name))
                     if key.id == SNAPSHOT_NAMES_ID =>
                 {
@@ -92,9 +93,9 @@ pub(super) fn read(
                         report.damage(leaf.wrong(format_args!("two names lead to snapshot {xid}")));
                     }
                 }
-                (kind, _) => report.damage(leaf.wrong(format_args!(
-                    "a record of type {kind}, which no snapshot has"
-                ))),
+                (kind, _) => {
+                    report.damage(leaf.wrong(format_args!("unexpected record of type {kind}")))
+                }
             }
             Ok(())
         },
@@ -112,7 +113,7 @@ pub(super) fn read(
     if let Some((xid, name)) = names.into_iter().next() {
         report.damage(wrong(
             LAYER,
-            format!("the name {name} leads to snapshot {xid}, which does not exist"),
+            format!("the name {name} points to snapshot {xid}, which does not exist"),
         ));
     }
     let told = raw.snapshots.get();
@@ -120,7 +121,7 @@ pub(super) fn read(
         report.warning(wrong(
             LAYER,
             format!(
-                "volume {volume} counts {told} snapshots, it has {}",
+                "volume {volume} counts {told} snapshots, but has {}",
                 found.len()
             ),
         ));
@@ -131,7 +132,7 @@ pub(super) fn read(
         .eq(objects.snapshots.iter().copied())
     {
         let message =
-            format!("the object map of volume {volume} serves other snapshots than the volume has");
+            format!("the object map of volume {volume} has other snapshots than the volume");
         report.damage(wrong(LAYER, message));
     }
     Ok((found, totals.map_or(0, |totals| totals.nodes)))
@@ -164,7 +165,7 @@ pub(super) fn superblock(
         raw.snap_meta_tree_oid,
     ];
     if own.iter().any(|oid| oid.get() != 0) {
-        let message = "the superblock of a snapshot names trees that only the volume has";
+        let message = "the superblock of a snapshot has trees of the volume";
         report.warning(store.corrupt(LAYER, snapshot.superblock, paddr, message));
     }
     if raw.object.xid.get() > snapshot.xid {

@@ -82,7 +82,7 @@ pub(super) fn superblock(
         return Ok(None);
     };
     if raw.magic != VOLUME_MAGIC {
-        report.damage(wrong("a volume superblock (APSB) expected".to_owned()));
+        report.damage(wrong("expected a volume superblock (APSB)".to_owned()));
         return Ok(None);
     }
     Ok(Some((raw, entry.paddr)))
@@ -114,9 +114,9 @@ impl VolumeCheck<'_, '_> {
         let changing = omap_flags::ENCRYPTING | omap_flags::DECRYPTING | omap_flags::KEY_ROLLING;
         if objects.raw.flags.get() & changing != 0 {
             blocks.incomplete = true;
-            return Ok(Some(self.unsupported(
-                "its encryption is being changed, so its files are not checked",
-            )));
+            return Ok(Some(
+                self.unsupported("encryption is in progress; files were not checked"),
+            ));
         }
         let around = (scope.store, scope.newest, scope.progress);
         let (snapshots, mut own) =
@@ -192,8 +192,9 @@ impl VolumeCheck<'_, '_> {
             objects.own_blocks + objects.blocks() + references.nodes + references.owned + own;
         let told = self.raw.allocated_blocks.get();
         if told != counted && !blocks.incomplete {
-            report
-                .warning(self.wrong(format!("counts {told} blocks of its own, it has {counted}")));
+            report.warning(self.wrong(format!(
+                "counts {told} blocks of its own, but has {counted}"
+            )));
         }
         self.check_next(references.highest, report);
         Ok(unseen.flatten())
@@ -226,10 +227,16 @@ impl VolumeCheck<'_, '_> {
     fn is_known(&self) -> Result<()> {
         check_features(&self.raw)?;
         if self.raw.encryption_rolling_oid.get() != 0 {
-            return Err(self.unsupported("its encryption is being changed, so it is not checked; let a Mac finish that first"));
+            return Err(self.unsupported(
+                "not checked: encryption is in progress; let a Mac finish \
+                                         it first",
+            ));
         }
         if self.raw.revert_to_xid.get() != 0 {
-            return Err(self.unsupported("it is being reverted to a snapshot, so it is not checked; let a Mac finish that first"));
+            return Err(self.unsupported(
+                "not checked: a revert to a snapshot is in progress; let \
+                                         a Mac finish it first",
+            ));
         }
         Ok(())
     }
@@ -262,7 +269,7 @@ impl VolumeCheck<'_, '_> {
         let mut warn = |message: String| report.warning(self.wrong(message));
         if slot.is_some_and(|slot| slot != raw.index.get() as usize) {
             warn(format!(
-                "says to be in slot {}, it is in {}",
+                "records slot {}, but is in {}",
                 raw.index,
                 slot.unwrap_or(0)
             ));
@@ -271,11 +278,11 @@ impl VolumeCheck<'_, '_> {
             || str::from_utf8(until_nul(&raw.name)).is_err()
             || !raw.name.contains(&0)
         {
-            warn("has no name, or one that is no text".to_owned());
+            warn("has no name, or one that is not UTF-8".to_owned());
         }
         if raw.total_blocks_freed.get() > raw.total_blocks_allocated.get() {
             warn(format!(
-                "has freed {} blocks of {} that it has taken",
+                "freed {} blocks, but allocated {}",
                 raw.total_blocks_freed, raw.total_blocks_allocated
             ));
         }
@@ -289,14 +296,14 @@ impl VolumeCheck<'_, '_> {
         ) == (5, 0, 0, 0);
         if !known && *crypto != MetaCryptoRaw::default() {
             warn(format!(
-                "says in version {}.{} how metadata is encrypted, 5.0 expected",
+                "has version {}.{} of encrypted metadata, expected 5.0",
                 crypto.major_version, crypto.minor_version
             ));
         }
         let both =
             volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE;
         if raw.incompatible_features.get() & both == both {
-            warn("says to tell names apart in two ways".to_owned());
+            warn("has contradictory flags for the comparison of names".to_owned());
         }
         for (found, expected, what) in [
             (
@@ -330,7 +337,7 @@ impl VolumeCheck<'_, '_> {
         if !xids.is_sorted_by(|a, b| a > b || (*a, *b) == (0, 0))
             || xids[0] > self.checker.newest().0
         {
-            warn("those who changed it are not listed from the newest to the oldest".to_owned());
+            warn("the list of modifying programs is not in order from newest to oldest".to_owned());
         }
     }
 
@@ -366,13 +373,11 @@ impl VolumeCheck<'_, '_> {
                 && IntegrityRaw::read_from_prefix(&block)
                     .is_ok_and(|(integrity, _)| integrity.broken_xid.get() != 0)
             {
-                report.note(self.wrong("its seal is broken"));
+                report.note(self.wrong("the seal is broken"));
             }
         }
         if raw.has(volume_incompatible::SEALED) != (raw.integrity_oid.get() != 0) {
-            report.warning(
-                self.wrong("is sealed without the data that proves it, or has them and is not"),
-            );
+            report.warning(self.wrong("the seal flag and the seal data do not agree"));
         }
         Ok(())
     }
@@ -518,7 +523,7 @@ impl VolumeCheck<'_, '_> {
         ] {
             if told != found {
                 report.warning(self.wrong(format!(
-                    "{} {what} counted, {} are {found}",
+                    "the volume counts {} {what}, but has {} {found}",
                     told, state.whose
                 )));
             }
@@ -526,7 +531,7 @@ impl VolumeCheck<'_, '_> {
         let next = raw.next_file_id.get();
         if highest >= next {
             let message = format!(
-                "the next number is {next:#x}, {} have {highest:#x} already",
+                "the next object number is {next:#x}, but {} use {highest:#x}",
                 state.whose
             );
             report.damage(self.wrong(message));
@@ -537,7 +542,7 @@ impl VolumeCheck<'_, '_> {
         let next = self.raw.next_file_id.get();
         if highest >= next || next < FileId::FIRST_USER.0 {
             report.damage(self.wrong(format!(
-                "the next number is {next:#x}, {highest:#x} is in use"
+                "the next object number is {next:#x}, but {highest:#x} is in use"
             )));
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn check_newest(container: &Container) -> Result<()> {
         true => Err(Error::new(
             Kind::Conflict,
             LAYER,
-            format!("checkpoint {now} is not the newest, so it is only read"),
+            format!("read-only: checkpoint {now} is not the newest"),
         )),
         false => Ok(()),
     }
@@ -58,17 +58,14 @@ pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> R
         return Err(Error::new(
             Kind::Conflict,
             LAYER,
-            "only the newest checkpoint of a sound container is changed",
+            "only the newest checkpoint of an undamaged container can be changed",
         ));
     }
     Ok(())
 }
 
 fn refused(message: impl std::fmt::Display) -> Result<()> {
-    Err(Error::unsupported(
-        LAYER,
-        format!("{message}, so it is only read"),
-    ))
+    Err(Error::unsupported(LAYER, format!("read-only: {message}")))
 }
 
 /// Fails if some features are unknown. Each element has the features found, those known, and their
@@ -79,7 +76,7 @@ fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
         .find(|(found, known, _)| found & !known != 0)
     {
         Some((found, known, whose)) => refused(format_args!(
-            "{whose} features {:#x} are not known",
+            "{whose} features {:#x} are unknown",
             found & !known
         )),
         None => Ok(()),
@@ -109,18 +106,12 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemera
         & !(volume_flags::UNENCRYPTED | volume_flags::ONE_KEY | volume_flags::PREVIOUSLY_SEALED)
         != 0
     {
-        return refused(format_args!(
-            "its flags {:#x} are not known",
-            raw.flags.get()
-        ));
+        return refused(format_args!("its flags {:#x} are unknown", raw.flags.get()));
     }
     for (oid, what) in [
         (raw.revert_to_xid, "it is being reverted to a snapshot"),
-        (raw.root_to_xid, "it starts from a snapshot"),
-        (
-            raw.encryption_rolling_oid,
-            "its encryption is being changed",
-        ),
+        (raw.root_to_xid, "its root is a snapshot"),
+        (raw.encryption_rolling_oid, "encryption is in progress"),
         (raw.secondary_root_oid, "it has a second tree of files"),
         (raw.clone_group_tree_oid, "it has groups of clones"),
     ] {
@@ -147,7 +138,7 @@ fn check_rest(store: &Store, place: Paddr, known: usize, whose: &str) -> Result<
         .skip(known)
         .any(|byte| *byte != 0)
     {
-        true => refused(format_args!("{whose} superblock says more than is known")),
+        true => refused(format_args!("{whose} superblock has unknown fields")),
         false => Ok(()),
     }
 }
@@ -157,7 +148,7 @@ fn check_omap(raw: &OmapRaw) -> Result<()> {
     if changing != 0 || raw.pending_revert_min.get() != 0 {
         return Err(Error::unsupported(
             LAYER,
-            "its object map is being changed, so it is only read",
+            "read-only: its object map is being changed",
         ));
     }
     Ok(())

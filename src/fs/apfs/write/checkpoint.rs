@@ -72,7 +72,7 @@ impl Rings<'_> {
             || !free(desc_blocks, raw.desc_len.get(), maps + 1)
         {
             let message =
-                format!("a checkpoint of {blocks} blocks has no place beside the last one");
+                format!("no room for a checkpoint of {blocks} blocks beside the last one");
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         let (desc_first, data_first) = (

@@ -206,7 +206,8 @@ impl ContainerState {
         let least = self.least(kept)?;
         if least > to.blocks {
             let message = format!(
-                "{} blocks are too few: those up to {} are in use and stay, {least} are enough",
+                "{} blocks are too few: blocks up to {} are in use and cannot move; the minimum \
+                 is {least}",
                 to.blocks, kept.end
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
@@ -220,7 +221,7 @@ impl ContainerState {
         Err(Error::new(
             Kind::Limit,
             LAYER,
-            "its space manager finds no place before the new end",
+            "no room for the space manager before the new end",
         ))
     }
 

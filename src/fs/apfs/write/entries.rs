@@ -135,11 +135,11 @@ impl Volume {
         let inode = self.object(dir)?;
         if !inode.is_folder() {
             return Err(
-                Error::new(Kind::Invalid, LAYER, "is no folder").named(format!("object {}", dir.0))
+                Error::new(Kind::Invalid, LAYER, "not a folder").named(format!("object {}", dir.0))
             );
         }
         if inode.raw.has(inode_flags::MAINTAIN_DIR_STATS) {
-            let message = "counts what is in it, which is not kept up; it is only read";
+            let message = "read-only: folders with statistics cannot be changed";
             return Err(Error::unsupported(LAYER, message).named(format!("object {}", dir.0)));
         }
         Ok(inode)
@@ -158,7 +158,7 @@ impl Volume {
     pub(super) fn check_new(&self, dir: FileId, name: &str) -> Result<()> {
         check_name(name)?;
         match self.entry(dir, name)? {
-            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name)),
+            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name)),
             None => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl Volume {
             };
             if self.read.names.same(there, name) {
                 let Some((raw, fields)) = DirectoryEntryRaw::parse(record.value) else {
-                    return Err(corrupt(dir, "the record of an entry makes no sense"));
+                    return Err(corrupt(dir, "malformed directory entry"));
                 };
                 let sibling = fields
                     .read::<U64>(entry_field::SIBLING_ID)
@@ -306,10 +306,8 @@ impl Volume {
                     .records(inode.id, record_type::DIRECTORY_ENTRY)?
                     .is_empty())
         {
-            return Err(
-                Error::new(Kind::Conflict, LAYER, "is a folder that is not empty")
-                    .named(entry.name.clone()),
-            );
+            return Err(Error::new(Kind::Conflict, LAYER, "the folder is not empty")
+                .named(entry.name.clone()));
         }
         self.leave(dir, entry)?;
         if let Some(sibling) = entry.sibling {
@@ -344,7 +342,7 @@ impl Volume {
             self.files.remove(&key)?;
         }
         if !self.records(id, record_type::SIBLING_LINK)?.is_empty() {
-            return Err(corrupt(id, "has more names than it counts"));
+            return Err(corrupt(id, "has more names than its link count"));
         }
         self.drop_contents(inode)?;
         self.remove_record(RecordKey::single(id, record_type::INODE))
@@ -403,7 +401,7 @@ impl Volume {
                 return Err(Error::not_found(LAYER, format!("object {}", node.0)));
             }
             if !inode.is_file() {
-                return Err(Error::unsupported(LAYER, "only files get further names").named(name));
+                return Err(Error::unsupported(LAYER, "only files can have hard links").named(name));
             }
             let count = inode.count().checked_add(1);
             inode.raw.children_or_links = count
@@ -437,7 +435,13 @@ impl Volume {
         let entry = self
             .entry(dir, &name)?
             .filter(|entry| entry.id() == inode.id);
-        let entry = entry.ok_or_else(|| corrupt(inode.id, "is not where it says to be"))?;
+        let entry = entry.ok_or_else(|| {
+            corrupt(
+                inode.id,
+                "not in the folder that its inode \
+                                                           records",
+            )
+        })?;
         let sibling = self.next_id();
         self.put_sibling(inode, sibling, dir, &entry.name)?;
         self.put_entry(dir, &entry.name, inode, entry.raw.added, Some(sibling))
@@ -477,7 +481,7 @@ impl Volume {
         let parsed = SiblingLinkRaw::parse(value)
             .and_then(|(link, name)| Some((link.parent_id, str::from_utf8(name).ok()?)));
         let (parent, name) =
-            parsed.ok_or_else(|| corrupt(inode.id, "a name of it makes no sense"))?;
+            parsed.ok_or_else(|| corrupt(inode.id, "malformed record of a name"))?;
         inode.raw.parent_id = parent;
         inode.set_name(name);
         Ok(())
@@ -491,7 +495,7 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
             if !(1..=MAX_LINK_TARGET).contains(&target.len()) || target.contains('\0') =>
         {
             let message = format!(
-                "a target of {} bytes, 1 to {MAX_LINK_TARGET} without NUL possible",
+                "invalid link target of {} bytes: expected 1 to {MAX_LINK_TARGET} without NUL",
                 target.len()
             );
             Err(Error::new(Kind::Limit, LAYER, message))
@@ -507,7 +511,7 @@ fn check_name(name: &str) -> Result<()> {
         || matches!(name, "." | "..")
     {
         let message = format!(
-            "a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes",
+            "invalid name of {} bytes: expected 1 to {MAX_NAME} bytes without slash and NUL",
             name.len()
         );
         return Err(Error::new(Kind::Invalid, LAYER, message).named(name));

@@ -49,7 +49,7 @@ impl Ephemeral {
             Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the space manager is in no checkpoint map",
+                "the checkpoint maps have no space manager",
             )
         })?;
         Ok(Self {
@@ -128,7 +128,7 @@ impl Ephemeral {
                     .is_none_or(|(list, _)| list.count.get() != 0),
                 kind => {
                     let message = format!(
-                        "its checkpoints have objects of type {kind:#x}, so it is only read"
+                        "read-only: its checkpoints have objects of the unknown type {kind:#x}"
                     );
                     return Err(Error::unsupported(LAYER, message));
                 }
@@ -137,7 +137,7 @@ impl Ephemeral {
                 return Err(Error::new(
                     Kind::Conflict,
                     LAYER,
-                    "something in it is being deleted; let a Mac finish that first",
+                    "a deletion is in progress; let a Mac finish it first",
                 ));
             }
         }

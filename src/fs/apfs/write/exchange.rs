@@ -37,14 +37,14 @@ impl Volume {
             };
             let compressed = inode.raw.bsd_flags.get() & UF_COMPRESSED != 0;
             if !inode.is_file() {
-                return refused(Kind::Invalid, "is no ordinary file");
+                return refused(Kind::Invalid, "not a regular file");
             }
             if is_open(id) {
-                return refused(Kind::Conflict, "is open");
+                return refused(Kind::Conflict, "the file is open");
             }
             match stored {
                 Stored::Packed { .. } if compressed => {
-                    refused(Kind::Conflict, "is compressed already")
+                    refused(Kind::Conflict, "already compressed")
                 }
                 Stored::Packed { .. }
                     if volume
@@ -53,7 +53,7 @@ impl Volume {
                 {
                     refused(
                         Kind::Conflict,
-                        "has a resource fork, which would be in the way",
+                        "a file with a resource fork cannot be compressed",
                     )
                 }
                 Stored::Packed {
@@ -82,12 +82,13 @@ impl Volume {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "an attribute that says how contents are compressed expected",
+                "expected a compression attribute",
             ));
         };
         if attribute.len() > MAX_EMBEDDED_XATTR {
             let message = format!(
-                "{} bytes of packed contents in an attribute, {MAX_EMBEDDED_XATTR} possible",
+                "{} compressed bytes do not fit in an attribute: the maximum is \
+                 {MAX_EMBEDDED_XATTR}",
                 attribute.len()
             );
             return Err(Error::new(Kind::Limit, LAYER, message));

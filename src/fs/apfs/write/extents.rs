@@ -153,7 +153,7 @@ impl Volume {
 
     fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<StreamRun> {
         let (raw, _) = FileExtentRaw::read_from_prefix(value)
-            .map_err(|_| corrupt(stream, "an extent is cut short"))?;
+            .map_err(|_| corrupt(stream, "truncated extent"))?;
         let (len, block) = (raw.len(), self.block());
         let place = Some(Paddr(raw.paddr.get())).filter(|place| place.0 != 0);
         let inside = place.is_none_or(|place| {
@@ -167,7 +167,7 @@ impl Volume {
             && start.is_multiple_of(block)
             && start.checked_add(len).is_some();
         if !inside || !whole {
-            return Err(corrupt(stream, "an extent makes no sense"));
+            return Err(corrupt(stream, "malformed extent"));
         }
         let crypto_id = place
             .filter(|_| self.read.cipher.is_some())
@@ -383,7 +383,7 @@ impl Volume {
                         )?;
                         at += raw.blocks();
                     }
-                    _ => return Err(corrupt(stream, "has blocks that are not its own alone")),
+                    _ => return Err(corrupt(stream, "some blocks are shared")),
                 }
             }
         }
@@ -427,7 +427,7 @@ impl Volume {
                 return Err(Error::new(
                     Kind::Corrupt,
                     LAYER,
-                    format!("block {at} is used in a way that is not known"),
+                    format!("block {at} has a record of an unknown kind"),
                 ));
             }
             self.remove_reference(first)?;
@@ -490,7 +490,7 @@ impl Volume {
         let end = end.map(|end| next.map_or(end, |next| next.min(end)).min(blocks.end));
         let Some(end) = end.filter(|end| *end > blocks.start) else {
             let message = format!(
-                "nothing tells who uses block {}; the volume is damaged",
+                "no record of the owner of block {}; the volume is damaged",
                 blocks.start
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));

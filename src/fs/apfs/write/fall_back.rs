@@ -72,7 +72,7 @@ impl FallBack {
             .into_iter()
             .find(|problem| problem.severity > Severity::Note)
         {
-            let message = format!("is not in order itself: {}", problem.error);
+            let message = format!("damaged: {}", problem.error);
             return Err(
                 Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}"))
             );
@@ -90,7 +90,8 @@ impl FallBack {
     pub fn step(&self) -> String {
         let (from, to) = (self.newest.object.xid, self.container.checkpoint());
         format!(
-            "fall back from checkpoint {from} to {to}: what changed since is lost, and files that changed since may hold anything"
+            "roll back from checkpoint {from} to {to}: later changes are lost, and files changed \
+             since may have wrong contents"
         )
     }
 
@@ -206,6 +207,6 @@ fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> 
         }
     }
     let message =
-        format!("a checkpoint of {wanted} blocks has no place beside the two in a ring of {all}");
+        format!("no room for a checkpoint of {wanted} blocks beside the two in a ring of {all}");
     Err(Error::new(Kind::Limit, LAYER, message))
 }

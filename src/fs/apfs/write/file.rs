@@ -40,7 +40,7 @@ impl OpenFork {
         let inode = volume.object(node)?;
         if inode.is_folder() {
             return Err(
-                Error::new(Kind::Invalid, LAYER, "is a folder, a file expected")
+                Error::new(Kind::Invalid, LAYER, "is a folder, expected a file")
                     .named(format!("object {}", node.0)),
             );
         }
@@ -69,10 +69,13 @@ impl OpenFork {
             Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)))
         };
         if inode.raw.bsd_flags.get() & UF_COMPRESSED != 0 {
-            return refused("contents are compressed, and not written; replace the file instead");
+            return refused(
+                "cannot write to a compressed file; decompress it first (`bandsaw \
+                            decompress`) or replace it",
+            );
         }
         if !inode.is_file() {
-            return refused("only contents of files are written");
+            return refused("only files have contents");
         }
         let stream = RecordKey::single(inode.raw.private_id.into(), record_type::DATA_STREAM);
         let users = |record: Vec<u8>| {
@@ -80,7 +83,7 @@ impl OpenFork {
         };
         if self.fork == Fork::Data && volume.record(stream)?.map_or(0, users) > 1 {
             return refused(
-                "contents are shared with a clone, and not written; replace the file instead",
+                "cannot write to contents shared with a clone; replace the file instead",
             );
         }
         Ok(())

@@ -368,8 +368,7 @@ impl ApfsMut {
             .is_some_and(|fork| fork.strong_count() > 0);
         if open && name == xattr_name::RESOURCE_FORK {
             return Err(
-                Error::unsupported(LAYER, "is open; it can be replaced when it is closed")
-                    .named(name),
+                Error::unsupported(LAYER, "the file is open and cannot be replaced").named(name),
             );
         }
         Ok(())

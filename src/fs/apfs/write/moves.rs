@@ -136,7 +136,7 @@ impl Volume {
         Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            format!("folder {id:#x} is in itself; the volume is damaged"),
+            format!("folder {id:#x} contains itself; the volume is damaged"),
         ))
     }
 }
@@ -150,9 +150,9 @@ pub(super) fn check_replaceable(
     let refused =
         |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
-        (Existing::Error, ..) => refused("exists already"),
-        (_, true, false) => refused("is no folder, and a folder cannot replace it"),
-        (_, false, true) => refused("is a folder, which a file cannot replace"),
+        (Existing::Error, ..) => refused("already exists"),
+        (_, true, false) => refused("not a folder; a folder cannot replace it"),
+        (_, false, true) => refused("a folder; a file cannot replace it"),
         _ => Ok(()),
     }
 }

@@ -57,11 +57,7 @@ impl Volume {
 
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "a folder always has a name",
-            ));
+            return Err(Error::new(Kind::Invalid, LAYER, "a folder requires a name"));
         }
         check_target(&new.kind)?;
         let id = self.change(true, |volume| {
@@ -103,7 +99,7 @@ impl Volume {
             let entry = volume
                 .entry(private.id, &name_of(id))?
                 .filter(|entry| entry.id() == id);
-            let entry = entry.ok_or_else(|| corrupt(id, "is not where it was put"))?;
+            let entry = entry.ok_or_else(|| corrupt(id, "not in its recorded place"))?;
             volume.leave(&mut private, &entry)?;
             volume.put_inode(&private)?;
             inode.raw.parent_id = parent.id.into();

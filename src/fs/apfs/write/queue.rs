@@ -52,13 +52,13 @@ impl Queue {
             Error::new(Kind::Corrupt, LAYER, message).named(format!("free queue node {oid:#x}"))
         };
         let Some((_, bytes)) = objects.iter().find(|(found, _)| *found == oid) else {
-            return Err(corrupt("is in no checkpoint map".into()));
+            return Err(corrupt("not in the checkpoint maps".into()));
         };
         let node = Node::parse(oid, Paddr(0), bytes.clone().into_boxed_slice(), Some(SIZES))
             .map_err(corrupt)?;
         if node.level >= levels {
             return Err(corrupt(format!(
-                "is on level {}, below {levels} expected",
+                "has level {}, expected less than {levels}",
                 node.level
             )));
         }
@@ -67,17 +67,16 @@ impl Queue {
                 .ok()
                 .map(|(value, _)| value.get());
             if node.level > 0 {
-                let child =
-                    value.ok_or_else(|| corrupt("has an entry that leads nowhere".into()))?;
+                let child = value.ok_or_else(|| corrupt("has an entry without a node".into()))?;
                 self.collect(Oid(child), objects, blocks, node.level)?;
                 continue;
             }
             let (key, _) = FreeQueueKeyRaw::read_from_prefix(key)
-                .map_err(|_| corrupt("has a key that is cut short".into()))?;
+                .map_err(|_| corrupt("has a truncated key".into()))?;
             let (start, count) = (key.paddr.get(), value.unwrap_or(1));
             if count == 0 || start.checked_add(count).is_none_or(|end| end > blocks) {
                 return Err(corrupt(format!(
-                    "has {count} blocks from {start} on, the container has {blocks}"
+                    "has {count} blocks from {start}, past the end of the container ({blocks})"
                 )));
             }
             if self.runs.insert((key.xid.get(), start), count).is_some() {

@@ -79,13 +79,13 @@ impl Space {
         objects: &[(Oid, Vec<u8>)],
     ) -> Result<Self> {
         let (head, _) =
-            SpacemanRaw::read_from_prefix(&manager).map_err(|_| corrupt("is cut short"))?;
+            SpacemanRaw::read_from_prefix(&manager).map_err(|_| corrupt("is truncated"))?;
         let main = &head.devices[space_device::MAIN];
         let list = |at: u32, count: u32| -> Result<Vec<u64>> {
             let bytes = manager.get(at as usize..).unwrap_or_default();
             let list = <[U64]>::ref_from_prefix_with_elems(bytes, count as usize);
             list.map(|(list, _)| list.iter().map(|at| at.get()).collect())
-                .map_err(|_| corrupt("lists more than it holds"))
+                .map_err(|_| corrupt("has more entries than fit"))
         };
         let (mut cibs, mut cabs) = (Vec::new(), Vec::new());
         if main.cabs.get() == 0 {
@@ -98,7 +98,7 @@ impl Space {
                 let here = (main.cibs.get() as usize - cibs.len())
                     .min(cibs_per_cab(store.block_size) as usize);
                 let (addresses, _) = <[U64]>::ref_from_prefix_with_elems(addresses, here)
-                    .map_err(|_| corrupt("is cut short"))?;
+                    .map_err(|_| corrupt("is truncated"))?;
                 cibs.extend(addresses.iter().map(|at| at.get()));
             }
         }
@@ -162,7 +162,7 @@ impl Space {
             .and_then(|rest| U16::read_from_prefix(rest).ok());
         found
             .map(|(value, _)| value.get())
-            .ok_or_else(|| corrupt("is cut short"))
+            .ok_or_else(|| corrupt("is truncated"))
     }
 
     fn set_array16(&mut self, offset: u32, index: u32, value: u16) -> Result<()> {
@@ -170,7 +170,7 @@ impl Space {
         let place = self
             .manager
             .get_mut(at..at + 2)
-            .ok_or_else(|| corrupt("is cut short"))?;
+            .ok_or_else(|| corrupt("is truncated"))?;
         place.copy_from_slice(&value.to_le_bytes());
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Space {
             }
             let (used, _) = run_at(&bits.used, (at - first) as usize, end as usize);
             if !used {
-                return Err(corrupt(format!("block {at} is given back and was free")));
+                return Err(corrupt(format!("block {at} is freed but was free already")));
             }
             let (fresh, until) = run_at(&bits.fresh, (at - first) as usize, end as usize);
             let part = at..first + until as u64;

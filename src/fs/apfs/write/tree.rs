@@ -80,7 +80,7 @@ impl ChangingTree {
         let nodes = Arc::new(Nodes::new(store.clone(), kind, stored));
         let node = nodes.node(root)?;
         let Ok((_, info)) = TreeInfoRaw::read_from_suffix(&node.bytes) else {
-            return Err(store.corrupt(kind.layer(), root, node.paddr, "is cut short"));
+            return Err(store.corrupt(kind.layer(), root, node.paddr, "is truncated"));
         };
         let shape = Shape {
             flags: info.flags.get(),
@@ -148,7 +148,7 @@ impl ChangingTree {
             return Err(Error::new(
                 Kind::Invalid,
                 self.kind.layer(),
-                "a key that is none of this tree",
+                "malformed key",
             ));
         };
         let path = tree.descend(&wanted)?;
@@ -390,7 +390,8 @@ impl ChangingTree {
             let enough = parts.is_empty() && at > start && taken + size(record) / 2 >= wanted;
             if full || enough {
                 if at == start {
-                    let message = format!("a record of {} bytes does not fit a node", size(record));
+                    let message =
+                        format!("record of {} bytes does not fit in a node", size(record));
                     return Err(Error::new(Kind::Limit, self.kind.layer(), message));
                 }
                 parts.push(start..at);

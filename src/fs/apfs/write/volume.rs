@@ -380,7 +380,7 @@ impl Volume {
         let none = || Error::not_found(LAYER, format!("object {id:#x}"));
         found
             .ok_or_else(none)?
-            .ok_or_else(|| corrupt(id, "its inode makes no sense"))
+            .ok_or_else(|| corrupt(id, "malformed inode"))
     }
 
     pub(super) fn put_inode(&mut self, inode: &Inode) -> Result<()> {
@@ -410,7 +410,7 @@ impl Volume {
         key.put(&mut bytes);
         match self.files.remove(&bytes)? {
             true => Ok(()),
-            false => Err(corrupt(key.id, "a record of it is missing")),
+            false => Err(corrupt(key.id, "a record of the object is missing")),
         }
     }
 

@@ -32,7 +32,12 @@ impl Volume {
         check_name(name)?;
         let len = value.info().len;
         if name == xattr_name::FINDER_INFO && len != FINDER_INFO {
-            return Err(Error::new(Kind::Invalid, LAYER, "Finder info has 32 bytes").named(name));
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "invalid Finder info: expected 32 bytes",
+            )
+            .named(name));
         }
         if name == xattr_name::RESOURCE_FORK && len == 0 {
             return match self.remove_xattr(node, name) {
@@ -46,7 +51,7 @@ impl Volume {
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
             if let Some(old) = volume.record(key)? {
                 if existing == Existing::Error {
-                    return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+                    return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
                 }
                 volume.drop_xattr_stream(&old)?;
             }
@@ -138,7 +143,7 @@ impl Volume {
             None => Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the record of an attribute makes no sense",
+                "malformed attribute record",
             )),
         }
     }
@@ -163,7 +168,7 @@ impl Volume {
                     sparse: false,
                 }))
             }
-            _ => Err(corrupt(id, "an attribute should be in a stream and is not")),
+            _ => Err(corrupt(id, "the stream of an attribute is missing")),
         }
     }
 }
@@ -171,7 +176,7 @@ impl Volume {
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME || name.contains('\0') {
         let message = format!(
-            "the name of an attribute has 1 to {MAX_NAME} bytes without NUL, this one {} bytes",
+            "invalid attribute name of {} bytes: expected 1 to {MAX_NAME} bytes without NUL",
             name.len()
         );
         return Err(Error::new(Kind::Limit, LAYER, message).named(name));
@@ -183,9 +188,9 @@ fn check_name(name: &str) -> Result<()> {
 fn check_changeable(inode: &Inode, name: &str) -> Result<()> {
     let compressed = inode.raw.bsd_flags.get() & UF_COMPRESSED != 0;
     let message = match name {
-        xattr_name::SYMLINK => "is where a symbolic link points, and is not changed by itself",
+        xattr_name::SYMLINK => "the target of a symbolic link cannot be changed",
         xattr_name::DECMPFS | xattr_name::RESOURCE_FORK if compressed => {
-            "says how the contents are compressed, and is not changed by itself; replace the file instead"
+            "cannot change the compression attribute alone; replace the file instead"
         }
         xattr_name::RESOURCE_FORK if !inode.is_file() => "only files have resource forks",
         _ => return Ok(()),

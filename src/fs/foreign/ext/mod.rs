@@ -141,16 +141,16 @@ impl MapReader for Ext {
             Error::corrupt(
                 LAYER,
                 at,
-                format!("group {index}: {message}; `e2fsck -f` mends it"),
+                format!("group {index}: {message}; run `e2fsck -f`"),
             )
         };
         if !self.superblock.is_bitmap_of(&group, &bits) {
-            return Err(wrong("the checksum of its bitmap is wrong".into()));
+            return Err(wrong("checksum mismatch of the bitmap".into()));
         }
         let free = count_clear(&bits, count) as u64;
         if free != group.free {
             return Err(wrong(format!(
-                "its bitmap has {free} free blocks, its descriptor counts {}",
+                "the bitmap has {free} free blocks, but the descriptor counts {}",
                 group.free
             )));
         }
@@ -159,7 +159,7 @@ impl MapReader for Ext {
             .find(|run| run_at(&bits, run.start, run.end) != (true, run.end))
         {
             Some(run) => Err(wrong(format!(
-                "a structure of the volume in its blocks {run:?} is free in its bitmap"
+                "a structure of the volume in blocks {run:?} is marked free"
             ))),
             None => Ok(MapEntry::Bits(bits)),
         }
@@ -168,7 +168,8 @@ impl MapReader for Ext {
     fn check(&self, map: &ForeignFree) -> Result<()> {
         if self.free != self.superblock.free {
             let message = format!(
-                "the superblock counts {} free blocks, the descriptors of the groups {}; `e2fsck -f` mends it",
+                "the superblock counts {} free blocks, but the group descriptors {}; run `e2fsck \
+                 -f`",
                 self.superblock.free, self.free
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));

@@ -54,7 +54,7 @@ impl Superblock {
         let wrong = |message: String| Error::corrupt(LAYER, SUPERBLOCK, message);
         if raw.magic != MAGIC {
             return Err(wrong(format!(
-                "magic {MAGIC:#06x} expected, {:#06x} found",
+                "invalid magic {:#06x}: expected {MAGIC:#06x}",
                 raw.magic.get()
             )));
         }
@@ -62,13 +62,13 @@ impl Superblock {
         if readable & read_only::BIGALLOC != 0 {
             return Err(Error::unsupported(
                 LAYER,
-                "free space of ext4 with clusters (bigalloc) is not read yet",
+                "unsupported: ext4 with clusters (bigalloc)",
             ));
         }
         let unknown = (found & !incompatible::KNOWN, readable & !read_only::KNOWN);
         if unknown != (0, 0) {
             let message = format!(
-                "features not known here (incompatible {:#x}, read-only {:#x})",
+                "unsupported features (incompatible {:#x}, read-only {:#x})",
                 unknown.0, unknown.1
             );
             return Err(Error::unsupported(LAYER, message));
@@ -88,7 +88,12 @@ impl Superblock {
         );
         let log = raw.log_block_size.get();
         let block_size = power(log).filter(|_| log <= 6).map(|power| 1024 * power);
-        let block_size = block_size.ok_or_else(|| wrong(format!("blocks of 2^{log} KiB")))?;
+        let block_size = block_size.ok_or_else(|| {
+            wrong(format!(
+                "unsupported block size of \
+                                                                 2^{log} KiB"
+            ))
+        })?;
         let first = u64::from(block_size == 1024);
         let per_group = u64::from(raw.blocks_per_group.get());
         let most = 8 * block_size;
@@ -112,7 +117,8 @@ impl Superblock {
         ] {
             if !is_right {
                 let message = format!(
-                    "{what}: {blocks} blocks of {block_size} bytes, {free} of them free, in groups of {per_group}, do not fit {len} bytes"
+                    "invalid {what}: {blocks} blocks of {block_size} bytes, {free} of them free, \
+                     in groups of {per_group}, on {len} bytes"
                 );
                 return Err(wrong(message));
             }
@@ -121,7 +127,7 @@ impl Superblock {
         if groups > MOST_GROUPS {
             return Err(Error::unsupported(
                 LAYER,
-                format!("{groups} block groups, more than {MOST_GROUPS} are not gone through"),
+                format!("too many block groups: {groups} (limit {MOST_GROUPS})"),
             ));
         }
         let inode_size = if raw.revision.get() == 0 {
@@ -135,7 +141,7 @@ impl Superblock {
             || !(1..=most).contains(&per)
         {
             return Err(wrong(format!(
-                "{per} inodes of {inode_size} bytes in a group"
+                "invalid inode table: {per} inodes of {inode_size} bytes in a group"
             )));
         }
         let descriptor_size = if has_64 {
@@ -147,7 +153,9 @@ impl Superblock {
             && !(descriptor_size.is_power_of_two()
                 && (size_of::<GroupRaw>()..=1024).contains(&descriptor_size))
         {
-            return Err(wrong(format!("descriptors of {descriptor_size} bytes")));
+            return Err(wrong(format!(
+                "unsupported descriptor size {descriptor_size}"
+            )));
         }
         let seed = (readable & read_only::METADATA_SUMS != 0).then(|| {
             match found & incompatible::CHECKSUM_SEED {
@@ -158,7 +166,7 @@ impl Superblock {
         let sum = crc32c(!0, &raw.as_bytes()[..0x3FC]);
         if seed.is_some() && (raw.checksum_type != 1 || raw.checksum.get() != sum) {
             let message = format!(
-                "checksum {:#010x} of kind {} is wrong, {sum:#010x} of kind 1 expected",
+                "checksum mismatch: {:#010x} of kind {}, expected {sum:#010x} of kind 1",
                 raw.checksum.get(),
                 raw.checksum_type
             );
@@ -183,16 +191,16 @@ impl Superblock {
     pub(super) fn disorder(&self) -> Option<&'static str> {
         let state = self.raw.state.get();
         if self.raw.incompatible.get() & incompatible::RECOVER != 0 {
-            Some("changes wait in its journal")
+            Some("the journal is not empty")
         } else if state & state::ERRORS != 0 {
-            Some("errors were met in it")
+            Some("errors were recorded")
         } else if state & state::CLEAN == 0 {
-            Some("was not cleanly unmounted")
+            Some("not cleanly unmounted")
         } else if state & state::ORPHANS != 0
             || self.raw.last_orphan.get() != 0
             || self.raw.read_only.get() & read_only::ORPHANS != 0
         {
-            Some("files that were deleted while in use wait to be removed")
+            Some("files deleted while in use are not yet removed")
         } else {
             None
         }
@@ -284,7 +292,7 @@ impl Superblock {
             && sum != raw.checksum.get()
         {
             return Err(wrong(format!(
-                "group {index}: checksum {sum:#06x} expected, {:#06x} found",
+                "group {index}: checksum mismatch: computed {sum:#06x}, stored {:#06x}",
                 raw.checksum.get()
             )));
         }
@@ -307,14 +315,14 @@ impl Superblock {
         ] {
             if at <= self.first || at.checked_add(count).is_none_or(|end| end > self.blocks) {
                 return Err(wrong(format!(
-                    "group {index}: its {what} is at block {at}, the volume has {}",
+                    "group {index}: its {what} at block {at} is past the end of the volume ({})",
                     self.blocks
                 )));
             }
         }
         if group.free > self.blocks_in(index) {
             return Err(wrong(format!(
-                "group {index}: {} of {} blocks are free",
+                "group {index}: impossible count of free blocks: {} of {}",
                 group.free,
                 self.blocks_in(index)
             )));

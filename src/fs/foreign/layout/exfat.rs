@@ -89,7 +89,7 @@ impl Boot {
         let wrong = |message: String| Error::corrupt(LAYER, 0, message);
         if raw.name != *b"EXFAT   " || raw.revision.get() >> 8 != 1 {
             return Err(wrong(format!(
-                "exFAT of version 1 expected, {:#06x} found",
+                "unsupported version {:#06x}: expected exFAT 1.0",
                 raw.revision.get()
             )));
         }
@@ -98,13 +98,13 @@ impl Boot {
         let per_cluster = power(cluster_shift).filter(|_| shift + cluster_shift <= 25);
         let Some((sector, per_cluster)) = sector.zip(per_cluster) else {
             return Err(wrong(format!(
-                "2^{cluster_shift} sectors of 2^{shift} bytes in a cluster"
+                "invalid cluster size: 2^{cluster_shift} sectors of 2^{shift} bytes"
             )));
         };
         if raw.tables != 1 {
             return Err(Error::unsupported(
                 LAYER,
-                format!("exFAT with {} tables (TexFAT)", raw.tables),
+                format!("unsupported: exFAT with {} tables (TexFAT)", raw.tables),
             ));
         }
         let (table, table_len) = (u64::from(raw.table.get()), u64::from(raw.table_len.get()));
@@ -120,7 +120,8 @@ impl Boot {
             || sectors.checked_mul(sector).is_none_or(|end| end > len)
         {
             let message = format!(
-                "a table of {table_len} sectors from {table} on and {clusters} clusters from sector {heap} on do not fit {sectors} sectors of {sector} bytes, or these the {len} bytes that are there"
+                "invalid layout: table of {table_len} sectors from {table}, {clusters} clusters \
+                 from sector {heap}, {sectors} sectors of {sector} bytes, on {len} bytes"
             );
             return Err(wrong(message));
         }
@@ -130,7 +131,8 @@ impl Boot {
             || !(2..clusters + 2).contains(&root)
         {
             let message = format!(
-                "{clusters} clusters, the root directory in {root}; the table has {table_len} sectors of {sector} bytes"
+                "invalid layout: {clusters} clusters, root directory in {root}, table of \
+                 {table_len} sectors of {sector} bytes"
             );
             return Err(wrong(message));
         }

@@ -95,7 +95,7 @@ impl Boot {
         );
         if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() {
             return Err(wrong(format!(
-                "{per_cluster} sectors of {sector} bytes in a cluster"
+                "invalid cluster size: {per_cluster} sectors of {sector} bytes"
             )));
         }
         let short = |short: U16, long: U32| {
@@ -120,7 +120,8 @@ impl Boot {
             || sectors * sector > len
         {
             let message = format!(
-                "{reserved} reserved sectors, {count} tables of {table} and {root} of the root directory do not fit the volume's {sectors} sectors of {sector} bytes, or these the {len} bytes that are there"
+                "invalid layout: {reserved} reserved sectors, {count} tables of {table}, {root} \
+                 of the root directory, {sectors} sectors of {sector} bytes, on {len} bytes"
             );
             return Err(wrong(message));
         }
@@ -142,14 +143,14 @@ impl Boot {
         };
         if !(1..=most).contains(&clusters) || needed > table * sector {
             return Err(wrong(format!(
-                "{clusters} clusters, the table has {} bytes for them and {needed} are needed",
+                "the table has {} bytes for {clusters} clusters, expected {needed}",
                 table * sector
             )));
         }
         if is_32 && raw.tail.version.get() != 0 {
             return Err(Error::unsupported(
                 LAYER,
-                format!("FAT32 of version {:#06x}", raw.tail.version.get()),
+                format!("unsupported FAT32 version {:#06x}", raw.tail.version.get()),
             ));
         }
         let (mirroring, kept) = (
@@ -163,13 +164,13 @@ impl Boot {
         };
         if tables.end > count {
             return Err(wrong(format!(
-                "table {kept} of {count} is the one that is kept"
+                "unsupported: only table {kept} of {count} is active"
             )));
         }
         let root = is_32.then(|| u64::from(raw.tail.root.get()));
         if root.is_some_and(|root| !(2..clusters + 2).contains(&root)) {
             return Err(wrong(format!(
-                "the root directory begins in cluster {root:?} of {clusters}"
+                "invalid first cluster {root:?} of the root directory: the volume has {clusters}"
             )));
         }
         Ok(Self {

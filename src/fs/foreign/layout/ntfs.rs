@@ -200,7 +200,7 @@ impl Boot {
             cluster_size.filter(|_| matches!(sector, 512 | 1024 | 2048 | 4096))
         else {
             return Err(wrong(format!(
-                "{code:#04x} sectors of {sector} bytes in a cluster"
+                "invalid cluster size: {code:#04x} sectors of {sector} bytes"
             )));
         };
         let bytes = raw
@@ -212,13 +212,14 @@ impl Boot {
         if clusters > MOST_CLUSTERS {
             return Err(Error::unsupported(
                 LAYER,
-                format!("NTFS of {clusters} clusters, Windows makes {MOST_CLUSTERS}"),
+                format!("too many clusters: {clusters} (limit {MOST_CLUSTERS})"),
             ));
         }
         let (table, table_copy) = (raw.table.get(), raw.table_copy.get());
         if table >= clusters || table_copy >= clusters {
             let message = format!(
-                "{} sectors of {sector} bytes, the master file table in clusters {table} and {table_copy}; {len} bytes are there",
+                "invalid layout: {} sectors of {sector} bytes, master file table in clusters \
+                 {table} and {table_copy}, on {len} bytes",
                 raw.sectors.get()
             );
             return Err(wrong(message));
@@ -236,7 +237,7 @@ impl Boot {
                 table_copy,
                 record_size: record as usize,
             }),
-            None => Err(wrong(format!("records of size {:#04x}", raw.record))),
+            None => Err(wrong(format!("invalid record size {:#04x}", raw.record))),
         }
     }
 }

@@ -21,9 +21,8 @@ pub(super) fn disorder(volume: &NtfsVolume, log: &File) -> Result<Option<&'stati
             .all(|page| is_clean(page) == Some(true))
     };
     let in_order = pages.iter().all(|&byte| byte == 0xFF) || is_closed();
-    Ok((!in_order).then_some(
-        "was not cleanly unmounted, or Windows sleeps in it: changes may wait in its log",
-    ))
+    Ok((!in_order)
+        .then_some("not cleanly unmounted, or Windows is hibernated: its log may have changes"))
 }
 
 /// Returns true if a page says that the log was closed cleanly, `None` if it is invalid.

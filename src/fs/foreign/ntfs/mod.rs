@@ -41,7 +41,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         .check(LAYER, boot.table * boot.cluster_size, bytes.len() as u64)?;
     device.read_at(boot.table * boot.cluster_size, &mut bytes)?;
     let table = MftRecord::parse(number::TABLE, bytes)?;
-    let table = table.ok_or_else(|| wrong("the master file table has no record of its own"))?;
+    let table = table.ok_or_else(|| wrong("the master file table has no record of itself"))?;
     let table = File::of(&table, &boot)?;
     let volume = NtfsVolume {
         device,
@@ -58,7 +58,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     }
     let log = volume.file(number::LOG)?;
     let disorder = if volume.flags()? & (volume_flags::DIRTY | volume_flags::CHECKING) != 0 {
-        Some("was not cleanly unmounted, or is to be checked")
+        Some("not cleanly unmounted, or marked for a check")
     } else {
         log::disorder(&volume, &log)?
     };
@@ -128,7 +128,7 @@ impl File {
                 if has_list && clusters.saturating_mul(boot.cluster_size) < len {
                     return Err(Error::unsupported(
                         LAYER,
-                        "NTFS whose own files are in so many pieces that a record does not hold them",
+                        "unsupported: metadata files with extension records",
                     ));
                 }
                 let is_whole = runs.iter().all(|run| run.start.is_some());
@@ -137,18 +137,16 @@ impl File {
                     || clusters.saturating_mul(boot.cluster_size) < len
                 {
                     return Err(wrong(format!(
-                        "a file of the volume's own has {clusters} clusters for {len} bytes"
+                        "a metadata file has {clusters} clusters for {len} bytes"
                     )));
                 }
                 Ok(Self { runs, initialised })
             }
             _ if has_list => Err(Error::unsupported(
                 LAYER,
-                "NTFS whose own files are in so many pieces that a record does not hold them",
+                "unsupported: metadata files with extension records",
             )),
-            _ => Err(wrong(
-                "a file of the volume's own has no contents of the usual kind",
-            )),
+            _ => Err(wrong("a metadata file has no regular contents")),
         }
     }
 }
@@ -175,7 +173,7 @@ impl NtfsVolume {
     fn flags(&self) -> Result<u16> {
         let record = self
             .record(number::VOLUME)?
-            .ok_or_else(|| wrong("the volume has no record"))?;
+            .ok_or_else(|| wrong("the volume record is missing"))?;
         let mut flags = None;
         record.attributes(self.boot.clusters, &mut |attribute| {
             if let (attribute::VOLUME_INFORMATION, AttributeValue::Resident(bytes)) =
@@ -187,7 +185,7 @@ impl NtfsVolume {
             }
             Ok(())
         })?;
-        flags.ok_or_else(|| wrong("nothing tells whether the volume is in order"))
+        flags.ok_or_else(|| wrong("the volume record has no state"))
     }
 
     /// Fills `buf` from offset `at` of a file.
@@ -197,7 +195,7 @@ impl NtfsVolume {
             .filter(|end| *end <= file.initialised);
         end.ok_or_else(|| {
             wrong(format!(
-                "bytes from {at} on of a file of the volume's own, which has {}",
+                "offset {at} is past the end of a metadata file of {} bytes",
                 file.initialised
             ))
         })?;
@@ -214,7 +212,7 @@ impl NtfsVolume {
                 .len()
                 .min(usize::try_from(bytes - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(now);
-            let start = start.ok_or_else(|| wrong("a file of the volume's own has a hole"))?;
+            let start = start.ok_or_else(|| wrong("a metadata file has a hole"))?;
             self.device.read_at(start * size + skip, now)?;
             (skip, rest) = (0, later);
             if rest.is_empty() {
@@ -224,7 +222,7 @@ impl NtfsVolume {
         if rest.is_empty() {
             Ok(())
         } else {
-            Err(wrong("a file of the volume's own is cut short"))
+            Err(wrong("a metadata file is truncated"))
         }
     }
 }
@@ -242,8 +240,7 @@ impl Ntfs {
         let (volume, size) = (&self.volume, self.volume.boot.record_size);
         let records = volume.table.initialised / size as u64;
         if records > MOST_RECORDS {
-            let message =
-                format!("NTFS with {records} files, more than {MOST_RECORDS} are not gone through");
+            let message = format!("too many files: {records} (limit {MOST_RECORDS})");
             return Err(Error::unsupported(LAYER, message));
         }
         let per = (RECORDS / size) as u64;
@@ -287,7 +284,7 @@ impl MapReader for Ntfs {
         let copy = self.volume.file(number::TABLE_COPY)?;
         if copy.runs.first().and_then(|run| run.start) != Some(self.volume.boot.table_copy) {
             return Err(wrong(
-                "the copy of the master file table is not where the boot sector says",
+                "the copy of the master file table is not at the place recorded in the boot sector",
             ));
         }
         map.check_used(0, 1, "boot sector")?;

@@ -52,7 +52,7 @@ fn wrong(number: u64, message: impl std::fmt::Display) -> Error {
     Error::new(
         Kind::Corrupt,
         LAYER,
-        format!("record {number}: {message}; `chkdsk` mends it"),
+        format!("record {number}: {message}; run `chkdsk`"),
     )
 }
 
@@ -80,10 +80,10 @@ impl MftRecord {
     /// Parses record `number`; `None` if it is not in use.
     pub(super) fn parse(number: u64, mut bytes: Vec<u8>) -> Result<Option<Self>> {
         let (head, _) =
-            RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is cut short"))?;
+            RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is truncated"))?;
         match &head.magic {
             b"FILE" => {}
-            b"BAAD" => return Err(wrong(number, "was marked as broken")),
+            b"BAAD" => return Err(wrong(number, "marked as broken")),
             // Records that were never used.
             _ => return Ok(None),
         }
@@ -95,12 +95,12 @@ impl MftRecord {
             head.fixups.get().into(),
             head.fixup_count.get().into(),
         );
-        restored.ok_or_else(|| wrong(number, "was written in part"))?;
+        restored.ok_or_else(|| wrong(number, "incompletely written"))?;
         let (used, first) = (head.used.get() as usize, usize::from(head.attributes.get()));
         if used > bytes.len() || first < size_of::<RecordRaw>() || first > used {
             return Err(wrong(
                 number,
-                format!("{used} bytes are used, attributes begin at {first}"),
+                format!("invalid sizes: {used} bytes are used, attributes begin at {first}"),
             ));
         }
         bytes.truncate(used);
@@ -116,7 +116,7 @@ impl MftRecord {
     ) -> Result<()> {
         let mut rest = &self.bytes[..];
         loop {
-            let cut = || wrong(self.number, "an attribute is cut short");
+            let cut = || wrong(self.number, "truncated attribute");
             let kind = rest
                 .first_chunk()
                 .map(|kind| u32::from_le_bytes(*kind))
@@ -139,13 +139,13 @@ impl MftRecord {
                 let (raw, _) = NonResidentRaw::read_from_prefix(tail).map_err(|_| cut())?;
                 let pairs = bytes.get(usize::from(raw.runs.get())..).ok_or_else(cut)?;
                 let runs = runs(pairs, clusters)
-                    .ok_or_else(|| wrong(self.number, "runs of clusters make no sense"))?;
+                    .ok_or_else(|| wrong(self.number, "malformed runs of clusters"))?;
                 let count = runs
                     .iter()
                     .fold(0_u64, |sum, run| sum.saturating_add(run.count));
                 if raw.last.get().wrapping_add(1).wrapping_sub(raw.first.get()) != count {
                     let message = format!(
-                        "clusters {} to {} in runs of {count}",
+                        "clusters {} to {} do not match runs of {count}",
                         raw.first.get(),
                         raw.last.get()
                     );

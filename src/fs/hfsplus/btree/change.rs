@@ -104,7 +104,7 @@ impl Tree {
             return Err(Error::new(
                 Kind::Conflict,
                 self.kind.layer(),
-                "the key of a new record exists already",
+                "a record with this key already exists",
             ));
         }
         self.head.leaf_records += 1;
@@ -125,7 +125,7 @@ impl Tree {
             return Err(Error::new(
                 Kind::Corrupt,
                 self.kind.layer(),
-                "the record to be changed does not exist",
+                "the record to change does not exist",
             ));
         };
         let place = leaf.index..leaf.index + 1;
@@ -340,10 +340,7 @@ impl Tree {
         if draft.used() <= self.node_size.into() {
             return Ok(());
         }
-        let message = format!(
-            "a record is too large for nodes of {} bytes",
-            self.node_size
-        );
+        let message = format!("record does not fit in a node of {} bytes", self.node_size);
         Err(Error::new(Kind::Limit, self.kind.layer(), message))
     }
 }

@@ -56,7 +56,7 @@ impl<'t> Cursor<'t> {
         if node.next == node.number {
             return Err(self
                 .tree
-                .corrupt(node.number, "points to itself as the next leaf"));
+                .corrupt(node.number, "the next leaf is the node itself"));
         }
         let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
         if next.previous != node.number {
@@ -85,7 +85,7 @@ impl<'t> Cursor<'t> {
             )),
             None => Err(self.tree.corrupt(
                 b.number,
-                format!("record {b_index} or the one before it has no valid key"),
+                format!("malformed key of record {b_index} or the one before it"),
             )),
         }
     }

@@ -37,7 +37,7 @@ impl Tree {
         };
         let from = self.map()?.first_free;
         let number = self.find_free(from)?.ok_or_else(|| {
-            let message = format!("{} free nodes expected, none found", self.head.free_nodes);
+            let message = format!("expected {} free nodes, found none", self.head.free_nodes);
             Error::new(Kind::Corrupt, self.kind.layer(), message)
         })?;
         self.mark(number, true)?;
@@ -65,8 +65,13 @@ impl Tree {
     pub(in crate::fs::hfsplus) fn grow(&mut self, file: ForkDevice) -> Result<()> {
         let before = self.head.total_nodes.get();
         let total = file.len() / u64::from(self.node_size);
-        let total = u32::try_from(total)
-            .map_err(|_| Error::new(Kind::Limit, self.kind.layer(), "2^32 nodes are too many"))?;
+        let total = u32::try_from(total).map_err(|_| {
+            Error::new(
+                Kind::Limit,
+                self.kind.layer(),
+                "B-tree is full (2^32 nodes)",
+            )
+        })?;
         self.map()?;
         self.file = file;
         self.head.total_nodes = total.into();
@@ -114,9 +119,14 @@ impl Tree {
             self.map = Some(self.load_map()?);
         }
         // Filled just above.
-        self.map
-            .as_mut()
-            .ok_or_else(|| Error::new(Kind::Corrupt, self.kind.layer(), "has no map"))
+        self.map.as_mut().ok_or_else(|| {
+            Error::new(
+                Kind::Corrupt,
+                self.kind.layer(),
+                "the header node has no \
+                                                                         map",
+            )
+        })
     }
 
     fn load_map(&self) -> Result<NodeMap> {
@@ -132,11 +142,11 @@ impl Tree {
                 || map.bits(self.node_size)
                     > u64::from(total) + u64::from(map_node_bits(self.node_size))
             {
-                return Err(self.corrupt(next, "the chain of map nodes leads nowhere"));
+                return Err(self.corrupt(next, "a map node does not exist"));
             }
             let head: [u8; 12] = self.file.read_array(self.offset(next))?;
             if head[8] as i8 != node_kind::MAP {
-                return Err(self.corrupt(next, "a map node (kind 2) expected"));
+                return Err(self.corrupt(next, "expected a map node (kind 2)"));
             }
             map.nodes.push(next);
             next = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
@@ -144,7 +154,7 @@ impl Tree {
         match map.bits(self.node_size) < u64::from(total) {
             true => Err(self.corrupt(
                 0,
-                format!("the map has bits for less than the tree's {total} nodes"),
+                format!("the map has fewer bits than the tree has nodes ({total})"),
             )),
             false => Ok(map),
         }
@@ -154,7 +164,7 @@ impl Tree {
     fn mark(&mut self, number: u32, used: bool) -> Result<()> {
         let node_size = self.node_size;
         let Some((node, byte)) = self.map()?.place(number, node_size) else {
-            return Err(self.corrupt(number, "the map has no bit for it"));
+            return Err(self.corrupt(number, "the node is past the end of the map"));
         };
         let offset = self.offset(node) + byte;
         let [bits] = self.file.read_array(offset)?;
@@ -167,7 +177,7 @@ impl Tree {
             };
             return Err(self.corrupt(
                 number,
-                format!("is {is} in the map, {expected} expected; the tree needs repair"),
+                format!("the node is {is} in the map, expected {expected}; the tree needs repair"),
             ));
         }
         self.file.overwrite(offset, &[bits ^ bit])

@@ -200,13 +200,13 @@ impl Tree {
         let node_size = header.node_size.get();
         if !node_size.is_power_of_two() || !NODE_SIZES.contains(&node_size) {
             return Err(corrupt(format!(
-                "node size is {node_size}, a power of two from 512 to 32768 expected"
+                "invalid node size {node_size}: expected a power of two from 512 to 32768"
             )));
         }
         let total_nodes = header.total_nodes.get();
         if u64::from(total_nodes) * u64::from(node_size) > file.len() {
             let message = format!(
-                "claims {total_nodes} nodes of {node_size} bytes in a file of {} bytes",
+                "{total_nodes} nodes of {node_size} bytes exceed the file of {} bytes",
                 file.len()
             );
             return Err(corrupt(message));
@@ -217,12 +217,12 @@ impl Tree {
             .filter(|&depth| u16::from(depth) <= MAX_DEPTH)
         else {
             return Err(corrupt(format!(
-                "depth is {depth}, at most {MAX_DEPTH} expected"
+                "invalid depth {depth}: the maximum is {MAX_DEPTH}"
             )));
         };
         if (depth == 0) != (root == 0) || root >= total_nodes.max(1) {
             return Err(corrupt(format!(
-                "root is node {root} of {total_nodes} in a tree of depth {depth}"
+                "invalid root: node {root} of {total_nodes} in a tree of depth {depth}"
             )));
         }
         let attributes = header.attributes.get();
@@ -317,7 +317,7 @@ impl Tree {
 
     /// Parses a key built by this crate, for comparison with others.
     fn wanted<'k>(&self, key: &'k [u8]) -> Result<Wanted<'k>> {
-        let message = "the key that is looked for is none";
+        let message = "malformed search key";
         self.order
             .wanted(key)
             .ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
@@ -333,7 +333,7 @@ impl Tree {
                 Some(false) => high = middle,
                 None => {
                     return Err(
-                        self.corrupt(node.number, format!("record {middle} has no valid key"))
+                        self.corrupt(node.number, format!("malformed key of record {middle}"))
                     );
                 }
             }
@@ -346,7 +346,15 @@ impl Tree {
         let child = node
             .record(index)
             .and_then(|record| child_of(record, self.index_key));
-        child.ok_or_else(|| self.corrupt(node.number, format!("record {index} leads to no node")))
+        child.ok_or_else(|| {
+            self.corrupt(
+                node.number,
+                format!(
+                    "record {index} does not point to a \
+                                                               node"
+                ),
+            )
+        })
     }
 
     /// Returns a node, which must be of this kind and height.
@@ -372,7 +380,7 @@ impl Tree {
         let total_nodes = self.head.total_nodes.get();
         if number == 0 || number >= total_nodes {
             let message = format!(
-                "the tree leads to node {number}, 1 to {} expected",
+                "the tree points to node {number}, expected 1 to {}",
                 total_nodes.saturating_sub(1)
             );
             return Err(Error::new(Kind::Corrupt, self.kind.layer(), message));
@@ -436,7 +444,7 @@ pub(crate) fn read_node(bytes: &[u8]) -> usize {
     assert_eq!(
         records.len(),
         usize::from(node.records),
-        "a record is not within its node"
+        "a record exceeds its node"
     );
     for order in [
         KeyOrder::Extents,

@@ -30,7 +30,7 @@ pub(in crate::fs::hfsplus) struct Node {
 impl Node {
     /// Parses a node; the error describes the defect.
     pub(in crate::fs::hfsplus) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
-        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
+        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is truncated")?;
         let records = head.record_count.get();
         let table = 2 * (usize::from(records) + 1);
         let Some(end) = bytes
@@ -38,7 +38,10 @@ impl Node {
             .checked_sub(table)
             .filter(|&end| end >= usize::from(FIRST_RECORD))
         else {
-            return Err(format!("claims {records} records in {} bytes", bytes.len()));
+            return Err(format!(
+                "{records} records exceed the {} bytes of the node",
+                bytes.len()
+            ));
         };
         let (next, previous) = (head.forward_link.get(), head.backward_link.get());
         let node = Self {
@@ -60,7 +63,8 @@ impl Node {
             };
             if !in_order || offset > end {
                 return Err(format!(
-                    "offset {index} of its records is {offset}, more than {before} up to {end} expected"
+                    "invalid offset {index} of a record: {offset}, expected more than {before} up \
+                     to {end}"
                 ));
             }
             before = offset;

@@ -106,7 +106,7 @@ impl Tree {
             return Ok(());
         }
         let message = format!(
-            "node {} should be next but is not; the tree needs repair",
+            "node {} is not the next one; the tree needs repair",
             right.number
         );
         Err(self.corrupt(left.number, message))

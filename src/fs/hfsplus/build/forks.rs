@@ -224,7 +224,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     for (name, value) in &source.xattrs {
         if &**name == FINDER_INFO && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32) {
             let message = format!(
-                "its {FINDER_INFO} has {} bytes, 32 bytes in hand expected",
+                "the attribute {FINDER_INFO} has {} bytes: expected 32 bytes in memory",
                 value.len()
             );
             return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -239,7 +239,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("its attribute {name} is larger than 2 GiB"),
+                format!("the attribute {name} is larger than 2 GiB"),
             ));
         }
     }
@@ -254,7 +254,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
         return Err(Error::new(
             Kind::Conflict,
             LAYER,
-            format!("its attribute {} exists twice", same[0].1),
+            format!("the attribute {} exists twice", same[0].1),
         ));
     }
     source.xattrs = sorted

@@ -88,15 +88,14 @@ impl Geometry {
         let too_small = |blocks: u64| {
             let least = blocks.saturating_mul(block_size.into());
             let message =
-                format!("{len} bytes are too few for the volume; about {least} are needed");
+                format!("{len} bytes are too few for the volume: about {least} are required");
             Error::new(Kind::Limit, LAYER, message)
         };
         if len < MIN_VOLUME_LEN {
             return Err(too_small(MIN_VOLUME_LEN.div_ceil(block_size.into())));
         }
         let total_blocks = u32::try_from(len / u64::from(block_size)).map_err(|_| {
-            let message =
-                format!("{len} bytes are more than 2^32 - 1 blocks of {block_size} bytes");
+            let message = format!("{len} bytes exceed 2^32 - 1 blocks of {block_size} bytes");
             Error::new(Kind::Limit, LAYER, message)
         })?;
         let sizes = Sizes::new(len, block_size, total_blocks, needs)?;
@@ -325,7 +324,9 @@ pub(super) fn check_block_size(block_size: u32) -> Result<()> {
     if block_size.is_power_of_two() && block_size >= MIN_BLOCK_SIZE {
         return Ok(());
     }
-    let message =
-        format!("a block is a power of two of at least {MIN_BLOCK_SIZE} bytes, not {block_size}");
+    let message = format!(
+        "invalid block size {block_size}: expected a power of two of at least \
+                 {MIN_BLOCK_SIZE}"
+    );
     Err(Error::new(Kind::Invalid, LAYER, message))
 }

@@ -174,7 +174,7 @@ impl Plan {
             .unwrap_or(recipe::block_size(info.len));
         if block_size < info.block {
             let message = format!(
-                "a block of {block_size} bytes is smaller than the disk's of {}",
+                "the block size of {block_size} bytes is smaller than that of the disk, {}",
                 info.block
             );
             return Err(Error::new(Kind::Invalid, LAYER, message));

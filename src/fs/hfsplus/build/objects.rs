@@ -131,7 +131,7 @@ impl Objects {
                 _ => Err(Error::new(
                     Kind::Limit,
                     LAYER,
-                    "more files and folders than a volume has numbers for",
+                    "too many files and folders for a volume",
                 )),
             }
         };
@@ -170,7 +170,7 @@ impl Objects {
                 let start = keys.len();
                 order.sort_key(self.names.get(child), &mut keys);
                 if start == keys.len() {
-                    let message = "its name is only of characters that the volume ignores";
+                    let message = "the name has only characters that the volume ignores";
                     return Err(Error::unsupported(LAYER, message).named(path(tree, child)));
                 }
                 places.push((start..keys.len(), child));

@@ -45,7 +45,7 @@ impl Attributes {
         let Some((key, data)) = AttributeKey::split(record) else {
             report.damage(wrong(
                 LAYER,
-                format!("node {node}: a record has no valid key"),
+                format!("node {node}: malformed key of a record"),
             ));
             return;
         };
@@ -53,7 +53,7 @@ impl Attributes {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "node {node}: a record of {} is of no known type or cut short",
+                    "node {node}: a record of {} is of unknown type or truncated",
                     key.file
                 ),
             ));
@@ -120,7 +120,7 @@ impl Attributes {
             }
             _ => {
                 let message = format!(
-                    "extents of {} from block {} on continue nothing",
+                    "extents of {} from block {} do not continue any other",
                     name_of(key),
                     key.start_block
                 );
@@ -135,7 +135,7 @@ impl Attributes {
         if open.found != u64::from(open.wanted) {
             let name = decode_attribute_name(&open.name);
             let message = format!(
-                "{} blocks of {name} of object {} expected, its extents hold {}",
+                "expected {} blocks of {name} of object {}, found extents of {}",
                 open.wanted, open.id, open.found
             );
             report.damage(wrong(LAYER, message));

@@ -116,7 +116,7 @@ pub(super) fn check_bitmap(
     let needed = u64::from(total_blocks).div_ceil(8);
     if file.len() < needed {
         let message = format!(
-            "{needed} bytes expected for {total_blocks} blocks, the file has {}",
+            "expected {needed} bytes for {total_blocks} blocks, found {}",
             file.len()
         );
         report.damage(wrong(LAYER, message));
@@ -202,7 +202,7 @@ impl Differences {
         }
         if let Some(first) = self.leaked_first {
             let message = format!(
-                "{} blocks are marked used and used by nothing, the first is {first}",
+                "{} blocks are marked used but not used, the first is {first}",
                 self.leaked_total
             );
             report.warning(wrong(LAYER, message));

@@ -101,12 +101,12 @@ impl<'h> Catalog<'h> {
     pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
         let damage = |message: &str| wrong(LAYER, format!("node {node}: {message}"));
         let Some((key, data)) = CatalogKey::split(record) else {
-            return report.damage(damage("a record has no valid key"));
+            return report.damage(damage("malformed key of a record"));
         };
         let Some(parsed) = CatalogRecord::parse(data) else {
             let name = decode_name(key.name);
             return report.damage(damage(&format!(
-                "the record of {name:?} in folder {} is of no known type",
+                "the record of {name:?} in folder {} is of unknown type",
                 key.parent
             )));
         };
@@ -118,7 +118,7 @@ impl<'h> Catalog<'h> {
         if data.len() != expected {
             let name = decode_name(key.name);
             report.damage(damage(&format!(
-                "the record of {name:?} has {} bytes, {expected} expected",
+                "the record of {name:?} has {} bytes, expected {expected}",
                 data.len()
             )));
         }
@@ -144,7 +144,10 @@ impl<'h> Catalog<'h> {
         if !key.name.is_empty() {
             return report.damage(wrong(
                 LAYER,
-                format!("a thread stands under a name, {:?}", decode_name(key.name)),
+                format!(
+                    "unexpected thread under the name {:?}",
+                    decode_name(key.name)
+                ),
             ));
         }
         let lead = Lead {
@@ -218,7 +221,7 @@ impl<'h> Catalog<'h> {
         if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
             report.note(wrong(
                 LAYER,
-                format!("symbolic link {id} has not the type and creator of one"),
+                format!("symbolic link {id} does not have the type and creator of one"),
             ));
         }
         forks.check(&file.data_fork, id, Use::Data, report);
@@ -246,7 +249,10 @@ impl<'h> Catalog<'h> {
             let name = decode_name(key.name);
             report.warning(wrong(
                 LAYER,
-                format!("the name {name:?} of object {id} is decomposed as before Mac OS X 10.2"),
+                format!(
+                    "the name {name:?} of object {id} is decomposed by the rules before Mac \
+                         OS X 10.2"
+                ),
             ));
         }
         if id < Cnid::FIRST_USER && id != Cnid::ROOT {
@@ -275,7 +281,7 @@ impl<'h> Catalog<'h> {
             .filter(|pair| pair[0].id == pair[1].id)
         {
             let message = format!(
-                "object {} stands in folder {} and again in folder {}",
+                "object {} is in folder {} and also in folder {}",
                 pair[0].id, pair[0].parent, pair[1].parent
             );
             report.damage(wrong(LAYER, message));
@@ -324,7 +330,8 @@ impl<'h> Catalog<'h> {
                 )),
                 Some(lead) if lead.parent != parent => {
                     let message = format!(
-                        "the thread of {id} leads to folder {}, its record is in folder {parent}",
+                        "the thread of {id} points to folder {}, but its record is in folder \
+                         {parent}",
                         lead.parent
                     );
                     report.damage(wrong(LAYER, message));
@@ -342,14 +349,14 @@ impl<'h> Catalog<'h> {
                 Some(_) if !needs_thread => {
                     report.warning(wrong(
                         LAYER,
-                        format!("file {id} has a thread but its flags {flags:#06x} do not say so"),
+                        format!("file {id} has a thread, but not the flag (flags {flags:#06x})"),
                     ));
                 }
                 _ => {}
             }
             if folder && object.valence != group.children {
                 let message = format!(
-                    "folder {id} says that it holds {}, it holds {}",
+                    "folder {id} counts {} entries, it has {}",
                     object.valence, group.children
                 );
                 report.warning(wrong(LAYER, message));
@@ -357,7 +364,7 @@ impl<'h> Catalog<'h> {
             if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
                 report.warning(wrong(
                     LAYER,
-                    format!("folder {id} does not count the folders in it"),
+                    format!("folder {id} has no count of its folders"),
                 ));
             }
             if folder
@@ -366,7 +373,7 @@ impl<'h> Catalog<'h> {
                 && object.folders != group.folders
             {
                 let message = format!(
-                    "folder {id} says that it holds {} folders, it holds {}",
+                    "folder {id} counts {} folders, it has {}",
                     object.folders, group.folders
                 );
                 report.warning(wrong(LAYER, message));
@@ -377,7 +384,7 @@ impl<'h> Catalog<'h> {
     /// Checks that every thread belongs to an object, and all children to a folder.
     fn check_groups(&self, report: &mut Report) {
         if self.find(Cnid::ROOT).is_none() {
-            report.damage(wrong(LAYER, "there is no root folder"));
+            report.damage(wrong(LAYER, "the root folder is missing"));
         }
         for group in &self.groups {
             let id = Cnid(group.id);
@@ -389,7 +396,7 @@ impl<'h> Catalog<'h> {
                 {
                     report.damage(wrong(
                         LAYER,
-                        "one root folder with number 2 expected under number 1",
+                        "expected exactly one root folder, number 2 in folder 1",
                     ));
                 }
                 continue;
@@ -406,7 +413,7 @@ impl<'h> Catalog<'h> {
                 }
                 None => report.damage(wrong(
                     LAYER,
-                    format!("a thread of {id} leads to an object that does not exist"),
+                    format!("the thread of {id} points to an object that does not exist"),
                 )),
                 Some(object) if !object.folder && group.children > 0 => {
                     report.damage(wrong(
@@ -431,7 +438,7 @@ impl<'h> Catalog<'h> {
                 let Some(above) = self.find(at) else { break };
                 at = above.parent;
                 if met.get(&at) == Some(&folder.id) {
-                    report.damage(wrong(LAYER, format!("folder {at} lies in itself")));
+                    report.damage(wrong(LAYER, format!("folder {at} contains itself")));
                 }
             }
         }
@@ -459,7 +466,7 @@ impl<'h> Catalog<'h> {
             );
             if wanted.0 != flagged.0 {
                 let message = format!(
-                    "object {} has attributes: {}, its flags say: {}",
+                    "object {} has attributes: {}, by its flags: {}",
                     object.id,
                     yes(wanted.0),
                     yes(flagged.0)
@@ -468,7 +475,7 @@ impl<'h> Catalog<'h> {
             }
             if wanted.1 != flagged.1 {
                 let message = format!(
-                    "object {} has access rights: {}, its flags say: {}",
+                    "object {} has access rights: {}, by its flags: {}",
                     object.id,
                     yes(wanted.1),
                     yes(flagged.1)
@@ -502,22 +509,24 @@ impl<'h> Catalog<'h> {
             if u64::from(claimed.get()) != found {
                 report.warning(wrong(
                     layer,
-                    format!("{claimed} {what} claimed, the catalog holds {found}"),
+                    format!("the header counts {claimed} {what}, but the catalog has {found}"),
                 ));
             }
         }
         let missing = self.encodings & !raw.encodings_bitmap.get();
         if missing != 0 {
-            let message = format!(
-                "text encodings of the catalog are not marked, their bits are {missing:#x}"
-            );
+            let message =
+                format!("text encodings of the catalog are not marked: missing bits {missing:#x}");
             report.warning(wrong(layer, message));
         }
         let next = raw.next_catalog_id.get();
         if next <= self.highest.0 && !self.header.has(volume_attributes::CNIDS_REUSED) {
             report.damage(wrong(
                 layer,
-                format!("the next number is {next}, and {} is in use", self.highest),
+                format!(
+                    "the next object number is {next}, but {} is in use",
+                    self.highest
+                ),
             ));
         }
     }

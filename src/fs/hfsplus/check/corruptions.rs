@@ -11,7 +11,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().signature = 0x1234.into(),
         Severity::Damage,
-        "signature H+ or HX expected",
+        "expected H+ or HX",
     ),
     (
         |v| v.header().block_size = 3000.into(),
@@ -26,17 +26,17 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.alternate().signature = 0.into(),
         Severity::Warning,
-        "signature H+ or HX expected",
+        "expected H+ or HX",
     ),
     (
         |v| v.alternate().create_date = 7.into(),
         Severity::Warning,
-        "tells of another volume",
+        "is of another volume",
     ),
     (
         |v| v.alternate().catalog_file.total_blocks = 7.into(),
         Severity::Warning,
-        "another place for the catalog file",
+        "another location of the catalog file",
     ),
     (
         |v| v.header().attributes = 0x8000_0000.into(),
@@ -46,7 +46,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().attributes = 0x8000_4100.into(),
         Severity::Warning,
-        "marked damaged",
+        "marked as damaged",
     ),
     (
         |v| v.header().attributes = 0x8000_2100.into(),
@@ -61,32 +61,32 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().free_blocks = 1.into(),
         Severity::Warning,
-        "1 free blocks claimed",
+        "counts 1 free blocks",
     ),
     (
         |v| v.header().free_blocks = u32::MAX.into(),
         Severity::Warning,
-        "blocks are free",
+        "impossible count of free blocks",
     ),
     (
         |v| v.header().file_count = 3.into(),
         Severity::Warning,
-        "3 files claimed",
+        "counts 3 files",
     ),
     (
         |v| v.header().folder_count = 9.into(),
         Severity::Warning,
-        "9 folders claimed",
+        "counts 9 folders",
     ),
     (
         |v| v.header().next_catalog_id = 20.into(),
         Severity::Damage,
-        "the next number is 20",
+        "the next object number is 20",
     ),
     (
         |v| v.header().next_allocation = u32::MAX.into(),
         Severity::Warning,
-        "the next allocation is at block",
+        "the next allocation block",
     ),
     (
         |v| v.header().catalog_file.total_blocks = 0.into(),
@@ -101,7 +101,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().allocation_file.logical_size = 1.into(),
         Severity::Damage,
-        "bytes expected for",
+        "expected",
     ),
     (
         |v| {
@@ -110,7 +110,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
             v.alternate().catalog_file.logical_size = (1 << 40).into();
         },
         Severity::Damage,
-        "catalog file: 1099511627776 bytes in blocks",
+        "catalog file: 1099511627776 bytes exceed",
     ),
     (
         |v| v.header().data_clump_size = 5.into(),
@@ -156,7 +156,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.flip(2000),
         Severity::Warning,
-        "1 blocks are marked used and used by nothing, the first is 2000",
+        "1 blocks are marked used but not used, the first is 2000",
     ),
 ];
 
@@ -164,7 +164,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).node_size = 1000.into(),
         Severity::Damage,
-        "node size is 1000",
+        "invalid node size 1000",
     ),
     (
         |v| v.tree(Cnid::CATALOG).tree_depth = 99.into(),
@@ -174,7 +174,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).root_node = 0xFFFF.into(),
         Severity::Damage,
-        "root is node 65535",
+        "invalid root: node 65535",
     ),
     (
         |v| v.tree(Cnid::CATALOG).total_nodes = 5.into(),
@@ -184,7 +184,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).free_nodes = 5.into(),
         Severity::Damage,
-        "5 free nodes in the header",
+        "counts 5 free nodes",
     ),
     (
         |v| v.tree(Cnid::CATALOG).leaf_records = 5.into(),
@@ -224,7 +224,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(),
         Severity::Damage,
-        "a node of the map",
+        "invalid map node",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP,
@@ -244,7 +244,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(),
         Severity::Damage,
-        "claims 9999 records",
+        "9999 records exceed",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(),
@@ -365,7 +365,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.named("file 3", |data| data[1] = 9),
         Severity::Damage,
-        "of no known type",
+        "of unknown type",
     ),
     (
         |v| {
@@ -379,7 +379,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.folder("folder", |raw| raw.valence = 9.into()),
         Severity::Warning,
-        "says that it holds 9",
+        "counts 9",
     ),
     (
         |v| v.folder("folder", |raw| raw.flags = 2.into()),
@@ -414,12 +414,12 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.flags = 0.into()),
         Severity::Warning,
-        "its flags 0x0000 do not say so",
+        "not the flag (flags 0x0000)",
     ),
     (
         |v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"),
         Severity::Note,
-        "has not the type and creator",
+        "does not have the type and creator",
     ),
     (
         |v| v.file("file 3", |raw| raw.bsd.special = 5.into()),
@@ -438,7 +438,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "has 248 bytes, 88 expected",
+        "has 248 bytes, expected 88",
     ),
     (
         |v| {
@@ -447,7 +447,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "is not the target of any",
+        "is not the target of a link",
     ),
     (
         |v| v.thread("file 3", |data| data[11] ^= 1),
@@ -462,17 +462,17 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.thread("inner", |data| data[7] = 200),
         Severity::Damage,
-        "leads to folder 200",
+        "points to folder 200",
     ),
     (
         |v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()),
         Severity::Damage,
-        "9 blocks expected",
+        "expected 9 blocks",
     ),
     (
         |v| v.file("file 3", |raw| raw.data_fork.logical_size = u64::MAX.into()),
         Severity::Damage,
-        "18446744073709551615 bytes in",
+        "18446744073709551615 bytes exceed",
     ),
     (
         |v| {
@@ -499,7 +499,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "behind the end of the list",
+        "follows the end of the list",
     ),
     (
         |v| {
@@ -527,32 +527,32 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.flags = 0x22.into()),
         Severity::Warning,
-        "marked as part of a chain of links",
+        "marked as part of a link chain",
     ),
     (
         |v| v.file("second name", |raw| raw.flags = 2.into()),
         Severity::Warning,
-        "are marked as a chain, and others are not",
+        "only some of",
     ),
     (
         |v| v.file("second name", |raw| raw.bsd.special = 4242.into()),
         Severity::Damage,
-        "leads to iNode4242",
+        "points to iNode4242",
     ),
     (
         |v| v.file("second name", |raw| raw.bsd.owner_id = 4242.into()),
         Severity::Warning,
-        "names 4242 as the one before",
+        "records 4242 as its predecessor",
     ),
     (
         |v| v.file("second name", |raw| raw.bsd.group_id = 4242.into()),
         Severity::Warning,
-        "leads to 4242",
+        "points to 4242",
     ),
     (
         |v| v.file("second name", |raw| raw.dates.create = 1.into()),
         Severity::Damage,
-        "is taken for a file",
+        "is treated as a file",
     ),
     (
         |v| v.file("first name", |raw| raw.user_info.file_type = *b"abcd"),
@@ -562,7 +562,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("with attributes", |raw| raw.flags = 2.into()),
         Severity::Warning,
-        "has attributes: yes, its flags say: no",
+        "has attributes: yes, by its flags: no",
     ),
     (
         |v| v.file("with attributes", |raw| raw.flags = 6.into()),
@@ -582,7 +582,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.flags = 6.into()),
         Severity::Warning,
-        "has attributes: no, its flags say: yes",
+        "has attributes: no, by its flags: yes",
     ),
 ];
 
@@ -590,7 +590,7 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Corruption] = &[
     (
         |v| v.attribute("small", |record| record[25] ^= 0xFF),
         Severity::Damage,
-        "of no known type or cut short",
+        "of unknown type or truncated",
     ),
     (
         |v| v.attribute("small", |record| record[5] ^= 0x01),
@@ -610,7 +610,7 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "99 blocks of large",
+        "expected 99 blocks of large",
     ),
     (
         |v| {

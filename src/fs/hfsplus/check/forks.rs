@@ -82,7 +82,7 @@ impl Forks {
         let capacity = u64::from(wanted) * u64::from(self.block_size);
         if fork.logical_size.get() > capacity {
             let message = format!(
-                "{} bytes in {wanted} blocks, which hold {capacity}",
+                "{} bytes exceed {wanted} blocks of together {capacity}",
                 fork.logical_size
             );
             report.damage(wrong(LAYER, message).named(name()));
@@ -107,7 +107,7 @@ impl Forks {
             report.damage(
                 wrong(
                     LAYER,
-                    format!("{wanted} blocks expected, its extents hold {found}"),
+                    format!("expected {wanted} blocks, found extents of {found}"),
                 )
                 .named(name()),
             );
@@ -146,8 +146,7 @@ impl Forks {
         }
         if all.any(|extent| extent.count != 0) {
             report.warning(
-                wrong(LAYER, "an extent stands behind the end of the list")
-                    .named(format!("file {id}")),
+                wrong(LAYER, "an extent follows the end of the list").named(format!("file {id}")),
             );
         }
         found

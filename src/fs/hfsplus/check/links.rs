@@ -109,7 +109,10 @@ impl Links {
         } else if folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
             report.warning(wrong(
                 LAYER,
-                format!("folder {id} is marked as part of a chain of links, and is not the target of any"),
+                format!(
+                    "folder {id} is marked as part of a link chain, but is not the target of \
+                         a link"
+                ),
             ));
         }
     }
@@ -134,7 +137,7 @@ impl Links {
                 report.warning(wrong(
                     LAYER,
                     format!(
-                        "file {id} has {} names, one expected where it lies",
+                        "file {id} has {} names, expected one in its folder",
                         file.bsd.special
                     ),
                 ));
@@ -142,7 +145,7 @@ impl Links {
             if file.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
                 report.warning(wrong(
                     LAYER,
-                    format!("file {id} is marked as part of a chain of links, and is no link"),
+                    format!("file {id} is marked as part of a link chain, but is not a link"),
                 ));
             }
         }
@@ -163,13 +166,13 @@ impl Links {
         } else if number_after(ORPHAN, key.name).is_some() {
             report.warning(wrong(
                 LAYER,
-                format!("file {id} was deleted while open, and is still there"),
+                format!("file {id} was deleted while open, but still exists"),
             ));
         } else {
             report.warning(wrong(
                 LAYER,
                 format!(
-                    "{:?} does not belong into the private folder",
+                    "{:?} is not expected in the private folder",
                     decode_name(key.name)
                 ),
             ));
@@ -190,7 +193,7 @@ impl Links {
                 report.warning(wrong(
                     LAYER,
                     format!(
-                        "file {} has the type of a hard link and contents of its own",
+                        "file {} has the type of a hard link, but contents of its own",
                         link.id
                     ),
                 ));
@@ -206,7 +209,8 @@ impl Links {
             }
             if !dates.contains(&Some(link.created)) {
                 let message = format!(
-                    "link {} was not created when links of this volume are, and is taken for a file",
+                    "link {} does not have the creation date of links on this volume, and is \
+                     treated as a file",
                     link.id
                 );
                 report.damage(wrong(LAYER, message));
@@ -242,7 +246,7 @@ fn check_chains(
                 report.damage(wrong(
                     LAYER,
                     format!(
-                        "link {} leads to {prefix}{reference}, which does not exist",
+                        "link {} points to {prefix}{reference}, which does not exist",
                         link.id
                     ),
                 ));
@@ -262,9 +266,8 @@ fn check_chains(
             && (target.chained || group.iter().any(in_chain))
             && !(target.chained && group.iter().all(|link| link.chained))
         {
-            let message = format!(
-                "some of {prefix}{reference} and its links are marked as a chain, and others are not"
-            );
+            let message =
+                format!("only some of {prefix}{reference} and its links are marked as a chain");
             report.warning(wrong(LAYER, message));
         }
         if target.chained && group.iter().all(|link| link.chained) {
@@ -292,7 +295,7 @@ fn check_chains(
         report.warning(wrong(
             LAYER,
             format!(
-                "no link leads to {prefix}{reference} (object {})",
+                "no link points to {prefix}{reference} (object {})",
                 target.id
             ),
         ));
@@ -308,14 +311,15 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
         let Ok(place) = group.binary_search_by_key(&at, |link| link.id) else {
             report.warning(wrong(
                 LAYER,
-                format!("the chain of {target} leads to {at}, which is no link to it"),
+                format!("the chain of {target} points to {at}, which is not a link to it"),
             ));
             return;
         };
         let link = group[place];
         if link.previous != previous {
             let message = format!(
-                "link {at} names {} as the one before in the chain of {target}, {previous} expected",
+                "link {at} records {} as its predecessor in the chain of {target}, expected \
+                 {previous}",
                 link.previous
             );
             report.warning(wrong(LAYER, message));
@@ -327,7 +331,7 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
         report.warning(wrong(
             LAYER,
             format!(
-                "the chain of {target} does not hold its {} links once each",
+                "the chain of {target} does not contain each of its {} links once",
                 group.len()
             ),
         ));

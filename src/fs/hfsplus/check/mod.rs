@@ -173,10 +173,11 @@ fn replay_journal(
         .into_iter()
         .for_each(|problem| report.damage(problem));
     if recover::is_opening(&*device, &header) {
-        let message = "a mount was cut off as it took blocks for its journal or gave them back; the next one settles that";
+        let message = "a mount was interrupted while it allocated or freed its journal; the next \
+                       mount for writing completes that";
         report.note(wrong(
             LAYER,
-            format!("{message}, and the volume is checked as if it were done"),
+            format!("{message}; the volume is checked as after that"),
         ));
         let replayed: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(device.clone(), REPLAYED));
         return match recover::give_back(&replayed, header.clone())
@@ -198,7 +199,7 @@ fn replay_journal(
         Ok(Some(journal::Pending { device, problem })) => {
             report.note(wrong(
                 LAYER,
-                "changes wait in the journal; they are checked as if they were made",
+                "the journal is not empty; the volume is checked as after its replay",
             ));
             problem
                 .into_iter()
@@ -383,7 +384,10 @@ impl Checker<'_> {
         )?;
         let claimed = self.header.raw.free_blocks.get();
         if let Some(free) = free.filter(|&free| free != claimed) {
-            let message = format!("{claimed} free blocks claimed, the bitmap has {free}");
+            let message = format!(
+                "the header counts {claimed} free blocks, but the bitmap has \
+                                   {free}"
+            );
             self.report.warning(Error::corrupt(
                 HEADER,
                 super::layout::HEADER_OFFSET,

@@ -15,33 +15,36 @@ const REPLAY_FAILED: &[u8; 4] = b"FSK!";
 pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     let raw = &header.raw;
     if header.has(volume_attributes::INCONSISTENT) {
-        report.warning(wrong(VOLUME, "is marked damaged by who used it last"));
+        report.warning(wrong(
+            VOLUME,
+            "marked as damaged by the last system that mounted it",
+        ));
     }
     if raw.last_mounted_version == *REPLAY_FAILED {
         report.warning(wrong(
             VOLUME,
-            "is marked as one whose journal could not be replayed",
+            "marked as having a journal that could not be replayed",
         ));
     }
     if !header.has(volume_attributes::UNMOUNTED) {
-        report.warning(wrong(VOLUME, "was not unmounted cleanly"));
+        report.warning(wrong(VOLUME, "not unmounted cleanly"));
     }
     let at = |message: String| Error::corrupt(LAYER, HEADER_OFFSET, message);
     if header.total_blocks < 4 {
         report.damage(at(format!(
-            "{} blocks, at least 4 expected",
+            "{} blocks are too few: the minimum is 4",
             header.total_blocks
         )));
     }
     if raw.free_blocks.get() > header.total_blocks {
         report.warning(at(format!(
-            "{} of {} blocks are free",
+            "impossible count of free blocks: {} of {}",
             raw.free_blocks, header.total_blocks
         )));
     }
     if raw.next_allocation.get() >= header.total_blocks {
         report.warning(at(format!(
-            "the next allocation is at block {} of {}",
+            "the next allocation block {} is past the end ({})",
             raw.next_allocation, header.total_blocks
         )));
     }
@@ -73,7 +76,7 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
         && (attributes.clump_size.get() == 0 || !header.is_file_clump(attributes.clump_size.get()))
     {
         report.note(at(format!(
-            "the clump of the attributes file is {} bytes, which Apple's checker changes",
+            "the clump size of the attributes file is {} bytes, which fsck_hfs changes",
             attributes.clump_size
         )));
     }
@@ -112,7 +115,7 @@ pub(super) fn check_alternate(
         report.warning(Error::corrupt(
             LAYER,
             offset,
-            "the alternate header tells of another volume than the first",
+            "the alternate header is of another volume than the primary",
         ));
         return Ok(());
     }
@@ -138,7 +141,7 @@ pub(super) fn check_alternate(
         report.warning(Error::corrupt(
             LAYER,
             offset,
-            format!("the alternate header has another place for the {name} than the first"),
+            format!("the alternate header has another location of the {name} than the primary"),
         ));
     }
     Ok(())

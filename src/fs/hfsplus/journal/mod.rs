@@ -88,7 +88,7 @@ impl Journal {
         let info_block = AllocBlock(header.raw.journal_info_block.get());
         if info_block.0 == 0 || info_block.0 >= header.total_blocks {
             let message = format!(
-                "info block {info_block} expected among the volume's {} blocks",
+                "invalid info block {info_block}: the volume has {} blocks",
                 header.total_blocks
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
@@ -100,7 +100,9 @@ impl Journal {
             return Ok(None);
         }
         if flags & journal_flags::IN_VOLUME == 0 {
-            return Err(Error::unsupported(LAYER, "the journal lies on another device").at(at));
+            return Err(
+                Error::unsupported(LAYER, "unsupported: the journal is on another device").at(at),
+            );
         }
         let (offset, size) = (info.offset.get(), info.size.get());
         device.info().check(LAYER, offset, size)?;
@@ -111,14 +113,14 @@ impl Journal {
         let raw: JournalHeaderRaw = read_structure(&**device, at)?;
         let corrupt = |message: String| Error::corrupt(LAYER, at, message);
         let order = JournalOrder::of(&raw)
-            .ok_or_else(|| corrupt("a journal header (JNLx) expected".to_owned()))?;
+            .ok_or_else(|| corrupt("expected a journal header (JNLx)".to_owned()))?;
         let sum = JournalChecksum::of_header(
             &raw.as_bytes()[..JOURNAL_HEADER_SUMMED],
             JOURNAL_HEADER_CHECKSUM,
         );
         if sum != order.u32(raw.checksum) {
             return Err(corrupt(format!(
-                "checksum {sum:#010x} expected, {:#010x} found",
+                "checksum mismatch: computed {sum:#010x}, stored {:#010x}",
                 order.u32(raw.checksum)
             )));
         }
@@ -130,7 +132,8 @@ impl Journal {
             && u64::from(header_size) + u64::from(list_size) <= size;
         if !sizes_fit {
             let message = format!(
-                "a header of {header_size} and lists of {list_size} bytes in {size} of {room} make no sense"
+                "invalid sizes: header {header_size}, lists {list_size}, journal {size} of {room} \
+                 bytes"
             );
             return Err(corrupt(message));
         }
@@ -138,7 +141,7 @@ impl Journal {
         let ring = u64::from(header_size)..=size;
         if !ring.contains(&start) || !ring.contains(&end) {
             return Err(corrupt(format!(
-                "transactions from {start} to {end}, {ring:?} expected"
+                "invalid range of transactions, {start} to {end}: expected {ring:?}"
             )));
         }
         let sequence = order.u32(raw.sequence);

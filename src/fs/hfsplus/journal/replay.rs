@@ -87,7 +87,8 @@ impl Journal {
                 && self.checksum(at, block.len)? != expected
             {
                 return Ok(Err(format!(
-                    "the block at {at} of the journal does not have the checksum {expected:#010x}"
+                    "checksum mismatch of the block at {at} of the journal: expected \
+                     {expected:#010x}"
                 )));
             }
             at = self.advance(at, block.len.into());
@@ -97,7 +98,7 @@ impl Journal {
 
     fn parse_list(&self, bytes: &[u8]) -> Result<BlockList, String> {
         let order = self.order;
-        let cut_short = || "is cut short".to_owned();
+        let cut_short = || "is truncated".to_owned();
         let (head, infos) = BlockListHeaderRaw::ref_from_prefix(bytes).map_err(|_| cut_short())?;
         let sum = JournalChecksum::of_header(
             bytes.get(..BLOCK_LIST_SUMMED).ok_or_else(cut_short)?,
@@ -105,7 +106,7 @@ impl Journal {
         );
         if sum != order.u32(head.checksum) {
             return Err(format!(
-                "checksum {sum:#010x} expected, {:#010x} found",
+                "checksum mismatch: computed {sum:#010x}, stored {:#010x}",
                 order.u32(head.checksum)
             ));
         }
@@ -113,7 +114,7 @@ impl Journal {
         let (infos, _) =
             <[BlockInfoRaw]>::ref_from_prefix_with_elems(infos, count).map_err(|_| cut_short())?;
         let Some((itself, infos)) = infos.split_first() else {
-            return Err("holds no blocks".to_owned());
+            return Err("the list has no blocks".to_owned());
         };
         let flags = order.u32(head.flags);
         let blocks = infos
@@ -125,7 +126,7 @@ impl Journal {
         });
         if len != u64::from(order.u32(head.bytes_used)) || len > self.ring_len() {
             return Err(format!(
-                "{len} bytes of blocks, {} expected",
+                "the list has {len} bytes of blocks, expected {}",
                 order.u32(head.bytes_used)
             ));
         }
@@ -156,7 +157,7 @@ impl Journal {
                 checksum,
             }),
             _ => Err(format!(
-                "block {number} of {len} bytes is not on the volume of {volume} bytes"
+                "block {number} of {len} bytes is past the end of the volume of {volume} bytes"
             )),
         }
     }

@@ -86,7 +86,10 @@ impl Journal {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("{bytes} bytes of changes do not fit in {} bytes", self.size),
+                format!(
+                    "{bytes} bytes of changes exceed the journal of {} bytes",
+                    self.size
+                ),
             ));
         }
         // Skip one number, so that a transaction that is durable before its header is never taken

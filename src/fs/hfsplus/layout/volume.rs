@@ -195,20 +195,21 @@ impl VolumeHeader {
             (SIGNATURE_HFSX, VERSION_HFSX) => Variant::Hfsx,
             (signature @ (SIGNATURE_HFS_PLUS | SIGNATURE_HFSX), version) => {
                 let message = format!(
-                    "version 4 of H+ or 5 of HX expected, {version} of {signature:#06x} found"
+                    "unsupported version {version} of {signature:#06x}: expected 4 of H+ or 5 of \
+                     HX"
                 );
                 return Err(Error::unsupported(LAYER, message).at(offset));
             }
             (signature, _) => {
                 return corrupt(format!(
-                    "signature H+ or HX expected, {signature:#06x} found"
+                    "invalid signature {signature:#06x}: expected H+ or HX"
                 ));
             }
         };
         let (block_size, total_blocks) = (raw.block_size.get(), raw.total_blocks.get());
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_SIZE {
             return corrupt(format!(
-                "block size is {block_size}, a power of two from 512 expected"
+                "invalid block size {block_size}: expected a power of two from 512"
             ));
         }
         let end = AllocBlock(total_blocks).offset(block_size);

@@ -107,7 +107,10 @@ pub(super) fn mend(
             || !(file == 1 || ids.contains(&file))
             || !taken.insert_all(&value.blocks)
         {
-            steps.on_subject("drop attributes that are damaged or of nothing", subject());
+            steps.on_subject(
+                "remove attributes that are damaged or have no object",
+                subject(),
+            );
             kept.lost.push(lost());
             continue;
         }
@@ -118,7 +121,10 @@ pub(super) fn mend(
             is_cut = true;
         }
         if is_cut {
-            steps.on_subject("cut attributes to the blocks that they have", subject());
+            steps.on_subject(
+                "truncate attributes to the blocks that they have",
+                subject(),
+            );
         }
         let owner = kept.owners.entry(file).or_default();
         owner.has_security |= text == SECURITY;

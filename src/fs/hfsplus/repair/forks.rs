@@ -89,7 +89,8 @@ impl Taken {
         }
         if left > 0 {
             let message = format!(
-                "{count} free blocks in at most {EXTENTS_PER_RECORD} pieces expected for what is made anew"
+                "not enough room: the rebuilt structures need {count} free blocks in at most \
+                 {EXTENTS_PER_RECORD} runs"
             );
             return Err(Error::new(Kind::Limit, "hfs+ repair", message));
         }
@@ -243,7 +244,7 @@ impl Mended {
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let capacity = blocks * u64::from(header.block_size);
         if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {
-            steps.on("cut files to the blocks that they still have", serial);
+            steps.on("truncate files to the blocks that they still have", serial);
             fork.total_blocks = (blocks as u32).into();
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
@@ -255,7 +256,7 @@ impl Mended {
                 })
         });
         if twice {
-            steps.on("copy files that lie on the blocks of others", serial);
+            steps.on("copy files that share blocks with others", serial);
             self.moved.push((serial, extents.clone()));
             self.moving.push((name, extents));
         } else {

@@ -195,7 +195,8 @@ fn choose(
                 alternative(Which::Alternate, other),
             ];
             let what = format!(
-                "the two volume headers disagree on the {what}, and the volume agrees with both or neither"
+                "the two volume headers differ in the {what}, and the volume agrees with both or \
+                 neither"
             );
             Err(Undecided { what, alternatives }.into_error(LAYER))
         }

@@ -34,7 +34,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
         objects.remove(|object| {
             let dangling = object.file().is_some_and(is_link);
             if dangling {
-                steps.on("delete links that lead to nothing", object.serial);
+                steps.on("delete links without a target", object.serial);
             }
             dangling
         });
@@ -49,7 +49,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
             && !object.is_folder()
             && decode_name(&object.name).starts_with(ORPHAN);
         if left {
-            steps.on("delete what was deleted while open", object.serial);
+            steps.on("delete files that were deleted while open", object.serial);
         }
         left
     });
@@ -75,7 +75,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
         if targets.contains_key(&reference) {
             links.entry(reference).or_default().push(at);
         } else {
-            steps.on("delete links that lead to nothing", object.serial);
+            steps.on("delete links without a target", object.serial);
             dangling.insert(at);
         }
     }
@@ -90,10 +90,7 @@ pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
     for at in orphans {
         let home = objects.lost_and_found(steps);
         let object = &mut objects.all[at];
-        steps.on(
-            "move to lost+found files that lost all their names",
-            object.serial,
-        );
+        steps.on("move files without a name to lost+found", object.serial);
         object.parent = home;
         object.set_flags(record_flags::HAS_LINK_CHAIN, 0);
         if let Some(file) = object.file_mut() {
@@ -132,16 +129,13 @@ fn restore_names(objects: &mut AllObjects, private: u32, steps: &mut Steps) {
         };
         match name.filter(|name| !is_taken(name)) {
             Some(name) => {
-                steps.on(
-                    "restore names that threads remember",
-                    objects.all[at].serial,
-                );
+                steps.on("restore names from threads", objects.all[at].serial);
                 objects.all[at].name = name;
             }
             None => {
                 let home = objects.lost_and_found(steps);
                 steps.on(
-                    "move to lost+found what does not belong among hard-linked files",
+                    "move objects that are not hard-linked files to lost+found",
                     objects.all[at].serial,
                 );
                 objects.all[at].parent = home;

@@ -112,7 +112,8 @@ impl Repair {
         let waits = header.has(volume_attributes::JOURNALED)
             && matches!(journal::pending(&device, &header), Ok(Some(_)));
         if waits || journal::is_transient(&*device, &header) {
-            let message = "changes wait in the journal, or were not ended; open the volume for writing first, which makes them";
+            let message = "the journal is not empty; open the volume for writing first to replay \
+                           it";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         let resolved = headers::resolve(&device, &header, assumed, progress)?;
@@ -147,7 +148,7 @@ impl Repair {
             }
             repair
                 .steps
-                .push("write both headers anew and mark the volume clean".into());
+                .push("rewrite both headers and mark the volume clean".into());
             repair.work = Some(work);
         } else {
             let rebuilt = Rebuilt::new(&device, &header, progress)?;
@@ -198,7 +199,7 @@ impl Repair {
             None => Ok(()),
             Some(problem) => {
                 let message = format!(
-                    "is not written, because it would leave damage: {}",
+                    "nothing was written: the repair would leave damage: {}",
                     problem.error
                 );
                 Err(Error::new(Kind::Corrupt, LAYER, message))
@@ -394,7 +395,7 @@ fn put_together(
     let mut all_steps = Steps::default();
     let steps = &mut all_steps;
     if old_trees != OldTrees::Keep {
-        steps.add("overwrite the old trees, for there is no room for new ones beside them");
+        steps.add("overwrite the old trees: no room for new ones beside them");
     }
     let alternate = alternate(device, header)?;
     let space = salvage::space(device.clone(), header);
@@ -409,7 +410,7 @@ fn put_together(
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "no record of the catalog can be found, so that nothing is written",
+            "nothing was written: no record of the catalog was found",
         ));
     }
     let overflow = salvage.tree(TreeKind::Extents)?;
@@ -421,11 +422,15 @@ fn put_together(
     ] {
         if tree.torn {
             let subject = Subject::Name(name.to_owned());
-            steps.on_subject("take records out of torn trees", subject);
+            steps.on_subject("recover records from damaged trees", subject);
         }
     }
     let KeyOrder::Catalog(names) = catalog.order else {
-        return Err(Error::new(Kind::Corrupt, LAYER, "the catalog has no order"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "the catalog is not in order",
+        ));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
     let more = More::read(&overflow.records);
@@ -443,7 +448,7 @@ fn put_together(
     grown.total_blocks = total_blocks;
     grown.raw.total_blocks = total_blocks.into();
     if total_blocks != header.total_blocks {
-        steps.add("grow the volume to the end of its partition, for it has no room");
+        steps.add("grow the volume to the end of its partition: it has no room");
     }
     let mut raw = grown.raw;
     rewrite::mend_clumps(&mut raw, header, alternate.as_ref());
@@ -553,7 +558,7 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
         ..*fork
     };
     if mended != *fork {
-        steps.add("cut the startup file to the blocks that it still has");
+        steps.add("truncate the startup file to the blocks that it still has");
         *fork = mended;
     }
 }

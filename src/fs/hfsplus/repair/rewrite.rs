@@ -210,7 +210,7 @@ impl Rewrite<'_> {
             extents.iter().for_each(|&extent| self.taken.insert(extent));
             return Ok(extents);
         }
-        steps.push("make a new bitmap".into());
+        steps.push("rebuild the bitmap".into());
         let blocks = u32::try_from(needed.div_ceil(size.into())).unwrap_or(u32::MAX);
         let extents = avoid.allocate(blocks, 1, total)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
@@ -237,7 +237,7 @@ impl Rewrite<'_> {
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
         let blocks = u32::try_from(blocks)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than a volume can be"))?;
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree exceeds the largest volume"))?;
         let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
         let bytes = u64::from(blocks) * u64::from(size);
@@ -260,7 +260,7 @@ impl Rewrite<'_> {
             clump,
         };
         let len = usize::try_from(bytes)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than memory"))?;
+            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree does not fit in memory"))?;
         let memory = Memory::zeros(len);
         build::write_tree(&memory, 0, kind, pairs())?;
         let mut at = 0;

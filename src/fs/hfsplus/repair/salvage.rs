@@ -230,7 +230,7 @@ impl Salvage<'_> {
     fn scan(&self, leaves: &mut Leaves<'_>, is_torn: bool) -> Result<Vec<Box<[u8]>>> {
         let count = leaves.file.len() / u64::from(leaves.node_size);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.progress.stage("look for lost records", count.into());
+        self.progress.stage("search for lost records", count.into());
         let used = leaves.used_nodes()?;
         let mut candidates = Vec::new();
         for number in 1..count {

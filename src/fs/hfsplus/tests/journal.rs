@@ -325,7 +325,7 @@ fn blocks_beyond_the_volume_are_refused() {
     assert!(
         volume.problems()[0]
             .to_string()
-            .contains("is not on the volume"),
+            .contains("is past the end of the volume"),
         "{:?}",
         volume.problems()
     );

@@ -29,9 +29,12 @@ const NUL_PICTURE: char = '\u{2400}';
 pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ file name";
     if name.is_empty() || name.contains('/') {
-        return Err(
-            Error::new(Kind::Invalid, LAYER, "a name without slashes expected").named(name),
-        );
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "invalid name: slashes are not allowed",
+        )
+        .named(name));
     }
     let start = out.len();
     if name.is_ascii() {
@@ -55,11 +58,7 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ attribute name";
     if name.is_empty() {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "a name expected, an empty one found",
-        ));
+        return Err(Error::new(Kind::Invalid, LAYER, "the name is empty"));
     }
     let start = out.len();
     for char in name.chars() {
@@ -83,7 +82,10 @@ fn check_units(
         return Ok(());
     }
     out.truncate(start);
-    let message = format!("{units} UTF-16 units when decomposed, at most {most} possible");
+    let message = format!(
+        "the name has {units} UTF-16 units when decomposed: the maximum is \
+                           {most}"
+    );
     Err(Error::new(Kind::Limit, layer, message).named(name))
 }
 

@@ -266,7 +266,7 @@ impl Bitmap {
             Error::new(
                 Kind::Corrupt,
                 LAYER,
-                format!("block {} is not on the volume", extent.start),
+                format!("block {} is past the end of the volume", extent.start),
             )
         })?;
         let mut at = extent.start.0;
@@ -282,7 +282,8 @@ impl Bitmap {
                 let expected = if used { 0 } else { mask };
                 if strict && *bits & mask != expected {
                     let message = format!(
-                        "a block from {block} to {} is {} in the bitmap already; the volume needs repair",
+                        "a block from {block} to {} is already {} in the bitmap; the volume needs \
+                         repair",
                         block | 7,
                         if used { "used" } else { "free" }
                     );

@@ -190,7 +190,7 @@ impl BlockDevice for Buffer {
     fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         Err(crate::Error::unsupported(
             LAYER,
-            "metadata is not discarded",
+            "metadata cannot be discarded",
         ))
     }
 

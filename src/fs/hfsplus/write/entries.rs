@@ -23,7 +23,7 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
     match kind {
         NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) => {
             let message = format!(
-                "a target of {} bytes, 1 to {MAX_LINK_TARGET} possible",
+                "invalid link target of {} bytes: expected 1 to {MAX_LINK_TARGET}",
                 target.len()
             );
             Err(Error::new(Kind::Limit, LAYER, message))
@@ -94,7 +94,7 @@ impl Volume {
         };
         let file = match &object {
             Object::Folder(folder) if folder.valence.get() != 0 => {
-                return refused(Kind::Conflict, "is a folder that is not empty");
+                return refused(Kind::Conflict, "the folder is not empty");
             }
             Object::Folder(_) => {
                 self.drop_attributes(object.id())?;
@@ -104,10 +104,7 @@ impl Volume {
             Object::File(file) => *file,
         };
         match self.read.links.is_link(&file) {
-            (_, true) => refused(
-                Kind::Unsupported,
-                "is one of several names of a folder, which are not changed",
-            ),
+            (_, true) => refused(Kind::Unsupported, "hard links to folders cannot be changed"),
             (true, _) => self.unlink(parent, name, &file, is_open),
             _ => self.discard(parent, name, file, is_open),
         }
@@ -280,7 +277,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "its name is only of characters that the volume ignores",
+                "the name has only characters that the volume ignores",
             )
             .named(name));
         }
@@ -290,15 +287,12 @@ impl Volume {
                 .iter()
                 .any(|reserved| order.compare(reserved, &units).is_eq())
         {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "the volume needs this name of its root folder for itself",
-            )
-            .named(name));
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "the name is reserved for the volume").named(name),
+            );
         }
         match self.try_entry(parent, name)? {
-            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name)),
+            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name)),
             None => Ok(units),
         }
     }
@@ -359,7 +353,7 @@ impl Volume {
         Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            format!("folder {id} is in itself; the volume needs repair"),
+            format!("folder {id} contains itself; the volume needs repair"),
         ))
     }
 
@@ -378,7 +372,7 @@ impl Volume {
     /// folders on the path to them.
     pub(super) fn check_movable(object: &Object, name: &[U16]) -> Result<()> {
         if object.has(record_flags::HAS_CHILD_LINK) {
-            let message = "holds folders that have several names, and is not moved";
+            let message = "cannot move a folder that contains hard links to folders";
             return Err(Error::unsupported(LAYER, message).named(decode_name(name)));
         }
         Ok(())

@@ -36,19 +36,19 @@ impl Volume {
             let (found, mut file) = file_of(volume, id)?;
             let compressed = volume.read.compression(&Object::File(file))?.is_some();
             if stat::file_kind(&file) != FileKind::File {
-                return refused(Kind::Invalid, "is no ordinary file");
+                return refused(Kind::Invalid, "not a regular file");
             }
             if is_open(id) {
-                return refused(Kind::Conflict, "is open");
+                return refused(Kind::Conflict, "the file is open");
             }
             let fork = match stored {
                 Stored::Packed { .. } if compressed => {
-                    return refused(Kind::Conflict, "is compressed already");
+                    return refused(Kind::Conflict, "already compressed");
                 }
                 Stored::Packed { .. } if file.resource_fork.logical_size.get() > 0 => {
                     return refused(
                         Kind::Conflict,
-                        "has a resource fork, which would be in the way",
+                        "a file with a resource fork cannot be compressed",
                     );
                 }
                 Stored::Plain { .. } if !compressed => {
@@ -119,7 +119,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
-                "an attribute that says how contents are compressed expected",
+                "expected a compression attribute",
             ));
         }
         let most = self
@@ -130,7 +130,8 @@ impl Volume {
         match most {
             Some(most) if attribute.len() > most.into() => {
                 let message = format!(
-                    "{} bytes of packed contents in an attribute, {most} possible on this volume",
+                    "{} compressed bytes do not fit in an attribute of this volume: the maximum \
+                     is {most}",
                     attribute.len()
                 );
                 Err(Error::new(Kind::Limit, LAYER, message))

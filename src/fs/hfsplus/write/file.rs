@@ -63,7 +63,7 @@ impl OpenFork {
         let found = volume.find(node)?;
         let Object::File(file) = &found.object else {
             return Err(
-                Error::new(Kind::Invalid, LAYER, "is a folder, a file expected")
+                Error::new(Kind::Invalid, LAYER, "is a folder, expected a file")
                     .named(format!("object {}", node.0)),
             );
         };
@@ -110,7 +110,8 @@ impl OpenFork {
     pub(super) fn check_writable(&self) -> Result<()> {
         self.shared.read().check_own(self.id)?;
         if self.compressed {
-            let message = "contents are compressed, and not written; replace the file instead";
+            let message = "cannot write to a compressed file; decompress it first (`bandsaw \
+                           decompress`) or replace it";
             return Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
         }
         Ok(())
@@ -289,7 +290,7 @@ pub(super) fn set_resource_fork(
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
     if fork.info().len > 0 && existing == Existing::Error {
-        return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(RESOURCE_FORK));
+        return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(RESOURCE_FORK));
     }
     let len = value.info().len;
     fork.set_len(len, AfterDiscard::Any)?;
@@ -321,7 +322,10 @@ fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
     let fork = volume.fork_map(raw, Cnid(file.file_id.get()), kind)?;
     let capacity = u64::from(raw.total_blocks.get()) * u64::from(volume.read.header.block_size);
     if raw.logical_size.get() > capacity {
-        let message = format!("{} bytes in blocks that hold {capacity}", raw.logical_size);
+        let message = format!(
+            "{} bytes exceed the blocks of together {capacity}",
+            raw.logical_size
+        );
         return Err(
             Error::new(Kind::Corrupt, LAYER, message).named(format!("file {}", file.file_id))
         );

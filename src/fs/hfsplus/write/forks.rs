@@ -123,7 +123,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Limit,
                 "hfs+ space",
-                "a file in so many pieces needs an extents tree, and there is none",
+                "the file is too fragmented: the volume has no extents tree",
             ));
         };
         let find = |records: &[(u32, ExtentsRaw)], start| {

@@ -43,15 +43,14 @@ impl Volume {
             let found = volume.changeable(node)?;
             let Object::File(file) = found.object else {
                 return Err(
-                    Error::unsupported(LAYER, "a folder cannot have a second name").named(name),
+                    Error::unsupported(LAYER, "a folder cannot have hard links").named(name)
                 );
             };
             if stat::file_kind(&file) != FileKind::File
                 || volume.read.links.is_link(&file) != (false, false)
             {
                 return Err(
-                    Error::unsupported(LAYER, "only files proper can have a second name")
-                        .named(name),
+                    Error::unsupported(LAYER, "only regular files can have hard links").named(name),
                 );
             }
             if volume.is_nameless(Cnid(file.file_id.get())) {
@@ -66,7 +65,7 @@ impl Volume {
                 return Err(Error::new(
                     Kind::Limit,
                     LAYER,
-                    format!("{count} names are the most a file can have"),
+                    format!("the file has the maximum of {count} names"),
                 )
                 .named(name));
             }
@@ -112,7 +111,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                format!("file {target} has vanished"),
+                format!("file {target} no longer exists"),
             ));
         };
         let chained = inode.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
@@ -152,7 +151,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "a link leads to a private folder that does not exist",
+                "a hard link points into a private folder that does not exist",
             ));
         };
         self.leave(parent, name, &Object::File(*link))?;

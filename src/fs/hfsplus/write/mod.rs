@@ -177,7 +177,7 @@ impl HfsPlusMut {
         if name != decmpfs::ATTRIBUTE || self.shared.read().read.compression_of(node)?.is_none() {
             return Ok(());
         }
-        let message = "says how the contents are compressed, and is not changed by itself; replace the file instead";
+        let message = "cannot change the compression attribute alone; replace the file instead";
         Err(Error::unsupported(LAYER, message).named(name))
     }
 }
@@ -278,7 +278,7 @@ impl FileSystem for HfsPlusMut {
             return self.open(node, Fork::Resource).map(Some);
         }
         let len = usize::try_from(value.info().len)
-            .map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+            .map_err(|_| Error::unsupported(LAYER, "attribute does not fit in memory"))?;
         Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
     }
 }

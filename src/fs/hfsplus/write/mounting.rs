@@ -73,7 +73,7 @@ impl Volume {
             .is_multiple_of(u64::from(journal.sector()))
         {
             let message = format!(
-                "a journal of {} bytes a sector does not fit the volume's blocks",
+                "the sector size of the journal, {} bytes, does not fit the volume's blocks",
                 journal.sector()
             );
             return Err(Error::unsupported(LAYER, message));
@@ -99,7 +99,7 @@ impl Volume {
             .info()
             .check(LAYER, info.offset.get(), info.size.get())?;
         if info.flags.get() & journal_flags::IN_VOLUME == 0 || info.size.get() < SIZES[2] {
-            return Err(Error::unsupported(LAYER, "a journal in the volume expected").at(at));
+            return Err(Error::unsupported(LAYER, "the volume has no journal of its own").at(at));
         }
         let journal = Journal::new(
             self.device.clone(),
@@ -122,7 +122,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Conflict,
                 LAYER,
-                "the volume has a journal already",
+                "the volume already has a journal",
             ));
         }
         self.begin_plain(self.place_journal(size.unwrap_or_else(|| self.formatters_size()))?)?;
@@ -260,8 +260,9 @@ impl Volume {
             }
             if size <= least {
                 let message = format!(
-                    "no {least} free bytes together, which are needed to make changes safely; `bandsaw create` makes a larger image, \
-                     and `bandsaw cp -R IMAGE:/ LARGER:/` copies everything into it"
+                    "not enough room for safe changes: {least} contiguous free bytes are \
+                     required; create a larger image (`bandsaw create`) and copy all files \
+                     (`bandsaw cp -R IMAGE:/ LARGER:/`)"
                 );
                 return Err(Error::new(Kind::Limit, LAYER, message));
             }

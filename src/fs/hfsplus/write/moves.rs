@@ -73,7 +73,7 @@ impl Volume {
         if let Object::File(file) = object
             && self.read.links.is_link(file).1
         {
-            let message = "is one of several names of a folder, which are not changed";
+            let message = "hard links to folders cannot be changed";
             return Err(Error::unsupported(LAYER, message).named(name));
         }
         if matches!(object, Object::Folder(_)) && self.is_within(dir, object.id())? {
@@ -104,15 +104,15 @@ impl Volume {
             |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
         self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
-            return refused("is a name that the volume needs for itself");
+            return refused("the name is reserved for the volume");
         }
         match (existing, object, there) {
-            (Existing::Error, ..) => refused("exists already"),
+            (Existing::Error, ..) => refused("already exists"),
             (_, Object::Folder(_), Object::File(_)) => {
-                refused("is no folder, and a folder cannot replace it")
+                refused("not a folder; a folder cannot replace it")
             }
             (_, Object::File(_), Object::Folder(_)) => {
-                refused("is a folder, which a file cannot replace")
+                refused("a folder; a file cannot replace it")
             }
             _ => Ok(()),
         }

@@ -58,7 +58,7 @@ impl Volume {
     /// Refuses to change the files of the volume's journal.
     pub(super) fn check_own(&self, id: Cnid) -> Result<()> {
         if self.read.links.is_kept(id) {
-            let message = "is a part of the volume's journal, and not changed";
+            let message = "a file of the volume's journal cannot be changed";
             return Err(Error::unsupported(LAYER, message).named(format!("object {id}")));
         }
         Ok(())
@@ -71,11 +71,10 @@ impl Volume {
             Err(Error::new(kind, LAYER, message).named(format!("object {}", node.0)))
         };
         match &found.object {
-            Object::File(_) => refused(Kind::Invalid, "is no folder"),
-            Object::Folder(_) if self.read.links.is_private(found.object.id()) => refused(
-                Kind::Unsupported,
-                "is a folder that the volume needs for itself",
-            ),
+            Object::File(_) => refused(Kind::Invalid, "not a folder"),
+            Object::Folder(_) if self.read.links.is_private(found.object.id()) => {
+                refused(Kind::Unsupported, "the folder is reserved for the volume")
+            }
             Object::Folder(_) => Ok(found),
         }
     }

@@ -40,8 +40,7 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
         ..
     } = locate(device)?;
     if let Some(problem) = problems.into_iter().next() {
-        let message =
-            "the volume header is damaged; the volume must be repaired before it is changed";
+        let message = "read-only: the volume header is damaged; repair the volume first";
         return Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(problem));
     }
     if header.has(volume_attributes::JOURNALED) {

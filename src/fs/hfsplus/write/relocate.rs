@@ -40,7 +40,7 @@ impl Volume {
         {
             return Err(Error::unsupported(
                 LAYER,
-                "bad blocks lie past the new end, and they are nowhere else",
+                "cannot shrink: bad blocks are past the new end",
             ));
         }
         progress.stage(
@@ -208,7 +208,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                "the extents tree would be in too many pieces",
+                "the extents tree would be too fragmented",
             ));
         }
         self.store_fork(&mut fork, &raw)?;

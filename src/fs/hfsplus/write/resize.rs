@@ -173,8 +173,8 @@ impl Volume {
         let free = end.saturating_sub(self.bitmap.used_in(0..end)?);
         if len < LEAST || end <= head || used.saturating_sub(tail) > free {
             let message = format!(
-                "{len} bytes are too few for what is in the volume: {used} used blocks have to move, {free} are free; about {} \
-                 bytes are enough",
+                "{len} bytes are too few for the contents of the volume: {used} used blocks have \
+                 to move, {free} are free; the minimum is about {} bytes",
                 self.limits().min
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
@@ -206,7 +206,8 @@ impl Volume {
         let left = self.bitmap.used_in(end..old_tail.start.0.max(end))?;
         if left > 0 {
             let message = format!(
-                "{left} blocks past the new end are marked used, and no file has them; the volume needs repair"
+                "{left} blocks past the new end are marked used but not used; the volume needs \
+                 repair"
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }

@@ -48,7 +48,7 @@ impl Volume {
                 self.short = true;
                 let free = self.read.header.raw.free_blocks.get();
                 let message = format!(
-                    "{missing} blocks of {} bytes are needed, {free} are free",
+                    "not enough room: {missing} blocks of {} bytes are required, {free} are free",
                     self.read.header.block_size
                 );
                 return Err(Error::new(Kind::Limit, "hfs+ space", message));
@@ -189,7 +189,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                "the extents tree is in too many pieces to grow",
+                "the extents tree is too fragmented to grow",
             ));
         }
         self.store_fork(&mut fork, &raw)?;
@@ -220,7 +220,7 @@ impl Volume {
                 return Err(Error::new(
                     Kind::Limit,
                     LAYER,
-                    "no room in one piece for an attributes tree",
+                    "no contiguous room for an attributes tree",
                 ));
             }
         };
@@ -286,7 +286,7 @@ impl Volume {
                 return Err(Error::new(
                     Kind::Limit,
                     LAYER,
-                    "all numbers of files and folders are in use",
+                    "all object numbers are in use",
                 ));
             }
         }

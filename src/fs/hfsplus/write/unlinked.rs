@@ -12,11 +12,7 @@ use crate::{Error, Kind, Result};
 impl Volume {
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "a folder always has a name",
-            ));
+            return Err(Error::new(Kind::Invalid, LAYER, "a folder requires a name"));
         }
         check_target(&new.kind)?;
         let id = self.change(|volume| {

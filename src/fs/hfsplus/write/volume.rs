@@ -73,12 +73,11 @@ impl Volume {
         if header.has(volume_attributes::EXPANDED_TIMES) {
             return Err(Error::unsupported(
                 LAYER,
-                "volumes with dates after 2040 are read only",
+                "read-only: the volume has dates after 2040",
             ));
         }
         if !(read.clean || unfinished.is_some()) || !read.problems().is_empty() {
-            let message =
-                "the volume was not left in order; it must be repaired before it is changed";
+            let message = "read-only: the volume is damaged; repair it first";
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let map = read.space.fork(
@@ -91,7 +90,7 @@ impl Volume {
         let catalog = read.catalog.tree_mut();
         if catalog.node_size() < MIN_CATALOG_NODE {
             let message = format!(
-                "a catalog with nodes of {} bytes is not changed",
+                "read-only: unsupported catalog node size {}",
                 catalog.node_size()
             );
             return Err(Error::unsupported(LAYER, message));

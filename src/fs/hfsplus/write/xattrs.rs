@@ -41,7 +41,7 @@ impl Volume {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("a value of {len} bytes, at most {MAX_VALUE} possible"),
+                format!("the value has {len} bytes: the maximum is {MAX_VALUE}"),
             )
             .named(name));
         }
@@ -50,7 +50,7 @@ impl Volume {
             let id = found.object.id();
             let there = volume.read.xattr(node, name)?.is_some();
             if there && existing == Existing::Error {
-                return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+                return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
             }
             if name == FINDER_INFO {
                 set_finder_info(&mut found.object, value)?;
@@ -254,7 +254,7 @@ fn new_units(name: &str) -> Result<Vec<U16>> {
 fn set_finder_info(object: &mut Object, value: &dyn BlockDevice) -> Result<()> {
     let len = value.info().len;
     if len != FINDER_INFO_LEN {
-        let message = format!("{FINDER_INFO_LEN} bytes expected, {len} given");
+        let message = format!("invalid Finder info of {len} bytes: expected {FINDER_INFO_LEN}");
         return Err(Error::new(Kind::Invalid, LAYER, message).named(FINDER_INFO));
     }
     let bytes: [u8; FINDER_INFO_LEN as usize] = value.read_array(0)?;

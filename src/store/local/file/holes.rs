@@ -59,7 +59,7 @@ impl LocalFile {
     }
 
     pub(super) fn extent_in(&self, range: Range<u64>) -> Result<Extent> {
-        let failed = |source| self.failed("look for data", range.start, source);
+        let failed = |source| self.failed("find data", range.start, source);
         let up_to = |kind, end: u64| {
             Ok(Extent {
                 kind,

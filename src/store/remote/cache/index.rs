@@ -87,18 +87,14 @@ fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
         .split_last_chunk::<4>()
         .map_or((bytes, 0), |(body, sum)| (body, u32::from_be_bytes(*sum)));
     if body.len() < HEAD || !body.starts_with(MAGIC) {
-        return Err(odd(INDEX, 0, "expected an index of a cache"));
+        return Err(odd(INDEX, 0, "expected the index of a cache"));
     }
     if crc32fast::hash(body) != sum {
         return Err(odd(INDEX, body.len(), "expected a checksum"));
     }
     let (entries, rest) = body[HEAD..].as_chunks::<ENTRY>();
     if !rest.is_empty() || entries.len() as u64 != u64::from(number(&body[8..])) {
-        return Err(odd(
-            INDEX,
-            8,
-            "expected as many entries as there is room for",
-        ));
+        return Err(odd(INDEX, 8, "wrong number of entries"));
     }
     let mut blocks = HashSet::new();
     let parsed = entries.iter().enumerate().map(|(n, entry)| {
@@ -115,7 +111,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
             return Err(odd(
                 INDEX,
                 HEAD + n * ENTRY,
-                "expected a block of its own with up to 64 KiB",
+                "invalid block: expected an unused one of at most 64 KiB",
             ));
         }
         Ok(Stored {

@@ -177,14 +177,14 @@ impl Journal {
         }
         let refused = |why: String| {
             let message = format!(
-                "{place} holds {} files that were flushed there and are not in the store, {why}; the two cannot be \
-                 joined: remove the folder to go on without what was flushed there, or copy the image first",
+                "{place} has {} flushed files that are not in the store, {why}; they cannot be \
+                 merged: copy the image first, then remove the folder to discard them",
                 self.names.len()
             );
             Err(Error::new(Kind::Conflict, LAYER, message))
         };
         let Some(state) = state else {
-            return refused("where the bundle has no log any more".to_owned());
+            return refused("where the bundle no longer has a log".to_owned());
         };
         for writer in self
             .writers
@@ -206,7 +206,7 @@ impl Journal {
             }
         }
         refused(format!(
-            "and the bundle was written without it since, by {}",
+            "and the bundle was changed without it since, by {}",
             state.holder
         ))
     }
@@ -378,15 +378,15 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
         return Err(odd(
             JOURNAL,
             at,
-            "expected a record with its checksum: it is damaged, and later ones follow",
+            "checksum mismatch of a record that is not the last",
         ));
     }
     if at == 0 && !bytes.is_empty() {
-        return Err(odd(JOURNAL, 0, "expected a record with its checksum"));
+        return Err(odd(JOURNAL, 0, "checksum mismatch of a record"));
     }
     let mut used = HashSet::new();
     if !found.blocks().all(|(number, _)| used.insert(number)) {
-        return Err(odd(JOURNAL, 0, "expected each block once"));
+        return Err(odd(JOURNAL, 0, "duplicate block"));
     }
     Ok(found)
 }
@@ -483,7 +483,7 @@ fn take_page(
         }
     };
     if pages.insert(number, block).is_some() {
-        return Err(fields.odd("expected each page once"));
+        return Err(fields.odd("duplicate page"));
     }
     fields.end()
 }

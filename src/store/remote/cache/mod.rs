@@ -157,8 +157,8 @@ impl Cache {
         let pending = journal::load(&*store).map_err(|error| {
             let place = &options.place;
             let message = format!(
-                "{place} holds what was flushed there and is not in the store, but cannot be read ({error}); \
-                 remove the folder to go on without it"
+                "{place} has flushed data that is not in the store, but cannot be read ({error}); \
+                 remove the folder to discard it"
             );
             Error::new(error.kind(), LAYER, message)
         })?;

@@ -190,7 +190,7 @@ fn seconds(text: &str) -> Result<f64, String> {
         .parse::<f64>()
         .ok()
         .filter(|seconds| (0.0..=MOST).contains(seconds));
-    seconds.ok_or_else(|| "seconds, from 0 to 86400".to_owned())
+    seconds.ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
 }
 
 /// Formats a small share as a percentage.

@@ -37,7 +37,7 @@ impl Files {
         let (settings, folder) = (self.asked.settings(0.0)?, self.asked.folder());
         let announced = Announced::new(folder, &settings);
         let announced = announced.advise(Kind::Limit, || {
-            "`--scale 0.1` writes a tenth, `--sets` fewer files".to_owned()
+            "use `--scale 0.1` to write a tenth, or `--sets` to write fewer files".to_owned()
         })?;
         let wear = percent(announced.room.wear(announced.bytes));
         let plan = format!(

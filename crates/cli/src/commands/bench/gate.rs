@@ -90,7 +90,7 @@ fn ratio(text: &str) -> Result<f64, String> {
         .parse::<f64>()
         .ok()
         .filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "expected a number from 0".to_owned())
+    ratio.ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
 impl Gate {
@@ -114,14 +114,10 @@ impl Gate {
             })
             .collect();
         if ratios.is_empty() {
-            let none = Error::new(
-                Kind::NotFound,
-                "gate",
-                "the results contain nothing to compare",
-            )
-            .in_file(&self.results);
+            let none =
+                Error::new(Kind::NotFound, "gate", "no comparable results").in_file(&self.results);
             return Err(Failure::from(none)
-                .hint("`--against` compares with another run; --only may leave nothing"));
+                .hint("use `--against` to compare with another run; check --only"));
         }
         let (noisy, missed): (Vec<&Row>, Vec<&Row>) = ratios
             .iter()
@@ -155,7 +151,7 @@ impl Gate {
         }
         let failure = Failure::from(Error::new(Kind::Limit, "gate", failures.join("; ")));
         Err(if only_noisy {
-            failure.hint("measure again with more `--sets`, or pass `--noisy warn`")
+            failure.hint("measure again with more `--sets`, or use `--noisy warn`")
         } else {
             failure
         })

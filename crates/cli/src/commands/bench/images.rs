@@ -104,7 +104,7 @@ impl Images {
         };
         if protocol.has_files() && self.asked.chooses_files() {
             let why = format!(
-                "`{}` has its own files: --sets, --sizes, --random and --single do not apply",
+                "--sets, --sizes, --random and --single do not apply to `{}`",
                 protocol.name()
             );
             return Err(Failure::usage("--protocol", why));
@@ -131,7 +131,7 @@ impl Images {
         };
         let announced = Announced::new(folder, &options);
         let announced = announced.advise(ErrorKind::Limit, || {
-            "`--scale 0.01` makes all of it a hundredth".to_owned()
+            "use `--scale 0.01` to scale the sizes to a hundredth".to_owned()
         })?;
         let plan = format!(
             "{}, in sequence, with images of {}; about {} will be written to {} and read back, {} of the typical rating of a \
@@ -173,9 +173,7 @@ impl Images {
             ) {
                 return Err(Failure::usage(
                     "--type",
-                    format!(
-                        "images of type {name} cannot be written: expected udrw, udsb, udsp, asif or vm"
-                    ),
+                    format!("unsupported image type {name}: expected udrw, udsb, udsp, asif or vm"),
                 ));
             }
             for cipher in &self.ciphers {
@@ -186,9 +184,7 @@ impl Images {
                     _ => {
                         return Err(Failure::usage(
                             "--cipher",
-                            format!(
-                                "{cipher} is not a cipher of images: expected none, aes-128 or aes-256"
-                            ),
+                            format!("unknown cipher {cipher}: expected none, aes-128 or aes-256"),
                         ));
                     }
                 };

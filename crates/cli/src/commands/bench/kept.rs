@@ -60,7 +60,7 @@ impl Form {
                 "--output",
                 format!("{} has an unknown extension", path.display()),
             )
-            .hint("names end in .json, .csv, .html or .md")),
+            .hint("use a name that ends in .json, .csv, .html or .md")),
         }
     }
 
@@ -123,7 +123,7 @@ impl Keeping {
             return Ok(());
         };
         fs::create_dir_all(folder)
-            .map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+            .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;
         for plot in plot::plots(report) {
             self.write(
                 &folder.join(format!("{}.svg", plot.name)),
@@ -149,7 +149,7 @@ impl Keeping {
 
 /// Renders an SVG with twice its size in pixels.
 fn png(svg: &str) -> Outcome<Vec<u8>> {
-    let failed = |source| Error::io(LAYER, "render with rsvg-convert", source);
+    let failed = |source| Error::io(LAYER, "run rsvg-convert", source);
     let child = Command::new("rsvg-convert")
         .args(["--format", "png", "--zoom", "2"])
         .stdin(Stdio::piped())
@@ -162,7 +162,7 @@ fn png(svg: &str) -> Outcome<Vec<u8>> {
             LAYER,
             "cannot write PNG files: rsvg-convert is not installed",
         ))
-        .hint("install librsvg, or leave out `--plots-png` and open the SVG files in a browser"),
+        .hint("install librsvg, or omit `--plots-png` and open the SVG files in a browser"),
         _ => failed(source).into(),
     })?;
     // It reads everything before it writes.
@@ -195,7 +195,7 @@ fn exists(path: &Path) -> Failure {
 }
 
 fn overwrite() -> String {
-    "`--overwrite` replaces it".to_owned()
+    "use --overwrite to replace it".to_owned()
 }
 
 /// Returns the facts and tables of a report as Markdown.
@@ -216,6 +216,6 @@ pub(super) fn read(path: &Path) -> Outcome<Report> {
         .map_err(|source| Error::io(LAYER, "read", source).in_file(path))?;
     let report = Report::from_json(&json).map_err(|error| error.in_file(path));
     report.map_err(|error| {
-        Failure::from(error).hint("`bandsaw bench files -o NAME.json` writes such files")
+        Failure::from(error).hint("use a file written by `bandsaw bench files -o NAME.json`")
     })
 }

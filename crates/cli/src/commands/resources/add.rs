@@ -81,8 +81,7 @@ impl Add {
         };
         let made = made.map_err(|error| error.in_file(path))?;
         if made.is_empty() {
-            let message =
-                "contains no resources: expected a list as printed by hdiutil udifderez -xml";
+            let message = "no resources: expected a list as printed by hdiutil udifderez -xml";
             return Err(Error::new(Kind::Invalid, "resources", message)
                 .in_file(path)
                 .into());
@@ -92,12 +91,12 @@ impl Add {
 }
 
 pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
-    let failed = |error| Error::io("resources", "cannot be read", error).in_file(path);
+    let failed = |error| Error::io("resources", "read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MOST_BYTES {
         return Err(Error::new(
             Kind::Limit,
             "resources",
-            format!("is longer than {MOST_BYTES} bytes"),
+            format!("longer than {MOST_BYTES} bytes"),
         )
         .in_file(path)
         .into());

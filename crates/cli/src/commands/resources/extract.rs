@@ -72,9 +72,8 @@ impl Extract {
         match self.output {
             Some(path) => {
                 let mut file = NewFile::create(&path, self.overwrite)?;
-                file.write_all(&bytes).map_err(|error| {
-                    Error::io("target", "cannot be written", error).in_file(&path)
-                })?;
+                file.write_all(&bytes)
+                    .map_err(|error| Error::io("target", "write", error).in_file(&path))?;
                 file.finish()?;
             }
             None => {
@@ -95,9 +94,9 @@ fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
             let error = Error::new(
                 Kind::Invalid,
                 "--raw",
-                format!("--raw writes one resource, and {count} are chosen"),
+                format!("--raw writes one resource, but {count} are selected"),
             );
-            Err(Failure::from(error).hint("name one by its number, as in TEXT:5000"))
+            Err(Failure::from(error).hint("choose one by its number, as in TEXT:5000"))
         }
     }
 }

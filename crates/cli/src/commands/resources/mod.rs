@@ -164,10 +164,9 @@ fn change(
     });
     drop(bar);
     match changed {
-        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => Err(error)
-            .advise(Kind::Conflict, || {
-                "--replace puts the new one in its place".into()
-            }),
+        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => {
+            Err(error).advise(Kind::Conflict, || "use --replace to replace it".into())
+        }
         Err(error) => Err(to.rewriting.advise(error)),
         Ok(()) => {
             let image = to

@@ -57,7 +57,7 @@ impl Commit {
         let done = commit(Path::new(&base), options.shadows, &options, &bar)
             .map_err(|error| source::advise(error, &base));
         let done = done.advise(Kind::ReadOnly, || {
-            "`bandsaw stack flatten` makes one new image of them".to_owned()
+            "use `bandsaw stack flatten` to create one new image".to_owned()
         })?;
         drop(bar);
         let mut files = options.shadows.iter().rev();

@@ -79,7 +79,9 @@ impl Create {
                 .as_ref()
                 .is_err_and(|error| error.kind() == Kind::Conflict && error.layer() == "image")
         {
-            return made.advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
+            return made.advise(Kind::Conflict, || {
+                "use --overwrite to replace it".to_owned()
+            });
         }
         match made {
             Err(error) if error.kind() == Kind::Conflict => return advise(Err(error)),

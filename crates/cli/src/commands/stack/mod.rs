@@ -60,7 +60,7 @@ impl Stack {
 fn split(images: &[OsString]) -> Outcome<(ImagePath, Vec<PathBuf>)> {
     let (base, layers) = images
         .split_first()
-        .ok_or_else(|| Failure::usage("stack", "no image is named"))?;
+        .ok_or_else(|| Failure::usage("stack", "an image is required"))?;
     Ok((
         source::image(base)?,
         layers.iter().map(PathBuf::from).collect(),
@@ -69,9 +69,6 @@ fn split(images: &[OsString]) -> Outcome<(ImagePath, Vec<PathBuf>)> {
 
 /// Adds a hint to an error about layers that do not fit.
 fn advise<T>(result: Result<T, Error>) -> Outcome<T> {
-    let hint = || {
-        "name the files from the bottom: the base, then each layer over the one it was made over"
-            .to_owned()
-    };
+    let hint = || "name the files from the bottom: the base, then each layer".to_owned();
     result.advise(Kind::Conflict, hint)
 }

@@ -89,7 +89,7 @@ pub(super) fn add(
             | mode_type::SOCKET
     ) {
         report.damage(leaf.wrong(format_args!(
-            "object {id:#x} has mode {:#o}, which is of no type",
+            "object {id:#x} has mode {:#o} without a valid type",
             raw.mode
         )));
         return Some(());
@@ -113,18 +113,18 @@ pub(super) fn add(
         ));
     }
     if (flags & inode_flags::IS_SPARSE != 0) != sparse.is_some() {
-        warn("has a count of bytes in holes, and its flags say otherwise".to_owned());
+        warn("has a count of sparse bytes, but not the flag".to_owned());
     }
     if raw.uncompressed_size.get() != 0 && flags & inode_flags::HAS_UNCOMPRESSED_SIZE == 0 {
-        warn("tells a size for compressed contents, and its flags that it does not".to_owned());
+        warn("has a size of compressed contents, but not the flag".to_owned());
     }
     let maintained = flags & inode_flags::MAINTAIN_DIR_STATS != 0;
     if maintained && fields.get(inode_field::DIRECTORY_STATS).is_none() {
-        warn("keeps statistics of a folder, and does not say where".to_owned());
+        warn("has folder statistics, but no record of them".to_owned());
     }
     let name = fields.get(inode_field::NAME).map(until_nul);
     if name.is_none() {
-        warn("does not say its name".to_owned());
+        warn("has no name".to_owned());
     }
     let parent = FileId::from(raw.parent_id);
     let primary = name.map_or(0, |name| link_hash(parent, name));
@@ -145,7 +145,7 @@ pub(super) fn add(
             .stream(private)
             .use_by_inode(&stream, sparse.unwrap_or(0), flags);
     } else if sparse.is_some_and(|bytes| bytes > 0) {
-        report.warning(leaf.wrong(format_args!("object {id:#x} has holes and no contents")));
+        report.warning(leaf.wrong(format_args!("object {id:#x} is sparse but has no contents")));
     }
     Some(())
 }
@@ -170,7 +170,7 @@ impl Files {
             if group.attributes != 0 || group.links > 0 {
                 report.damage(wrong(
                     LAYER,
-                    format!("object {id:#x} has attributes or names, and does not exist"),
+                    format!("object {id:#x} has attributes or names, but does not exist"),
                 ));
             }
             return;
@@ -181,7 +181,7 @@ impl Files {
             if found != told {
                 let yes = |yes: bool| if yes { "yes" } else { "no" };
                 let message = format!(
-                    "object {id:#x} {what}: {}, its inode says: {}",
+                    "object {id:#x} {what}: {}, by its inode: {}",
                     yes(found),
                     yes(told)
                 );
@@ -204,7 +204,7 @@ impl Files {
         if flag(inode_flags::HAS_RESOURCE_FORK) && flag(inode_flags::NO_RESOURCE_FORK) {
             report.warning(wrong(
                 LAYER,
-                format!("object {id:#x} says to have a resource fork, and to have none"),
+                format!("object {id:#x} has contradictory flags for its resource fork"),
             ));
         }
         let is_link = facts.kind == mode_type::SYMLINK;
@@ -218,20 +218,20 @@ impl Files {
         if facts.bsd_flags & UF_COMPRESSED != 0 && !has(attribute::DECMPFS) {
             report.damage(wrong(
                 LAYER,
-                format!("file {id:#x} is compressed, and nothing says how"),
+                format!("file {id:#x} is compressed, but has no compression attribute"),
             ));
         }
         if facts.kind != mode_type::FOLDER {
             if group.entries > 0 {
                 let message = format!(
-                    "{} entries are in object {id:#x}, which is no folder",
+                    "{} entries are in object {id:#x}, which is not a folder",
                     group.entries
                 );
                 report.damage(wrong(LAYER, message));
             }
         } else if u64::from(facts.children_or_links) != group.entries {
             let message = format!(
-                "folder {id:#x} is said to have {} entries, it has {}",
+                "folder {id:#x} counts {} entries, it has {}",
                 facts.children_or_links, group.entries
             );
             report.warning(wrong(LAYER, message));

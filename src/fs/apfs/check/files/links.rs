@@ -81,7 +81,7 @@ impl Files {
             {
                 report.damage(wrong(
                     LAYER,
-                    format!("folder {needed:#x}, which every volume has, does not exist"),
+                    format!("the required folder {needed:#x} does not exist"),
                 ));
             }
         }
@@ -156,25 +156,25 @@ impl Files {
                 (Some(entry), Some(link), Some(map)) if entry == link && map == link.0 => continue,
                 (Some(entry), Some(link), _) if entry != link => {
                     format!(
-                        "entry of object {:#x} and record of object {:#x} tell different names or objects",
+                        "entry of object {:#x} and record of object {:#x} differ in name or object",
                         entry.0, link.0
                     )
                 }
                 (Some((object, _)), None, _) => {
-                    format!("the entry of object {object:#x} has it, no record tells the name")
+                    format!("used by the entry of object {object:#x}, but no record has the name")
                 }
                 (None, Some((object, _)), _) => {
-                    format!("object {object:#x} has it for a name, no entry has it")
+                    format!("used by a name of object {object:#x}, but by no entry")
                 }
                 (_, Some((object, _)), Some(map)) => {
-                    format!("is said to be of object {map:#x}, and of {object:#x}")
+                    format!("belongs to object {map:#x}, but also to {object:#x}")
                 }
                 (Some(_), Some(_), None) if self.rules.early => continue,
                 (_, Some((object, _)), None) => {
-                    format!("object {object:#x} has it, no record leads from it there")
+                    format!("used by object {object:#x}, but no record points there")
                 }
                 (_, None, Some(map)) => {
-                    format!("leads to object {map:#x}, and is the number of no name")
+                    format!("points to object {map:#x}, but is not used by any name")
                 }
                 (None, None, None) => continue,
             };
@@ -203,7 +203,7 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
     }
     if known.kind == 0 {
         let message = format!(
-            "an entry in folder {:#x} leads to object {id:#x}, which does not exist",
+            "an entry in folder {:#x} points to object {id:#x}, which does not exist",
             known.folder
         );
         return report.damage(wrong(LAYER, message));
@@ -212,14 +212,14 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
         return report.damage(wrong(
             LAYER,
             format!(
-                "object {id:#x} is in no folder, its inode says {:#x}",
+                "object {id:#x} is not in any folder, its inode records {:#x}",
                 known.parent
             ),
         ));
     }
     if known.mixed || known.entry_kind != known.kind >> 12 {
         let message = format!(
-            "object {id:#x} has mode {:#o}, an entry in folder {:#x} says type {:#x}",
+            "object {id:#x} has mode {:#o}, but its entry in folder {:#x} has type {:#x}",
             known.kind, known.folder, known.entry_kind
         );
         report.damage(wrong(LAYER, message));
@@ -260,7 +260,8 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
     if known.records == 0 && known.names == 1 && known.primary != 0 && known.primary != known.found
     {
         let message = format!(
-            "object {id:#x} is found in folder {:#x} under another name or folder than it says, {:#x}",
+            "object {id:#x} is in folder {:#x}, but its inode records another name or folder, \
+             {:#x}",
             known.folder, known.parent
         );
         report.warning(wrong(LAYER, message));

@@ -95,7 +95,7 @@ impl Files {
             kind => {
                 if self.unknown_types == 0 {
                     report.warning(leaf.wrong(format_args!(
-                        "object {id:#x} has a record of type {kind}, which is not known"
+                        "object {id:#x} has a record of the unknown type {kind}"
                     )));
                 }
                 self.unknown_types += 1;
@@ -104,7 +104,7 @@ impl Files {
         };
         if understood.is_none() {
             report.damage(leaf.wrong(format_args!(
-                "the record of type {} of object {id:#x} makes no sense",
+                "malformed record of type {} of object {id:#x}",
                 key.kind
             )));
         }
@@ -127,7 +127,7 @@ impl Files {
     fn crypto_state(&mut self, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
         let (state, rest) = CryptoStateRaw::ref_from_prefix(leaf.value).ok()?;
         if !self.rules.encrypted {
-            report.warning(leaf.wrong("a state of encryption, on a volume that is not encrypted"));
+            report.warning(leaf.wrong("encryption state on a volume that is not encrypted"));
         }
         (rest.len() == usize::from(state.key_len.get())).then_some(())
     }
@@ -163,9 +163,9 @@ impl Files {
                 let stream = at.stream_id.get();
                 let private = head.flags.get() & xattr_flags::PRIVATE_STREAM != 0;
                 if private && self.rules.sealed {
-                    report.note(leaf.wrong(format_args!(
-                        "{name} has a stream of its own on a sealed volume"
-                    )));
+                    report.note(
+                        leaf.wrong(format_args!("{name} has its own stream on a sealed volume")),
+                    );
                 }
                 self.see(stream);
                 self.stream(stream).use_by_attribute(&at.stream);
@@ -186,7 +186,7 @@ impl Files {
         match name {
             xattr_name::SYMLINK if value.last() != Some(&0) => {
                 report.damage(leaf.wrong(format_args!(
-                    "the target of symbolic link {id:#x} has no end"
+                    "the target of symbolic link {id:#x} is not NUL-terminated"
                 )));
             }
             xattr_name::RESOURCE_FORK if !self.rules.early => {
@@ -241,7 +241,7 @@ impl Files {
             || start.checked_add(len).is_none()
         {
             return report.damage(leaf.wrong(format_args!(
-                "stream {id:#x}: {len} bytes at {start} are no whole blocks"
+                "stream {id:#x}: {len} bytes at {start} are not whole blocks"
             )));
         }
         let run = paddr..paddr.saturating_add(len / block);
@@ -337,7 +337,7 @@ impl Files {
             && primary != 0
         {
             report.warning(leaf.wrong(format_args!(
-                "object {id:#x} does not say the name and folder of its first link"
+                "object {id:#x} has no record of the name and folder of its first link"
             )));
         }
         self.group.links += 1;

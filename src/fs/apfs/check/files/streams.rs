@@ -67,30 +67,28 @@ impl StreamSeen {
             }
             () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
             () if told.is_some_and(|told| told < *inodes) => Some(format!(
-                "is said to be used {} times, {inodes} inodes use it",
+                "has a reference count of {}, but {inodes} inodes use it",
                 told.unwrap_or(0)
             )),
             () => None,
         };
         let warning = match () {
             () if end != allocated => Some(format!(
-                "has extents for {end} bytes, {allocated} are claimed"
+                "has extents for {end} bytes, but records {allocated}"
             )),
-            () if *inodes > 0 && told.is_none() => {
-                Some("has no record that counts its users".to_owned())
-            }
+            () if *inodes > 0 && told.is_none() => Some("has no reference count".to_owned()),
             () if told.is_some_and(|told| told > *inodes) => Some(format!(
-                "is said to be used {} times, {inodes} inodes use it",
+                "has a reference count of {}, but {inodes} inodes use it",
                 told.unwrap_or(0)
             )),
             () if *inodes > 0 && *holes != self.sparse => Some(format!(
-                "has {holes} bytes of holes, {} are claimed",
+                "has {holes} bytes of holes, but records {}",
                 self.sparse
             )),
             () if *inodes > 1 && self.uncloned => {
-                Some("is shared by inodes that do not say to be clones".to_owned())
+                Some("is shared by inodes without the clone flag".to_owned())
             }
-            () if self.differs => Some("its users tell different sizes".to_owned()),
+            () if self.differs => Some("its inodes record different sizes".to_owned()),
             () => None,
         };
         (damage, warning)
@@ -107,7 +105,7 @@ impl Files {
                 continue;
             };
             if stream.inodes == 0 && stream.attributes == 0 {
-                report.warning(wrong(LAYER, format!("stream {id:#x} is used by nothing")));
+                report.warning(wrong(LAYER, format!("stream {id:#x} is not used")));
                 continue;
             }
             let (damage, warning) = stream.problems();

@@ -95,9 +95,9 @@ impl CheckedSpace<'_> {
         if chunks.lost > 0 {
             let (lost, first) = (chunks.lost, chunks.first_lost);
             let message =
-                format!("{lost} blocks are marked used and used by nothing, the first is {first}");
+                format!("{lost} blocks are marked used but not used, the first is {first}");
             if incomplete {
-                report.note(wrong(LAYER, message + " that could be looked at"));
+                report.note(wrong(LAYER, message + " that could be read"));
             } else {
                 report.warning(wrong(LAYER, message));
             }
@@ -106,10 +106,7 @@ impl CheckedSpace<'_> {
         if whole && chunks.free != told {
             report.damage(wrong(
                 LAYER,
-                format!(
-                    "counts {told} free blocks, its chunks {} together",
-                    chunks.free
-                ),
+                format!("counts {told} free blocks, but its chunks {}", chunks.free),
             ));
         }
         Ok(())
@@ -232,7 +229,8 @@ impl CheckedSpace<'_> {
             || (place.0 == 0 && free != blocks)
         {
             let message = format!(
-                "chunk {index} is said to begin at block {} with {found} blocks, {free} of them free; {blocks} from {first} expected",
+                "chunk {index} records block {} with {found} blocks, {free} of them free; \
+                 expected {blocks} from {first}",
                 raw.first
             );
             report.damage(wrong(LAYER, message));
@@ -257,8 +255,10 @@ impl CheckedSpace<'_> {
         let clear = count_clear(&bits, blocks as usize) as u64;
         if clear != free {
             let at = self.store.offset(place);
-            let message =
-                format!("the bitmap of chunk {index} has {clear} free blocks, {free} are counted");
+            let message = format!(
+                "the bitmap of chunk {index} has {clear} free blocks, but the count is \
+                         {free}"
+            );
             report.damage(Error::corrupt(LAYER, at, message));
         }
         let past = count_clear(&bits, size * 8) as u64 - clear;

@@ -54,7 +54,7 @@ impl<'a> CheckedSpace<'a> {
             return Ok(None);
         };
         let Ok((head, _)) = SpacemanRaw::read_from_prefix(&bytes) else {
-            report.damage(wrong(LAYER, "is cut short"));
+            report.damage(wrong(LAYER, "is truncated"));
             return Ok(None);
         };
         if report
@@ -187,7 +187,7 @@ fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
     if counts != (0, 0, 0, 0, 0) || reserved(main) || reserved(second) {
         report.warning(wrong(
             LAYER,
-            "counts something on a second device, or in fields that are not in use",
+            "has counts for a second device, or in unused fields",
         ));
     }
     if head.ring_multiplier.get() != RING_VERSIONS {

@@ -37,7 +37,7 @@ impl Pool {
         if inside {
             self.mark(
                 block..block + 1,
-                "is used twice, or waits to be freed",
+                "is used twice, or in the free queue",
                 report,
             );
         }
@@ -84,7 +84,7 @@ impl CheckedSpace<'_> {
             match marked {
                 true => report.warning(wrong(
                     LAYER,
-                    format!("block {block} of the pool is marked used and used by nothing"),
+                    format!("block {block} of the pool is marked used but not used"),
                 )),
                 false => report.damage(wrong(
                     LAYER,
@@ -107,7 +107,7 @@ impl CheckedSpace<'_> {
                 if slot.is_none() {
                     report.damage(wrong(
                         LAYER,
-                        format!("the pool's bitmap {index} is in no slot of the ring"),
+                        format!("the pool's bitmap {index} has no slot in the ring"),
                     ));
                 }
                 let xid = self.array64(self.head.pool_xids.get(), index.into());
@@ -115,7 +115,7 @@ impl CheckedSpace<'_> {
                     report.warning(wrong(
                         LAYER,
                         format!(
-                            "the pool's bitmap {index} is of no transaction up to {}",
+                            "the pool's bitmap {index} is newer than transaction {}",
                             self.xid
                         ),
                     ));
@@ -146,7 +146,7 @@ impl CheckedSpace<'_> {
                 _ => {
                     return report.damage(wrong(
                         LAYER,
-                        format!("the list of free slots leads to {at}, which is not free"),
+                        format!("the list of free slots points to {at}, which is not free"),
                     ));
                 }
             }

@@ -33,10 +33,7 @@ impl CheckedSpace<'_> {
             .iter()
             .any(|queue| queue.pad.get() != 0 || queue.pad2.get() != 0 || queue.reserved.get() != 0)
         {
-            report.warning(wrong(
-                LAYER,
-                "fields of a free queue that are not in use are not 0",
-            ));
+            report.warning(wrong(LAYER, "unused fields of a free queue are not 0"));
         }
         Ok(())
     }
@@ -75,12 +72,12 @@ impl CheckedSpace<'_> {
                 let len = told.unwrap_or(1);
                 if told == Some(1) {
                     report.warning(leaf.wrong(format_args!(
-                        "block {start} has a count, which one block alone has not"
+                        "block {start} has a count, unexpected for a single block"
                     )));
                 }
                 if xid > newest || xid == 0 {
                     report.damage(leaf.wrong(format_args!(
-                        "block {start} was given up by transaction {xid}, of {newest}"
+                        "block {start} was freed by transaction {xid}, newer than {newest}"
                     )));
                 }
                 let run = start..start.saturating_add(len);
@@ -128,7 +125,7 @@ impl CheckedSpace<'_> {
             if is_wrong {
                 report.warning(wrong(
                     LAYER,
-                    format!("the {name} is said to have {told} {what}, it has {found}"),
+                    format!("the {name} records {told} {what}, but has {found}"),
                 ));
             }
         }

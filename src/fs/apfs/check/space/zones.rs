@@ -36,7 +36,7 @@ pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<Str
     let (versioned, _) = SpacemanVersionRaw::ref_from_prefix(rest).ok()?;
     if versioned.struct_size.get() != SPACEMAN_ARRAYS {
         return Some(format!(
-            "says that its head has {} bytes, {SPACEMAN_ARRAYS} expected",
+            "records a header of {} bytes, expected {SPACEMAN_ARRAYS}",
             versioned.struct_size
         ));
     }
@@ -65,7 +65,7 @@ fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
     };
     let latest = usize::from(zone.previous_index.get());
     if zone.reserved.get() != 0 {
-        return Some("something in a field that is not in use");
+        return Some("data in an unused field");
     }
     let now = if zone.id.get() == 0 {
         zone.now == none
@@ -73,7 +73,7 @@ fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
         makes_sense(&zone.now)
     };
     if !now {
-        return Some("boundaries that make no sense");
+        return Some("invalid boundaries");
     }
     let before = match latest
         .checked_sub(1)
@@ -89,5 +89,5 @@ fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
                     .all(|bounds| *bounds == none || makes_sense(bounds))
         }
     };
-    (!before).then_some("boundaries of before that make no sense")
+    (!before).then_some("invalid previous boundaries")
 }

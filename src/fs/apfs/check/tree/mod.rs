@@ -113,7 +113,7 @@ impl TreeWalk<'_> {
         for (what, told, found) in counts {
             if told != found {
                 report.damage(wrong(format!(
-                    "the tree is said to have {told} {what}, it has {found}"
+                    "the tree records {told} {what}, but has {found}"
                 )));
             }
         }
@@ -124,7 +124,7 @@ impl TreeWalk<'_> {
         for (what, told, found) in longest {
             if (told as usize) < found {
                 report.warning(wrong(format!(
-                    "the longest {what} is said to have {told} bytes, one has {found}"
+                    "the tree records {told} bytes for the longest {what}, but one has {found}"
                 )));
             }
         }
@@ -196,7 +196,7 @@ impl Walker<'_, '_> {
         if !self.seen.insert(paddr.0) {
             self.report.damage(
                 self.walk
-                    .wrong(oid, paddr, "the tree leads to this node twice"),
+                    .wrong(oid, paddr, "the tree points to this node twice"),
             );
             return Ok(None);
         }
@@ -234,10 +234,7 @@ impl Walker<'_, '_> {
             node_flags::HASHED | node_flags::NO_HEADER
         };
         if node.flags & !(node_flags::ROOT | node_flags::LEAF | node_flags::FIXED | sealed) != 0 {
-            let message = format!(
-                "has flags {:#x}, some of which a node of its kind does not have",
-                node.flags
-            );
+            let message = format!("unexpected flags {:#x} for its kind", node.flags);
             self.report.warning(self.walk.wrong(oid, paddr, message));
         }
         if !known && let Err(message) = room::check(&node) {
@@ -279,7 +276,7 @@ impl Walker<'_, '_> {
         }
         if header.has_odd_flags(matches!(self.walk.kind, TreeKind::Files { .. })) {
             wrong(format!(
-                "type {:#x} found, with flags that a node of its kind does not have",
+                "type {:#x} with unexpected flags for its kind",
                 header.kind
             ));
         }
@@ -298,7 +295,9 @@ impl Walker<'_, '_> {
             _ if expected == storage::PHYSICAL
                 && parent.is_some_and(|parent| xid > parent.xid.0) =>
             {
-                wrong(format!("transaction {xid} found, the node above is older"));
+                wrong(format!(
+                    "transaction {xid} is newer than that of the parent node"
+                ));
             }
             _ => {}
         }
@@ -322,7 +321,7 @@ impl Walker<'_, '_> {
             )
         } else if node.level >= MAX_LEVELS {
             format!(
-                "has {} levels below it, fewer than {MAX_LEVELS} expected",
+                "too many levels: {} below this node, the maximum is {MAX_LEVELS}",
                 node.level
             )
         } else if node.count == 0 && (!root || node.level > 0) {
@@ -362,7 +361,7 @@ impl Walker<'_, '_> {
                 self.report.damage(self.walk.wrong(
                     node.oid,
                     node.paddr,
-                    format!("entry {index} leads to no node"),
+                    format!("entry {index} does not point to a node"),
                 ));
                 continue;
             };
@@ -423,7 +422,7 @@ impl Walker<'_, '_> {
             self.report.damage(self.walk.wrong(
                 node.oid,
                 node.paddr,
-                format!("key {index} is none of this tree"),
+                format!("malformed key {index}"),
             ));
             return false;
         };
@@ -453,7 +452,7 @@ impl Walker<'_, '_> {
             Some(Ordering::Equal) | None => {}
             Some(Ordering::Greater) => {
                 let message =
-                    "its first key comes before the one in its parent, so that it is not found";
+                    "its first key sorts before the one in its parent, so that a search misses it";
                 self.report
                     .damage(self.walk.wrong(node.oid, node.paddr, message));
             }

@@ -93,13 +93,13 @@ fn list(
         .count();
     if unused != usize::from(list.len.get()) {
         return Err(format!(
-            "{} bytes are said to be free among the {what}s, {unused} are",
+            "the node records {} free bytes among the {what}s, but has {unused}",
             list.len
         ));
     }
     let mut next = list.offset.get();
     while next != NO_OFFSET {
-        let wrong = || format!("the list of free {what}s leads to {next}, where none is");
+        let wrong = || format!("the list of free {what}s points to {next}, which is not free");
         let link = place(next.into(), LINK)
             .filter(|link| area.start <= link.start && link.end <= area.end)
             .ok_or_else(wrong)?;

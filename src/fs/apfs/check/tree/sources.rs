@@ -77,7 +77,7 @@ impl Nodes for Virtual<'_> {
                     LAYER,
                     oid,
                     entry.paddr,
-                    "is encrypted, on a volume that is not",
+                    "encrypted object on a volume that is not encrypted",
                 ));
             };
             cipher.decrypt_blocks(entry.paddr.0, &mut bytes);
@@ -109,8 +109,10 @@ pub(in crate::fs::apfs::check) struct Ephemeral<'a> {
 impl Nodes for Ephemeral<'_> {
     fn find(&mut self, _store: &Store, oid: Oid) -> Result<SourceNode> {
         let Some((paddr, bytes)) = self.objects.remove(&oid) else {
-            let message =
-                format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
+            let message = format!(
+                "object {oid:#x} is not in the checkpoint maps, or the tree points to it \
+                         twice"
+            );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
         Ok(SourceNode {

@@ -119,7 +119,7 @@ impl Space {
                 .cibs
                 .get(cib as usize)
                 .copied()
-                .ok_or_else(|| corrupt("describes too few chunks"))?;
+                .ok_or_else(|| corrupt("has too few chunk records"))?;
             let bytes = self
                 .store
                 .object(LAYER, Paddr(place), object_type::CHUNK_INFO)?
@@ -134,7 +134,7 @@ impl Space {
         }
         self.infos
             .get_mut(&cib)
-            .ok_or_else(|| corrupt("describes too few chunks"))
+            .ok_or_else(|| corrupt("has too few chunk records"))
     }
 
     /// Returns the record of a chunk, and the current number of its free blocks.
@@ -146,7 +146,7 @@ impl Space {
             .bytes
             .get(at..)
             .and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
-        let (raw, _) = raw.ok_or_else(|| corrupt(format!("does not describe chunk {chunk}")))?;
+        let (raw, _) = raw.ok_or_else(|| corrupt(format!("has no record of chunk {chunk}")))?;
         let told = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
         Ok((raw, self.bits.get(&chunk).map_or(told, |bits| bits.free)))
     }
@@ -162,7 +162,8 @@ impl Space {
             };
             if blocks > self.per_chunk() || count_clear(&used, blocks as usize) as u64 != free {
                 return Err(corrupt(format!(
-                    "the bitmap of chunk {chunk} does not have {free} free blocks, as it should"
+                    "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded \
+                     count"
                 )));
             }
             self.bits.insert(
@@ -178,7 +179,7 @@ impl Space {
         }
         self.bits
             .get_mut(&chunk)
-            .ok_or_else(|| corrupt("describes too few chunks"))
+            .ok_or_else(|| corrupt("has too few chunk records"))
     }
 }
 

@@ -187,7 +187,8 @@ impl Space {
         };
         let Some(start) = found else {
             let message = format!(
-                "{blocks} free blocks side by side are needed for the space manager, below block {ceiling}"
+                "not enough room: the space manager needs {blocks} contiguous free blocks below \
+                 block {ceiling}"
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         };
@@ -292,7 +293,7 @@ impl Space {
         let used = self.used_bits(chunk, &raw)?;
         if count_clear(&used, blocks as usize) as u64 != free {
             return Err(corrupt(format!(
-                "the bitmap of chunk {chunk} does not have {free} free blocks, as it should"
+                "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded count"
             )));
         }
         let fresh = vec![0; used.len()];
@@ -457,7 +458,7 @@ impl Space {
         {
             return Err(Error::unsupported(
                 LAYER,
-                "the space manager's arrays are in an order that is not known; it is not resized",
+                "cannot resize: unknown order of the space manager's arrays",
             ));
         }
         Ok(to.spaceman_arrays_from(first))

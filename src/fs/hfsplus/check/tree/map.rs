@@ -53,7 +53,7 @@ impl TreeWalk<'_> {
         if claimed != free {
             report.damage(self.wrong(
                 0,
-                format!("{claimed} free nodes in the header, {free} in the map"),
+                format!("the header counts {claimed} free nodes, but the map has {free}"),
             ));
         }
         self.zeroed(report)
@@ -113,10 +113,7 @@ impl TreeWalk<'_> {
         while next != 0 {
             self.progress.check()?;
             if u64::from(next) >= self.nodes() || !self.reached.insert(next) {
-                report.damage(self.wrong(
-                    next,
-                    "cannot be a node of the map: it does not exist or is in use",
-                ));
+                report.damage(self.wrong(next, "invalid map node: it does not exist or is in use"));
                 break;
             }
             let head = self
@@ -129,7 +126,7 @@ impl TreeWalk<'_> {
                 report.damage(self.wrong(
                     next,
                     format!(
-                        "a map node with one record expected, kind {} found",
+                        "expected a map node with one record, found kind {}",
                         head.kind
                     ),
                 ));

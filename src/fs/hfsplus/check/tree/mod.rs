@@ -111,7 +111,7 @@ impl<'a> TreeWalk<'a> {
         let head_len = u64::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>() as u64;
         if file.len() < head_len {
             report.damage(damage(format!(
-                "{head_len} bytes expected, a file of {} found",
+                "expected {head_len} bytes, found a file of {}",
                 file.len()
             )));
             return Ok(None);
@@ -124,7 +124,7 @@ impl<'a> TreeWalk<'a> {
         let size = header.node_size.get();
         if !size.is_power_of_two() || !NODE_SIZES.contains(&size) || u64::from(size) > file.len() {
             report.damage(damage(format!(
-                "node size is {size}, a power of two from 512 to 32768 expected"
+                "invalid node size {size}: expected a power of two from 512 to 32768"
             )));
             return Ok(None);
         }
@@ -143,7 +143,7 @@ impl<'a> TreeWalk<'a> {
         let nodes = file.len() / u64::from(size);
         if !file.len().is_multiple_of(size.into()) || nodes != u64::from(total) {
             found.push(format!(
-                "{total} nodes of {size} bytes claimed in a file of {} bytes",
+                "{total} nodes of {size} bytes exceed the file of {} bytes",
                 file.len()
             ));
         }
@@ -169,7 +169,7 @@ impl<'a> TreeWalk<'a> {
         let (depth, root) = (header.tree_depth.get(), header.root_node.get());
         if depth > MAX_DEPTH || (depth == 0) != (root == 0) || u64::from(root) >= nodes.max(1) {
             report.damage(damage(format!(
-                "root is node {root} of {nodes} in a tree of depth {depth}"
+                "invalid root: node {root} of {nodes} in a tree of depth {depth}"
             )));
             return Ok(None);
         }
@@ -261,7 +261,13 @@ impl<'a> TreeWalk<'a> {
             match child_of(record, self.index_key) {
                 Some(child) => self.visit(child, height - 1, Some(record), report, each)?,
                 None => {
-                    report.damage(self.wrong(number, format!("record {index} leads to no node")));
+                    report.damage(self.wrong(
+                        number,
+                        format!(
+                            "record {index} does not point to a \
+                                                              node"
+                        ),
+                    ));
                     self.tear(height - 1);
                 }
             }
@@ -273,7 +279,7 @@ impl<'a> TreeWalk<'a> {
     fn fetch(&mut self, number: u32, height: u8, report: &mut Report) -> Result<Option<Node>> {
         if number == 0 || u64::from(number) >= self.nodes() {
             let message = format!(
-                "the tree leads to node {number}, 1 to {} expected",
+                "the tree points to node {number}, expected 1 to {}",
                 self.nodes().saturating_sub(1)
             );
             report.damage(Error::new(Kind::Corrupt, self.kind.layer(), message));
@@ -285,7 +291,7 @@ impl<'a> TreeWalk<'a> {
         }
         let size = self.header.node_size.get();
         if self.rules.whole_nodes && self.file.volume_run(self.at(number)) < size.into() {
-            report.damage(self.wrong(number, "lies in two pieces on a journaled volume"));
+            report.damage(self.wrong(number, "the node is in two runs on a journaled volume"));
         }
         let bytes = self.file.read_vec(self.at(number), size.into())?;
         let node = match Node::parse(number, bytes.into()) {

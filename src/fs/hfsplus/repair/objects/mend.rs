@@ -103,7 +103,7 @@ impl AllObjects {
                 if is_entered || (is_referenced(object.id()) && !is_referenced(id)) {
                     continue;
                 }
-                steps.on("restore numbers that threads remember", object.serial);
+                steps.on("restore object numbers from threads", object.serial);
                 restored.push((at, id));
             }
         }
@@ -139,7 +139,7 @@ impl AllObjects {
         for at in homeless {
             let id = self.new_id();
             steps.on(
-                "give a number of their own to objects that have none",
+                "assign object numbers to objects without one",
                 self.all[at].serial,
             );
             self.all[at].set_id(id);
@@ -153,7 +153,7 @@ impl AllObjects {
                 || object.name.len() > MAX_NAME_UNITS
                 || object.name.iter().any(|unit| unit.get() == COLON);
             if bad {
-                steps.on("rename what has no possible name", object.serial);
+                steps.on("rename objects with invalid names", object.serial);
                 object.name = boxed(&format!("object {}", object.id()));
             }
         }
@@ -207,7 +207,7 @@ impl AllObjects {
                     name
                 };
                 let serial = self.add_folder(id, Cnid::ROOT.0, name);
-                steps.on("make a folder for what is lost", serial);
+                steps.on("create a folder for lost objects", serial);
                 id
             }
         };
@@ -257,7 +257,7 @@ impl AllObjects {
             };
             if !self.all.iter().any(is_taken) {
                 steps.on(
-                    "move objects to where their threads lead",
+                    "move objects to the folders in their threads",
                     self.all[at].serial,
                 );
                 self.all[at].parent = parent;
@@ -299,7 +299,7 @@ impl AllObjects {
                     .iter_mut()
                     .filter(|object| object.parent == id && !Self::is_root(object))
                 {
-                    steps.on("move to lost+found what lies in no folder", object.serial);
+                    steps.on("move objects without a folder to lost+found", object.serial);
                     object.parent = home;
                     object.name = boxed(&format!("object {}", object.id()));
                 }
@@ -358,7 +358,7 @@ impl AllObjects {
                 .filter(|object| object.is_folder() && object.id() == id)
             {
                 steps.on(
-                    "move to lost+found folders that lie in themselves",
+                    "move folders that contain themselves to lost+found",
                     object.serial,
                 );
                 object.parent = home;

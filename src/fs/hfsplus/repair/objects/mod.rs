@@ -274,7 +274,7 @@ impl AllObjects {
                 }
                 _ => {
                     steps.on_subject(
-                        "drop catalog records that are none",
+                        "remove invalid catalog records",
                         Subject::Entry(parent, name.clone()),
                     );
                     if !is_thread {
@@ -456,7 +456,7 @@ impl AllObjects {
     /// Deletes the journal's files.
     pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
         self.delete(is_journal);
-        steps.add("do without the journal, which cannot be read or has lost its files");
+        steps.add("remove the journal: it cannot be read or its files are missing");
     }
 
     /// Returns the name of an object in its thread, if the thread refers to the object's folder.
@@ -481,13 +481,13 @@ impl AllObjects {
                 .get(&object.id())
                 .is_some_and(|lead| lead.folder == object.is_folder());
             if needed && !(right && self.is_threaded(object)) {
-                steps.on("write threads anew", object.serial);
+                steps.on("rewrite threads", object.serial);
             }
         }
         let ids: HashSet<u32> = self.all.iter().map(RepairedObject::id).collect();
         for (_, lead) in self.threads.iter().filter(|(id, _)| !ids.contains(id)) {
             steps.on_subject(
-                "drop threads of what does not exist",
+                "remove threads of objects that do not exist",
                 Subject::Entry(lead.parent, lead.name.clone()),
             );
         }

@@ -119,7 +119,7 @@ fn blocks_just_freed_are_left_alone_until_the_commit() {
             .free(extent(4, 2))
             .unwrap_err()
             .to_string()
-            .contains("free in the bitmap already")
+            .contains("already free in the bitmap")
     );
 }
 

@@ -239,7 +239,7 @@ fn a_volume_without_room_for_a_journal_says_so() {
     let error = fs.remove(fs.root(), "all").unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
     assert!(
-        error.to_string().contains("free bytes together") && error.to_string().contains("cp -R"),
+        error.to_string().contains("contiguous free bytes") && error.to_string().contains("cp -R"),
         "{error}"
     );
     drop(fs);
