@@ -141,7 +141,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         (
             "dmg build -o x.dmg --format udrw --license LICENSE.txt",
             2,
-            "licence",
+            "license",
         ),
         ("dmg --recipe missing.toml -o x.dmg", 3, "missing.toml"),
     ] {

@@ -440,3 +440,102 @@ fn requests_without_an_effect_are_refused_with_a_hint() {
     }
     assert!(scratch.ok(&["--help"]).contains("IMAGE:VOLUME@SNAPSHOT"));
 }
+
+/// An error names the option, and what is accepted instead.
+#[test]
+fn errors_say_what_is_accepted() {
+    let scratch = Scratch::new();
+    scratch.write("src/hello.txt", "hello\n");
+    scratch.write("key", "key");
+    scratch.ok(&["create", "a.img", "--from", "src"]);
+    for (args, code, parts) in [
+        (
+            &["touch", "--date", "tomorrow", "a.img:/x"][..],
+            2,
+            &["--date", "seconds since 1970"][..],
+        ),
+        (
+            &["bench", "images", ".", "--scale", "abc"],
+            2,
+            &["--scale", "expected a number"],
+        ),
+        (
+            &["info", "--checkpoint", "abc", "a.img"],
+            2,
+            &["--checkpoint", "expected a whole number"],
+        ),
+        (&["cat", "a.img:/"], 2, &["/: is a folder", "bandsaw ls"]),
+        (&["create", "b.dmg"], 2, &["bandsaw create b.dmg --size 1g"]),
+        (
+            &[
+                "convert",
+                "--encrypt",
+                "--passfile",
+                "key",
+                "a.img",
+                "b.sparsebundle",
+            ],
+            7,
+            &["--new-passfile"],
+        ),
+        (&["diskutil", "apfs"], 1, &["diskutil: no verb apfs"]),
+    ] {
+        let told = scratch.fails(code, args);
+        for part in parts {
+            assert!(told.contains(part), "{args:?}: no {part:?} in {told}");
+        }
+    }
+}
+
+/// Every verb explains a compressed image without its end.
+#[test]
+fn a_truncated_compressed_image_is_explained() {
+    let scratch = Scratch::new();
+    let noise: Vec<u8> = (0..400_000_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    scratch.write("src/noise", noise);
+    scratch.ok(&["create", "a.img", "--from", "src", "--size", "8m"]);
+    scratch.ok(&["convert", "a.img", "a.dmg", "--format", "udzo"]);
+    let whole = std::fs::read(scratch.path("a.dmg")).unwrap();
+    scratch.write("half.dmg", &whole[..whole.len() - 20_000]);
+    for args in [
+        vec!["info", "half.dmg"],
+        vec!["ls", "half.dmg"],
+        vec!["verify", "half.dmg"],
+        vec!["convert", "half.dmg", "b.img"],
+        vec!["check", "half.dmg"],
+    ] {
+        let output = scratch.run(&args);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {output:?}");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(
+            said.contains("truncated") && said.contains("koly"),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+/// A bundle opens by its second list if the first one is a link, which is not followed.
+#[test]
+fn a_list_that_is_a_link_is_a_warning_for_all() {
+    let scratch = Scratch::new();
+    scratch.ok(&[
+        "create",
+        "a.sparsebundle",
+        "--size",
+        "64m",
+        "--volname",
+        "A",
+    ]);
+    let list = scratch.path("a.sparsebundle/Info.plist");
+    std::fs::rename(&list, scratch.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(scratch.path("elsewhere"), &list).unwrap();
+    for verb in ["info", "ls"] {
+        let output = scratch.run(&[verb, "a.sparsebundle"]);
+        assert!(output.status.success(), "{verb}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("Info.plist"), "{verb}: {said}");
+    }
+}

@@ -338,3 +338,46 @@ fn errors_name_the_target_and_not_a_temporary_file() {
         }
     }
 }
+
+/// A chunk of LZMA takes up to a second; the work stops within it, and says so.
+#[test]
+fn a_slow_compression_stops_within_a_chunk() {
+    let scratch = Scratch::new();
+    write_noise(&scratch.path("noise.img"), 64 << 20);
+    let args = [
+        "convert",
+        "--image-format",
+        "udrw",
+        "noise.img",
+        "x.dmg",
+        "--format",
+        "ulmo",
+    ];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args(args)
+        .current_dir(scratch.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while scratch.names() == ["noise.img"] {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert_eq!(said.matches("stopping").count(), 1, "{said}");
+    assert!(said.contains("nothing is damaged"), "{said}");
+    assert_eq!(scratch.names(), ["noise.img"]);
+}
