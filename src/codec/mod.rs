@@ -6,6 +6,7 @@
 mod adc;
 mod bzip2;
 mod encoder;
+mod lz4;
 mod lzbitmap;
 mod lzfse;
 mod lzma;
@@ -67,6 +68,12 @@ pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
 /// to more than `plain` is an error.
 pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
+}
+
+/// Decodes LZ4 in Apple's frame into `plain`. Bytes after the end are ignored; a stream that decodes
+/// to more than `plain` is an error.
+pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    lz4::decode(packed, plain).map_err(|fault| fault.told("LZ4", packed, plain))
 }
 
 /// Reason why a stream does not decode.

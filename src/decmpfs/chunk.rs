@@ -12,8 +12,10 @@ fn is_stored(method: Method, first: u8) -> bool {
         Method::Zlib | Method::Lzbitmap => first & 0xF == 0xF,
         // The opcode of the end of a stream, which cannot be the first.
         Method::Lzvn => first == 0x06,
-        // Every block of a stream starts with `bvx`.
-        Method::Lzfse => first != b'b',
+        // Every block of a stream starts with `bvx`. macOS writes 0xFF and refuses 0; other programs
+        // are known to write other bytes.
+        Method::Lzfse => first != b'b' && first != 0,
+        Method::Lz4 => first == 0xFF,
     }
 }
 
@@ -41,5 +43,6 @@ pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<
         Method::Lzvn => codec::decode_lzvn(packed, plain),
         Method::Lzfse => Codec::Lzfse.decode(packed, plain),
         Method::Lzbitmap => codec::decode_lzbitmap(packed, plain),
+        Method::Lz4 => codec::decode_lz4(packed, plain),
     }
 }

@@ -55,6 +55,8 @@ pub enum Method {
     Lzfse,
     /// LZBITMAP streams.
     Lzbitmap,
+    /// LZ4 in Apple's frame; macOS 27 and later.
+    Lz4,
 }
 
 impl fmt::Display for Method {
@@ -65,6 +67,7 @@ impl fmt::Display for Method {
             Self::Lzvn => "LZVN",
             Self::Lzfse => "LZFSE",
             Self::Lzbitmap => "LZBITMAP",
+            Self::Lz4 => "LZ4",
         })
     }
 }
@@ -117,6 +120,8 @@ impl Compression {
             12 => (Method::Lzfse, Place::Fork),
             13 => (Method::Lzbitmap, Place::Attribute),
             14 => (Method::Lzbitmap, Place::Fork),
+            15 => (Method::Lz4, Place::Attribute),
+            16 => (Method::Lz4, Place::Fork),
             layout::DATALESS_FILE | layout::DATALESS_PACKAGE => (Method::Stored, Place::Server),
             _ => return None,
         })

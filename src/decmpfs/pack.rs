@@ -30,11 +30,11 @@ pub struct Packing {
 
 impl Packing {
     /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`] for methods that are
-    /// not written: LZBITMAP, and stored contents.
+    /// not written: LZBITMAP, LZ4, and stored contents.
     pub fn new(method: Method, level: Level) -> Result<Self> {
         match method {
             Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
-            Method::Stored | Method::Lzbitmap => Err(Error::unsupported(
+            Method::Stored | Method::Lzbitmap | Method::Lz4 => Err(Error::unsupported(
                 LAYER,
                 format!("cannot compress by {method}: only zlib, LZVN and LZFSE are supported"),
             )),

@@ -88,6 +88,42 @@ fn offsets(chunks: &[Vec<u8>]) -> Vec<u8> {
     fork
 }
 
+/// Returns a chunk in Apple's LZ4 frame, without matches: the first half packed, the rest plain.
+fn lz4(plain: &[u8]) -> Vec<u8> {
+    let (first, rest) = plain.split_at(plain.len() / 2);
+    let mut literals = vec![0xF0];
+    match first.len().checked_sub(15) {
+        Some(more) => {
+            literals.extend(std::iter::repeat_n(0xFF, more / 255));
+            literals.push((more % 255) as u8);
+        }
+        None => literals[0] = (first.len() as u8) << 4,
+    }
+    literals.extend_from_slice(first);
+    let len = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
+    [
+        &b"bv41"[..],
+        &len(first),
+        &len(&literals),
+        &literals,
+        b"bv4-",
+        &len(rest),
+        rest,
+        b"bv4$",
+    ]
+    .concat()
+}
+
+/// macOS 27 refuses a chunk of types 11 to 16 that begins with 0.
+#[test]
+fn a_chunk_behind_a_zero_is_damaged() {
+    for number in [11, 13, 15] {
+        let payload = [&[0][..], b"four"].concat();
+        let error = contents(&attribute(number, 4, &payload), no_fork).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "type {number}");
+    }
+}
+
 #[test]
 fn contents_in_the_attribute() {
     let plain = text(900);
@@ -103,6 +139,8 @@ fn contents_in_the_attribute() {
         (11, lzfse),
         (11, stored(0xFF)),
         (13, stored(0xFF)),
+        (15, stored(0xFF)),
+        (15, lz4(&plain)),
     ] {
         let device = contents(&attribute(number, 900, &payload), no_fork).unwrap();
         assert_eq!(read(&*device), plain, "type {number}");
@@ -124,11 +162,13 @@ fn contents_in_the_fork() {
             .chunks(CHUNK as usize)
             .map(|chunk| [&[0xCC], chunk].concat())
             .collect();
+        let lz4s: Vec<_> = plain.chunks(CHUNK as usize).map(lz4).collect();
         for (number, fork) in [
             (4, classic(&zlib)),
             (12, offsets(&lzfse)),
             (10, offsets(&stored)),
             (10, classic(&stored)),
+            (16, offsets(&lz4s)),
         ] {
             let device = of_fork(number, len, &fork).unwrap();
             assert_eq!(device.info().len, len as u64);

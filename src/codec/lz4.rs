@@ -1,0 +1,171 @@
+//! LZ4 in the frame of Apple's compression library (`COMPRESSION_LZ4`), which files of macOS 27 use.
+//! Decoder only. Source: docs/formats/decmpfs.md §5.5.
+//!
+//! A stream is a sequence of blocks: compressed (`bv41`) or plain (`bv4-`), and an end mark
+//! (`bv4$`). A match may reach into the contents of earlier blocks.
+
+use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+
+const PACKED: &[u8; 4] = b"bv41";
+const PLAIN: &[u8; 4] = b"bv4-";
+const END: &[u8; 4] = b"bv4$";
+/// Shortest match; a token stores the length beyond it.
+const LEAST_MATCH: usize = 4;
+/// Nibble of a token after which more bytes of the length follow.
+const LONG: u8 = 15;
+
+/// Decodes into `plain`. Bytes after the end of the stream are ignored; a further block is
+/// [`TOO_LONG`].
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+    let (mut rest, mut done) = (packed, 0);
+    loop {
+        let magic = take(&mut rest, 4)?;
+        if magic == END {
+            return match done == plain.len() {
+                true => Ok(()),
+                false => Err(Fault::new(TOO_SHORT)),
+            };
+        }
+        if magic != PACKED && magic != PLAIN {
+            return Err(Fault::new(BROKEN));
+        }
+        let made = u32(&mut rest)?;
+        let end = done
+            .checked_add(made)
+            .filter(|end| *end <= plain.len())
+            .ok_or(Fault::new(TOO_LONG))?;
+        if magic == PLAIN {
+            plain[done..end].copy_from_slice(take(&mut rest, made)?);
+        } else {
+            let len = u32(&mut rest)?;
+            block(take(&mut rest, len)?, &mut plain[..end], done)?;
+        }
+        done = end;
+    }
+}
+
+/// Decodes one compressed block into `plain` from `at`, which it must fill. Matches begin anywhere
+/// before their place.
+fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
+    let mut rest = packed;
+    while !rest.is_empty() {
+        let token = take(&mut rest, 1)?[0];
+        let literals = length(token >> 4, &mut rest)?;
+        let end = at
+            .checked_add(literals)
+            .filter(|end| *end <= plain.len())
+            .ok_or(Fault::new(TOO_LONG))?;
+        plain[at..end].copy_from_slice(take(&mut rest, literals)?);
+        at = end;
+        // The last sequence has literals alone.
+        if rest.is_empty() {
+            break;
+        }
+        let distance = take(&mut rest, 2)?;
+        let distance = usize::from(u16::from_le_bytes([distance[0], distance[1]]));
+        let len = length(token & LONG, &mut rest)?
+            .checked_add(LEAST_MATCH)
+            .ok_or(Fault::new(BROKEN))?;
+        if distance == 0 || distance > at {
+            return Err(Fault::new(BROKEN));
+        }
+        if len > plain.len() - at {
+            return Err(Fault::new(TOO_LONG));
+        }
+        // Byte by byte, because a match may overlap its own place.
+        for to in at..at + len {
+            plain[to] = plain[to - distance];
+        }
+        at += len;
+    }
+    match at == plain.len() {
+        true => Ok(()),
+        false => Err(Fault::new(TOO_SHORT)),
+    }
+}
+
+/// Returns the length that begins with this nibble.
+fn length(nibble: u8, rest: &mut &[u8]) -> Result<usize, Fault> {
+    let mut len = usize::from(nibble);
+    let mut reads_on = nibble == LONG;
+    while reads_on {
+        let more = take(rest, 1)?[0];
+        len = len
+            .checked_add(usize::from(more))
+            .ok_or(Fault::new(BROKEN))?;
+        reads_on = more == u8::MAX;
+    }
+    Ok(len)
+}
+
+fn u32(rest: &mut &[u8]) -> Result<usize, Fault> {
+    let bytes = take(rest, 4)?;
+    Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Fault> {
+    let (taken, behind) = rest.split_at_checked(len).ok_or(Fault::new(TOO_SHORT))?;
+    *rest = behind;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(magic: &[u8; 4], made: u32, len: Option<u32>, bytes: &[u8]) -> Vec<u8> {
+        let mut all = [&magic[..], &made.to_le_bytes()].concat();
+        all.extend(len.into_iter().flat_map(u32::to_le_bytes));
+        all.extend_from_slice(bytes);
+        all
+    }
+
+    fn whole(len: usize, stream: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let mut plain = vec![0; len];
+        decode(stream, &mut plain)
+            .map(|()| plain)
+            .map_err(|fault| fault.what)
+    }
+
+    /// `abcd`, then a match of 20 bytes 4 back (a long length), then `xy`.
+    const BLOCK: [u8; 11] = [0x4F, b'a', b'b', b'c', b'd', 4, 0, 1, 0x20, b'x', b'y'];
+
+    #[test]
+    fn blocks_share_their_history() {
+        let first = frame(PACKED, 26, Some(11), &BLOCK);
+        assert_eq!(
+            whole(26, &[&first[..], END].concat()).unwrap(),
+            b"abcdabcdabcdabcdabcdabcdxy"
+        );
+        // A plain block, and a match that reaches back over it into the first.
+        let plain = frame(PLAIN, 3, None, b"123");
+        let last = frame(PACKED, 6, Some(4), &[0x02, 5, 0, 0x00]);
+        let all = [&first[..], &plain, &last, END, b"ignored"].concat();
+        assert_eq!(
+            whole(35, &all).unwrap(),
+            b"abcdabcdabcdabcdabcdabcdxy123xy123x"
+        );
+        for (len, stream, why) in [
+            (25, &all[..], TOO_LONG),
+            (36, &all[..], TOO_SHORT),
+            (26, &first[..], TOO_SHORT),
+            (26, &[b"bvx2", &first[4..]].concat(), BROKEN),
+            (6, &[&last[..], END].concat(), BROKEN),
+            (1 << 20, &frame(PLAIN, u32::MAX, None, b"1"), TOO_LONG),
+        ] {
+            assert_eq!(whole(len, stream).unwrap_err(), why, "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_is_survived(block in prop::collection::vec(any::<u8>(), 0..300), made in 0u32..600) {
+            let stream = [frame(PACKED, made, Some(block.len() as u32), &block), END.to_vec()].concat();
+            let _ = whole(made as usize, &stream);
+            let _ = whole(500, &stream);
+            let _ = whole(500, &block);
+        }
+    }
+}
