@@ -28,8 +28,8 @@ pub(crate) struct Container {
     format: Option<Format>,
     /// Set the band size of a sparse bundle or sparse image
     ///
-    /// A sparse bundle has bands of 1m to 8g; the default is 8m, or more if a full bundle would
-    /// have over 65,536 bands. A sparse image has bands of 512 bytes to 8g; the default is 1m.
+    /// A sparse bundle has bands of 1m to 8g, in multiples of 4096 bytes as macOS requires; the
+    /// default is 8m, or more if a full bundle would have over 65,536 bands. A sparse image has bands of 512 bytes to 8g; the default is 1m.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
     /// Round --band-size to the nearest supported size
@@ -60,7 +60,39 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
     FileMode::new(mode.into())
 }
 
+/// Unit of the band sizes of sparse bundles that macOS opens, in bytes; other programs made, and
+/// the library accepts, multiples of 512. Source: docs/formats/sparsebundle.md §3.
+const BAND_UNIT: u64 = 4096;
+
+/// Returns the band size of a new or changed sparse bundle, one that macOS opens: as given, or
+/// rounded if requested.
+pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
+    let below = size - size % BAND_UNIT;
+    if below == size {
+        return Ok(size);
+    }
+    let above = below.saturating_add(BAND_UNIT);
+    if round {
+        let is_below = below > 0 && size - below <= above - size;
+        return Ok(if is_below { below } else { above });
+    }
+    let message = format!(
+        "bands of {size} bytes are not possible: macOS opens sparse bundles with multiples of {BAND_UNIT} bytes only; the nearest are {below} and {above}"
+    );
+    Err(Failure::usage("--band-size", message).hint(
+        "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size",
+    ))
+}
+
 impl Container {
+    /// Returns the requested band size of an image of this format.
+    pub(crate) fn band_size(&self, format: Format) -> Outcome<Option<u64>> {
+        match self.band_size {
+            Some(size) if format == Format::Udsb => bundle_bands(size, self.round).map(Some),
+            size => Ok(size),
+        }
+    }
+
     /// Returns the requested sector size. A number that is too large for the field is refused
     /// later, like any other unsupported size.
     pub(crate) fn sector_size(&self) -> Option<u32> {

@@ -182,4 +182,24 @@ fn what_is_no_bundle_says_so() {
             .fails(2, &["reband", "b.sparsebundle", "--band-size", "700k"])
             .contains("the nearest is 1048576")
     );
+    // macOS opens multiples of 4096 bytes only.
+    for verb in [
+        &["reband", "b.sparsebundle"][..],
+        &["create", "c.sparsebundle", "--size", "4m"],
+    ] {
+        let line = [verb, &["--band-size", "2097664"]].concat();
+        assert!(
+            scratch
+                .fails(2, &line)
+                .contains("the nearest are 2097152 and 2101248")
+        );
+    }
+    let done = scratch.json(&[
+        "reband",
+        "b.sparsebundle",
+        "--band-size",
+        "2097664",
+        "--round",
+    ]);
+    assert_eq!(done["band_size"], 2 << 20);
 }

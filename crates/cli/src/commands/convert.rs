@@ -299,7 +299,6 @@ impl Convert {
 
     fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
         let Container {
-            band_size,
             round,
             mode,
             overwrite,
@@ -312,6 +311,7 @@ impl Convert {
             ..
         } = *self;
         let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
+        let band_size = self.container.band_size(format)?;
         Ok(ConvertOptions {
             format,
             band_size,

@@ -179,12 +179,13 @@ impl FromStr for Fs {
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = target::place(&self.image)?;
+        let format = self.container.format(&image)?;
         let mut options = CreateOptions {
-            format: self.container.format(&image)?,
+            format,
             len: self
                 .size
                 .map(|size| whole_sectors(size, self.container.sector_size(), output)),
-            band_size: self.container.band_size,
+            band_size: self.container.band_size(format)?,
             sector_size: self.container.sector_size(),
             level: None,
             overwrite: self.container.overwrite,

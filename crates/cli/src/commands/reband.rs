@@ -16,6 +16,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::sheet::exact;
 use crate::source::{self, Opening};
+use crate::target;
 
 /// Change the band size of a sparse bundle in place
 ///
@@ -36,6 +37,7 @@ pub(crate) struct Reband {
     image: OsString,
     /// Set the band size, from 1m to 8g
     ///
+    /// macOS requires a multiple of 4096 bytes.
     /// Not needed to resume an interrupted run.
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     band_size: Option<u64>,
@@ -65,6 +67,10 @@ struct RebandReport {
 impl Reband {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
+        let band_size = self
+            .band_size
+            .map(|size| target::bundle_bands(size, self.round))
+            .transpose()?;
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
         let repaired = self.opening.prepare(&path)?;
@@ -72,7 +78,7 @@ impl Reband {
         let options = self.opening.options(Access::ReadWrite);
         let done = reband::reband_to(
             Path::new(&path),
-            self.band_size,
+            band_size,
             self.round,
             &options,
             &progress,
