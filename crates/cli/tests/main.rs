@@ -1,5 +1,6 @@
 //! All tests of the command.
 
+mod apple_plists;
 mod bench;
 mod bucket;
 mod changes;
@@ -19,6 +20,7 @@ mod hdiutil;
 mod help;
 mod host_paths;
 mod mount;
+mod on_a_mac;
 mod passwd;
 mod reband;
 mod refusals;

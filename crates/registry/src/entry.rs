@@ -24,6 +24,9 @@ pub struct Entry {
     /// Kind of its partition map: `GPT`.
     #[serde(default)]
     pub scheme: Option<String>,
+    /// Partitions of the disk.
+    #[serde(default)]
+    pub partitions: Vec<Part>,
     /// Size of the disk in bytes.
     pub size: u64,
     /// True if this use is read-only.
@@ -88,6 +91,26 @@ impl From<bandsaw_nbd::kernel::DiskId> for DiskEntry {
     }
 }
 
+/// A partition of an image in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Device name: `disk1s1`.
+    pub device: String,
+    /// Type by name: `Apple_HFS`.
+    pub kind: String,
+    /// Type in the terms of the map: a GUID, a name or a number.
+    pub type_id: String,
+    /// Name; empty if it has none.
+    pub name: String,
+    /// First byte within the disk.
+    pub start: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// GUID of the partition itself.
+    #[serde(default)]
+    pub guid: Option<String>,
+}
+
 /// A folder on which a volume of an image, or its disk, is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
@@ -101,6 +124,37 @@ pub struct Mount {
     pub format: String,
     /// True if the folder was created for the mount, and is removed with it.
     pub made: bool,
+    /// True if the volume cannot be changed.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Device name of the disk or partition that holds the volume: `disk1s1`. For an APFS volume
+    /// it is the store of the container.
+    #[serde(default)]
+    pub store: Option<String>,
+    /// Device name of the APFS container, which has a disk number of its own: `disk2`.
+    #[serde(default)]
+    pub container: Option<String>,
+    /// UUID of the volume.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// Length of the volume in bytes.
+    #[serde(default)]
+    pub size: u64,
+    /// Allocation block size in bytes.
+    #[serde(default)]
+    pub block_size: u32,
+    /// True if the volume has a journal.
+    #[serde(default)]
+    pub journaled: bool,
+    /// True if names are case-sensitive.
+    #[serde(default)]
+    pub case_sensitive: bool,
+    /// True if the volume itself is encrypted.
+    #[serde(default)]
+    pub encrypted: bool,
+    /// True if the volume is sealed.
+    #[serde(default)]
+    pub sealed: bool,
 }
 
 /// Kinds of use of an image.
@@ -116,6 +170,21 @@ pub enum Use {
 }
 
 impl Entry {
+    /// Returns the device names of the disk, its partitions, APFS containers and mounted volumes.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        let parts = self.partitions.iter().map(|part| part.device.as_str());
+        let mounts = self.mounts.iter().flat_map(|mount| {
+            mount
+                .container
+                .as_deref()
+                .into_iter()
+                .chain([mount.device.as_str()])
+        });
+        std::iter::once(self.device.as_str())
+            .chain(parts)
+            .chain(mounts)
+    }
+
     /// Creates an entry with the current time and otherwise default values.
     pub fn new(used: Use) -> Self {
         Self {
@@ -125,6 +194,7 @@ impl Entry {
             format: String::new(),
             layers: Vec::new(),
             scheme: None,
+            partitions: Vec::new(),
             size: 0,
             read_only: false,
             encrypted: false,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
 
-pub use entry::{DiskEntry, Entry, Mount, Use, as_text};
+pub use entry::{DiskEntry, Entry, Mount, Part, Use, as_text};
 
 const LAYER: &str = "registry";
 /// Maximum device number; the first is 1.

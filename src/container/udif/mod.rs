@@ -221,6 +221,25 @@ impl Udif {
         &self.resources
     }
 
+    /// Returns the checksum over those of all tables, as stored.
+    pub fn stored_sum(&self) -> Checksum {
+        self.koly.master_checksum
+    }
+
+    /// Returns the block tables: the number and the name of each, and its checksum as stored.
+    pub fn areas(&self) -> impl Iterator<Item = (&str, &str, Checksum)> {
+        let tables = self.resources.iter().filter(|table| table.kind == "blkx");
+        tables
+            .zip(&self.tables)
+            .map(|(resource, table)| (resource.id.as_str(), resource.name.as_str(), table.checksum))
+    }
+
+    /// Returns true if the chunks are stored in the order of the disk.
+    pub fn is_ordered(&self) -> bool {
+        let stored = self.contents.chunks.iter().filter(|chunk| chunk.stored > 0);
+        stored.map(|chunk| chunk.offset).is_sorted()
+    }
+
     /// Returns the position of the file in its set; that of the first if all parts are open.
     pub fn segment(&self) -> Segment {
         self.koly.segment

@@ -115,8 +115,7 @@ fn find(what: &OsStr, entries: Vec<Entry>) -> Outcome<Entry> {
         .into_iter()
         .filter(|entry| {
             let is_disk = entry.kernel_disk.is_some_and(|disk| disk.id().has(&path));
-            let by_name =
-                entry.device == name || entry.mounts.iter().any(|mount| mount.device == name);
+            let by_name = entry.devices().any(|device| device == name);
             is_disk
                 || by_name
                 || entry.mounts.iter().any(|mount| mount.folder == path)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::device::Access;
-use bandsaw::fs::FileSystem;
+use bandsaw::fs::apfs::Summary;
+use bandsaw::fs::{FileSystem, VolumeInfo};
 use bandsaw::open::{Image, Volume, VolumeFormat};
 use bandsaw::{Error, Kind};
 use bandsaw_mount::Shown;
@@ -16,8 +17,13 @@ use crate::source::Opening;
 
 /// A volume or disk to mount.
 pub(super) struct Face {
-    /// The suffix after the name of the disk: `s2`.
+    /// The suffix after the name of the disk: `s2`. For an APFS volume it is that of its container's
+    /// store.
     pub(super) suffix: String,
+    /// The summary of an APFS volume.
+    pub(super) summary: Option<Summary>,
+    /// The properties of the volume; `None` for a disk.
+    pub(super) volume: Option<VolumeInfo>,
     pub(super) name: String,
     pub(super) format: String,
     pub(super) shown: Shown,
@@ -58,6 +64,8 @@ pub(super) fn disk(image: &Image) -> Face {
     let name = format!("{stem}.img");
     Face {
         suffix: String::new(),
+        summary: None,
+        volume: None,
         name: name.clone(),
         format: image.format().code().to_owned(),
         shown: Shown::Disk(image.disk().clone(), name),
@@ -172,6 +180,14 @@ fn face(
 ) -> Outcome<Face> {
     let writable =
         !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
+    // Read before the volume is open for writing.
+    let summaries = match volume.format {
+        VolumeFormat::Apfs => volume
+            .container()
+            .map(|container| container.volumes())
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    };
     let changed = if writable {
         to_change(image, address, opening, output)?
     } else {
@@ -188,20 +204,19 @@ fn face(
             return Err(Error::new(Kind::Invalid, "attach", "expected a volume").into());
         }
     };
-    let within = match address.volume {
-        Some(VolumeSelector::Number {
-            volume: Some(number),
-            ..
-        }) => format!("s{number}"),
-        _ => String::new(),
-    };
+    let info = fs.volume();
+    let summary = summaries
+        .into_iter()
+        .flatten()
+        .find(|summary| Some(summary.uuid) == info.uuid);
     let suffix = volume
         .partition
-        .map_or_else(String::new, |number| format!("s{number}"))
-        + &within;
+        .map_or_else(String::new, |number| format!("s{number}"));
     Ok(Face {
         suffix,
-        name: fs.volume().name,
+        summary,
+        name: info.name.clone(),
+        volume: Some(info),
         format: volume.format.name().to_owned(),
         shown,
     })

@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bandsaw::address::Address;
 use bandsaw::device::Access;
+use bandsaw::fs::VolumeInfo;
+use bandsaw::fs::apfs::Locking;
 use bandsaw::open::Image;
+use bandsaw::partition::TypeId;
 use bandsaw::{Error, Kind};
 use bandsaw_mount::{MountOptions, Mounted, unmount};
 use bandsaw_nbd::kernel::KernelDisk;
-use bandsaw_registry::{Entry, Mount, Registration, Registry, Use};
+use bandsaw_registry::{Entry, Mount, Part, Registration, Registry, Use};
 
 use super::faces::{self, Face};
 use super::whereabouts::{self, Place};
@@ -196,7 +199,9 @@ fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
 
 /// The mounted objects.
 struct Session {
-    mounted: Vec<(Shower, AttachedVolume, bool)>,
+    mounted: Vec<(Shower, AttachedVolume, Mount)>,
+    /// The device names of APFS containers, by the devices that hold them.
+    containers: Vec<(String, Registration)>,
 }
 
 /// A mounted volume or disk.
@@ -242,8 +247,10 @@ impl Session {
             mount_point,
             read_only,
         };
+        let mount = entry_of(&volume, None, false);
         Ok(Some(Self {
-            mounted: vec![(Shower::Kernel(disk), volume, false)],
+            mounted: vec![(Shower::Kernel(disk), volume, mount)],
+            containers: Vec::new(),
         }))
     }
 
@@ -264,6 +271,7 @@ impl Session {
         let left = Arc::new(AtomicUsize::new(faces.len()));
         let mut session = Self {
             mounted: Vec::new(),
+            containers: Vec::new(),
         };
         for face in faces {
             let mounted = session.add(
@@ -303,6 +311,12 @@ impl Session {
             )?,
         };
         let read_only = face.read_only();
+        let store = format!("{device}{}", face.suffix);
+        let container = face
+            .summary
+            .as_ref()
+            .map(|_| self.container(&store, registry))
+            .transpose()?;
         let source = whole_name(Path::new(&job.address.image));
         let options = MountOptions {
             source: source.display().to_string(),
@@ -322,15 +336,36 @@ impl Session {
             let _ = fs::remove_dir(&folder);
         }
         let mounted = mounted.map_err(advise)?;
-        let volume = AttachedVolume {
-            device: format!("{device}{}", face.suffix),
+        let mut volume = AttachedVolume {
+            device: store.clone(),
             name: face.name,
             format: face.format,
             mount_point: mounted.folder().to_owned(),
             read_only,
         };
-        self.mounted.push((Shower::Folder(mounted), volume, made));
+        let mut mount = entry_of(&volume, face.volume.as_ref(), made);
+        if let (Some(container), Some(summary)) = (container, face.summary) {
+            volume.device = format!("{container}s{}", summary.label.number);
+            mount.device.clone_from(&volume.device);
+            mount.container = Some(container);
+            mount.encrypted = summary.locking != Locking::Plain;
+            mount.sealed = summary.sealed;
+        }
+        mount.store = Some(store);
+        self.mounted.push((Shower::Folder(mounted), volume, mount));
         Ok(())
+    }
+
+    /// Returns the device name of the APFS container in `store`: a disk number of its own, as on a
+    /// Mac.
+    fn container(&mut self, store: &str, registry: &Registry) -> bandsaw::Result<String> {
+        if let Some((_, container)) = self.containers.iter().find(|(held, _)| held == store) {
+            return Ok(container.device().to_owned());
+        }
+        let container = registry.reserve()?;
+        let name = container.device().to_owned();
+        self.containers.push((store.to_owned(), container));
+        Ok(name)
     }
 
     fn told(&self, image: &Image, device: &str) -> Attached {
@@ -352,15 +387,57 @@ impl Session {
     /// Ends every mount and returns the first failure.
     fn end(self) -> Outcome {
         let mut failed = None;
-        for (mounted, volume, made) in self.mounted {
+        for (mounted, volume, mount) in self.mounted {
             let ended = mounted.end();
-            if made {
+            if mount.made {
                 let _ = fs::remove_dir(&volume.mount_point);
             }
             failed = failed.or(ended.err());
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Returns the entry of a mounted volume or disk.
+fn entry_of(volume: &AttachedVolume, info: Option<&VolumeInfo>, made: bool) -> Mount {
+    Mount {
+        folder: volume.mount_point.clone(),
+        device: volume.device.clone(),
+        name: volume.name.clone(),
+        format: volume.format.clone(),
+        made,
+        read_only: volume.read_only,
+        store: None,
+        container: None,
+        uuid: info
+            .and_then(|info| info.uuid)
+            .map(|uuid| uuid.hyphenated().to_string().to_uppercase()),
+        size: info.map_or(0, |info| info.total),
+        block_size: info.map_or(0, |info| info.block_size),
+        journaled: info.is_some_and(|info| info.journaled),
+        case_sensitive: info.is_some_and(|info| info.case_sensitive),
+        encrypted: false,
+        sealed: false,
+    }
+}
+
+fn partitions(image: &Image, device: &str) -> Vec<Part> {
+    let map = image.partitions().map_or(&[][..], |map| &map.partitions);
+    let part = |part: &bandsaw::partition::Partition| Part {
+        device: format!("{device}s{}", part.number),
+        kind: part.kind.clone(),
+        type_id: match &part.type_id {
+            TypeId::Guid(guid) => guid.hyphenated().to_string().to_uppercase(),
+            other => other.to_string(),
+        },
+        name: part.name.clone(),
+        start: part.range.start,
+        size: part.range.end.saturating_sub(part.range.start),
+        guid: part
+            .guid
+            .map(|guid| guid.hyphenated().to_string().to_uppercase()),
+    };
+    map.iter().map(part).collect()
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -388,13 +465,7 @@ fn publish(
         .mounted
         .iter()
         .filter(|(shower, ..)| matches!(shower, Shower::Folder(_)))
-        .map(|(_, volume, made)| Mount {
-            folder: volume.mount_point.clone(),
-            device: volume.device.clone(),
-            name: volume.name.clone(),
-            format: volume.format.clone(),
-            made: *made,
-        })
+        .map(|(.., mount)| mount.clone())
         .collect();
     registration.publish(Entry {
         image: attached.image.clone(),
@@ -404,6 +475,7 @@ fn publish(
             .map(|layer| absolute(&layer.path))
             .collect(),
         scheme: attached.scheme.clone(),
+        partitions: partitions(image, &attached.device),
         size: image.disk().info().len,
         read_only: attached.read_only,
         encrypted: image.encryption().is_some(),

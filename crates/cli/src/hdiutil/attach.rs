@@ -5,14 +5,16 @@ use std::path::Path;
 
 use bandsaw::open::Section;
 use bandsaw::{Error, Kind, Reason};
+use bandsaw_registry::Registry;
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, disk_hint, is_volume, text, volume_hint};
+use super::entities::{Entity, entities};
+use super::facts::dictionary;
 use super::table::Effect::{Done, Ignored};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
-use crate::attach::{Attached, AttachedVolume, launch};
+use crate::attach::{Attached, launch};
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -199,57 +201,24 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
 /// Prints the device and its volumes, in the three columns that programs expect, or as a property
 /// list.
 fn tell(call: &Call, attached: &Attached) -> Outcome {
-    let scheme = disk_hint(attached.scheme.as_deref());
-    // Without a partition map the disk itself is the volume, or is shown as a file.
-    let (of_disk, volumes): (Vec<_>, Vec<_>) = attached
-        .volumes
+    let entries = Registry::of_user()?.entries()?;
+    let entry = entries
         .iter()
-        .partition(|volume| volume.device == attached.device);
-    let whole = of_disk.first().filter(|volume| is_volume(&volume.format));
+        .find(|entry| entry.device == attached.device)
+        .ok_or_else(|| Error::not_found("attach", attached.device.clone()))?;
+    let entities = entities(entry);
     if call.has("plist") {
-        let blank = || {
-            dictionary([
-                ("dev-entry", text(format!("/dev/{}", attached.device))),
-                ("content-hint", text(scheme)),
-                ("unmapped-content-hint", text(scheme)),
-                ("potentially-mountable", Plist::Boolean(false)),
-            ])
-        };
-        let disk = whole.map_or_else(blank, |volume| entity(volume));
-        let entities = std::iter::once(disk)
-            .chain(volumes.into_iter().map(entity))
-            .collect();
+        let entities = entities.iter().map(Entity::plist).collect();
         return call.plist(dictionary([("system-entities", Plist::Array(entities))]));
     }
-    let line = |device: &str, hint: &str, place: &str| {
-        format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"))
+    let line = |entity: &Entity<'_>| {
+        let device = format!("/dev/{}", entity.device);
+        let place = entity.place().map(Path::to_string_lossy);
+        format!(
+            "{device:20}\t{:30}\t{}\n",
+            entity.hint,
+            place.unwrap_or_default()
+        )
     };
-    let place = whole.map_or("".into(), |volume| volume.mount_point.to_string_lossy());
-    let mut out = line(&attached.device, scheme, &place);
-    for volume in volumes {
-        out += &line(
-            &volume.device,
-            volume_hint(&volume.format),
-            &volume.mount_point.to_string_lossy(),
-        );
-    }
-    call.tell(&out)
-}
-
-fn entity(volume: &AttachedVolume) -> Plist {
-    dictionary([
-        ("dev-entry", text(format!("/dev/{}", volume.device))),
-        ("content-hint", text(volume_hint(&volume.format))),
-        ("unmapped-content-hint", text(volume_hint(&volume.format))),
-        ("potentially-mountable", Plist::Boolean(true)),
-        ("mount-point", text(volume.mount_point.to_string_lossy())),
-        (
-            "volume-kind",
-            text(if volume.format.starts_with("HFS") {
-                "hfs"
-            } else {
-                "apfs"
-            }),
-        ),
-    ])
+    call.tell(&entities.iter().map(line).collect::<String>())
 }

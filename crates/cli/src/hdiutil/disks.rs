@@ -4,7 +4,7 @@ use super::call::{Call, usage};
 use super::table::Effect::{Done, Ignored};
 use super::table::Takes::Nothing;
 use super::table::{Opt, Verb, opt};
-use super::{detach, info, mountvol};
+use super::{detach, diskinfo, mountvol};
 use crate::failure::Outcome;
 
 const COMMON: &[Opt] = &[
@@ -28,11 +28,19 @@ const COMMON: &[Opt] = &[
 pub(super) const VERBS: &[&Verb] = &[
     &Verb {
         names: &["list"],
-        operands: "",
-        count: (0, 0),
-        says: "Lists the images that are attached, mounted or served, as `hdiutil info` does",
+        operands: "*device*",
+        count: (0, 1),
+        says: "Lists the disks of attached images, their partitions and volumes; without -plist, as `hdiutil info` does",
         options: &[COMMON],
-        run: Some(info::run),
+        run: Some(diskinfo::list),
+    },
+    &Verb {
+        names: &["info", "information"],
+        operands: "*device, mount point or volume*",
+        count: (1, 1),
+        says: "Describes a disk, partition or volume of an attached image",
+        options: &[COMMON],
+        run: Some(diskinfo::run),
     },
     &Verb {
         names: &["eject", "unmount", "unmountDisk"],

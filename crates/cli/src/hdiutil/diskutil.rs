@@ -153,7 +153,7 @@ pub(super) const VERBS: &[&Verb] = &[
         count: (1, 1),
         says: "Describes an image",
         options: &[COMMON, EXTRA],
-        run: Some(imageinfo::run),
+        run: Some(imageinfo::run_of_diskutil),
     },
     &Verb {
         names: &["resize"],

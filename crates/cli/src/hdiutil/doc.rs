@@ -34,9 +34,33 @@ const DISKS: &str = "
 The verbs about disks work on the disks of attached images.
 ";
 
+const KEYS: &str = "
+## Property lists
+
+The keys, types and values of `imageinfo`, `pmap`, `attach` and `diskutil info` are those that macOS 27 printed, as the project go-apfs-v3
+recorded them (`acceptance/testdata`); a test compares them key by key. The keys are in alphabetical order. For `info`, `diskutil list` and
+`diskutil image info` there is no recording: their keys are those that published callers read. These keys differ:
+
+| list | key | here | why |
+| --- | --- | --- | --- |
+| all | (standard error) | no deprecation warnings | macOS 27 prints `hdiutil: WARNING: ... is deprecated`; the verbs are not deprecated here, and callers take text there for a failure |
+| `imageinfo` | `Compressed Bytes`, `Total Empty Bytes` of sparse images | as of a raw image | not recorded |
+| `imageinfo` | `Class Name` of ASIF and foreign images | absent | not recorded |
+| `imageinfo` | `sparse-band-size` | added for sparse bundles | there is no other way to read it |
+| `imageinfo` | everything but `Format`, `Encrypted` and `Name`, without the passphrase | absent | macOS asks for the passphrase |
+| `attach` | volumes and containers with `-nomount` | absent | they are devices only while they are mounted |
+| `attach` | volumes of roles Preboot, Recovery, VM and Update | absent | they are not mounted |
+| `info` | `framework`, `revision`, `vendor` | of Bandsaw | there is no driver |
+| `info` | `owner-uid`, `owner-mode`, `removable`, `autodiskmount`, `image-alias`, `icon-path` | absent | not recorded |
+| `diskutil info` | `CapacityInUse` | size less free space, so with the container's own blocks | the volume's own count is not kept while it is mounted |
+| `diskutil info` | `DeviceTreePath`, `SMARTStatus`, `BusProtocol` and the like | constant | as on a Mac for every disk image |
+| `diskutil info` | `Sealed`, `FileVault`, `Encryption` | of the volume | recorded for volumes without them only |
+";
+
 /// Returns the page.
 pub(super) fn markdown() -> String {
     let mut page = HEAD.to_owned();
+    page.push_str(KEYS);
     page.push_str("\n## Options of every verb\n\n");
     table(&mut page, COMMON.iter());
     for verb in VERBS {

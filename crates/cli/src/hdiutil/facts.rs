@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
+use bandsaw::partition::Scheme;
 use plist::{Dictionary, Value as Plist};
 
 use super::call::{Call, usage};
@@ -75,14 +76,21 @@ pub(super) fn cipher(call: &Call) -> Cipher {
     }
 }
 
-/// Returns a dictionary of a property list.
+/// Returns a dictionary of a property list, its keys in the order of their bytes, as Apple's
+/// programs print them.
 pub(super) fn dictionary<'a>(entries: impl IntoIterator<Item = (&'a str, Plist)>) -> Plist {
+    let mut entries: Vec<_> = entries.into_iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
     Plist::Dictionary(
         entries
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value))
             .collect::<Dictionary>(),
     )
+}
+
+pub(super) fn yes(value: bool) -> Plist {
+    Plist::Boolean(value)
 }
 
 pub(super) fn number(number: u64) -> Plist {
@@ -100,6 +108,31 @@ pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
         Some("APM") => "Apple_partition_scheme",
         Some("MBR") => "FDisk_partition_scheme",
         _ => "",
+    }
+}
+
+/// Returns the `file://` URL of an absolute path.
+pub(super) fn url(path: &Path) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt;
+    let mut url = "file://".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(byte) {
+            url.push(char::from(*byte));
+        } else {
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    url
+}
+
+/// Returns hdiutil's name of a partition map in `imageinfo`.
+pub(super) fn scheme(scheme: Option<Scheme>) -> &'static str {
+    match scheme {
+        Some(Scheme::Gpt) => "GUID",
+        Some(Scheme::Apm) => "Apple",
+        Some(Scheme::Mbr) => "fdisk",
+        None => "none",
     }
 }
 
@@ -138,6 +171,12 @@ pub(super) fn description(format: Format) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_have_no_spaces() {
+        let path = Path::new("/a b/\u{e9}#%.dmg");
+        assert_eq!(url(path), "file:///a%20b/%C3%A9%23%25.dmg");
+    }
 
     #[test]
     fn names_get_the_extension_of_their_format() {

@@ -1,15 +1,17 @@
 //! `hdiutil imageinfo`.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use bandsaw::Kind;
 use bandsaw::address::redacted;
-use bandsaw::container::udif::LICENCE_KINDS;
-use bandsaw::ops::resize::limits;
+use bandsaw::container::Format;
+use bandsaw::container::udif::{Checksum, LICENCE_KINDS, part_path};
+use bandsaw::open::Image;
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{description, dictionary, number, text};
+use super::facts::{description, dictionary, number, text, url, yes};
 use super::pmap::partitions;
 use super::size::SECTOR;
 use super::table::Effect::Done;
@@ -67,100 +69,261 @@ fn locked(call: &Call, failure: Failure) -> Outcome {
 }
 
 pub(super) fn run(call: &Call) -> Outcome {
+    match call.open() {
+        Ok((image, _)) => describe(call, &image),
+        Err(failure) => locked(call, failure),
+    }
+}
+
+/// `diskutil image info`: the same facts, and the size under the name that its callers read.
+pub(super) fn run_of_diskutil(call: &Call) -> Outcome {
     let image = match call.open() {
         Ok((image, _)) => image,
         Err(failure) => return locked(call, failure),
     };
+    if !call.has("plist") {
+        return describe(call, &image);
+    }
+    let len = image.disk().info().len;
+    let mut entries = facts(call, &image)?;
+    entries.push((
+        "Size Info",
+        dictionary([
+            ("Sector Count", number(len / SECTOR)),
+            ("Total Bytes", number(len)),
+        ]),
+    ));
+    call.plist(dictionary(entries))
+}
+
+fn describe(call: &Call, image: &Image) -> Outcome {
     let format = image.format();
-    let sum = if format.is_udif() { "CRC32" } else { "none" };
+    let sum = sum_kind(image);
     if call.has("format") {
         return call.tell(&format!("{}\n", format.code()));
     }
     if call.has("checksum") {
         return call.tell(&format!("{sum}\n"));
     }
-    let is_encrypted = image.encryption().is_some();
+    if call.has("plist") {
+        return call.plist(dictionary(facts(call, image)?));
+    }
     let len = image.disk().info().len;
-    let packed = image.udif().map(|udif| udif.usage());
-    let licence = image.udif().is_some_and(|udif| {
+    let lines = [
+        ("Format", format.code().to_owned()),
+        ("Format Description", description(format).to_owned()),
+        ("Total Bytes", len.to_string()),
+        ("Sector Count", (len / SECTOR).to_string()),
+        ("Checksum Type", sum.to_owned()),
+        ("Encrypted", image.encryption().is_some().to_string()),
+        ("Partitioned", PARTITIONED.to_string()),
+        ("Software License Agreement", has_licence(image).to_string()),
+    ];
+    call.tell(
+        &lines
+            .iter()
+            .map(|(what, value)| format!("{what}: {value}\n"))
+            .collect::<String>(),
+    )
+}
+
+/// The value of `Partitioned`, which macOS 27 prints for disks with a GUID map too.
+const PARTITIONED: bool = false;
+
+fn sum_kind(image: &Image) -> &'static str {
+    if image.format().is_udif() {
+        "CRC32"
+    } else {
+        "none"
+    }
+}
+
+fn has_licence(image: &Image) -> bool {
+    image.udif().is_some_and(|udif| {
         udif.resources()
             .iter()
             .any(|resource| LICENCE_KINDS.contains(&resource.kind.as_str()))
-    });
-    if !call.has("plist") {
-        let lines = [
-            ("Format", format.code().to_owned()),
-            ("Format Description", description(format).to_owned()),
-            ("Total Bytes", len.to_string()),
-            ("Sector Count", (len / SECTOR).to_string()),
-            ("Checksum Type", sum.to_owned()),
-            ("Encrypted", is_encrypted.to_string()),
-            ("Partitioned", image.partitions().is_some().to_string()),
-            ("Software License Agreement", licence.to_string()),
-        ];
-        return call.tell(
-            &lines
-                .iter()
-                .map(|(what, value)| format!("{what}: {value}\n"))
-                .collect::<String>(),
-        );
+    })
+}
+
+/// Returns a checksum as hdiutil prints it.
+fn printed(sum: Checksum) -> Plist {
+    match sum {
+        Checksum::Crc32(sum) => text(format!("${sum:08X}")),
+        _ => text(""),
     }
-    let mut sizes = vec![
-        ("Total Bytes", number(len)),
-        ("Sector Count", number(len / SECTOR)),
-    ];
-    if let Some(usage) = &packed {
-        sizes.push(("Compressed Bytes", number(usage.stored)));
-        sizes.push((
-            "Compressed Ratio",
-            Plist::Real(if usage.held == 0 {
-                1.0
-            } else {
-                usage.stored as f64 / usage.held as f64
-            }),
-        ));
-        sizes.push(("Total Non-Empty Bytes", number(usage.held)));
-        sizes.push(("Total Empty Bytes", number(len.saturating_sub(usage.held))));
-    }
+}
+
+/// Returns the facts of `imageinfo -plist`.
+fn facts(call: &Call, image: &Image) -> Outcome<Vec<(&'static str, Plist)>> {
+    let format = image.format();
+    let is_encrypted = image.encryption().is_some();
+    let is_packed = format.is_udif() && format.code() != "UDRO";
+    let place = Place::of(image);
     let properties = dictionary([
-        ("Checksummed", Plist::Boolean(format.is_udif())),
+        ("Checksummed", yes(format.is_udif())),
         (
             "Compressed",
-            Plist::Boolean(format.is_udif() && format.code() != "UDRO"),
+            if format.is_udif() {
+                yes(is_packed)
+            } else {
+                text("no")
+            },
         ),
-        ("Encrypted", Plist::Boolean(is_encrypted)),
+        ("Encrypted", yes(is_encrypted)),
         (
             "Kernel Compatible",
-            Plist::Boolean(format.is_plain() && !is_encrypted),
+            yes(format.is_udif() || format.is_plain() && !is_encrypted),
         ),
-        ("Partitioned", Plist::Boolean(image.partitions().is_some())),
-        ("Software License Agreement", Plist::Boolean(licence)),
+        ("Partitioned", yes(PARTITIONED)),
+        ("Software License Agreement", yes(has_licence(image))),
     ]);
     let mut entries = vec![
+        ("Backing Store Information", place.stores(image)),
+        ("Checksum Type", text(sum_kind(image))),
+        (
+            "Checksum Value",
+            image
+                .udif()
+                .map_or_else(|| text(""), |udif| printed(udif.stored_sum())),
+        ),
         ("Format", text(format.code())),
         ("Format Description", text(description(format))),
-        ("Checksum Type", text(sum)),
         ("Properties", properties),
-        ("Size Information", dictionary(sizes)),
-        (
-            "Backing Store Information",
-            dictionary([("Name", text(redacted(&image.path().to_string_lossy())))]),
-        ),
-        ("partitions", partitions(&image)),
+        ("Segments", Plist::Array(segments(call, image, &place))),
+        ("Size Information", sizes(image)),
+        ("partitions", partitions(image)?),
     ];
+    let class = match format {
+        _ if format.is_udif() => Some("CUDIFDiskImage"),
+        Format::Udsb => Some("CSparseBundleDiskImage"),
+        Format::Udsp => Some("CSparseDiskImage"),
+        Format::Udrw | Format::Udto => Some("CRawDiskImage"),
+        _ => None,
+    };
+    entries.extend(class.map(|class| ("Class Name", text(class))));
+    if let Some(udif) = image.udif() {
+        let areas: Vec<_> = udif
+            .areas()
+            .map(|(id, name, sum)| {
+                let number = id.parse::<i64>().unwrap_or_default();
+                let area = dictionary([
+                    ("Checksum Type", text("CRC32")),
+                    ("Checksum Value", printed(sum)),
+                    ("Name", text(name)),
+                    ("Partition Number", Plist::Integer(number.into())),
+                ]);
+                (id, area)
+            })
+            .collect();
+        entries.push(("Partition Information", dictionary(areas)));
+        entries.push(("udif-ordered-chunks", yes(udif.is_ordered())));
+    }
     if let Some(bundle) = image.bundle() {
         entries.push(("sparse-band-size", number(bundle.band_size() / SECTOR)));
     }
-    if let Ok(found) = limits(&image, None) {
-        let sizes = [
-            ("resize-min", found.min),
-            ("resize-cur", found.current),
-            ("resize-max", found.max),
-        ];
-        entries.push((
-            "Resize limits",
-            dictionary(sizes.map(|(key, bytes)| (key, number(bytes / SECTOR)))),
-        ));
-    }
-    call.plist(dictionary(entries))
+    Ok(entries)
 }
+
+/// Returns the sizes. The ratio is one of whole sectors.
+fn sizes(image: &Image) -> Plist {
+    let len = image.disk().info().len;
+    let (stored, held) = image
+        .udif()
+        .map_or((len, len), |udif| (udif.usage().stored, udif.usage().held));
+    let ratio = match (stored / SECTOR, held / SECTOR) {
+        (_, 0) => 1.0,
+        (stored, held) => stored as f64 / held as f64,
+    };
+    let mut sizes = vec![
+        ("Compressed Bytes", number(stored)),
+        ("Compressed Ratio", Plist::Real(ratio)),
+        ("Sector Count", number(len / SECTOR)),
+        ("Total Bytes", number(len)),
+        ("Total Empty Bytes", number(len.saturating_sub(held))),
+        ("Total Non-Empty Bytes", number(held)),
+    ];
+    if image.udif().is_some() {
+        sizes.extend([
+            ("CUDIFEncoding-bytes-in-use", number(stored)),
+            ("CUDIFEncoding-bytes-total", number(stored)),
+            ("CUDIFEncoding-bytes-wasted", number(0)),
+        ]);
+    }
+    dictionary(sizes)
+}
+
+/// Returns the paths of the files of a disk in parts, or that of the image.
+fn segments(call: &Call, image: &Image, place: &Place) -> Vec<Plist> {
+    let count = image.udif().map_or(1, |udif| udif.segment().count.max(1));
+    let first = Path::new(call.image());
+    let first = first.canonicalize().unwrap_or_else(|_| first.to_owned());
+    if count == 1 {
+        return vec![text(place.path.clone())];
+    }
+    (1..=count)
+        .map(|number| text(part_path(&first, number).to_string_lossy()))
+        .collect()
+}
+
+/// The place of an image.
+struct Place {
+    path: String,
+    name: String,
+    url: String,
+}
+
+impl Place {
+    fn of(image: &Image) -> Self {
+        let shown = redacted(&image.path().to_string_lossy()).to_string();
+        if shown.contains("://") {
+            let name = shown.rsplit('/').next().unwrap_or_default().to_owned();
+            return Self {
+                path: shown.clone(),
+                name,
+                url: shown,
+            };
+        }
+        let path = image
+            .path()
+            .canonicalize()
+            .unwrap_or_else(|_| image.path().to_owned());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Self {
+            name: name.into_owned(),
+            url: url(&path),
+            path: path.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Returns the layers below the disk, the outermost first.
+    fn stores(&self, image: &Image) -> Plist {
+        let layer = |class: &str| {
+            vec![
+                ("Class Name", text(class)),
+                ("Name", text(self.name.clone())),
+                ("URL", text(self.url.clone())),
+            ]
+        };
+        let class = if image.bundle().is_some() {
+            "CBundleBackingStore"
+        } else {
+            "CBSDBackingStore"
+        };
+        let mut store = dictionary(layer(class));
+        if let Some(encryption) = image.encryption() {
+            let mut outer = layer("CEncryptedEncoding");
+            outer.push(("Encryption", text(format!("AES-{}", encryption.key_bits))));
+            outer.push((BELOW, store));
+            store = dictionary(outer);
+        }
+        if image.udif().is_some() {
+            let mut outer = layer("CUDIFEncoding");
+            outer.push((BELOW, store));
+            store = dictionary(outer);
+        }
+        store
+    }
+}
+
+const BELOW: &str = "Backing Store Information";

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use bandsaw_registry::{Entry, Registry};
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, disk_hint, number, text, volume_hint};
+use super::entities::{Entity, entities};
+use super::facts::{dictionary, number, text, yes};
 use super::size::SECTOR;
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;
@@ -44,63 +46,73 @@ pub(super) fn run(call: &Call) -> Outcome {
         fact("blockcount", &(entry.size / SECTOR).to_string());
         fact("blocksize", &SECTOR.to_string());
         fact("process ID", &entry.process.to_string());
-        for (device, hint, place) in devices(entry) {
-            let _ = writeln!(out, "/dev/{device}\t{hint}\t{}", call.output.name(&place));
+        for entity in entities(entry) {
+            let place = place(entry, &entity);
+            let _ = writeln!(
+                out,
+                "/dev/{}\t{}\t{}",
+                entity.device,
+                entity.hint,
+                call.output.name(&place)
+            );
         }
     }
     call.tell(&out)
 }
 
-/// Returns the disk and its mounted volumes: device names, content hints, and mount points.
-fn devices(entry: &Entry) -> Vec<(&str, &'static str, Cow<'_, str>)> {
-    let mounts = |of_disk: bool| {
-        entry
-            .mounts
-            .iter()
-            .filter(move |mount| (mount.device == entry.device) == of_disk)
-    };
-    // A served disk is found at its URIs, and a disk shown as a file in its folder.
-    let whole = match entry.mounts.is_empty() {
-        true => entry.places.first().map_or("".into(), Into::into),
-        false => mounts(true)
-            .next()
-            .map_or("".into(), |mount| mount.folder.to_string_lossy()),
-    };
-    let disk = (
-        entry.device.as_str(),
-        disk_hint(entry.scheme.as_deref()),
-        whole,
-    );
-    let volumes = mounts(false).map(|mount| {
-        (
-            mount.device.as_str(),
-            volume_hint(&mount.format),
-            mount.folder.to_string_lossy(),
-        )
-    });
-    std::iter::once(disk).chain(volumes).collect()
+/// Returns the mount point of a device. A served disk is found at its URIs, and a disk shown as a
+/// file in its folder.
+fn place<'a>(entry: &'a Entry, entity: &Entity<'a>) -> Cow<'a, str> {
+    let is_disk = entity.device == entry.device;
+    let shown = entry
+        .mounts
+        .iter()
+        .find(|mount| is_disk && mount.device == entry.device)
+        .map(|mount| mount.folder.to_string_lossy());
+    let served = || entry.places.first().map(|place| place.as_str().into());
+    entity
+        .place()
+        .map(Path::to_string_lossy)
+        .or(shown)
+        .or_else(|| served().filter(|_| is_disk && entry.mounts.is_empty()))
+        .unwrap_or_default()
+}
+
+/// Returns macOS's name of the kind of an image.
+fn kind(code: &str) -> &str {
+    match code {
+        "UDSB" => "sparse bundle disk image",
+        "UDSP" => "sparse disk image",
+        "UDRW" | "UDTO" => "read/write",
+        "UDRO" | "UDCO" | "UDZO" | "UDBZ" | "ULFO" | "ULMO" => "read-only disk image",
+        other => other,
+    }
 }
 
 fn image(entry: &Entry) -> Plist {
-    let devices = devices(entry).into_iter().map(|(device, hint, place)| {
-        let mut facts = vec![
-            ("dev-entry", text(format!("/dev/{device}"))),
-            ("content-hint", text(hint)),
-        ];
-        if !place.is_empty() {
-            facts.push(("mount-point", text(place)));
-        }
-        dictionary(facts)
-    });
+    let devices = entities(entry)
+        .iter()
+        .map(|entity| {
+            let mut facts = vec![
+                ("content-hint", text(entity.hint.as_str())),
+                ("dev-entry", text(format!("/dev/{}", entity.device))),
+            ];
+            let place = place(entry, entity);
+            if !place.is_empty() {
+                facts.push(("mount-point", text(place)));
+            }
+            dictionary(facts)
+        })
+        .collect();
     let mut entries = vec![
-        ("image-path", text(entry.image.to_string_lossy())),
-        ("image-type", text(entry.format.as_str())),
-        ("image-encrypted", Plist::Boolean(entry.encrypted)),
-        ("writeable", Plist::Boolean(!entry.read_only)),
         ("blockcount", number(entry.size / SECTOR)),
         ("blocksize", number(SECTOR)),
         ("hdid-pid", number(entry.process.into())),
-        ("system-entities", Plist::Array(devices.collect())),
+        ("image-encrypted", yes(entry.encrypted)),
+        ("image-path", text(entry.image.to_string_lossy())),
+        ("image-type", text(kind(&entry.format))),
+        ("system-entities", Plist::Array(devices)),
+        ("writeable", yes(!entry.read_only)),
     ];
     if let Some(layer) = entry.layers.last() {
         entries.push(("shadow-path", text(layer.to_string_lossy())));

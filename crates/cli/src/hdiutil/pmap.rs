@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use bandsaw::open::Image;
+use bandsaw::open::{Image, VolumeFormat};
+use bandsaw::partition::{TypeId, areas};
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, number, text};
+use super::facts::{dictionary, number, scheme, text, yes};
 use super::size::SECTOR;
 use super::table::Effect::{Done, Ignored};
 use super::table::Takes::Nothing;
@@ -48,13 +49,11 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let (image, _) = call.open()?;
     if call.has("plist") {
-        return call.plist(partitions(&image));
+        return call.plist(partitions(&image)?);
     }
     let mut out = String::new();
     let len = image.disk().info().len / SECTOR;
-    let scheme = image
-        .partitions()
-        .map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
+    let scheme = scheme(image.partitions().map(|map| map.scheme));
     let _ = writeln!(out, "partition-scheme: {scheme}, {len} sectors");
     for partition in image.partitions().map_or(&[][..], |map| &map.partitions) {
         let (start, end) = (partition.range.start / SECTOR, partition.range.end / SECTOR);
@@ -82,59 +81,70 @@ fn run(call: &Call) -> Outcome {
     call.tell(&out)
 }
 
-/// Returns the entry `partitions` of `imageinfo -plist`.
-pub(super) fn partitions(image: &Image) -> Plist {
-    let entry = |hint: &str, name: &str, start: u64, end: u64, id: Option<u32>| {
-        let mut entry = vec![
-            ("partition-hint", text(hint)),
-            ("partition-name", text(name)),
-            ("partition-start", number(start / SECTOR)),
-            ("partition-length", number((end - start) / SECTOR)),
-            ("partition-synthesized", Plist::Boolean(false)),
-        ];
-        if let Some(id) = id {
-            entry.push(("partition-number", number(id.into())));
-            let found = image
-                .volumes()
-                .iter()
-                .filter(|volume| volume.partition == Some(id));
-            let found = found.filter_map(|volume| {
-                Some((
-                    volume.format.name(),
-                    text(volume.open().ok()?.volume().name),
-                ))
-            });
-            entry.push((
-                "partition-filesystems",
-                dictionary(found.collect::<Vec<_>>()),
-            ));
-        }
-        dictionary(entry)
-    };
-    let listed = match image.partitions() {
-        None => vec![entry("", "whole disk", 0, image.disk().info().len, None)],
-        Some(map) => {
-            let each = |part: &bandsaw::partition::Partition| {
-                entry(
-                    &part.kind,
-                    &part.name,
-                    part.range.start,
-                    part.range.end,
-                    Some(part.number),
-                )
-            };
-            map.partitions.iter().map(each).collect()
-        }
-    };
-    let scheme = image
-        .partitions()
-        .map_or_else(|| "none".to_owned(), |map| map.scheme.to_string());
-    dictionary([
-        ("partition-scheme", text(scheme)),
-        (
-            "block-size",
-            number(image.partitions().map_or(SECTOR, |map| map.block.into())),
-        ),
+/// Returns the entry `partitions` of `imageinfo -plist`: every area of the disk. The structures of
+/// the map and free space are marked as synthesized.
+pub(super) fn partitions(image: &Image) -> Outcome<Plist> {
+    let map = image.partitions();
+    let block = map.map_or(SECTOR, |map| map.block.into());
+    let (found, areas) = areas(&**image.disk(), map)?;
+    let listed = areas
+        .into_iter()
+        .map(|area| {
+            let mut entry = vec![
+                ("partition-hint", text(area.kind.as_str())),
+                ("partition-name", text(area.name.as_str())),
+                ("partition-start", number(area.range.start / block)),
+                (
+                    "partition-length",
+                    number((area.range.end - area.range.start) / block),
+                ),
+            ];
+            let partition = map
+                .filter(|_| found.is_some())
+                .and_then(|map| map.partitions.iter().find(|part| part.range == area.range));
+            let systems = file_systems(image, partition.map(|part| part.number));
+            match partition {
+                Some(partition) => {
+                    entry.push(("partition-number", number(partition.number.into())));
+                    entry.push(("partition-filesystems", systems));
+                    if let Some(guid) = partition.guid {
+                        entry.push(("partition-UUID", uuid(&guid)));
+                    }
+                    if let TypeId::Guid(guid) = &partition.type_id {
+                        entry.push(("partition-hint-UUID", uuid(guid)));
+                    }
+                }
+                None if found.is_none() => entry.push(("partition-filesystems", systems)),
+                None => entry.push(("partition-synthesized", yes(true))),
+            }
+            dictionary(entry)
+        })
+        .collect();
+    Ok(dictionary([
+        ("partition-scheme", text(scheme(found))),
+        ("block-size", number(block)),
+        ("burnable", yes(false)),
         ("partitions", Plist::Array(listed)),
-    ])
+    ]))
+}
+
+/// Returns the file systems in a partition, or on a disk without one. macOS 27 gives every APFS
+/// container the name `Untitled`, and HFS+ volumes none.
+fn file_systems(image: &Image, partition: Option<u32>) -> Plist {
+    let found = image
+        .volumes()
+        .iter()
+        .filter(|volume| volume.partition == partition);
+    let name = |format| match format {
+        VolumeFormat::Apfs => "Untitled",
+        _ => "",
+    };
+    let systems: Vec<_> = found
+        .map(|volume| (volume.format.name(), text(name(volume.format))))
+        .collect();
+    dictionary(systems)
+}
+
+fn uuid(uuid: &impl ToString) -> Plist {
+    text(uuid.to_string().to_uppercase())
 }
