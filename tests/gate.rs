@@ -229,11 +229,11 @@ fn changing(fixture: &Fixture, path: &Path) -> Result<Option<std::sync::Arc<dyn 
 const VERBS: [(&str, Verb); 11] = [
     ("attach", |fixture, path| {
         let image = fixture.open(path, Access::ReadWrite)?;
-        trim::before_use(&image, &Silent).map(drop)
+        trim::before_use(&image, None, &Silent).map(drop)
     }),
     ("mount", |fixture, path| {
         let image = fixture.open(path, Access::ReadWrite)?;
-        trim::before_use(&image, &Silent)?;
+        trim::before_use(&image, None, &Silent)?;
         drop(image);
         match changing(fixture, path)? {
             Some(volume) => volume.unmount(),
@@ -255,14 +255,20 @@ const VERBS: [(&str, Verb); 11] = [
         image.disk().flush()
     }),
     ("trim", |fixture, path| {
-        trim::trim(&fixture.open(path, Access::ReadWrite)?, &Silent).map(drop)
+        trim::trim(&fixture.open(path, Access::ReadWrite)?, None, &Silent).map(drop)
     }),
     ("compact", |fixture, path| {
         let options = compact::Options {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        compact::compact(&fixture.open(path, Access::ReadWrite)?, &options, &Silent).map(drop)
+        compact::compact(
+            &fixture.open(path, Access::ReadWrite)?,
+            &options,
+            None,
+            &Silent,
+        )
+        .map(drop)
     }),
     ("reband", |fixture, path| {
         reband(

@@ -103,12 +103,12 @@ impl Sample {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        compact::compact(&image, &options, &Silent).unwrap()
+        compact::compact(&image, &options, None, &Silent).unwrap()
     }
 
     fn plan(&self) -> compact::Plan {
         let image = open::open(&self.path, &OpenOptions::default()).unwrap();
-        compact::plan(&image, &compact::Options::default(), &Silent).unwrap()
+        compact::plan(&image, &compact::Options::default(), None, &Silent).unwrap()
     }
 
     /// Returns the worst problem, and true if data may be lost.
@@ -264,7 +264,7 @@ fn a_wrong_band_size_frees_nothing() {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        let done = compact::compact(&image, &options, &Silent).unwrap();
+        let done = compact::compact(&image, &options, None, &Silent).unwrap();
         assert!(!done.orphans.is_resolved());
     }
     let done = sample.repair(&[]);

@@ -154,14 +154,14 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
     for (format, name, encrypted) in kinds() {
         let (path, files) = used(folder.path(), format, name, encrypted);
         let place = path.display();
-        let usage = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), &Silent).unwrap();
+        let usage = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), None, &Silent).unwrap();
         let info = usage.volumes[0].info.as_ref().unwrap();
         let in_use = info.total - info.free;
         assert_eq!(usage.host.allocated, allocated(&path));
         assert!(usage.returns() > 3 * MIB, "{place}: {}", usage.returns());
 
         let image = open(&path, Access::ReadWrite).unwrap();
-        let trimmed = trim(&image, &Silent).unwrap();
+        let trimmed = trim(&image, None, &Silent).unwrap();
         assert!(
             trimmed.volumes[0].refused.is_none() && trimmed.volumes[0].free == info.free,
             "{place}: {trimmed:?}"
@@ -189,7 +189,7 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
         );
         drop(image);
 
-        let after = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), &Silent).unwrap();
+        let after = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), None, &Silent).unwrap();
         assert!(
             after.returns() < 200_000,
             "{place}: {} left",
@@ -221,14 +221,25 @@ fn compaction_says_what_it_will_do_and_does_it() {
         kinds().filter(|(format, _, encrypted)| !encrypted || *format == Format::Asif)
     {
         let (path, files) = used(folder.path(), format, name, encrypted);
-        let plan =
-            compact::plan(&open(&path, Access::ReadOnly).unwrap(), &options, &Silent).unwrap();
+        let plan = compact::plan(
+            &open(&path, Access::ReadOnly).unwrap(),
+            &options,
+            None,
+            &Silent,
+        )
+        .unwrap();
         assert!(
             plan.causes
                 .iter()
                 .all(|(cause, bytes)| *cause != Cause::Zeros && *bytes > 0)
         );
-        let done = compact(&open(&path, Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        let done = compact(
+            &open(&path, Access::ReadWrite).unwrap(),
+            &options,
+            None,
+            &Silent,
+        )
+        .unwrap();
         assert_eq!(done.before, plan.allocated);
         assert!(
             plan.returns().abs_diff(done.before - done.after) < 512 << 10,
@@ -256,7 +267,13 @@ fn encrypted_images_of_every_kind_are_packed_and_resized() {
     for (format, name, encrypted) in kinds().filter(|(_, _, encrypted)| *encrypted) {
         let (path, files) = used(folder.path(), format, name, encrypted);
         let place = path.display();
-        let done = compact(&open(&path, Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        let done = compact(
+            &open(&path, Access::ReadWrite).unwrap(),
+            &options,
+            None,
+            &Silent,
+        )
+        .unwrap();
         assert!(done.after + 3 * MIB < done.before, "{place}: {done:?}");
         let to = |size| ResizeOptions {
             size,
@@ -318,7 +335,7 @@ fn a_volume_that_was_not_left_in_order_is_not_trimmed() {
     fs::copy(&path, &crashed).unwrap();
     let before = fs::read(&crashed).unwrap();
     let image = open(&crashed, Access::ReadWrite).unwrap();
-    let trimmed = trim(&image, &Silent).unwrap();
+    let trimmed = trim(&image, None, &Silent).unwrap();
     assert_eq!(
         trimmed.volumes[0].refused.as_ref().unwrap().kind(),
         Kind::Conflict
@@ -336,7 +353,7 @@ fn a_volume_that_was_not_left_in_order_is_not_trimmed() {
     assert_eq!((done.refused.len(), done.zeros), (1, 0));
     drop(image);
     assert!(fs::read(&crashed).unwrap() == before, "nothing was touched");
-    let usage = ImageUsage::of(&open(&crashed, Access::ReadOnly).unwrap(), &Silent).unwrap();
+    let usage = ImageUsage::of(&open(&crashed, Access::ReadOnly).unwrap(), None, &Silent).unwrap();
     assert_eq!(
         (usage.returns(), usage.volumes[0].refused.is_some()),
         (0, true)
@@ -397,8 +414,9 @@ fn zeros_are_given_back_where_nothing_is_known() {
             battery_allowed: true,
             zeros: None,
         };
-        let plan = compact::plan(&open(Access::ReadOnly).unwrap(), &options, &Silent).unwrap();
-        let done = compact(&open(Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        let plan =
+            compact::plan(&open(Access::ReadOnly).unwrap(), &options, None, &Silent).unwrap();
+        let done = compact(&open(Access::ReadWrite).unwrap(), &options, None, &Silent).unwrap();
         let returned = done.before - done.after;
         assert!(
             plan.returns().abs_diff(returned) < 512 << 10,
@@ -446,7 +464,7 @@ fn what_is_stopped_is_whole_and_gone_on_with() {
         let mut patience = 1;
         loop {
             let image = open(&path, Access::ReadWrite).unwrap();
-            match compact(&image, &options, &Impatient(patience.into())) {
+            match compact(&image, &options, None, &Impatient(patience.into())) {
                 Err(error) => assert_eq!(error.kind(), Kind::Cancelled),
                 Ok(_) => break,
             }

@@ -1,20 +1,24 @@
-//! Space freed in an APFS container is reclaimed on the host, also without the keys of its volumes:
-//! `du` and `compact --dry-run` predict it, including blocks retained for older checkpoints.
+//! Space freed in an APFS container is reclaimed on the host, with the keys of its volumes: `du` and
+//! `compact --dry-run` predict it, including blocks retained for older checkpoints. A container with
+//! a locked volume is left as it is, except for what a guest discards.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::common::changing::{World, read_into};
 use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
-use bandsaw::device::Access;
+use bandsaw::device::{Access, AfterDiscard};
 use bandsaw::fs::{FileSystemMutExt, NewKind, NewNode, VolumeEncryption};
 use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::space::FreeSpace;
 use bandsaw::ops::trim::{before_use, check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
 use bandsaw::progress::Silent;
+use bandsaw::{Error, Kind, Reason};
 
 const MIB: u64 = 1 << 20;
 
@@ -98,7 +102,7 @@ fn use_up(path: &Path) {
 }
 
 #[test]
-fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
+fn what_waits_for_older_checkpoints_is_foretold_and_returns() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let options = compact::Options {
         battery_allowed: true,
@@ -115,19 +119,23 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
             use_up(&path);
             let before = contents(&path);
             assert_eq!(before.len(), 4);
-            let told = compact::plan(&open(&path, Access::ReadOnly, None), &options, &Silent)
+            let secret = passphrase();
+            let keys = encrypted.then_some(&secret as &dyn Keys);
+            let image = open(&path, Access::ReadOnly, None);
+            let told = compact::plan(&image, &options, keys, &Silent)
                 .unwrap()
                 .returns();
-            let usage = ImageUsage::of(&open(&path, Access::ReadOnly, None), &Silent).unwrap();
+            let usage = ImageUsage::of(&image, keys, &Silent).unwrap();
+            drop(image);
             assert_eq!(usage.returns(), told);
             assert!(told > 7 * MIB, "{}: {told}", path.display());
             let image = open(&path, Access::ReadWrite, None);
             let returned = if whole {
-                let done = compact(&image, &options, &Silent).unwrap();
+                let done = compact(&image, &options, keys, &Silent).unwrap();
                 assert!(done.refused.is_empty(), "{done:?}");
                 done.before - done.after
             } else {
-                let done = trim(&image, &Silent).unwrap();
+                let done = trim(&image, keys, &Silent).unwrap();
                 assert!(done.volumes[0].refused.is_none(), "{done:?}");
                 done.before - done.after
             };
@@ -139,7 +147,6 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
                 path.display()
             );
             assert!(contents(&path) == before);
-            let secret = passphrase();
             check_fully(
                 &path,
                 &OpenOptions {
@@ -171,9 +178,9 @@ fn what_was_removed_returns_when_the_image_is_used_next() {
                 contents(&path),
             );
             let image = open(&path, Access::ReadWrite, None);
-            before_use(&image, &Silent).unwrap();
-            // The same image is used after that.
             let secret = passphrase();
+            before_use(&image, encrypted.then_some(&secret as &dyn Keys), &Silent).unwrap();
+            // The same image is used after that.
             let fs = image.file_system_mut_as(None, Some(&secret)).unwrap();
             fs.create(fs.root(), "more", &NewNode::new(NewKind::File))
                 .unwrap();
@@ -191,5 +198,78 @@ fn what_was_removed_returns_when_the_image_is_used_next() {
             };
             check_fully(&path, &options, &Silent).unwrap();
         }
+    }
+}
+
+/// Returns the files of an image with their contents and the bytes that they take.
+fn stored(path: &Path) -> (Vec<(PathBuf, Vec<u8>)>, u64) {
+    fn read(path: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+        if path.is_dir() {
+            let mut entries: Vec<_> = fs::read_dir(path)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
+            entries.sort();
+            entries.iter().for_each(|entry| read(entry, files));
+        } else {
+            files.push((path.to_owned(), fs::read(path).unwrap()));
+        }
+    }
+    let mut files = Vec::new();
+    read(path, &mut files);
+    (files, HostUsage::of(path, &Silent).unwrap().allocated)
+}
+
+/// Nothing confirms the free map of a container with a volume that is not unlocked.
+#[test]
+fn a_container_with_a_locked_volume_is_not_trimmed() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = compact::Options {
+        battery_allowed: true,
+        ..compact::Options::default()
+    };
+    let is_locked = |error: &Error| error.reason() == Some(Reason::VolumeLocked);
+    for (format, name) in [
+        (Format::Udrw, "c.dmg"),
+        (Format::Udsb, "c.sparsebundle"),
+        (Format::Asif, "c.asif"),
+    ] {
+        let path = folder.path().join(name);
+        make(&path, format, true);
+        use_up(&path);
+        let wrong = Secret::new(b"another".to_vec());
+        let before = stored(&path);
+        for keys in [None, Some(&wrong as &dyn Keys)] {
+            let image = open(&path, Access::ReadWrite, None);
+            let used = before_use(&image, keys, &Silent).unwrap();
+            let trimmed = trim(&image, keys, &Silent).unwrap();
+            for volume in used.iter().chain(&trimmed.volumes) {
+                let refused = volume.refused.as_ref().unwrap();
+                assert_eq!((refused.kind(), volume.free), (Kind::WrongKey, 0));
+                assert_eq!(
+                    (is_locked(refused), volume.warning().is_none()),
+                    (keys.is_none(), keys.is_none())
+                );
+            }
+            assert_eq!((used.len(), trimmed.volumes.len()), (1, 1));
+            let plan = compact::plan(&image, &options, keys, &Silent).unwrap();
+            assert_eq!((plan.returns(), plan.refused.len()), (0, 1));
+            let usage = ImageUsage::of(&image, keys, &Silent).unwrap();
+            assert_eq!(usage.returns(), 0);
+            let done = compact(&image, &options, keys, &Silent).unwrap();
+            assert_eq!((done.before, done.refused.len()), (done.after, 1));
+            drop(image);
+            assert!(stored(&path) == before, "{format}");
+        }
+        // What a guest discards is freed.
+        let image = open(&path, Access::ReadWrite, None);
+        let runs: Vec<_> = FreeSpace::of(&image).runs().map(Result::unwrap).collect();
+        assert!(!runs.is_empty());
+        for run in runs {
+            image.disk().discard(run, AfterDiscard::Any).unwrap();
+        }
+        image.disk().flush().unwrap();
+        drop(image);
+        assert!(stored(&path).1 + MIB < before.1, "{format}");
     }
 }

@@ -38,6 +38,17 @@ impl Volume {
         Ok(Arc::new(container.with_writer(&self.writer)))
     }
 
+    /// Returns the reason why a volume of the APFS container stays locked with `keys`. `None`: all
+    /// are unlocked or not encrypted, or the volume is of another format.
+    pub(crate) fn find_locked(&self, keys: Option<&dyn Keys>) -> Option<Error> {
+        if self.format != super::VolumeFormat::Apfs {
+            return None;
+        }
+        // A container that cannot be opened has no free map either.
+        let container = self.container().ok()?;
+        container.find_locked(&|locked| volume_key(locked, keys))
+    }
+
     /// Opens an APFS container, to tell whether it opens in its newest state. A container of a
     /// read-only image, which cannot change, is kept for the first reader. Errors are left to the
     /// readers.

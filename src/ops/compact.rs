@@ -7,11 +7,11 @@
 
 mod zeros;
 
-use super::space::{FreeSpace, SpaceMap, Storage, can_punch};
+use super::space::{FreeSpace, LockedVolumes, SpaceMap, Storage, can_punch};
 use super::{orphans, trim, usage};
 use crate::container::Orphan;
 use crate::device::AfterDiscard;
-use crate::open::{Image, OpenOptions, Volume};
+use crate::open::{Image, Keys, OpenOptions, Volume};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result, platform};
 
@@ -115,8 +115,14 @@ pub struct Compacted {
 }
 
 /// Estimates what [`compact`] would free, without changes. The image may be open read-only.
-pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
-    let free = FreeSpace::projected_free(image);
+pub fn plan(
+    image: &Image,
+    options: &Options,
+    keys: Option<&dyn Keys>,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let locked = LockedVolumes::of(image, keys);
+    let free = FreeSpace::projected_free(image).without_locked(&locked);
     let Some(storage) = Storage::of(image, progress)? else {
         return Err(Error::unsupported(
             LAYER,
@@ -151,11 +157,17 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
 }
 
 /// Frees the storage that `image`, open for writing, does not need, and packs it. Durable on
-/// return.
+/// return. Free space of a container with a volume that `keys` does not unlock is kept, as by a
+/// [trim](trim::trim).
 ///
 /// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for formats
 /// that cannot be changed.
-pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Compacted> {
+pub fn compact(
+    image: &Image,
+    options: &Options,
+    keys: Option<&dyn Keys>,
+    progress: &dyn Progress,
+) -> Result<Compacted> {
     if !options.battery_allowed && platform::on_battery() == Some(true) {
         return Err(Error::new(
             Kind::Conflict,
@@ -164,6 +176,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
         ));
     }
     // Before anything is discarded: what has no storage then tells whether data was lost.
+    let locked = LockedVolumes::of(image, keys);
     let before = usage::host(image, progress)?.allocated;
     let orphaned = Orphaned::of(image, progress)?;
     if !orphaned.is_resolved() {
@@ -173,15 +186,15 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
             zeros: 0,
             parts: can_punch(image, false),
             orphans: orphaned,
-            refused: refused(FreeSpace::of(image)),
+            refused: refused(FreeSpace::of(image).without_locked(&locked)),
         });
     }
     if !orphaned.found.is_empty() && orphaned.kept.is_none() {
         orphans::remove(image, &orphaned.found)?;
     }
-    let trimmed = trim::trim(image, progress)?;
+    let trimmed = trim::trim_unlocked(image, &locked, progress)?;
     let mut given = 0;
-    let free = FreeSpace::of(image);
+    let free = FreeSpace::of(image).without_locked(&locked);
     if wants_zeros(options, &free) {
         let storage = trim::storage(image, progress)?;
         let mut unflushed = 0;

@@ -22,7 +22,7 @@ const SCRIPT: &str = include_str!("report/map.js");
 
 /// Returns the page about an open image, which is only read.
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
-    let usage = ImageUsage::of(image, progress)?;
+    let usage = ImageUsage::of(image, None, progress)?;
     let mut page = ReportPage(String::new());
     let path = PathBuf::from(redacted(&shown(image.path())).into_owned());
     let name = path

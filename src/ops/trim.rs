@@ -7,14 +7,14 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::space::{FreeSpace, Storage, can_punch};
+use super::space::{FreeSpace, LockedVolumes, Storage, can_punch};
 use super::usage;
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
-use crate::open::{Image, OpenOptions, VolumeFormat, examine};
+use crate::open::{Image, Keys, OpenOptions, VolumeFormat, examine};
 use crate::problem::Severity;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "trim";
 /// Bytes of the disk freed between two checks for cancellation.
@@ -52,12 +52,12 @@ pub struct TrimmedVolume {
 
 impl TrimmedVolume {
     /// Returns the reason why the volume was skipped, unless it is only that its free space is not
-    /// known.
+    /// known, or that it is locked.
     pub fn warning(&self) -> Option<String> {
         let error = self
             .refused
             .as_ref()
-            .filter(|error| error.kind() != Kind::Unsupported)?;
+            .filter(|error| !is_unresolved(error))?;
         Some(format!(
             "free space on {} was not released: {}",
             self.place,
@@ -66,16 +66,32 @@ impl TrimmedVolume {
     }
 }
 
+/// Returns true if a volume was skipped for a reason that is no fault: its format is not supported,
+/// or it is locked.
+pub fn is_unresolved(error: &Error) -> bool {
+    error.kind() == Kind::Unsupported || error.reason() == Some(Reason::VolumeLocked)
+}
+
 /// Frees the storage that no volume of `image`, open for writing, uses. Durable on return. Volumes
-/// that cannot be trusted, or whose free space is not known, are skipped and reported.
+/// that cannot be trusted, whose free space is not known, or that `keys` does not unlock, are
+/// skipped and reported. A locked volume keeps the whole APFS container from being trimmed.
 ///
 /// [`Kind::Unsupported`] for formats that cannot be changed.
-pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
+pub fn trim(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Trimmed> {
+    trim_unlocked(image, &LockedVolumes::of(image, keys), progress)
+}
+
+/// Does the same as [`trim`], after the keys were tried.
+pub(super) fn trim_unlocked(
+    image: &Image,
+    locked: &LockedVolumes,
+    progress: &dyn Progress,
+) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
     let parts = can_punch(image, true);
-    release_queued(image)?;
-    let free = FreeSpace::of(image);
+    release_queued(image, locked)?;
+    let free = FreeSpace::of(image).without_locked(locked);
     let volumes = give_back_trusted(image, &storage, free, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed {
@@ -90,7 +106,11 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
 /// [`trim`], without measuring, but leaves foreign file systems alone: nothing confirms their free
 /// maps. Does nothing if the image is read-only, is of a format that is
 /// always fully allocated, or is changing its band size.
-pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
+pub fn before_use(
+    image: &Image,
+    keys: Option<&dyn Keys>,
+    progress: &dyn Progress,
+) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
         || image.bundle().is_some_and(Bundle::is_between)
     {
@@ -99,14 +119,17 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
     match Storage::of(image, progress)? {
         Some(storage) => {
             // A damaged container must not prevent the use of the image; nothing in it is freed.
-            release_queued(image).or_else(|error| {
+            let locked = LockedVolumes::of(image, keys);
+            release_queued(image, &locked).or_else(|error| {
                 if error.kind() == Kind::Corrupt {
                     Ok(())
                 } else {
                     Err(error)
                 }
             })?;
-            let free = FreeSpace::of(image).without_foreign();
+            let free = FreeSpace::of(image)
+                .without_foreign()
+                .without_locked(&locked);
             give_back_trusted(image, &storage, free, can_punch(image, true), progress)
         }
         None => Ok(Vec::new()),
@@ -115,7 +138,7 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
 
 /// Frees the space that is held only by older checkpoints of APFS containers, so that the storage
 /// of removed files is discarded on the next use of the image.
-fn release_queued(image: &Image) -> Result<()> {
+fn release_queued(image: &Image, locked: &LockedVolumes) -> Result<()> {
     if image
         .volumes()
         .iter()
@@ -124,6 +147,7 @@ fn release_queued(image: &Image) -> Result<()> {
         return Ok(());
     }
     FreeSpace::of(image)
+        .without_locked(locked)
         .volumes
         .iter()
         .filter(|found| found.map.is_ok())

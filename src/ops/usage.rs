@@ -6,10 +6,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::space::{FreeSpace, FreeVolume, SpaceMap};
+use super::space::{FreeSpace, FreeVolume, LockedVolumes, SpaceMap};
 use crate::container::Format;
 use crate::fs::VolumeInfo;
-use crate::open::{Image, Layer, VolumeFormat, remote, snapshot};
+use crate::open::{Image, Keys, Layer, VolumeFormat, remote, snapshot};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -179,10 +179,12 @@ pub struct ImageUsage {
 }
 
 impl ImageUsage {
-    /// Measures an open image. Reads the allocation bitmaps of volumes, but no files.
-    pub fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
+    /// Measures an open image. Reads the allocation bitmaps of volumes, but no files. Free space of a
+    /// container with a volume that `keys` does not unlock is not freed by a compaction.
+    pub fn of(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Self> {
         let host = host(image, progress)?;
-        let free = FreeSpace::projected_free(image);
+        let locked = LockedVolumes::of(image, keys);
+        let free = FreeSpace::projected_free(image).without_locked(&locked);
         let map = SpaceMap::of(image, &free, progress)?;
         let volumes = free
             .volumes

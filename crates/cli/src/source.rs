@@ -138,6 +138,16 @@ impl Opening {
         self.unlocking.on_stdin()
     }
 
+    /// Returns the source of the keys of encrypted volumes, which may ask for a passphrase.
+    pub(crate) fn keys(&self) -> &dyn Keys {
+        &self.unlocking
+    }
+
+    /// Returns the source of the keys of encrypted volumes if options give them.
+    pub(crate) fn given_keys(&self) -> Option<&dyn Keys> {
+        self.unlocking.gives_volume_key().then(|| self.keys())
+    }
+
     /// Wipes passphrases from memory, once everything is open.
     pub(crate) fn forget_keys(&self) {
         self.unlocking.forget();

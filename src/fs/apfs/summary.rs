@@ -182,6 +182,15 @@ impl Container {
         Apfs::open(self, &state, self.cipher(&raw, key)?)
     }
 
+    /// Returns the first error of unlocking the volumes, by number, with the keys that `key` returns;
+    /// `None` if every encrypted volume is unlocked.
+    pub fn find_locked(&self, key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>) -> Option<Error> {
+        self.volume_oids().find_map(|oid| {
+            let (raw, _) = self.volume_superblock(oid).ok()?;
+            self.cipher(&raw, key).err()
+        })
+    }
+
     /// Returns the cipher of a volume with this superblock, `None` if it is not encrypted. `key` is
     /// called for the key.
     pub(super) fn cipher(

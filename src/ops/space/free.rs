@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::fs::{FreeMap, FreeMapExt};
-use crate::open::{Image, Volume};
+use crate::open::{Image, Keys, Volume};
 use crate::partition::Map;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "free space";
 
@@ -66,6 +66,20 @@ impl FreeSpace {
         self
     }
 
+    /// Marks the free maps of containers with a locked volume as not to be used: nothing confirms
+    /// them.
+    pub(crate) fn without_locked(mut self, locked: &LockedVolumes) -> Self {
+        for found in &mut self.volumes {
+            let place = found.volume.place();
+            if found.map.is_ok()
+                && let Some(error) = locked.error_of(&place)
+            {
+                found.map = Err(error.in_file(place));
+            }
+        }
+        self
+    }
+
     /// Returns the free runs of all trusted volumes, in disk order. An error ends the runs of its
     /// volume.
     pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
@@ -112,6 +126,43 @@ impl FreeVolume {
         runs.into_iter()
             .flatten()
             .map(move |run| run.map(|run| start + run.start..start + run.end))
+    }
+}
+
+/// The APFS containers of an image in which a volume stays locked.
+#[derive(Debug, Default)]
+pub(crate) struct LockedVolumes(Vec<LockedPlace>);
+
+#[derive(Debug)]
+struct LockedPlace {
+    place: String,
+    kind: Kind,
+    reason: Option<Reason>,
+    why: String,
+}
+
+impl LockedVolumes {
+    /// Tries `keys` on all encrypted volumes of `image`.
+    pub(crate) fn of(image: &Image, keys: Option<&dyn Keys>) -> Self {
+        let found = image.volumes().iter().filter_map(|volume| {
+            let error = volume.find_locked(keys)?;
+            Some(LockedPlace {
+                place: volume.place(),
+                kind: error.kind(),
+                reason: error.reason(),
+                why: error.message().to_owned(),
+            })
+        });
+        Self(found.collect())
+    }
+
+    fn error_of(&self, place: &str) -> Option<Error> {
+        let found = self.0.iter().find(|locked| locked.place == place)?;
+        let error = Error::new(found.kind, LAYER, found.why.clone());
+        Some(match found.reason {
+            Some(reason) => error.because(reason),
+            None => error,
+        })
     }
 }
 

@@ -4,6 +4,7 @@ mod free;
 mod map;
 mod storage;
 
+pub(crate) use free::LockedVolumes;
 pub use free::{FreeSpace, FreeVolume};
 pub use map::{Fill, SpaceMap, Unit};
 pub use storage::UnitKind;

@@ -192,7 +192,7 @@ impl Verb {
             }),
             Self::Mount => {
                 let image = open::open(path, &writing(keys))?;
-                before_use(&image, &Silent)?;
+                before_use(&image, Some(keys), &Silent)?;
                 change_volume(&image, keys, &add)
             }
             Self::Serve => serve(&open::open(path, &writing(keys))?),
@@ -201,9 +201,15 @@ impl Verb {
                     zeros: (self == Self::CompactZeros).then_some(true),
                     battery_allowed: true,
                 };
-                compact(&open::open(path, &writing(keys))?, &options, &Silent).map(drop)
+                compact(
+                    &open::open(path, &writing(keys))?,
+                    &options,
+                    Some(keys),
+                    &Silent,
+                )
+                .map(drop)
             }
-            Self::Trim => trim(&open::open(path, &writing(keys))?, &Silent).map(drop),
+            Self::Trim => trim(&open::open(path, &writing(keys))?, Some(keys), &Silent).map(drop),
             Self::EnableJournal => first_volume(path, keys, |volume| volume.enable_journal(None)),
             Self::DisableJournal => first_volume(path, keys, open::Volume::disable_journal),
             Self::Grow | Self::Shrink | Self::GrowImage => {
@@ -303,7 +309,7 @@ fn parent_of(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
 
 /// Trims, and writes some of what the disk holds to where it was read.
 fn serve(image: &OpenImage) -> Result<()> {
-    before_use(image, &Silent)?;
+    before_use(image, None, &Silent)?;
     let disk = image.disk();
     let len = disk.info().len;
     let piece = len.min(64 << 10);

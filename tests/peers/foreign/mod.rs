@@ -99,7 +99,7 @@ impl Disk {
                 "{scheme:?}"
             );
             assert_eq!(free(&image), shifted(&runs, start), "{scheme:?}");
-            let trimmed = trim(&image, &Silent).expect("trimming");
+            let trimmed = trim(&image, None, &Silent).expect("trimming");
             let told = &trimmed.volumes[0];
             assert!(told.refused.is_none(), "{:?}", told.refused);
             assert_eq!(
@@ -190,7 +190,7 @@ impl Disk {
     /// Checks that a dirty volume is not trimmed.
     fn assert_refused(&self) {
         let image = open(&self.path, Access::ReadWrite);
-        let trimmed = trim(&image, &Silent).expect("trimming");
+        let trimmed = trim(&image, None, &Silent).expect("trimming");
         let error = trimmed.volumes[0].refused.as_ref().expect("it is refused");
         assert_eq!(
             (error.kind(), trimmed.volumes[0].free),

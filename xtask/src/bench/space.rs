@@ -217,7 +217,7 @@ fn many_bands(bench: &Bench) -> Result<Case> {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        let seconds = time(|| Ok(compact(&open(&path)?, &options, &Silent)?))?.as_secs_f64();
+        let seconds = time(|| Ok(compact(&open(&path)?, &options, None, &Silent)?))?.as_secs_f64();
         let left = fs::read_dir(path.join("bands"))?.count() as u64;
         ensure!(left < bands / 50, "{left} of {bands} bands are left");
         case.pairs.push((seconds, COMPACTION));

@@ -332,11 +332,19 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     };
     subject.create(len, progress)?;
     let journal = journal(&subject, file_system)?;
-    trim(&subject.open(Access::ReadWrite)?, &Within(progress))?;
+    trim(
+        &subject.open(Access::ReadWrite)?,
+        Some(&secret()),
+        &Within(progress),
+    )?;
     walk.note("new", false)?;
     let filled = walk.fill(true)?;
     walk.sound(&filled.left)?;
-    trim(&subject.open(Access::ReadWrite)?, &Within(progress))?;
+    trim(
+        &subject.open(Access::ReadWrite)?,
+        Some(&secret()),
+        &Within(progress),
+    )?;
     walk.sound(&filled.left)?;
     subject.compact(progress)?;
     walk.sound(&filled.left)?;

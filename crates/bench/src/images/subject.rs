@@ -236,7 +236,7 @@ impl Subject<'_> {
         match kind.via {
             Via::Library => {
                 let image = self.open(Access::ReadWrite)?;
-                trim::before_use(&image, &Silent)?;
+                trim::before_use(&image, Some(&secret()), &Silent)?;
                 let volume = image.file_system_mut_as(None, Some(&secret()))?;
                 let process = Some(Watched::new(std::process::id()));
                 Ok(Attached {
@@ -392,7 +392,12 @@ impl Subject<'_> {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        let done = compact::compact(&self.open(Access::ReadWrite)?, &options, &Within(progress))?;
+        let done = compact::compact(
+            &self.open(Access::ReadWrite)?,
+            &options,
+            Some(&secret()),
+            &Within(progress),
+        )?;
         Ok(done.before.saturating_sub(done.after))
     }
 

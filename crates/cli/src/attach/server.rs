@@ -156,7 +156,7 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
 fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
     if job.trim && !read_only {
         // A failed trim does not prevent mounting.
-        trim::before_use(image, output)
+        trim::before_use(image, Some(job.opening.keys()), output)
             .unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
     }
 }

@@ -190,14 +190,14 @@ impl Compact {
         let progress = Limited::new(&bar, self.limit_rate);
         if self.dry_run {
             let image = self.opening.read(&path, output)?;
-            let plan =
-                compact::plan(&image, &options, &progress).map_err(|error| error.in_file(&path))?;
+            let plan = compact::plan(&image, &options, Some(self.opening.keys()), &progress)
+                .map_err(|error| error.in_file(&path))?;
             drop(bar);
             let facts = PlanFacts::new(&path, &plan, self.bands);
             return output.facts(&facts, |out| facts.write(output, out));
         }
         let image = self.opening.change(&path, output)?;
-        let done = compact::compact(&image, &options, &progress)
+        let done = compact::compact(&image, &options, Some(self.opening.keys()), &progress)
             .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);
         let facts = CompactReport::new(&path, &done);

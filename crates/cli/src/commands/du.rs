@@ -153,7 +153,8 @@ impl Du {
     fn item(&self, path: &ImagePath, bar: &Bar) -> Outcome<Item> {
         match self.opening.open(path, Access::ReadOnly) {
             Ok(image) => {
-                let usage = ImageUsage::of(&image, bar).map_err(|error| error.in_file(path))?;
+                let usage = ImageUsage::of(&image, self.opening.given_keys(), bar)
+                    .map_err(|error| error.in_file(path))?;
                 let host = HostFacts::new(&usage.host);
                 Ok(Item {
                     path: path.to_string(),

@@ -219,7 +219,8 @@ impl Serve {
         };
         let read_only = image.disk().info().access == Access::ReadOnly;
         if !self.no_trim {
-            trim::before_use(&image, output).map_err(|error| error.in_file(path))?;
+            trim::before_use(&image, self.opening.given_keys(), output)
+                .map_err(|error| error.in_file(path))?;
         }
         Ok((image, read_only))
     }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
+use bandsaw::Error;
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
-use bandsaw::open::Image;
+use bandsaw::open::{Image, Keys};
 use bandsaw::ops::trim::{self, Trimmed, TrimmedVolume};
-use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -30,7 +30,8 @@ const LAYER: &str = "trim";
 /// A volume is skipped if it was not cleanly unmounted, if its journal has pending transactions, or
 /// if a quick check finds an error in its map; --full-check checks the whole image first. Supported
 /// are HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS; the file table of NTFS is compared with the map
-/// first. For other file systems run `fstrim` on the device of `bandsaw serve`.
+/// first. An APFS container is skipped if one of its volumes is encrypted and its passphrase is not
+/// given. For other file systems run `fstrim` on the device of `bandsaw serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -83,7 +84,7 @@ impl Trim {
             .map_err(|error| source::advise(error, &path))?;
         }
         let image = self.opening.change(&path, output)?;
-        let trimmed = trim::trim(&image, &bar)
+        let trimmed = trim::trim(&image, Some(self.opening.keys()), &bar)
             .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
         let facts = TrimReport::new(&path, &trimmed);
@@ -101,8 +102,12 @@ impl Trim {
 
 /// Frees unused space of `image` before it is attached or served; prints a warning for volumes that
 /// are skipped.
-pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
-    let trimmed = trim::before_use(image, &Bar::new(output))?;
+pub(crate) fn before_use(
+    image: &Image,
+    keys: Option<&dyn Keys>,
+    output: &Output,
+) -> bandsaw::Result<()> {
+    let trimmed = trim::before_use(image, keys, &Bar::new(output))?;
     trimmed
         .iter()
         .filter_map(TrimmedVolume::warning)
@@ -110,9 +115,9 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
     Ok(())
 }
 
-/// Returns the failure for skipped volumes, unless their file systems are merely unknown.
+/// Returns the failure for skipped volumes, unless they are merely locked or of an unknown format.
 pub(super) fn refusal(path: &ImagePath, refused: impl Iterator<Item = Error>) -> Option<Failure> {
-    let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
+    let mut refused = refused.filter(|error| !trim::is_unresolved(error));
     refused.next().map(|error| {
         Error::new(error.kind(), LAYER, "free space was not released")
             .caused_by(error)

@@ -36,6 +36,11 @@ impl Unlocking {
 }
 
 impl Unlocking {
+    /// Returns true if an option gives the key of volumes, so that nothing is asked for.
+    pub(crate) fn gives_volume_key(&self) -> bool {
+        self.volume.recovery_key_file.is_some() || self.volume.passphrase.given().is_some()
+    }
+
     /// Wipes the passphrases from memory, once everything is open.
     pub(crate) fn forget(&self) {
         self.image.passphrase.forget();
