@@ -13,6 +13,7 @@ pub(crate) mod evidence;
 mod examine;
 mod free;
 pub(crate) mod gate;
+mod guarded;
 mod image;
 pub(crate) mod interrupted;
 mod key_file;

@@ -5,15 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
+use bandsaw::container::stack::Role;
 use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
-use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::fs::{FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
+use bandsaw::open::stack::{LayerOptions, create_layer};
 use bandsaw::open::{Image, Keys, OpenOptions, open};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::repair::{self, How, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
+use bandsaw::ops::stack::commit;
 use bandsaw::ops::{compact, trim};
 use bandsaw::progress::Silent;
 use bandsaw::testing::Random;
@@ -537,4 +540,71 @@ fn images_of_the_corpus_are_accepted() {
         }
     }
     assert!(accepted > 0, "no image could be opened for changes");
+}
+
+/// A change of the length of the disk itself, as by a client of a server, and the commit of a longer
+/// layer keep files past the end that may be data.
+#[test]
+fn files_past_the_end_are_accounted_for_before_the_length_changes() {
+    for contents in [
+        Contents::Unknown,
+        Contents::Volume(NewFormat::HfsPlus, Layout::Gptspud),
+    ] {
+        let fixture = Fixture::new(contents);
+        let path = fixture.copy();
+        if fixture.has_volume() {
+            // A wrong count in the volume header: the volume does not confirm the length.
+            let image = fixture.open(&path, Access::ReadWrite).unwrap();
+            let start = image.volumes()[0].range.start;
+            image
+                .disk()
+                .write_at(start + 1024 + 48, &[0xFF; 4])
+                .unwrap();
+            image.disk().flush().unwrap();
+        }
+        fs::write(path.join("bands/20"), [1; 4096]).unwrap();
+        let before = bands(&path);
+        for len in [LEN + MIB, LEN - MIB] {
+            let image = fixture.open(&path, Access::ReadWrite).unwrap();
+            let disk = image.disk();
+            let error = disk.set_len(len, AfterDiscard::Zeros).unwrap_err();
+            assert_eq!(error.kind(), Kind::Undecided, "{error}");
+            assert_eq!(disk.info().len, LEN);
+            disk.set_len(LEN, AfterDiscard::Zeros).unwrap();
+            drop(image);
+            assert!(bands(&path) == before, "{contents:?}, {len}");
+        }
+        let layer = fixture.folder.path().join("layer");
+        let options = fixture.options(Access::ReadOnly);
+        let longer = LayerOptions {
+            role: Role::Overlay,
+            len: Some(LEN + MIB),
+            block: None,
+            overwrite: false,
+        };
+        create_layer(&layer, &path, &options, &longer).unwrap();
+        let made = fs::read(&layer).unwrap();
+        let layers = [layer.clone()];
+        let error = commit(&path, &layers, &options, &Silent).unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{error}");
+        assert!(bands(&path) == before && fs::read(&layer).unwrap() == made);
+        // Without such files, all of it is done.
+        fs::remove_file(path.join("bands/20")).unwrap();
+        commit(&path, &layers, &options, &Silent).unwrap();
+        let image = fixture.open(&path, Access::ReadWrite).unwrap();
+        assert_eq!(image.disk().info().len, LEN + MIB);
+        image.disk().set_len(LEN, AfterDiscard::Zeros).unwrap();
+        assert_eq!(image.disk().info().len, LEN);
+    }
+    // A sound volume of this length accounts for them.
+    let fixture = Fixture::new(Contents::Volume(NewFormat::HfsPlus, Layout::Gptspud));
+    let path = fixture.copy();
+    fs::write(path.join("bands/20"), [1; 4096]).unwrap();
+    let image = fixture.open(&path, Access::ReadWrite).unwrap();
+    image
+        .disk()
+        .set_len(LEN + MIB, AfterDiscard::Zeros)
+        .unwrap();
+    drop(image);
+    assert!(!path.join("bands/20").exists() && fixture.is_whole(&path));
 }

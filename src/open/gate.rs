@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::evidence::{self, Depth, Fact};
+use super::guarded::GuardedBundle;
 use super::lists::{self, Question, Resolved};
 use super::{Layer, OpenOptions, Volume, VolumeFormat, find_volumes};
 use crate::container::Format;
@@ -119,6 +120,14 @@ pub(super) fn pass(
         };
         let warnings = gate.compare()?;
         opened.warnings.extend(warnings);
+        // The disk of a stack is not that of the bundle below it.
+        let bundle = layers.iter().find_map(|layer| match layer {
+            Layer::Bundle(bundle) if opened.store.is_some() => Some(bundle.clone()),
+            _ => None,
+        });
+        if let Some(bundle) = bundle {
+            opened.disk = Arc::new(GuardedBundle(bundle));
+        }
     }
     Ok(Found::of(opened))
 }
@@ -362,7 +371,7 @@ fn repairable(what: impl Into<String>) -> Error {
 
 /// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk,
 /// unless a map or volume has the length of the disk and everything on it is in order: an
-/// interrupted change of the length has left them then. Lists the bands.
+/// interrupted change of the length has left them then. Lists the bands, once for an open bundle.
 ///
 /// [`Kind::Undecided`] otherwise.
 pub(crate) fn check_leftovers(
@@ -371,6 +380,9 @@ pub(crate) fn check_leftovers(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<()> {
+    if bundle.are_leftovers_resolved() {
+        return Ok(());
+    }
     let Some(lens) = bundle.band_lens(progress)? else {
         return Ok(());
     };
@@ -385,11 +397,13 @@ pub(crate) fn check_leftovers(
         .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
         .collect();
     if leftovers.is_empty() {
+        bundle.resolve_leftovers();
         return Ok(());
     }
     let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
     leftovers.into_iter().for_each(|fact| found.add(fact));
     if found.is_consistent_but_for_leftovers() {
+        bundle.resolve_leftovers();
         return Ok(());
     }
     Err(Undecided {

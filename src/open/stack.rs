@@ -19,6 +19,7 @@ use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
 use crate::container::overlay::Overlay;
+use crate::container::sparsebundle::Bundle;
 use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{FileMode, LocalFile, Lock, Open};
@@ -76,6 +77,8 @@ pub(crate) struct Below {
     pub(crate) disk: Arc<dyn BlockDevice>,
     /// All images of it from the bottom.
     pub(crate) links: Vec<Link>,
+    /// The sparse bundle, if it is one without layers over it.
+    pub(crate) bundle: Option<Arc<Bundle>>,
     /// The topmost image of it, if that is ASIF.
     pub(crate) top: Option<Arc<Asif>>,
     /// The record to store in a layer over it, if it has no UUID.
@@ -179,6 +182,10 @@ impl Below {
             Layer::Asif(image) => Some(image.clone()),
             _ => None,
         });
+        let bundle = layers.iter().find_map(|layer| match layer {
+            Layer::Bundle(bundle) => Some(bundle.clone()),
+            _ => None,
+        });
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
         let link = Link {
             name: redacted(&path.display().to_string()).into_owned(),
@@ -194,6 +201,7 @@ impl Below {
         Self {
             disk: found.disk.clone(),
             links: vec![link],
+            bundle,
             top,
             note,
             mode,
@@ -226,6 +234,7 @@ impl Below {
         let odd = self.check(file)?;
         self.links.push(file.link());
         self.disk = file.image.clone();
+        self.bundle = None;
         self.top = Some(file.image.clone());
         self.note = self.note.take().filter(|_| file.role == Role::Cache);
         Ok(odd)

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::stack::{self, Below, LayerFile, LayerOptions};
-use crate::open::{OpenOptions, note};
+use crate::open::{OpenOptions, gate, note};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -69,6 +69,13 @@ pub fn commit(
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
     let _odd = below.check(&layer)?;
+    // Before the layer records that it is being committed.
+    if let Some(bundle) = &below.bundle
+        && below.disk.info().len != layer.image.info().len
+    {
+        gate::check_leftovers(bundle, &below.disk, options, progress)
+            .map_err(|error| error.in_file(base))?;
+    }
     let mut job = Job {
         below,
         layer,

@@ -29,6 +29,7 @@ mod stored;
 mod survey;
 mod token;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{BandSizes, SECTOR, check_len};
@@ -110,6 +111,8 @@ pub struct Bundle {
     warnings: Vec<String>,
     /// Serializes changes of the length.
     resizing: Mutex<()>,
+    /// True once the files past the end are known to be leftovers.
+    leftovers_resolved: AtomicBool,
     locks: [Guard; 2],
 }
 
@@ -268,6 +271,7 @@ impl Bundle {
             finished: None,
             warnings,
             resizing: Mutex::new(()),
+            leftovers_resolved: AtomicBool::new(false),
             locks,
         }
     }
@@ -290,6 +294,16 @@ impl Bundle {
             bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)),
             state,
         }
+    }
+
+    /// Returns true if files past the end of the disk are known to be leftovers, or absent.
+    pub(crate) fn are_leftovers_resolved(&self) -> bool {
+        self.leftovers_resolved.load(Ordering::Acquire)
+    }
+
+    /// Records that files past the end of the disk are leftovers, or absent.
+    pub(crate) fn resolve_leftovers(&self) {
+        self.leftovers_resolved.store(true, Ordering::Release);
     }
 
     /// Returns true if a change of the band size was interrupted. The disk is readable and writable

@@ -70,6 +70,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> J
     let below = Below {
         disk: base.clone(),
         links,
+        bundle: None,
         top: Some(base.clone()),
         note: None,
         mode: NewMode::default(),
