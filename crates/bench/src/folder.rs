@@ -16,7 +16,8 @@ use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{HOST, Report, SCHEMA, Series, Settings};
 
 const LAYER: &str = "benchmark";
-const UNOPTIMISED: &str = "unoptimized build: sizes are valid, times are not";
+const UNOPTIMISED: &str =
+    "measured with a program built without optimization: sizes are valid, times are not";
 /// Interval at which a pause checks for cancellation.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -128,13 +129,24 @@ impl Settings {
     /// Returns a run of files in `place` with these settings. Fails with [`Kind::Invalid`] if
     /// requests are not whole blocks.
     pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
+        let contents = Contents::new(self.plan.seed, self.request()?, self.compressible);
+        Ok(Run {
+            place,
+            clock,
+            contents,
+            verify: self.verify,
+        })
+    }
+
+    /// Returns the size of requests. Fails with [`Kind::Invalid`] if they are not whole blocks.
+    pub(crate) fn request(&self) -> Result<usize> {
         const MOST: u64 = 256 << 20;
         let request = usize::try_from(self.request)
             .ok()
             .filter(|_| self.request <= MOST);
         let request = request
             .filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
-        let request = request.ok_or_else(|| {
+        request.ok_or_else(|| {
             Error::new(
                 Kind::Invalid,
                 LAYER,
@@ -143,13 +155,6 @@ impl Settings {
                     self.request
                 ),
             )
-        })?;
-        let contents = Contents::new(self.plan.seed, request, self.compressible);
-        Ok(Run {
-            place,
-            clock,
-            contents,
-            verify: self.verify,
         })
     }
 }
@@ -168,6 +173,7 @@ impl Report {
             series: Vec::new(),
             ratios: Vec::new(),
             compressed: Vec::new(),
+            compression: None,
             notes: if cfg!(debug_assertions) {
                 vec![UNOPTIMISED.to_owned()]
             } else {

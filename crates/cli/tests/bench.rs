@@ -387,7 +387,8 @@ fn images_are_held_against_the_host() {
     ];
     let shown = scratch.ok(&images(&kept));
     assert!(
-        shown.contains("Speed over the host's") && shown.contains("UDSB AES-128, APFS, library"),
+        shown.contains("Speed relative to the host")
+            && shown.contains("UDSB AES-128, APFS, library"),
         "{shown}"
     );
     assert!(is_empty(&scratch, "work"));
@@ -597,10 +598,30 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
     );
     for series in report["series"].as_array().unwrap() {
         assert!(series["stream"]["mean"].as_f64().unwrap() > 0.0);
-        assert_eq!(series["stream"]["bytes"].as_u64(), Some(1 << 20));
+        assert_eq!(series["stream"]["count"], 5, "repeats");
+        assert_eq!(series["stream"]["bytes"].as_u64(), Some(5 << 20));
         assert_eq!(series["write"]["count"], 130);
     }
+    let compression = &report["compression"];
+    assert_eq!(compression["compressor"], "lz4");
+    assert!(compression["rate"].as_f64().unwrap() > 0.0);
+    // Half of the contents is noise, which does not shrink, and half zeros.
+    let packed = compression["packed"].as_u64().unwrap();
+    assert!(((1 << 19)..(3 << 18)).contains(&packed), "{packed}");
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
+    for (plot, name) in [
+        ("stream-time", "time"),
+        ("stream-rate", "rate"),
+        ("stream-rate-used", "rate"),
+        ("stream-rate-possible", "rate"),
+    ] {
+        let plot = page
+            .split("<svg")
+            .find(|svg| svg.contains(&format!("id=\"plot-{plot}\"")))
+            .unwrap_or_else(|| panic!("{plot}"));
+        let points = plot.matches(&format!("data-stream-{name}=")).count();
+        assert_eq!(points, 4, "two bundles, the host and UDRW");
+    }
     let plot = page
         .split("<svg")
         .find(|plot| plot.contains("plot-ratios-stream"))
@@ -616,7 +637,12 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
             .contains("| 0.57 |")
     );
     look_at(&scratch, "run.html", "bands");
-    let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
+    let lzfse = ["--compressor", "lzfse", "--sets", "2", "--verify"];
+    let report = scratch.json(&[&bands[..], &lzfse].concat());
+    assert_eq!(report["compression"]["compressor"], "lzfse");
+    assert_eq!(report["series"][0]["stream"]["count"], 2);
+    scratch.fails(2, &[&bands[..], &["--compressor", "zip"]].concat());
+    let refused = scratch.fails(2, &[&bands[..], &["--sizes", "2m"]].concat());
     assert!(refused.contains("do not apply"), "{refused}");
     assert!(is_empty(&scratch, "work"));
 }

@@ -23,8 +23,6 @@ use crate::place::Cooled;
 use crate::report::{Compressed, Process, Report, Series};
 use crate::sample::{Direction, Sample};
 
-/// Number of times each file is read cold, and warm.
-const READINGS: u32 = 3;
 /// The compression level, as in afsctool.
 const LEVEL: u8 = 5;
 /// The steps of a series.
@@ -152,7 +150,7 @@ impl Walk<'_> {
         let mut used: [Option<Process>; 2] = [None; 2];
         let mut cooled = None;
         let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
-        for round in 1..=READINGS {
+        for round in 1..=self.options.settings.plan.sets {
             pause(self.options.settings.pause, self.progress)?;
             self.progress.stage(
                 "read",

@@ -24,13 +24,16 @@ use bandsaw::{Error, Kind as ErrorKind, Result};
 
 pub(crate) use compression::STEPS;
 pub use kind::{Kind, Via};
+pub use stream::Compressor;
+pub(crate) use stream::STREAMED;
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};
 use crate::machine::Room;
 use crate::noise::Noise;
 use crate::place::Caches;
-use crate::plan::{Plan, PlannedFile};
-use crate::report::{Report, Settings};
+use crate::plan::{Plan, PlannedFile, SETS};
+use crate::report::{Compression, Report, Settings};
+use crate::units;
 use protocol::{Walk, volume_of};
 use subject::{Subject, folder_of};
 
@@ -92,6 +95,15 @@ impl Protocol {
         }
     }
 
+    /// Returns the default number of sets: of files, of streams with each band size, or of readings.
+    pub fn sets(self) -> u32 {
+        match self {
+            Self::Bands => 5,
+            Self::Compression => 3,
+            Self::Rewrite | Self::Steady | Self::Space | Self::Refill => SETS,
+        }
+    }
+
     /// Returns true if the protocol has its own files, so that no others can be chosen.
     pub fn has_files(self) -> bool {
         matches!(self, Self::Bands | Self::Compression)
@@ -109,6 +121,8 @@ pub struct Options {
     pub kinds: Vec<Kind>,
     /// Band sizes for [`Protocol::Bands`], in bytes.
     pub band_sizes: Vec<u64>,
+    /// Compressor for [`Protocol::Bands`].
+    pub compressor: Compressor,
     /// Path of the `bandsaw` command, which serves and mounts images.
     pub program: PathBuf,
 }
@@ -151,7 +165,7 @@ impl Announced {
             .fits(folder, planned);
         }
         let files = files(options)?;
-        let subjects = subjects(options, folder).len();
+        let subjects = subjects(options, folder, 1).len();
         let bands = options.protocol == Protocol::Bands;
         if bands && !options.kinds.iter().any(|kind| kind.format == Format::Udsb) {
             return Err(Error::new(
@@ -161,7 +175,7 @@ impl Announced {
             ));
         }
         let scale = options.settings.plan.scale;
-        let (holds, writes) = volume_of(options.protocol, &files, scale);
+        let (holds, writes) = volume_of(options.protocol, &files, &options.settings.plan);
         let nominal = if options.protocol == Protocol::Space {
             space::DISK
         } else {
@@ -222,8 +236,8 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
     .files()
 }
 
-/// Returns the host and each image, in random order.
-fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
+/// Returns the host and each image, in the random order of `round`, which counts from 1.
+fn subjects<'a>(options: &'a Options, scratch: &Path, round: u32) -> Vec<Subject<'a>> {
     let bands = options.protocol == Protocol::Bands;
     let sizes: Vec<Option<u64>> = if bands {
         options.band_sizes.iter().copied().map(Some).collect()
@@ -243,7 +257,7 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
         .iter()
         .flat_map(|kind| of(kind).into_iter().map(|size| (Some(*kind), size)));
     let mut all: Vec<_> = [(None, None)].into_iter().chain(images).collect();
-    Noise::new(options.settings.plan.seed).shuffle(&mut all);
+    Noise::new(options.settings.plan.seed ^ (u64::from(round - 1) << 32)).shuffle(&mut all);
     let subject = |(number, (kind, band_size))| Subject {
         kind,
         band_size,
@@ -272,24 +286,59 @@ pub fn run(
         report.compare_with_host();
         report
             .notes
-            .push("files of the article, those over 1 MB at scale; zlib at level 5".to_owned());
+            .push("files as in the article, those over 1 MB scaled; zlib at level 5".to_owned());
         report.ended = seconds_since_1970();
         return Ok(report);
     }
     let scratch = scratch(folder)?;
-    for subject in subjects(options, scratch.path()) {
-        progress.check()?;
-        let walk = Walk {
-            subject: &subject,
-            settings: &options.settings,
-            files: &announced.files,
-            len: announced.image,
-            progress,
-            space: Vec::new(),
-        };
-        report.series.extend(walk.run(options.protocol)?);
+    let compression = (options.protocol == Protocol::Bands)
+        .then(|| {
+            let request = options.settings.request()?;
+            stream::from_memory(&options.settings, options.compressor, request, progress)
+        })
+        .transpose()?;
+    report.compression = compression;
+    // The speed of a medium drifts: streams are repeated in rounds, each in a random order.
+    let rounds = match compression {
+        Some(_) => options.settings.plan.sets,
+        None => 1,
+    };
+    for round in 1..=rounds {
+        for subject in subjects(options, scratch.path(), round) {
+            progress.check()?;
+            let walk = Walk {
+                subject: &subject,
+                settings: &options.settings,
+                files: &announced.files,
+                compression: compression.as_ref(),
+                round,
+                len: announced.image,
+                progress,
+                space: Vec::new(),
+            };
+            for series in walk.run(options.protocol)? {
+                report.add(series);
+            }
+        }
     }
     clean_up(scratch)?;
+    if let Some(Compression {
+        compressor,
+        threads,
+        rate,
+        bytes,
+        packed,
+    }) = compression
+    {
+        report.notes.push(format!(
+            "streams: {} on {threads} threads, {} from memory to memory, {:.0} % of the input are left; {rounds} of {} with each \
+             band size, in random order",
+            compressor.name(),
+            units::rate(rate),
+            100.0 * packed as f64 / bytes as f64,
+            units::bytes(bytes),
+        ));
+    }
     report.compare_with_host();
     report.notes.push(format!(
         "images of {} bytes; the host folder was measured in the same run",
@@ -304,12 +353,11 @@ pub fn run(
             kinds.join("; ")
         };
         report.notes.push(format!(
-            "{kinds}: the library and NBD set the length of a file once, before writing"
+            "{kinds}: through the library and NBD, the length of a file is set before it is written"
         ));
         if options.settings.caches == Caches::Direct {
             report.notes.push(format!(
-                "{kinds}: direct I/O applies to files in folders; images were written through the \
-                 cache"
+                "{kinds}: direct I/O applies to files in folders only; images were written through the page cache"
             ));
         }
     }

@@ -5,13 +5,14 @@
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
+use super::stream::{self, STREAMED, Streaming};
 use super::subject::{Attached, Subject};
-use super::{Protocol, space, stream};
+use super::{Protocol, space};
 use crate::clock::HostClock;
 use crate::folder::pause;
 use crate::place::Cooled;
-use crate::plan::{PlannedFile, bytes_of};
-use crate::report::{Process, Series, Settings, Space};
+use crate::plan::{Plan, PlannedFile, bytes_of};
+use crate::report::{Compression, Process, Series, Settings, Space};
 use crate::sample::Sample;
 
 /// A run of a protocol on one subject.
@@ -19,6 +20,10 @@ pub(super) struct Walk<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) settings: &'a Settings,
     pub(super) files: &'a [PlannedFile],
+    /// Compressor of the stream test, for the protocol that has one.
+    pub(super) compression: Option<&'a Compression>,
+    /// Number of the round, from 1.
+    pub(super) round: u32,
     /// Size of the image in bytes.
     pub(super) len: u64,
     pub(super) progress: &'a dyn Progress,
@@ -44,6 +49,7 @@ impl Walk<'_> {
             last.space = self.space;
         }
         for series in &mut series {
+            series.possible_bands = self.subject.band_size.map(|size| self.len.div_ceil(size));
             series.image = self.subject.kind.map(|kind| kind.described());
             series.band_size = self.subject.band_size;
         }
@@ -231,34 +237,43 @@ impl Walk<'_> {
         Ok(all)
     }
 
-    /// R4: files of many sizes, for the dispersion of speeds, and one file read while another is
-    /// written on the same volume.
+    /// R4: in the first round files of many sizes, for the dispersion of speeds; in each round one
+    /// file that is compressed into another on the same volume.
     fn bands(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;
-        let mut samples = self.write(&attached, self.files)?;
-        self.note("written", false)?;
-        self.remove(&attached, self.files)?;
-        self.note("removed", false)?;
-        let source = stream::source_len(self.settings.plan.scale);
-        let cool = |names: &[String]| self.subject.cool(&attached, names, self.progress);
-        let (streamed, cooled) = stream::run(
-            &*attached.place,
-            self.settings,
-            source,
-            &cool,
-            self.progress,
-        )?;
-        samples.push(streamed);
+        let mut samples = Vec::new();
+        if self.round == 1 {
+            samples = self.write(&attached, self.files)?;
+            self.note("written", false)?;
+            self.remove(&attached, self.files)?;
+            self.note("removed", false)?;
+        }
+        let mut cooled = Cooled::Kept;
+        if let Some(compression) = self.compression {
+            let streaming = Streaming {
+                place: &*attached.place,
+                settings: self.settings,
+                compression,
+                progress: self.progress,
+            };
+            let cool = |names: &[String]| self.subject.cool(&attached, names, self.progress);
+            let (streamed, state) = streaming.run(self.round, &cool)?;
+            samples.push(streamed);
+            cooled = state;
+            self.note(STREAMED, false)?;
+            streaming.remove()?;
+        }
         let used = attached.detach()?;
-        self.note("streamed", true)?;
-        self.wind_up(&[], 1)?;
+        if self.round == 1 {
+            self.wind_up(&[], 1)?;
+        }
         Ok(vec![self.series(None, cooled, samples, used)])
     }
 }
 
 /// Returns the maximum bytes stored on a subject by a protocol, and the total bytes written there.
-pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], scale: f64) -> (u64, u64) {
+pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], plan: &Plan) -> (u64, u64) {
     let planned = bytes_of(files);
     match protocol {
         Protocol::Rewrite => (planned, 3 * planned),
@@ -266,8 +281,10 @@ pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], scale: f64) -
         Protocol::Space => space::bytes(files),
         Protocol::Refill => (planned + planned * 2 / 5, 3 * planned),
         Protocol::Bands => {
-            let streamed = stream::source_len(scale) / 2 * 3;
-            (planned.max(streamed), planned + streamed)
+            // Contents that do not shrink are stored as they are.
+            let streamed = stream::source_len(plan.scale) * 2;
+            let all = streamed.saturating_mul(u64::from(plan.sets));
+            (planned.max(streamed), planned.saturating_add(all))
         }
     }
 }

@@ -326,6 +326,8 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
         subject: &subject,
         settings: &settings,
         files: &files,
+        compression: None,
+        round: 1,
         len,
         progress,
         space: Vec::new(),

@@ -34,8 +34,8 @@ pub trait Sink {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// A file that is being read.
-pub trait Source {
+/// A file that is being read; another thread may write a file at the same time.
+pub trait Source: Send {
     /// Fills `buf` with the next bytes.
     fn read(&mut self, buf: &mut [u8]) -> Result<()>;
 }
@@ -86,11 +86,17 @@ impl Cooled {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Dropped => "caches dropped between writing and reading",
-            Self::StillInMemory => "caches could not be dropped: files were read from memory",
-            Self::Asked => "the system was asked to drop its caches, without confirmation",
-            Self::Direct => "direct I/O, around the caches",
-            Self::Kept => "caches left as they were: files may have been read from memory",
+            Self::Dropped => {
+                "the system dropped the files from its page cache before reading: none of the probed pages was left"
+            }
+            Self::StillInMemory => {
+                "not dropped: the system kept files in its page cache, so they were read from memory"
+            }
+            Self::Asked => {
+                "the system was asked to drop the files from its page cache; whether it did is unknown"
+            }
+            Self::Direct => "direct I/O, without the page cache",
+            Self::Kept => "not dropped: files may have been read from memory",
         }
     }
 }

@@ -13,12 +13,14 @@ pub mod html;
 mod look;
 pub mod plot;
 mod scale;
+mod stream;
 pub mod table;
 
 use serde::{Deserialize, Serialize};
 
 use bandsaw::{Error, Kind, Result};
 
+use crate::images::{Compressor, STREAMED};
 use crate::machine::Machine;
 use crate::place::{Caches, Cooled};
 use crate::plan::Plan;
@@ -55,8 +57,37 @@ pub struct Report {
     /// Compressed files, for the protocol that measures them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compressed: Vec<Compressed>,
+    /// Compressor of the stream test, for the protocol that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
     /// Notes for the reader.
     pub notes: Vec<String>,
+}
+
+/// Compressor of the stream test, and its speed from memory to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Compression {
+    /// Compression format.
+    pub compressor: Compressor,
+    /// Number of threads that compress, in the test and in memory.
+    pub threads: usize,
+    /// Speed from memory to memory in bytes of input per second.
+    pub rate: f64,
+    /// Length of the input in bytes.
+    pub bytes: u64,
+    /// Length of the output in bytes.
+    pub packed: u64,
+}
+
+impl Compression {
+    /// Share of the compressor's speed from which the processor limits a stream.
+    const LIMITED: f64 = 0.9;
+
+    /// Returns true if a stream of `rate` bytes per second is as fast as the compressor, so that it
+    /// tells nothing of the medium.
+    pub fn limits(&self, rate: f64) -> bool {
+        rate >= Self::LIMITED * self.rate
+    }
 }
 
 /// Settings of a run.
@@ -95,10 +126,13 @@ pub struct Series {
     pub write_flushed: Option<Summary>,
     /// Statistics of reading.
     pub read: Option<Summary>,
-    /// Statistics of reading one file while writing another.
+    /// Statistics of compressing one file into another on the same volume.
     pub stream: Option<Summary>,
     /// Band size in bytes, if the protocol compares several.
     pub band_size: Option<u64>,
+    /// Number of bands of a full image, if the protocol compares several band sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub possible_bands: Option<u64>,
     /// Size of the image on disk, in chronological order.
     pub space: Vec<Space>,
     /// Resource usage of the process that serves the image, if known.
@@ -229,6 +263,7 @@ impl Series {
             read: Summary::of(&samples, Direction::Read, false),
             stream: Summary::of(&samples, Direction::Stream, false),
             band_size: None,
+            possible_bands: None,
             samples,
             space: Vec::new(),
             process: None,
@@ -241,6 +276,13 @@ impl Series {
             || self.label.clone(),
             |step| format!("{}, {step}", self.label),
         )
+    }
+
+    /// Returns the largest number of bands with both files of the stream test; `None` if there is
+    /// none.
+    pub fn bands_in_use(&self) -> Option<u64> {
+        let streamed = self.space.iter().filter(|space| space.at == STREAMED);
+        streamed.filter_map(|space| space.bands).max()
     }
 
     /// Returns the statistics of one direction.
@@ -268,6 +310,29 @@ impl Report {
             let seconds: Vec<f64> = samples.map(|sample| sample.seconds).collect();
             (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
         })
+    }
+
+    /// Adds a series, or its samples to those of the same name from an earlier round.
+    pub(crate) fn add(&mut self, series: Series) {
+        let known = self
+            .series
+            .iter_mut()
+            .find(|known| known.label == series.label && known.step == series.step);
+        let Some(known) = known else {
+            self.series.push(series);
+            return;
+        };
+        let earlier = std::mem::take(&mut known.samples);
+        let cooled = known.cooled.worse(series.cooled);
+        let all = [earlier, series.samples].concat();
+        *known = Series {
+            image: known.image.take(),
+            band_size: known.band_size,
+            possible_bands: known.possible_bands,
+            space: std::mem::take(&mut known.space),
+            process: Process::sum(known.process, series.process),
+            ..Series::new(&*series.label, series.step.as_deref(), cooled, all)
+        };
     }
 
     /// Compares each series with the host's at the same step; if the host lacks that step, with all

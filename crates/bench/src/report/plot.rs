@@ -33,6 +33,7 @@ pub fn plots(report: &Report) -> Vec<Plot> {
             .filter_map(|direction| ratios(report, &looks, direction)),
     );
     plots.extend(band_sizes(report));
+    plots.extend(super::stream::plots(report));
     plots.extend(space(report));
     plots.extend(super::compression::plots(report));
     plots
@@ -106,12 +107,13 @@ fn speed_against_size(report: &Report, looks: &Looks, direction: Direction) -> O
         let points: Vec<_> = samples(series, direction)
             .map(|sample| (sample.size_bytes as f64, sample.seconds))
             .collect();
+        let fastest = samples(series, direction).map(speed).fold(0.0, f64::max);
         if let Some(found) = theil_sen(&points) {
+            // At small sizes the line may pass through no time or less: it says nothing there.
             let curve = x
                 .between(STEPS)
                 .map(|size| (size, size / found.line.at(size)));
-            let drawn = curve
-                .filter(|(_, speed)| speed.is_finite() && *speed > 0.0 && y.place(*speed) >= TOP);
+            let drawn = curve.filter(|(_, speed)| *speed > 0.0 && *speed <= fastest);
             chart.line(
                 look,
                 drawn.map(|(size, speed)| (x.place(size), y.place(speed))),
@@ -122,13 +124,17 @@ fn speed_against_size(report: &Report, looks: &Looks, direction: Direction) -> O
         }
     }
     let title = format!("Speed against size, {direction}");
-    let about = "Each point is a file; the curve is the line of Theil and Sen through seconds against bytes.";
+    let about = "Each point is a file; the curve is the line of Theil and Sen through seconds against bytes, where it is no faster than the fastest file.";
     Some(chart.finish(&format!("speed-{direction}"), &title, about))
 }
 
 /// Quartiles, medians and ends of each series.
 fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
-    let series = with(report, direction);
+    let mut series = with(report, direction);
+    series.sort_by(|(_, one), (_, other)| {
+        let median = |series: &Series| series.summary(direction).map_or(0.0, |of| of.median);
+        median(other).total_cmp(&median(one))
+    });
     let y = Scale::linear(
         series
             .iter()
@@ -141,7 +147,7 @@ fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
     }
     let mut chart = Chart::default();
     chart.left_axis(&y, "speed (bytes/s)", rate);
-    chart.bottom_rule("series, in the order of the run");
+    chart.bottom_rule("series, the fastest first");
     let step = (RIGHT - LEFT) / series.len() as f64;
     for (place, (_, series)) in series.iter().enumerate() {
         let look = look(looks, series);
@@ -180,11 +186,8 @@ fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
 
 /// Ratios to the host with their bounds, and what was published of images of the same kind.
 fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
-    let ratios: Vec<_> = report
-        .ratios
-        .iter()
-        .filter(|against| against.direction == direction)
-        .collect();
+    let mut ratios = super::table::sorted(report);
+    ratios.retain(|against| against.direction == direction);
     if ratios.is_empty() {
         return None;
     }
@@ -202,7 +205,7 @@ fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> 
     });
     let y = Scale::linear(shown.chain([1.0]), BOTTOM, TOP);
     let mut chart = Chart::default();
-    chart.left_axis(&y, "speed over the host's (ratio)", |ratio| {
+    chart.left_axis(&y, "speed relative to the host (ratio)", |ratio| {
         format!("{ratio}").chars().take(4).collect()
     });
     chart.rule(
@@ -211,7 +214,7 @@ fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> 
         "currentColor",
         1.5,
     );
-    chart.bottom_rule("series, in the order of the run");
+    chart.bottom_rule("series, the fastest first");
     let step = (RIGHT - LEFT) / ratios.len() as f64;
     for (place, against) in ratios.iter().enumerate() {
         let Some(look) = series(&against.label).map(|series| look(looks, series)) else {
@@ -261,16 +264,19 @@ fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> 
     {
         chart.legend_of_arrow("upper bound above the picture");
     }
-    if ratios
-        .iter()
-        .any(|against| !published(&against.label).is_empty())
-    {
+    let has_diamonds = ratios.iter().any(|against| {
+        let mut speeds = published(&against.label).into_iter();
+        speeds.any(|speed| speed.ratio().is_some())
+    });
+    let about = if has_diamonds {
         chart.legend_of_diamond("published of Apple's images on a Mac");
-    }
-    let about = "Points are this run, with bounds that hold in 95 of 100 cases; diamonds are what was published of Apple's images on a Mac.";
+        "Points are this run, with bounds that hold in 95 of 100 cases; diamonds are what was published of Apple's images on a Mac."
+    } else {
+        "Points are this run, with bounds that hold in 95 of 100 cases."
+    };
     Some(chart.finish(
         &format!("ratios-{direction}"),
-        &format!("Speed over the host's, {direction}"),
+        &format!("Speed relative to the host, {direction}"),
         about,
     ))
 }
@@ -403,10 +409,12 @@ fn space(report: &Report) -> Option<Plot> {
         let mut space = series.space.iter();
         space.any(|space| !published(series, &space.at).is_empty())
     };
-    if series.iter().copied().any(|series| is_published(&series)) {
+    let about = if series.iter().copied().any(|series| is_published(&series)) {
         chart.legend_of_diamond("published of Apple's images, times the scale");
-    }
-    let about = "What the files of an image take on the host after each step; diamonds are what was published of Apple's images, \
-                 times the scale of this run.";
+        "Space that the files of an image take on the host after each step; diamonds are what was published of Apple's images, \
+         times the scale of this run."
+    } else {
+        "Space that the files of an image take on the host after each step."
+    };
     Some(chart.finish("space", "Size on disk", about))
 }

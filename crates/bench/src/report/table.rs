@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{HOST, Report, Series};
+use super::{Against, HOST, Report, Series};
 use crate::images::STEPS;
 use crate::place::Cooled;
 use crate::reference::references;
@@ -58,6 +58,7 @@ pub fn tables(report: &Report) -> Vec<Table> {
         speeds(report),
         lines(report),
         ratios(report),
+        streams(report),
         space(report),
         processes(report),
     ];
@@ -66,9 +67,10 @@ pub fn tables(report: &Report) -> Vec<Table> {
     tables
 }
 
-/// Returns the statistics of each series, in chronological order.
-fn summaries(report: &Report) -> impl Iterator<Item = (&Series, &'static str, &Summary)> {
-    report.series.iter().flat_map(|series| {
+/// Returns the statistics of each series, sorted by what was measured, then the fastest first; series
+/// that differ in their band size by that size.
+fn summaries(report: &Report) -> Vec<(&Series, &'static str, &Summary)> {
+    let all = report.series.iter().flat_map(|series| {
         let of = [
             ("write", &series.write),
             ("write and flush", &series.write_flushed),
@@ -78,7 +80,20 @@ fn summaries(report: &Report) -> impl Iterator<Item = (&Series, &'static str, &S
         of.into_iter().filter_map(move |(what, summary)| {
             summary.as_ref().map(|summary| (series, what, summary))
         })
-    })
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|(one, what, fast), (other, what_other, fast_other)| {
+        let place = |what: &str| {
+            let known = ["write", "write and flush", "read", "stream"];
+            known.iter().position(|known| *known == what)
+        };
+        let speed = |summary: &Summary| summary.trimmed_mean.value;
+        place(what)
+            .cmp(&place(what_other))
+            .then_with(|| one.band_size.cmp(&other.band_size))
+            .then_with(|| speed(fast_other).total_cmp(&speed(fast)))
+    });
+    all
 }
 
 fn speeds(report: &Report) -> Table {
@@ -137,9 +152,8 @@ fn lines(report: &Report) -> Table {
         "later sets",
     ];
     let mut table = Table::new("Rates and latencies", &heading);
-    for (series, what, summary) in
-        summaries(report).filter(|(.., summary)| summary.linear.is_some())
-    {
+    let fitted = summaries(report).into_iter();
+    for (series, what, summary) in fitted.filter(|(.., summary)| summary.linear.is_some()) {
         let robust = |of: fn(&crate::stats::Bounded) -> f64| {
             summary
                 .theil_sen
@@ -188,7 +202,7 @@ fn lines(report: &Report) -> Table {
 
 fn ratios(report: &Report) -> Table {
     let mut table = Table::new(
-        "Speed over the host's",
+        "Speed relative to the host",
         &[
             "",
             "",
@@ -199,7 +213,7 @@ fn ratios(report: &Report) -> Table {
             "published of Apple's",
         ],
     );
-    for against in &report.ratios {
+    for against in sorted(report) {
         let ratio = against.ratio;
         let words = [ratio.value, ratio.low, ratio.high].map(|ratio| format!("{ratio:.2}"));
         let [value, low, high] = words;
@@ -211,6 +225,77 @@ fn ratios(report: &Report) -> Table {
             high,
             ratio.verdict.words().to_owned(),
             published(report, &against.label, against.direction),
+        ]);
+    }
+    table
+}
+
+/// Returns the ratios sorted by direction, then by band size, then the fastest first.
+pub(super) fn sorted(report: &Report) -> Vec<&Against> {
+    let band_size = |against: &Against| {
+        let mut series = report.series.iter();
+        let series = series.find(|series| series.name() == against.label);
+        series.and_then(|series| series.band_size)
+    };
+    let mut ratios: Vec<&Against> = report.ratios.iter().collect();
+    ratios.sort_by(|one, other| {
+        one.direction
+            .cmp(&other.direction)
+            .then_with(|| band_size(one).cmp(&band_size(other)))
+            .then_with(|| other.ratio.value.total_cmp(&one.ratio.value))
+    });
+    ratios
+}
+
+/// Returns the streams with their time and rate, and what limits them.
+fn streams(report: &Report) -> Table {
+    let heading = [
+        "",
+        "repeats",
+        "bands in use",
+        "possible",
+        "median time",
+        "rate",
+        "[of",
+        "to]",
+        "of the compressor",
+        "over the host",
+        "verdict",
+    ];
+    let mut table = Table::new("One file compressed into another", &heading);
+    let Some(compression) = &report.compression else {
+        return table;
+    };
+    let streams = summaries(report).into_iter();
+    for (series, _, summary) in streams.filter(|(_, what, _)| *what == "stream") {
+        let (rates, count) = (summary.trimmed_mean, |n: Option<u64>| {
+            n.map_or_else(String::new, |n| n.to_string())
+        });
+        let (low, high) = summary.interval;
+        let against = report.ratios.iter().find(|against| {
+            against.direction == Direction::Stream && against.label == series.name()
+        });
+        let over = against.map(|against| {
+            let ratio = against.ratio;
+            format!("{:.2} [{:.2} to {:.2}]", ratio.value, ratio.low, ratio.high)
+        });
+        let verdict = if compression.limits(rates.value) {
+            "limited by the processor"
+        } else {
+            against.map_or("", |against| against.ratio.verdict.words())
+        };
+        table.rows.push(vec![
+            series.name(),
+            summary.count.to_string(),
+            count(series.bands_in_use()),
+            count(series.possible_bands),
+            seconds(compression.bytes as f64 / summary.median),
+            rate(rates.value),
+            rate(low),
+            rate(high),
+            format!("{:.0} %", 100.0 * rates.value / compression.rate),
+            over.unwrap_or_default(),
+            verdict.to_owned(),
         ]);
     }
     table
@@ -375,7 +460,10 @@ fn counts(report: &Report) -> String {
     });
     match counts.max() {
         None | Some((0, _)) => String::new(),
-        Some((files, sets)) => format!("{files} written at most in a series, {sets} sets, "),
+        Some((files, sets)) => {
+            let noun = if sets == 1 { "set" } else { "sets" };
+            format!("{files} written at most in a series, in {sets} {noun}, ")
+        }
     }
 }
 
@@ -393,6 +481,24 @@ fn of_series(series: &[&Series], is_meant: impl Fn(&Series) -> bool) -> String {
         len if len > 1 && len == images && !host => "all images".to_owned(),
         _ => names.join("; "),
     }
+}
+
+/// Names the series that are said to be read from the disk, but were read more than twice as fast as
+/// the host's folder was.
+fn faster_than_the_host(report: &Report) -> Vec<String> {
+    const FASTER: f64 = 2.0;
+    let dropped = |series: &&Series| matches!(series.cooled, Cooled::Dropped | Cooled::Asked);
+    let read = |series: &Series| series.read.as_ref().map(|read| read.median);
+    let series = report.series.iter().filter(dropped);
+    let host = series.clone().filter(|series| series.label == HOST);
+    let Some(host) = host.filter_map(read).reduce(f64::max) else {
+        return Vec::new();
+    };
+    series
+        .filter(|series| series.label != HOST)
+        .filter(|series| read(series).is_some_and(|read| read > FASTER * host))
+        .map(Series::name)
+        .collect()
 }
 
 /// What the reader should know of a run, beside its numbers.
@@ -448,6 +554,16 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
         let of = of_series(&read, |other| other.cooled == series.cooled);
         facts.push(("Caches", format!("{of}: {}", series.cooled.words())));
     }
+    let cached = faster_than_the_host(report);
+    if !cached.is_empty() {
+        facts.push((
+            "Caches",
+            format!(
+                "{}: read more than twice as fast as the host's folder, which the disk does not allow: take its reads as not dropped",
+                cached.join("; ")
+            ),
+        ));
+    }
     let all: Vec<&Series> = report.series.iter().collect();
     let of = of_series(&all, |series| {
         let summaries = [&series.write, &series.read].into_iter().flatten();
@@ -456,7 +572,7 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     if !of.is_empty() {
         facts.push((
             "Note",
-            format!("{of}: files under 1 MB are here: what they tell is the speed of memory"),
+            format!("{of}: some files are under 1 MB: their speed is the speed of memory"),
         ));
     }
     facts.extend(report.notes.iter().map(|note| ("Note", note.clone())));

@@ -13,6 +13,8 @@ const DRAWS: usize = 2000;
 const TOO_WIDE: f64 = 1.25;
 /// Largest ratio, either way, at which two series count as equally fast.
 const SAME: f64 = 1.05;
+/// Number of samples of a series below which its noise is unknown, so that nothing is concluded.
+const FEWEST: usize = 3;
 /// Share removed at each end for the trimmed mean.
 pub const TRIMMED: f64 = 0.2;
 
@@ -29,7 +31,7 @@ pub enum Verdict {
     Slower,
     /// The interval contains 1 and is within 5 % of it.
     Same,
-    /// The interval is too wide for a conclusion.
+    /// The interval is too wide for a conclusion, or the samples are too few.
     TooNoisy,
 }
 
@@ -64,6 +66,7 @@ impl Ratio {
     /// samples always give the same bounds.
     pub fn of(ours: &[Speed], theirs: &[Speed]) -> Option<Self> {
         let value = trimmed_mean(ours)? / trimmed_mean(theirs)?;
+        let is_known = ours.len().min(theirs.len()) >= FEWEST;
         let (ours, theirs) = (Strata::of(ours), Strata::of(theirs));
         let mut noise = Noise::new(0xB007);
         let draws: Vec<f64> = (0..DRAWS)
@@ -75,7 +78,11 @@ impl Ratio {
             value,
             low,
             high,
-            verdict: verdict(low, high),
+            verdict: if is_known {
+                verdict(low, high)
+            } else {
+                Verdict::TooNoisy
+            },
         })
     }
 }

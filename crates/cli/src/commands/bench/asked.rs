@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::size;
 use bandsaw_bench::place::Caches;
-use bandsaw_bench::plan::{Plan, SETS, SIZES};
+use bandsaw_bench::plan::{Plan, SIZES};
 use bandsaw_bench::report::{Report, Settings};
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -35,23 +35,22 @@ impl Asked {
         &self.folder
     }
 
-    /// Returns the settings, with a default pause in seconds. Refuses results that could not be
+    /// Returns the settings, with a default pause in seconds and a default number of sets. Refuses results that could not be
     /// saved, before anything is measured.
-    pub(super) fn settings(&self, pause: f64) -> Outcome<Settings> {
+    pub(super) fn settings(&self, pause: f64, sets: u32) -> Outcome<Settings> {
         self.keeping.check()?;
-        Ok(self.measuring.settings(&self.planning, pause))
+        Ok(self.measuring.settings(&self.planning, pause, sets))
     }
 
-    /// Returns true if files were selected other than by their size.
+    /// Returns true if other files were selected.
     pub(super) fn chooses_files(&self) -> bool {
         let Planning {
-            sets,
             sizes,
             random,
             single,
             ..
         } = &self.planning;
-        sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()
+        !sizes.is_empty() || random.is_some() || single.is_some()
     }
 
     /// Prints the plan, runs it unless this is a dry run, and saves and prints the results.
@@ -154,7 +153,7 @@ impl From<CachesArg> for Caches {
 }
 
 impl Measuring {
-    fn settings(&self, planning: &Planning, pause: f64) -> Settings {
+    fn settings(&self, planning: &Planning, pause: f64, sets: u32) -> Settings {
         let sizes = match (planning.single, planning.sizes.is_empty()) {
             (Some(size), _) => vec![size],
             (None, true) => SIZES.to_vec(),
@@ -163,7 +162,7 @@ impl Measuring {
         let sets = if planning.single.is_some() {
             1
         } else {
-            planning.sets.unwrap_or(SETS)
+            planning.sets.unwrap_or(sets)
         };
         let plan = Plan {
             sizes,

@@ -2,6 +2,7 @@
 
 use bandsaw::Kind;
 use bandsaw_bench::folder::{self, Announced};
+use bandsaw_bench::plan::SETS;
 use bandsaw_bench::units::bytes;
 use clap::Args;
 
@@ -34,7 +35,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let (settings, folder) = (self.asked.settings(0.0)?, self.asked.folder());
+        let (settings, folder) = (self.asked.settings(0.0, SETS)?, self.asked.folder());
         let announced = Announced::new(folder, &settings);
         let announced = announced.advise(Kind::Limit, || {
             "use `--scale 0.1` to write a tenth, or `--sets` to write fewer files".to_owned()

@@ -3,7 +3,9 @@
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind as ErrorKind, size};
-use bandsaw_bench::images::{self, Announced, BAND_SIZES, Kind, Options, Protocol, Via};
+use bandsaw_bench::images::{
+    self, Announced, BAND_SIZES, Compressor, Kind, Options, Protocol, Via,
+};
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueEnum};
 
@@ -25,10 +27,14 @@ use crate::text::counted;
 /// image again, and as a control for the first time after attaching it again. `steady` attaches an
 /// image, writes and reads. `space` writes in five rounds and removes the largest quarter of the
 /// files after each round but the last; with --verify every layer and all contents are checked.
-/// `bands` compares band sizes with 130 scattered files and one file that is compressed. `refill`
-/// writes and reads an empty image, a partly full one, and an emptied one. `compression` stores
-/// five files plain and with each kind of compression, and reads each three times cold and three
-/// times warm; only files over 1 MB are scaled. The protocols are also known as r1 to r6.
+/// `bands` compares band sizes with 130 scattered files, and with one file that is compressed into
+/// another on the same image while several threads read, compress and write. `refill` writes and
+/// reads an empty image, a partly full one, and an emptied one. `compression` stores five files
+/// plain and with each kind of compression, and reads each cold and warm; only files over 1 MB are
+/// scaled. The protocols are also known as r1 to r6.
+///
+/// --sets is the number of passes over the files; with `bands` the number of compressed files for
+/// each band size (default: 5), with `compression` the number of readings (default: 3).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,6 +72,17 @@ pub(crate) struct Images {
     /// The default is twelve sizes from 2 to 1020 MB.
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
     band_sizes: Vec<u64>,
+    /// Compress with this in `--protocol bands`: lz4 or lzfse
+    ///
+    /// The speed of the compressor from memory to memory is measured, too: a stream that is about
+    /// as fast is limited by the processor.
+    #[arg(
+        long,
+        value_name = "CODEC",
+        default_value = "lz4",
+        hide_short_help = true
+    )]
+    compressor: Compressor,
 }
 
 /// The values of `--protocol`.
@@ -104,15 +121,16 @@ impl Images {
         };
         if protocol.has_files() && self.asked.chooses_files() {
             let why = format!(
-                "--sets, --sizes, --random and --single do not apply to `{}`",
+                "--sizes, --random and --single do not apply to `{}`",
                 protocol.name()
             );
             return Err(Failure::usage("--protocol", why));
         }
-        let (mut settings, folder) = (self.asked.settings(protocol.pause())?, self.asked.folder());
+        let mut settings = self.asked.settings(protocol.pause(), protocol.sets())?;
+        let folder = self.asked.folder();
         if protocol.has_files() {
             // Options that were not given are not shown.
-            (settings.plan.sizes, settings.plan.sets) = (Vec::new(), 1);
+            settings.plan.sizes = Vec::new();
         }
         let kinds = self.kinds()?;
         let program =
@@ -127,6 +145,7 @@ impl Images {
             settings,
             kinds,
             band_sizes,
+            compressor: self.compressor,
             program,
         };
         let announced = Announced::new(folder, &options);
