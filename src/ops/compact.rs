@@ -38,6 +38,17 @@ pub enum Cause {
     Zeros,
 }
 
+/// A volume whose free space is not freed.
+#[derive(Debug)]
+pub struct SkippedVolume {
+    /// Number of its partition; `None` if it is the whole disk.
+    pub partition: Option<u32>,
+    /// Location: `partition 1`.
+    pub place: String,
+    /// The reason.
+    pub error: Error,
+}
+
 /// An estimate of a compaction.
 #[derive(Debug)]
 pub struct Plan {
@@ -48,7 +59,7 @@ pub struct Plan {
     /// Bytes that older checkpoints of APFS containers hold now, and that are freed first.
     pub pending: u64,
     /// Volumes that would be skipped: location and reason of each.
-    pub refused: Vec<(String, Error)>,
+    pub refused: Vec<SkippedVolume>,
     /// Stored data that belongs to no part of the disk.
     pub orphans: Orphaned,
     /// Bytes of storage that the image's files take now.
@@ -111,7 +122,7 @@ pub struct Compacted {
     /// Stored data that belonged to no part of the disk before.
     pub orphans: Orphaned,
     /// Volumes that were skipped: location and reason of each.
-    pub refused: Vec<(String, Error)>,
+    pub refused: Vec<SkippedVolume>,
 }
 
 /// Estimates what [`compact`] would free, without changes. The image may be open read-only.
@@ -244,11 +255,16 @@ fn wants_zeros(options: &Options, free: &FreeSpace) -> bool {
     options.zeros.unwrap_or_else(|| free.is_unknown())
 }
 
-fn refused(free: FreeSpace) -> Vec<(String, Error)> {
+fn refused(free: FreeSpace) -> Vec<SkippedVolume> {
     let volumes = free.volumes.into_iter();
-    volumes
-        .filter_map(|found| found.map.err().map(|error| (found.volume.place(), error)))
-        .collect()
+    let skipped = volumes.filter_map(|found| {
+        Some(SkippedVolume {
+            partition: found.volume.partition,
+            place: found.volume.place(),
+            error: found.map.err()?,
+        })
+    });
+    skipped.collect()
 }
 
 /// Moves data from the end of the file into its unused space, and truncates it. A sparse image does

@@ -38,6 +38,8 @@ pub struct Trimmed {
 /// Result for the free space of one volume.
 #[derive(Debug)]
 pub struct TrimmedVolume {
+    /// Number of its partition; `None` if it is the whole disk.
+    pub partition: Option<u32>,
     /// Location: `partition 1`.
     pub place: String,
     /// Format of the volume.
@@ -193,6 +195,7 @@ pub(super) fn give_back_all(
     for found in &free.volumes {
         let (place, format) = (found.volume.place(), found.volume.format);
         let mut trimmed = TrimmedVolume {
+            partition: found.volume.partition,
             place,
             format,
             free: 0,

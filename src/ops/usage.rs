@@ -118,6 +118,8 @@ impl Room {
 /// A volume with its usage.
 #[derive(Debug)]
 pub struct VolumeUsage {
+    /// Number of its partition; `None` if it is the whole disk.
+    pub partition: Option<u32>,
     /// Location: `partition 1`.
     pub place: String,
     /// Format of the volume.
@@ -154,6 +156,7 @@ impl VolumeUsage {
             }
         };
         Ok(Self {
+            partition: found.volume.partition,
             place: found.volume.place(),
             format: found.volume.format,
             info,

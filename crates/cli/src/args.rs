@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::commands::{Command, Info};
 use crate::help::{self, OUTPUT};
 use crate::mount_helper;
+use crate::output::Output;
 use crate::text::Quoting;
 
 /// Create, read, change and repair Apple disk images
@@ -104,9 +105,12 @@ Examples:
 
 /// Reads the command line. Usage errors, `--help` and `--version` exit here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
-    let words = with_cipher(with_info(mount_helper::translated(
-        args.into_iter().collect(),
-    )));
+    let words: Vec<OsString> = mount_helper::translated(args.into_iter().collect());
+    // The words of a line that is not complete yet stay as they are.
+    let words = match words.get(1) {
+        Some(verb) if verb == "__complete" => words,
+        _ => with_cipher(with_info(words)),
+    };
     if help::is_options(&words) {
         let _ = help::print_options();
         std::process::exit(0);
@@ -115,13 +119,80 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
     let mut matches = command
         .try_get_matches_from_mut(&words)
         .unwrap_or_else(|error| match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                help::exit(words)
+            ErrorKind::DisplayHelp => help::exit(words.clone()),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+                if !is_json(&words) =>
+            {
+                help::exit(words.clone())
             }
-            _ => with_plain_numbers(best_first(error), &mut command).exit(),
+            _ => refuse(with_plain_numbers(best_first(error), &mut command), &words),
         });
     Cli::from_arg_matches_mut(&mut matches)
-        .unwrap_or_else(|error| error.format(&mut command).exit())
+        .unwrap_or_else(|error| refuse(error.format(&mut command), &words))
+}
+
+/// Returns true if `--json` is one of the options.
+fn is_json(words: &[OsString]) -> bool {
+    words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json")
+}
+
+/// Prints a usage error, as JSON if that is requested, and exits. `--version` is no error.
+fn refuse(error: clap::Error, words: &[OsString]) -> ! {
+    if !error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || !is_json(words)
+    {
+        error.exit();
+    }
+    let output = Output::for_json();
+    let (message, hint) = sentences(&error);
+    crate::failure::report_usage(reason(error.kind()), &message, Some(&hint), &output);
+    std::process::exit(2);
+}
+
+/// Returns the message and the tips of a usage error, each on one line.
+fn sentences(error: &clap::Error) -> (String, String) {
+    let help = "run `bandsaw --help` for the usage".to_owned();
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    ) {
+        return ("a command is missing".to_owned(), help);
+    }
+    let text = error.render().to_string();
+    let lines = || text.lines().map(str::trim);
+    let message: Vec<_> = lines().take_while(|line| !line.is_empty()).collect();
+    let message = message.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let tips: Vec<_> = lines()
+        .filter_map(|line| line.strip_prefix("tip: "))
+        .collect();
+    let hint = if tips.is_empty() {
+        help
+    } else {
+        tips.join("; ")
+    };
+    (message.to_owned(), hint)
+}
+
+/// Returns the code of a kind of usage error.
+fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::InvalidUtf8 => {
+            "invalid_value"
+        }
+        ErrorKind::UnknownArgument => "unknown_argument",
+        ErrorKind::InvalidSubcommand => "unknown_command",
+        ErrorKind::ArgumentConflict => "argument_conflict",
+        ErrorKind::NoEquals
+        | ErrorKind::TooManyValues
+        | ErrorKind::TooFewValues
+        | ErrorKind::WrongNumberOfValues => "wrong_number_of_values",
+        ErrorKind::MissingRequiredArgument => "missing_argument",
+        _ => "missing_command",
+    }
 }
 
 /// Reverses the suggested verbs, as clap lists the most similar one last.

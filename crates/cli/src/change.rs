@@ -9,6 +9,7 @@ use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
 use bandsaw::ops::put;
 use bandsaw::{Error, Kind, Reason};
 use clap::Args;
+use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
@@ -78,6 +79,78 @@ pub(crate) fn addresses<'a>(
         .hint("use `bandsaw cp` to copy from one to the other")),
         None => Ok((first.clone(), paths)),
     }
+}
+
+/// The output of `--json` of a verb that changes objects of a volume.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChangeReport {
+    /// The image.
+    path: String,
+    changes: Vec<Changed>,
+}
+
+/// A change of one object, or of a folder with its contents.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changed {
+    pub(crate) action: Action,
+    pub(crate) volume_path: String,
+    /// The former path of a moved object, or another path of a hard link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source_path: Option<String>,
+    /// The target of a symbolic link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
+    /// The name of an extended attribute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// The size of the new contents, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<u64>,
+    /// The number of objects changed, of a recursive change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) objects: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    Created,
+    Replaced,
+    Removed,
+    Moved,
+    Linked,
+    Touched,
+    PermissionsSet,
+    XattrSet,
+    XattrRemoved,
+}
+
+impl Changed {
+    pub(crate) fn new(action: Action, path: &str) -> Self {
+        Self {
+            action,
+            volume_path: if path.is_empty() { "/" } else { path }.to_owned(),
+            source_path: None,
+            target: None,
+            name: None,
+            size: None,
+            objects: None,
+        }
+    }
+}
+
+/// Changes the volume that an address names, and reports the changes under `--json`.
+pub(crate) fn report(
+    address: &Address,
+    changing: &Changing,
+    output: &Output,
+    change_all: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<Vec<Changed>>,
+) -> Outcome {
+    let changes = change(address, changing, output, change_all)?;
+    output.silent(&ChangeReport {
+        path: address.image.clone(),
+        changes,
+    })
 }
 
 /// Changes the volume that `address` names, and always leaves it clean.

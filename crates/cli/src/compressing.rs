@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use bandsaw::codec::Level;
 use bandsaw::decmpfs::{Compression, MAX_LEN, Method, Packing};
-use bandsaw::ops::compress::{CompressOptions, FileReport, Types};
+use bandsaw::ops::compress::{CompressOptions, FileReport, Left, Types};
 use bandsaw::size;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -141,37 +141,45 @@ pub(crate) struct Totals {
     /// Files looked at.
     files: u64,
     /// Files that were changed, or will be.
-    changed: u64,
+    changed_files: u64,
     /// Bytes of their contents.
-    size: u64,
+    changed_size: u64,
     /// Bytes they took on the volume.
-    before: u64,
+    changed_allocated_before: u64,
     /// Bytes they take.
-    after: u64,
+    changed_allocated: u64,
     /// Bytes of the contents of all files.
-    all_size: u64,
+    size: u64,
     /// Bytes that all took on the volume.
-    all_before: u64,
+    allocated_before: u64,
     /// Bytes that all take.
-    all_after: u64,
-    /// The number of skipped files, by reason.
-    left: BTreeMap<&'static str, u64>,
+    allocated: u64,
+    /// The number of skipped files, by the code of the reason.
+    skipped: BTreeMap<&'static str, u64>,
+    /// The same, by its text.
+    #[serde(skip)]
+    reasons: BTreeMap<&'static str, u64>,
     /// Every file, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    each: Vec<One>,
+    list: Vec<One>,
 }
 
 #[derive(Debug, Serialize)]
 struct One {
-    path: String,
-    /// The number of the way it is compressed, and its name.
-    #[serde(rename = "type")]
-    number: Option<u32>,
+    volume_path: String,
+    /// The number of the type of compression, and its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compression_type: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<String>,
     size: u64,
-    before: u64,
-    after: u64,
-    left: Option<&'static str>,
+    allocated_before: u64,
+    allocated: u64,
+    /// The reason why the file was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<&'static str>,
+    #[serde(skip)]
+    reason: Option<&'static str>,
 }
 
 impl Totals {
@@ -185,61 +193,67 @@ impl Totals {
             left,
         } = report;
         self.files += 1;
-        self.all_size += size;
-        self.all_before += before;
-        self.all_after += after;
+        self.size += size;
+        self.allocated_before += before;
+        self.allocated += after;
         match left {
-            Some(left) => *self.left.entry(left.reason()).or_default() += 1,
+            Some(left) => self.skip(left),
             None => {
-                self.changed += 1;
-                self.size += size;
-                self.before += before;
-                self.after += after;
+                self.changed_files += 1;
+                self.changed_size += size;
+                self.changed_allocated_before += before;
+                self.changed_allocated += after;
             }
         }
         if verbose {
             let method = number
                 .and_then(|number| Compression { number, size }.method())
                 .map(|(method, _)| method.to_string());
-            self.each.push(One {
-                path,
-                number,
+            self.list.push(One {
+                volume_path: path,
+                compression_type: number,
                 method,
                 size,
-                before,
-                after,
-                left: left.map(|left| left.reason()),
+                allocated_before: before,
+                allocated: after,
+                skipped: left.map(Left::code),
+                reason: left.map(Left::reason),
             });
         }
+    }
+
+    fn skip(&mut self, left: Left) {
+        *self.skipped.entry(left.code()).or_default() += 1;
+        *self.reasons.entry(left.reason()).or_default() += 1;
     }
 
     /// Prints the summary; `done` is the verb for the files that changed.
     pub(crate) fn write(&self, done: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new([false, true, true, true, false]);
-        if !self.each.is_empty() {
+        if !self.list.is_empty() {
             table.row(["how", "bytes", "on the volume", "saved", "file"].map(str::to_owned));
         }
-        for one in &self.each {
-            let name = match one.left {
-                Some(reason) => format!("{}  (skipped: {reason})", output.name(&one.path)),
-                None => output.name(&one.path),
+        for one in &self.list {
+            let name = match one.reason {
+                Some(reason) => format!("{}  (skipped: {reason})", output.name(&one.volume_path)),
+                None => output.name(&one.volume_path),
             };
-            let method = match (&one.method, one.number) {
+            let method = match (&one.method, one.compression_type) {
                 (Some(method), Some(number)) => format!("{method} ({number})"),
                 (None, Some(number)) => format!("type {number}"),
                 _ => "plain".to_owned(),
             };
             // The space that a compressed file took before it was compressed is not recorded.
-            let plain = if one.left.is_some() && one.number.is_some() {
+            let plain = if one.skipped.is_some() && one.compression_type.is_some() {
                 one.size
             } else {
-                one.before
+                one.allocated_before
             };
             table.row([
                 method,
                 grouped(one.size),
-                grouped(one.after),
-                saved(plain, one.after),
+                grouped(one.allocated),
+                saved(plain, one.allocated),
                 name,
             ]);
         }
@@ -254,18 +268,18 @@ impl Totals {
         };
         let files = format!(
             "{} of {}",
-            grouped(self.changed),
+            grouped(self.changed_files),
             counted(self.files, "file", "files")
         );
         writeln!(
             out,
             "{files} {done}: {} of contents, {}",
-            grouped(self.size),
-            change(self.before, self.after)
+            grouped(self.changed_size),
+            change(self.changed_allocated_before, self.changed_allocated)
         )?;
-        if !self.left.is_empty() {
+        if !self.skipped.is_empty() {
             let left: Vec<String> = self
-                .left
+                .reasons
                 .iter()
                 .map(|(reason, count)| format!("{} {reason}", grouped(*count)))
                 .collect();
@@ -273,8 +287,8 @@ impl Totals {
             writeln!(
                 out,
                 "all files: {} of contents, {}",
-                grouped(self.all_size),
-                change(self.all_before, self.all_after)
+                grouped(self.size),
+                change(self.allocated_before, self.allocated)
             )?;
         }
         Ok(())

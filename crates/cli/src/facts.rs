@@ -1,5 +1,4 @@
-//! The facts about an image, for programs. Names are stable, sizes are in bytes, dates are RFC
-//! 3339.
+//! The facts about an image, for programs, in the words of `docs/json.md`.
 
 mod container;
 mod key_slots;
@@ -23,36 +22,42 @@ use bandsaw_registry::Entry;
 use serde::Serialize;
 
 pub(crate) use self::container::{
-    AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts,
+    AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, Storage, UdifFacts,
 };
-pub(crate) use self::key_slots::KeySlotInfo;
-pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
+pub(crate) use self::key_slots::{KeySlotInfo, KeySlotKind};
+pub(crate) use self::volume::{ApfsFacts, ContentFacts, Details, VolumeFacts};
 use crate::failure::Outcome;
 use crate::in_use;
-use crate::output::Output;
+use crate::output::{Output, messages};
 use crate::text::counted;
 
 /// An image, as far as it opens.
 #[derive(Debug, Serialize)]
 pub(crate) struct ImageInfo {
-    schema: u32,
-    pub(crate) image: String,
+    pub(crate) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) format: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u64>,
-    pub(crate) size_on_disk: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allocated: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) encryption: Option<CryptFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bucket: Option<BucketFacts>,
-    pub(crate) bundle: Option<BundleFacts>,
-    pub(crate) sparse_image: Option<SparseImageFacts>,
-    pub(crate) asif: Option<AsifFacts>,
-    pub(crate) udif: Option<UdifFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) storage: Option<Storage>,
     /// Layers over the image, from the bottom.
     pub(crate) layers: Vec<LayerFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partition_map: Option<MapFacts>,
     /// `volumes`, `blank`, `foreign` or `unknown`; `null` if the disk was not opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) contents: Option<&'static str>,
     pub(crate) volumes: Vec<VolumeFacts>,
+    #[serde(serialize_with = "messages")]
     pub(crate) warnings: Vec<String>,
     /// The first problem of an image that opened nevertheless.
     #[serde(skip)]
@@ -67,8 +72,10 @@ pub(crate) struct CryptFacts {
     pub(crate) block_size: u32,
     pub(crate) uuid: String,
     /// The size of the encrypted data, in bytes.
-    pub(crate) data_size: u64,
-    pub(crate) ways_in: Vec<KeySlotInfo>,
+    pub(crate) size: u64,
+    pub(crate) key_slots: Vec<KeySlotInfo>,
+    /// The number of key slots for which the header has space.
+    pub(crate) max_key_slots: u64,
     /// True if the image has not been unlocked.
     pub(crate) locked: bool,
 }
@@ -77,20 +84,21 @@ pub(crate) struct CryptFacts {
 pub(crate) struct MapFacts {
     pub(crate) scheme: String,
     pub(crate) block_size: u32,
-    pub(crate) guid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) uuid: Option<String>,
     pub(crate) partitions: Vec<PartitionFacts>,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PartitionFacts {
     pub(crate) number: u32,
-    pub(crate) kind: String,
-    #[serde(rename = "type")]
-    type_id: String,
+    pub(crate) partition_type: String,
+    partition_type_id: String,
     pub(crate) name: String,
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    guid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
     flags: u64,
 }
 
@@ -126,18 +134,14 @@ impl ImageInfo {
     /// Returns an empty set of facts about the image of this name.
     pub(crate) fn new(image: &dyn std::fmt::Display) -> Self {
         Self {
-            schema: 1,
-            image: image.to_string(),
+            path: image.to_string(),
             format: None,
             description: None,
             size: None,
-            size_on_disk: None,
+            allocated: None,
             encryption: None,
             bucket: None,
-            bundle: None,
-            sparse_image: None,
-            asif: None,
-            udif: None,
+            storage: None,
             layers: Vec::new(),
             partition_map: None,
             contents: None,
@@ -174,25 +178,27 @@ impl ImageInfo {
                 Layer::File(file) => {
                     let meta = fs::metadata(file.path())
                         .map_err(|error| Error::io("image", "read metadata", error))?;
-                    self.size_on_disk =
-                        Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
+                    self.allocated = Some(self.allocated.unwrap_or_default() + meta.blocks() * 512);
                 }
-                Layer::Remote(file) => self.size_on_disk = Some(file.info().len),
+                Layer::Remote(file) => self.allocated = Some(file.info().len),
                 Layer::Bucket(status) => self.add_bucket(status),
                 Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
-                Layer::Raw(raw) => self.add_disk(&**raw),
+                Layer::Raw(raw) => {
+                    self.add_disk(&**raw);
+                    self.storage = Some(Storage::Raw);
+                }
                 Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
                 Layer::SparseImage(image) => {
                     self.add_disk(&**image);
-                    self.sparse_image = Some(SparseImageFacts::new(image));
+                    self.storage = Some(Storage::SparseImage(SparseImageFacts::new(image)));
                 }
                 Layer::Asif(image) => {
                     self.add_disk(&**image);
-                    self.asif = Some(AsifFacts::new(image));
+                    self.storage = Some(Storage::Asif(AsifFacts::new(image)));
                 }
                 Layer::Udif(udif) => {
                     self.add_disk(&**udif);
-                    self.udif = Some(UdifFacts::new(udif));
+                    self.storage = Some(Storage::Udif(UdifFacts::new(udif)));
                 }
                 Layer::Overlay(file) => self.layers.push(LayerFacts::new(file)?),
                 Layer::Stack(stack) => self.add_disk(&**stack),
@@ -206,7 +212,7 @@ impl ImageInfo {
                 }
             }
         }
-        failed.map_or(Ok(()), |error| Err(error.in_file(&self.image).into()))
+        failed.map_or(Ok(()), |error| Err(error.in_file(&self.path).into()))
     }
 
     /// Adds the disk, which is accessible only once its encryption is unlocked.
@@ -247,7 +253,7 @@ impl ImageInfo {
                 "the plain objects are older than the commits in {}, so other programs read an \
                  older state; run `bandsaw checkpoint {}` to update them",
                 counted(status.lagging, "file", "files"),
-                self.image
+                self.path
             ));
         }
     }
@@ -255,8 +261,8 @@ impl ImageInfo {
     fn add_bundle(&mut self, bundle: &Bundle, progress: &dyn Progress) -> Result<()> {
         self.add_disk(bundle);
         let survey = bundle.survey(progress)?;
-        self.size_on_disk = Some(survey.allocated);
-        self.bundle = Some(BundleFacts::new(bundle, &survey));
+        self.allocated = Some(survey.allocated);
+        self.storage = Some(Storage::SparseBundle(BundleFacts::new(bundle, &survey)));
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
         // A bundle opens by either of its lists, so damage to the other is not a failure.
@@ -290,14 +296,15 @@ impl ImageInfo {
 }
 
 impl CryptFacts {
-    fn new(of: &Description) -> Self {
+    pub(crate) fn new(of: &Description) -> Self {
         Self {
             version: of.version,
             key_bits: of.key_bits,
             block_size: of.block,
             uuid: of.uuid.to_string(),
-            data_size: of.data_size,
-            ways_in: KeySlotInfo::all(&of.ways_in),
+            size: of.data_size,
+            key_slots: KeySlotInfo::all(&of.ways_in),
+            max_key_slots: of.most_ways_in(),
             locked: true,
         }
     }
@@ -306,9 +313,9 @@ impl CryptFacts {
 impl MapFacts {
     fn new(map: &Map) -> Self {
         Self {
-            scheme: map.scheme.to_string(),
+            scheme: map.scheme.to_string().to_lowercase(),
             block_size: map.block,
-            guid: map.disk_guid.map(|guid| guid.to_string()),
+            uuid: map.disk_guid.map(|guid| guid.to_string()),
             partitions: map.partitions.iter().map(PartitionFacts::new).collect(),
         }
     }
@@ -318,12 +325,12 @@ impl PartitionFacts {
     fn new(partition: &Partition) -> Self {
         Self {
             number: partition.number,
-            kind: partition.kind.clone(),
-            type_id: partition.type_id.to_string(),
+            partition_type: partition.kind.clone(),
+            partition_type_id: partition.type_id.to_string(),
             name: partition.name.clone(),
             offset: partition.range.start,
             size: partition.range.end - partition.range.start,
-            guid: partition.guid.map(|guid| guid.to_string()),
+            uuid: partition.guid.map(|guid| guid.to_string()),
             flags: partition.flags,
         }
     }

@@ -123,6 +123,18 @@ impl Failure {
         self.error.reason()
     }
 
+    /// Returns the error for a document.
+    pub(crate) fn described(&self) -> Described {
+        Described {
+            hint: self
+                .hint
+                .as_deref()
+                .or_else(|| hint(&self.error))
+                .map(str::to_owned),
+            ..Described::new(&self.error)
+        }
+    }
+
     /// Returns the error as text.
     pub(crate) fn message(&self) -> String {
         self.error.to_string()
@@ -143,8 +155,11 @@ impl Failure {
             // The reader has exited (`bandsaw ls image | head`), so there is nothing to report.
         } else if output.json() {
             output.json_line(&Report {
-                schema: 1,
-                error: Described::new(&self.error, hint, exit),
+                error: Described {
+                    exit: Some(exit.code()),
+                    hint: hint.map(str::to_owned),
+                    ..Described::new(&self.error)
+                },
             });
         } else if matches!(exit, Exit::Signal(_)) {
             output.error("interrupted; nothing is damaged", self.hint.as_deref());
@@ -178,6 +193,36 @@ impl From<io::Error> for Failure {
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
+    }
+}
+
+/// The failures of a verb that goes on with its other arguments.
+#[derive(Default)]
+pub(crate) struct Failures(Vec<Failure>);
+
+impl Failures {
+    /// Keeps a failure, and returns its description for the document. Interruptions, and a closed
+    /// pipe, are returned at once.
+    pub(crate) fn split<T>(&mut self, done: Outcome<T>) -> Outcome<(Option<T>, Option<Described>)> {
+        match done {
+            Ok(done) => Ok((Some(done), None)),
+            Err(failure) if failure.kind() == Kind::Cancelled => Err(failure),
+            Err(failure) => {
+                let described = failure.described();
+                self.0.push(failure);
+                Ok((None, Some(described)))
+            }
+        }
+    }
+
+    /// Reports all failures but the first, which is returned.
+    pub(crate) fn end(self, output: &Output) -> Outcome {
+        let mut failures = self.0.into_iter();
+        let first = failures.next();
+        for failure in failures.by_ref() {
+            let _ = failure.report(output);
+        }
+        first.map_or(Ok(()), Err)
     }
 }
 
@@ -329,48 +374,87 @@ fn hint(error: &Error) -> Option<&'static str> {
 
 /// An error under `--json`.
 #[derive(Serialize)]
-struct Report<'a> {
-    schema: u32,
-    error: Described<'a>,
+struct Report {
+    error: Described,
 }
 
-#[derive(Serialize)]
-struct Described<'a> {
-    kind: &'static str,
+/// An error in a document of `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Described {
+    pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    exit: u8,
-    message: String,
-    layer: &'static str,
+    pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
+    pub(crate) exit: Option<u8>,
+    pub(crate) message: String,
+    pub(crate) layer: String,
+    /// The file of the host in which the error occurred.
     #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u64>,
+    pub(crate) path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    pub(crate) offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'a str>,
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
 }
 
-impl<'a> Described<'a> {
-    fn new(error: &'a Error, hint: Option<&'a str>, exit: Exit) -> Self {
+impl Described {
+    /// Returns the error with its whole text.
+    pub(crate) fn new(error: &Error) -> Self {
         let (offset, name) = match error.place() {
             Place::None => (None, None),
             Place::Offset(offset) => (Some(*offset), None),
-            Place::Name(name) => (None, Some(name.as_str())),
+            Place::Name(name) => (None, Some(name.clone())),
         };
         Self {
             kind: kind_name(error.kind()),
-            reason: error.reason().map(Reason::name),
-            exit: exit.code(),
+            reason: error.reason().map(|reason| code(reason.name())),
+            exit: None,
             message: error.to_string(),
-            layer: error.layer(),
-            file: error.file(),
+            layer: layer_code(error.layer()),
+            path: error.file().map(str::to_owned),
             offset,
             name,
-            hint,
+            hint: None,
         }
     }
+
+    /// Returns the error with its message alone, where its place is shown beside it.
+    pub(crate) fn brief(error: &Error) -> Self {
+        Self {
+            message: error.message().to_owned(),
+            path: None,
+            ..Self::new(error)
+        }
+    }
+}
+
+/// Returns a code of the library in the form of the JSON vocabulary: `in_use` for `in-use`.
+pub(crate) fn code(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Returns the code of a layer or option: `gpt_header` for `gpt header`, `passfile` for
+/// `--passfile`.
+pub(crate) fn layer_code(layer: &str) -> String {
+    let layer = layer.to_lowercase().replace('+', "_plus");
+    let words = layer.split(|character: char| !character.is_ascii_alphanumeric());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    words.join("_")
+}
+
+/// Prints a usage error that the parser of the command line found.
+pub(crate) fn report_usage(reason: &str, message: &str, hint: Option<&str>, output: &Output) {
+    let error = Error::new(Kind::Invalid, "command line", message.to_owned());
+    output.json_line(&Report {
+        error: Described {
+            reason: Some(reason.to_owned()),
+            exit: Some(Exit::Usage.code()),
+            hint: hint.map(str::to_owned),
+            ..Described::brief(&error)
+        },
+    });
 }
 
 /// Returns the stable name of a kind, for programs.
@@ -379,10 +463,10 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Io => "io",
         Kind::Corrupt => "corrupt",
         Kind::Unsupported => "unsupported",
-        Kind::WrongKey => "wrong-key",
-        Kind::OutOfRange => "out-of-range",
-        Kind::ReadOnly => "read-only",
-        Kind::NotFound => "not-found",
+        Kind::WrongKey => "wrong_key",
+        Kind::OutOfRange => "out_of_range",
+        Kind::ReadOnly => "read_only",
+        Kind::NotFound => "not_found",
         Kind::Conflict => "conflict",
         Kind::Limit => "limit",
         Kind::Invalid => "invalid",

@@ -26,9 +26,13 @@ pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>>
 #[derive(Debug, Serialize)]
 pub(crate) struct Node {
     name: String,
-    path: String,
+    volume_path: String,
     kind: &'static str,
-    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// The number of objects in a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry_count: Option<u64>,
     allocated: u64,
     resource_fork_size: u64,
     mode: String,
@@ -42,10 +46,15 @@ pub(crate) struct Node {
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<u32>,
     has_xattrs: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     modified: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     accessed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     backed_up: Option<String>,
 }
 
@@ -59,9 +68,10 @@ impl Node {
         let special = matches!(of.kind, FileKind::CharDevice | FileKind::BlockDevice);
         Ok(Self {
             name: name.to_owned(),
-            path: path.to_owned(),
+            volume_path: path.to_owned(),
             kind: kind_name(of.kind),
-            size: of.size,
+            size: (of.kind != FileKind::Folder).then_some(of.size),
+            entry_count: (of.kind == FileKind::Folder).then_some(of.size),
             allocated: of.allocated,
             resource_fork_size: of.resource_size,
             mode: format!("{:04o}", of.mode),
@@ -141,8 +151,8 @@ fn kind_name(kind: FileKind) -> &'static str {
         FileKind::Symlink => "symlink",
         FileKind::Fifo => "fifo",
         FileKind::Socket => "socket",
-        FileKind::CharDevice => "character device",
-        FileKind::BlockDevice => "block device",
+        FileKind::CharDevice => "character_device",
+        FileKind::BlockDevice => "block_device",
     }
 }
 

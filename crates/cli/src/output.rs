@@ -6,17 +6,66 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
 use bandsaw::address::Secrets;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::args::{Color, Global};
 use crate::failure::{Failure, Outcome};
 use crate::text::{Quoting, printable};
 
+/// The number of the JSON vocabulary in `docs/json.md`, which changes with its words.
+pub(crate) const SCHEMA: u32 = 2;
+
+/// A document of `--json`.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    contents: &'a T,
+}
+
+impl<'a, T> Document<'a, T> {
+    fn new(contents: &'a T) -> Self {
+        Self {
+            schema: SCHEMA,
+            contents,
+        }
+    }
+}
+
 /// A warning under `--json`.
 #[derive(Serialize)]
 struct Warning<'a> {
-    schema: u32,
-    warning: &'a str,
+    warning: Text<'a>,
+}
+
+/// A text for people.
+#[derive(Serialize)]
+struct Text<'a> {
+    message: &'a str,
+}
+
+/// A text for people that a document keeps.
+#[derive(Debug, Serialize)]
+pub(crate) struct Remark {
+    pub(crate) message: String,
+}
+
+impl Remark {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+}
+
+/// Writes texts for people as objects, so that fields such as codes can be added.
+pub(crate) fn messages<S: Serializer>(
+    texts: &[impl AsRef<str>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(texts.iter().map(|text| Text {
+        message: text.as_ref(),
+    }))
 }
 
 /// The output settings.
@@ -92,6 +141,16 @@ impl Output {
             quoting: global.quoting,
             secrets: Arc::new(secrets(std::env::args_os())),
         }
+    }
+
+    /// Returns the output for an error under `--json` before the options are known.
+    pub(crate) fn for_json() -> Self {
+        Self::new(&Global {
+            json: true,
+            quiet: false,
+            color: Color::Never,
+            quoting: None,
+        })
     }
 
     /// Returns the same output, with lines `PERCENTAGE:n` on standard output if `percentages` is
@@ -191,12 +250,22 @@ impl Output {
         }
         let mut out = self.stdout();
         if self.json {
-            let facts = serde_json::to_string_pretty(facts).map_err(io::Error::from)?;
+            let facts = serde_json::to_string_pretty(&Document::new(facts));
+            let facts = facts.map_err(io::Error::from)?;
             writeln!(out, "{}", self.secrets.mask(&facts))?;
         } else {
             text(&mut out)?;
         }
         Ok(out.flush()?)
+    }
+
+    /// Prints the result of a verb that is silent for people, as `rm` and `mv` are.
+    pub(crate) fn silent<T: Serialize>(&self, facts: &T) -> Outcome {
+        if self.json {
+            self.facts(facts, |_| Ok(()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Prints the result of a verb that changes something; nothing under `--quiet`.
@@ -237,8 +306,7 @@ impl Output {
         }
         if self.json {
             self.json_line(&Warning {
-                schema: 1,
-                warning: text,
+                warning: Text { message: text },
             });
         } else {
             self.tell(Style::Hint, "warning", &printable(text));
@@ -270,7 +338,7 @@ impl Output {
     /// Prints a line for programs on standard error.
     pub(crate) fn json_line(&self, report: &impl Serialize) {
         // If standard error fails too, only the exit code is left.
-        let report = serde_json::to_string(report).unwrap_or_default();
+        let report = serde_json::to_string(&Document::new(report)).unwrap_or_default();
         let _ = writeln!(io::stderr(), "{}", self.secrets.mask(&report));
     }
 

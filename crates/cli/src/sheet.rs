@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use bandsaw::size;
 
 use crate::facts::{
-    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, ImageInfo, LayerFacts, MapFacts,
-    SparseImageFacts, UdifFacts, VolumeFacts,
+    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Details, ImageInfo, LayerFacts,
+    MapFacts, SparseImageFacts, Storage, UdifFacts, VolumeFacts,
 };
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
@@ -17,34 +17,31 @@ const NAME: usize = 11;
 /// Writes the sheet of an image.
 pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = Sheet { output, out };
-    sheet.heading(&output.name(&facts.image))?;
+    sheet.heading(&output.name(&facts.path))?;
     if let (Some(format), Some(description)) = (facts.format, facts.description) {
         sheet.fact("format", &format!("{format}, {description}"))?;
     }
     if let Some(size) = facts.size {
         sheet.fact("size", &exact(size))?;
     }
-    if let Some(size) = facts.size_on_disk {
+    if let Some(size) = facts.allocated {
         sheet.fact("on disk", &exact(size))?;
     }
     if let Some(encryption) = &facts.encryption {
         sheet.encryption(encryption)?;
     }
-    if let Some(udif) = &facts.udif {
-        sheet.chunks(udif)?;
-    }
-    if let Some(image) = &facts.sparse_image {
-        sheet.sparse_image(image)?;
-    }
-    if let Some(image) = &facts.asif {
-        sheet.asif(image)?;
+    match &facts.storage {
+        Some(Storage::Udif(udif)) => sheet.chunks(udif)?,
+        Some(Storage::SparseImage(image)) => sheet.sparse_image(image)?,
+        Some(Storage::Asif(image)) => sheet.asif(image)?,
+        Some(Storage::Raw | Storage::SparseBundle(_)) | None => {}
     }
     if let Some(bucket) = &facts.bucket {
         sheet.bucket(bucket)?;
     }
-    if let Some(bundle) = &facts.bundle {
+    if let Some(Storage::SparseBundle(bundle)) = &facts.storage {
         let (used, all, size) = (
-            grouped(bundle.bands_in_use),
+            grouped(bundle.allocated_bands),
             grouped(bundle.bands),
             exact(bundle.band_size),
         );
@@ -117,7 +114,7 @@ impl Sheet<'_> {
             &format!("AES-{key_bits}, blocks of {block_size} bytes, version {version}"),
         )?;
         self.fact("", &format!("uuid {}", encryption.uuid))?;
-        for way in &encryption.ways_in {
+        for way in &encryption.key_slots {
             self.fact("", &format!("opens with {way}"))?;
         }
         if encryption.locked {
@@ -151,29 +148,29 @@ impl Sheet<'_> {
         let count = counted(udif.chunks, "chunk", "chunks");
         self.fact(
             "chunks",
-            &format!("{count} of up to {}", exact(udif.longest_chunk)),
+            &format!("{count} of up to {}", exact(udif.max_chunk_size)),
         )?;
         self.fact(
             "stored",
             &format!(
                 "{} for {} of the disk",
-                exact(udif.stored),
-                exact(udif.held)
+                exact(udif.stored_size),
+                exact(udif.decoded_size)
             ),
         )?;
-        if udif.parts > 1 {
-            self.fact("parts", &counted(udif.parts.into(), "file", "files"))?;
+        if udif.segments > 1 {
+            self.fact("parts", &counted(udif.segments.into(), "file", "files"))?;
         }
         self.fact("signed", if udif.signed { "yes" } else { "no" })
     }
 
     fn sparse_image(&mut self, image: &SparseImageFacts) -> io::Result<()> {
-        let (used, all) = (grouped(image.bands_in_use), grouped(image.bands));
+        let (used, all) = (grouped(image.allocated_bands), grouped(image.bands));
         self.fact(
             "bands",
             &format!("{used} of {all} in use, {} each", exact(image.band_size)),
         )?;
-        match image.unused_places {
+        match image.unused_slots {
             0 => Ok(()),
             unused => self.fact(
                 "",
@@ -206,13 +203,16 @@ impl Sheet<'_> {
             self.fact("stable id", uuid)?;
         }
         if let Some(parent) = &image.parent {
-            self.fact("layer", &format!("{} above the image {parent}", image.kind))?;
+            self.fact(
+                "layer",
+                &format!("{} above the image {parent}", image.layer_role),
+            )?;
         }
-        if let Some(why) = &image.read_only {
-            self.fact("read-only", why)?;
+        if let Some(why) = &image.changes_refused {
+            self.fact("read-only", &why.message)?;
         }
-        if let Some(why) = &image.metadata_read_only {
-            self.fact("metadata", &format!("read-only: {why}"))?;
+        if let Some(why) = &image.metadata_changes_refused {
+            self.fact("metadata", &format!("read-only: {}", why.message))?;
         }
         if !image.user_metadata.is_empty() {
             self.fact(
@@ -225,16 +225,16 @@ impl Sheet<'_> {
 
     fn layer(&mut self, layer: &LayerFacts) -> io::Result<()> {
         let AsifFacts {
-            kind,
+            layer_role,
             uuid,
             sector_size,
             ..
         } = &layer.asif;
-        self.fact(kind, &self.output.name(&layer.file))?;
+        self.fact(layer_role, &self.output.name(&layer.path))?;
         let size = format!(
             "{}, blocks of {sector_size} bytes, {} on disk",
             exact(layer.size),
-            exact(layer.size_on_disk)
+            exact(layer.allocated)
         );
         self.fact("", &size)?;
         match &layer.asif.parent {
@@ -249,14 +249,15 @@ impl Sheet<'_> {
             "map",
             &format!(
                 "{}, {count}, blocks of {} bytes",
-                map.scheme, map.block_size
+                map.scheme.to_uppercase(),
+                map.block_size
             ),
         )?;
         let mut table = Table::new([false, false, true, false, false]);
         for partition in &map.partitions {
             table.row([
                 format!("#{}", partition.number),
-                self.output.name(&partition.kind),
+                self.output.name(&partition.partition_type),
                 partition.offset.to_string(),
                 exact(partition.size),
                 self.output.name(&partition.name),
@@ -267,10 +268,7 @@ impl Sheet<'_> {
 
     fn volume(&mut self, volume: &VolumeFacts) -> io::Result<()> {
         writeln!(self.out)?;
-        let place = match (
-            volume.partition,
-            volume.apfs.as_ref().map(|apfs| apfs.number),
-        ) {
+        let place = match (volume.partition, volume.apfs().map(|apfs| apfs.number)) {
             (Some(partition), Some(number)) => format!("#{partition}.{number}"),
             (Some(partition), None) => format!("#{partition}"),
             (None, Some(number)) => format!("#1.{number}"),
@@ -280,15 +278,16 @@ impl Sheet<'_> {
             Some(content) => {
                 self.heading(&format!(
                     "{place}  {}  {}",
-                    volume.format,
+                    volume.file_system,
                     self.output.name(&content.name)
                 ))?;
                 self.content(volume, content)
             }
             None => {
-                self.heading(&format!("{place}  {}", volume.format))?;
+                self.heading(&format!("{place}  {}", volume.file_system))?;
                 self.fact("size", &exact(volume.size))?;
-                let problem = volume.problem.as_deref().unwrap_or("read");
+                let problem = volume.problem.as_ref();
+                let problem = problem.map_or("cannot be read", |problem| &problem.message);
                 self.fact("problem", &self.output.text(problem))
             }
         }
@@ -314,19 +313,20 @@ impl Sheet<'_> {
                 "case-insensitive"
             },
         )?;
-        match &volume.apfs {
-            Some(apfs) => self.apfs(apfs)?,
-            None => {
-                self.fact("journal", if content.journaled { "yes" } else { "no" })?;
+        match &volume.details {
+            Some(Details::Apfs(apfs)) => self.apfs(apfs)?,
+            Some(Details::HfsPlus { journaled, clean }) => {
+                self.fact("journal", if *journaled { "yes" } else { "no" })?;
                 self.fact(
                     "state",
-                    if content.clean {
+                    if *clean {
                         "clean"
                     } else {
                         "not cleanly unmounted"
                     },
                 )?;
             }
+            None => {}
         }
         for (name, value) in [
             ("uuid", &content.uuid),

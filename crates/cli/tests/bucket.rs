@@ -108,7 +108,7 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
         "create {IMAGE} --size 64m --band-size 1m --fs hfs+ --volname Docs --from src"
     ));
     assert_eq!(
-        (&made["image"], &made["bucket"]["lagging"]),
+        (&made["path"], &made["bucket"]["lagging"]),
         (&Value::from(IMAGE), &Value::from(0))
     );
     let refused = bench.fails(&format!("create {IMAGE} --size 1m"));
@@ -190,7 +190,7 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
             .ok(&format!("check {kept}"))
             .contains("no problems found")
     );
-    assert_eq!(bench.json(&format!("info {kept}"))["image"], kept.as_str());
+    assert_eq!(bench.json(&format!("info {kept}"))["path"], kept.as_str());
     bench.ok(&format!("extract {kept} kept"));
     assert_eq!(
         fs::read(bench.scratch.path("kept/letter")).unwrap(),

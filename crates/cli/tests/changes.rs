@@ -193,8 +193,11 @@ fn images_get_larger_and_smaller_with_what_is_in_them() {
             let facts: Value =
                 serde_json::from_str(&scratch.ok(&["resize", "--json", "--limits", image]))
                     .unwrap();
-            assert!(facts["min"].as_u64() < facts["max"].as_u64(), "{facts}");
-            facts["current"].as_u64().unwrap()
+            assert!(
+                facts["min_size"].as_u64() < facts["max_size"].as_u64(),
+                "{facts}"
+            );
+            facts["size"].as_u64().unwrap()
         };
         let would = scratch.ok(&["resize", "--dry-run", image, "--size", "200m"]);
         assert!(would.contains("would: the disk grows"), "{would}");

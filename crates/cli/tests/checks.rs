@@ -52,19 +52,19 @@ fn check_says_what_is_wrong_and_how_bad_it_is() {
     edit(&scratch, "x.img", |disk| disk[520] ^= 1);
     let found = facts(&scratch, 5, &["check", "x.img"]);
     assert_eq!(
-        (found["worst"].as_str(), found["damage"].as_u64()),
+        (found["worst"].as_str(), found["damage_count"].as_u64()),
         (Some("damage"), Some(1))
     );
     let problem = &found["problems"][0];
     assert_eq!(
         (problem["layer"].as_str(), problem["offset"].as_u64()),
-        (Some("gpt header"), Some(512))
+        (Some("gpt_header"), Some(512))
     );
     let layers: Vec<_> = found["layers"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|layer| layer["layer"].as_str().unwrap())
+        .map(|layer| layer["description"].as_str().unwrap())
         .collect();
     assert_eq!(layers, ["raw image", "GPT", "HFS+ on partition 1"]);
     scratch.write("nonsense.bin", b"no image at all ".repeat(64));
@@ -101,7 +101,7 @@ fn repair_mends_what_check_has_found() {
         let damaged = fs::read(scratch.path("x.img")).unwrap();
         let plan = facts(&scratch, 0, &["repair", "--dry-run", "x.img"]);
         assert!(
-            !plan["repaired"].as_array().unwrap().is_empty()
+            !plan["steps"].as_array().unwrap().is_empty()
                 && !plan["problems"].as_array().unwrap().is_empty(),
             "{what}: {plan}"
         );
@@ -110,8 +110,8 @@ fn repair_mends_what_check_has_found() {
             "{what}: a dry run changes nothing"
         );
         assert_eq!(
-            facts(&scratch, 0, &["repair", "x.img"])["repaired"],
-            plan["repaired"],
+            facts(&scratch, 0, &["repair", "x.img"])["steps"],
+            plan["steps"],
             "{what}"
         );
         assert!(fs::read(scratch.path("x.img")).unwrap() == whole, "{what}");
@@ -400,7 +400,7 @@ fn one_wrong_list_destroys_nothing() {
             let told = facts(&scratch, code, &["repair", "-n", B]);
             assert!(files(&scratch, B) == damaged, "a dry run changes nothing");
             let done = facts(&scratch, code, &["repair", B]);
-            assert_eq!(done["repaired"], told["repaired"], "{fs} {layout} {key}");
+            assert_eq!(done["steps"], told["steps"], "{fs} {layout} {key}");
             if is_decided {
                 assert!(files(&scratch, B) == whole, "{fs} {layout} {key}: {done:#}");
                 scratch.ok(&["check", B]);
@@ -495,7 +495,7 @@ fn files_are_given_up_only_when_told_to() {
         let mut named = BTreeSet::new();
         for dry_run in [&["-n"][..], &[]] {
             let stopped = facts(&scratch, 9, &[&["repair", "x.img"], dry_run].concat());
-            assert_eq!(stopped["outcome"], "loss-refused", "{opens}");
+            assert_eq!(stopped["outcome"], "loss_refused", "{opens}");
             named = paths(&stopped);
             assert!(!named.is_empty() && named.len() < 120, "{opens}: {named:?}");
             assert!(
@@ -535,7 +535,7 @@ fn files_are_given_up_only_when_told_to() {
 /// Returns the paths of the losses in the output of `repair --json`.
 fn paths(facts: &serde_json::Value) -> BTreeSet<String> {
     let losses = facts["losses"].as_array().unwrap();
-    let path = |loss: &serde_json::Value| loss["path"].as_str().unwrap().to_owned();
+    let path = |loss: &serde_json::Value| loss["volume_path"].as_str().unwrap().to_owned();
     losses.iter().map(path).collect()
 }
 
@@ -758,8 +758,8 @@ fn an_interrupted_repair_is_rolled_back_first() {
     );
     let tried = facts(&scratch, 0, &["repair", "-n", "x.img"]);
     assert_eq!(
-        (&tried["rolled_back"], &tried["repaired"]),
-        (&1.into(), &first["repaired"])
+        (&tried["rolled_back_files"], &tried["steps"]),
+        (&1.into(), &first["steps"])
     );
     assert!(fs::read(scratch.path("x.img")).unwrap() == left);
     let again = scratch.ok(&["repair", "x.img"]);
@@ -1168,7 +1168,11 @@ fn diagnose_names_the_cause() {
         let output = scratch.run(&["diagnose", "--json", name]);
         let found: Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
-        assert_eq!(found["cause"]["code"], code, "{name}: {found}");
+        assert_eq!(
+            found["cause"]["code"],
+            code.replace('-', "_"),
+            "{name}: {found}"
+        );
         assert!(
             found["cause"].to_string().contains(hint),
             "{name}: no {hint} in {found}"
@@ -1199,13 +1203,13 @@ fn diagnose_names_the_cause() {
     );
     assert_eq!(
         facts(&scratch, 6, &["diagnose", "src"])["cause"]["code"],
-        "no-image"
+        "no_image"
     );
     fs::write(scratch.path("x.sparsebundle/Info.plist"), "x").unwrap();
     fs::write(scratch.path("x.sparsebundle/Info.bckup"), "x").unwrap();
     assert_eq!(
         facts(&scratch, 5, &["diagnose", "x.sparsebundle"])["cause"]["code"],
-        "bundle-damaged"
+        "bundle_damaged"
     );
 }
 
@@ -1240,7 +1244,7 @@ fn apfs_is_checked_and_listed() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|layer| layer["layer"].as_str().unwrap())
+        .map(|layer| layer["description"].as_str().unwrap())
         .collect();
     assert_eq!(
         layers,
@@ -1264,7 +1268,7 @@ fn apfs_is_checked_and_listed() {
     let problem = &found["problems"][0];
     assert_eq!(
         (problem["layer"].as_str(), problem["within"].as_str()),
-        (Some("apfs file tree"), Some("partition 1"))
+        (Some("apfs_file_tree"), Some("partition 1"))
     );
     assert!(
         problem["message"]
@@ -1320,7 +1324,7 @@ fn apfs_falls_back_on_request() {
     });
     let refused = facts(&scratch, 5, &["repair", "a.img"]);
     assert!(
-        refused["refused"][0]
+        refused["refused"][0]["message"]
             .as_str()
             .unwrap()
             .contains("--checkpoint"),
@@ -1332,7 +1336,10 @@ fn apfs_falls_back_on_request() {
         &["repair", "--dry-run", "--checkpoint", older, "a.img"],
     );
     assert!(
-        told["repaired"][0].as_str().unwrap().contains("fall back"),
+        told["steps"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("fall back"),
         "{told}"
     );
     scratch.fails(5, &["ls", "a.img"]);
@@ -1443,7 +1450,7 @@ fn a_bundle_opens_by_its_other_list_everywhere() {
         let found = facts(&scratch, 0, &["diagnose", "x.sparsebundle"]);
         let code = found["cause"]["code"].as_str();
         let expected = match list {
-            "Info.plist" => "list-damaged",
+            "Info.plist" => "list_damaged",
             _ => "warnings",
         };
         assert_eq!(code, Some(expected), "{found}");
@@ -1525,7 +1532,7 @@ fn an_interrupted_repair_comes_first() {
     let output = scratch.run(&["diagnose", "--json", "a.img"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["cause"]["code"], "repair-interrupted", "{found}");
+    assert_eq!(found["cause"]["code"], "repair_interrupted", "{found}");
 }
 
 /// One damaged block of the newest state of an APFS container: every verb warns that an older state

@@ -44,7 +44,7 @@ fn files_take_less_room_and_read_the_same() {
             "v.img:/",
         ]);
         assert_eq!(
-            json(&["decompress", "--json", "v.img:/"])["changed"],
+            json(&["decompress", "--json", "v.img:/"])["changed_files"],
             0,
             "nothing was changed"
         );
@@ -58,22 +58,28 @@ fn files_take_less_room_and_read_the_same() {
             "v.img:/",
         ]);
         assert_eq!(
-            (&told["files"], &told["changed"]),
+            (&told["files"], &told["changed_files"]),
             (&Value::from(3), &Value::from(2)),
             "{told}"
         );
-        assert_eq!(told["after"], estimate["after"], "{told}");
-        assert!(
-            told["after"].as_u64() < told["before"].as_u64().map(|before| before / 2),
+        assert_eq!(
+            told["changed_allocated"], estimate["changed_allocated"],
             "{told}"
         );
-        let empty = told["each"]
+        assert!(
+            told["changed_allocated"].as_u64()
+                < told["changed_allocated_before"]
+                    .as_u64()
+                    .map(|before| before / 2),
+            "{told}"
+        );
+        let empty = told["list"]
             .as_array()
             .unwrap()
             .iter()
-            .find(|one| one["path"] == "/empty")
+            .find(|one| one["volume_path"] == "/empty")
             .unwrap();
-        assert_eq!(empty["left"], "empty");
+        assert_eq!(empty["skipped"], "empty");
         assert_eq!(
             scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(),
             plain
@@ -85,7 +91,7 @@ fn files_take_less_room_and_read_the_same() {
                 .contains("already compressed")
         );
         assert_eq!(
-            json(&["decompress", "--json", "v.img:/folder"])["changed"],
+            json(&["decompress", "--json", "v.img:/folder"])["changed_files"],
             1
         );
         assert_eq!(
@@ -166,19 +172,23 @@ fn volumes_are_built_compressed() {
             let how = ["--compress", kind, "--compare", "--verbose", "--jobs", "2"];
             let told = scratch.json(&[&create[..], &how].concat());
             let told = &told["compressed"];
-            let each = told["each"].as_array().unwrap();
+            let each = told["list"].as_array().unwrap();
             let one = |path: &str| {
                 each.iter()
-                    .find(|one| one["path"] == path)
+                    .find(|one| one["volume_path"] == path)
                     .unwrap_or_else(|| panic!("{fs} {kind} {told}"))
             };
-            assert_eq!(one("/folder/long.txt")["type"], number, "{fs} {told}");
             assert_eq!(
-                one("/folder/noise.bin")["left"],
+                one("/folder/long.txt")["compression_type"],
+                number,
+                "{fs} {told}"
+            );
+            assert_eq!(
+                one("/folder/noise.bin")["skipped"],
                 "would not be smaller",
                 "{fs} {told}"
             );
-            assert_eq!(one("/empty")["left"], "empty");
+            assert_eq!(one("/empty")["skipped"], "empty");
             assert_eq!(
                 told["files"], 5,
                 "each file once, whatever its names: {told}"
@@ -202,19 +212,22 @@ fn volumes_are_built_compressed() {
             scratch.ok(&["check", "v.img"]);
             let estimate = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
             assert_eq!(
-                estimate["left"]["already compressed"], told["changed"],
+                estimate["skipped"]["compressed"], told["changed_files"],
                 "{fs} {kind} {estimate}"
             );
-            assert_eq!(estimate["changed"], 0, "not the journal either: {estimate}");
-            let now = estimate["each"]
+            assert_eq!(
+                estimate["changed_files"], 0,
+                "not the journal either: {estimate}"
+            );
+            let now = estimate["list"]
                 .as_array()
                 .unwrap()
                 .iter()
-                .find(|now| now["path"] == "/folder/long.txt")
+                .find(|now| now["volume_path"] == "/folder/long.txt")
                 .unwrap();
             assert_eq!(
-                now["after"],
-                one("/folder/long.txt")["after"],
+                now["allocated"],
+                one("/folder/long.txt")["allocated"],
                 "what was told is what it takes: {fs} {kind}"
             );
         }
@@ -307,12 +320,12 @@ fn files_are_compressed_on_their_way_in() {
     ]);
     let each = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
     let how = |path: &str| {
-        each["each"]
+        each["list"]
             .as_array()
             .unwrap()
             .iter()
-            .find(|one| one["path"] == path)
-            .unwrap()["left"]
+            .find(|one| one["volume_path"] == path)
+            .unwrap()["skipped"]
             .clone()
     };
     assert_eq!(how("/in/a.txt"), "already compressed", "{each}");
@@ -362,7 +375,7 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     ];
     let told = scratch.json(&args);
     assert_eq!(
-        (&told["changed"], &told["left"]["type not selected"]),
+        (&told["changed_files"], &told["skipped"]["other_type"]),
         (&Value::from(1), &Value::from(1)),
         "{told}"
     );
@@ -404,10 +417,10 @@ fn zeros_are_holes_where_a_volume_has_such() {
         ]);
         scratch.ok(&["cp", "sparse", "v.img:/sparse"]);
         let packed = scratch.json(&["compress", "v.img:/sparse"]);
-        assert_eq!(packed["changed"], 1, "{fs} {packed}");
+        assert_eq!(packed["changed_files"], 1, "{fs} {packed}");
         let plain_again = scratch.json(&["decompress", "v.img:/sparse"]);
-        assert_eq!(plain_again["changed"], 1, "{fs} {plain_again}");
-        for taken in [&packed["before"], &plain_again["after"]] {
+        assert_eq!(plain_again["changed_files"], 1, "{fs} {plain_again}");
+        for taken in [&packed["allocated_before"], &plain_again["allocated"]] {
             let taken = taken.as_u64().unwrap();
             assert!(
                 taken >= 300_000 && taken <= most && (fs == "apfs" || taken == len),
@@ -439,7 +452,7 @@ fn zeros_are_holes_where_a_volume_has_such() {
     ]);
     let found = scratch.json(&["compress", "--estimate", "--verbose", "w.img:/"]);
     assert_eq!(
-        told["compressed"]["each"], found["each"],
+        told["compressed"]["list"], found["list"],
         "what was told is what it takes"
     );
 }
@@ -493,7 +506,10 @@ fn files_that_do_not_decode_are_told() {
         let output = scratch.run(&["check", "--contents", "--json", "v.img"]);
         assert_eq!(output.status.code(), Some(5), "{fs}");
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told["damage"], 1, "one file, however many names: {told}");
+        assert_eq!(
+            told["damage_count"], 1,
+            "one file, however many names: {told}"
+        );
         let problem = &told["problems"][0];
         let name = problem["name"].as_str().unwrap();
         assert!(name == "/folder/long.txt" || name == "/again.txt", "{told}");

@@ -84,7 +84,7 @@ fn images_are_cut_and_joined() {
     let scratch = app();
     let sum = |name: &str| scratch.json(&["checksum", name])["images"][0]["checksum"].clone();
     let made = scratch.json(&["segment", "app.dmg", "-o", "cut.dmg", "--size", "100k"]);
-    let files = made["files"].as_array().unwrap().clone();
+    let files = made["segments"].as_array().unwrap().clone();
     assert!(
         files.len() >= 2
             && files
@@ -106,7 +106,7 @@ fn images_are_cut_and_joined() {
     );
     scratch.ok(&["join", "cut.dmg", "-o", "whole.dmg", "--overwrite"]);
     assert_eq!(
-        scratch.json(&["segment", "app.dmg", "-o", "two.dmg", "--count", "2"])["files"]
+        scratch.json(&["segment", "app.dmg", "-o", "two.dmg", "--count", "2"])["segments"]
             .as_array()
             .unwrap()
             .len(),
@@ -150,9 +150,13 @@ fn licences_come_and_go() {
     let kinds = |name: &str| {
         let list = scratch.json(&["resources", "list", name]);
         let list = list["resources"].as_array().unwrap().clone();
-        let kinds = list
-            .iter()
-            .map(|resource| resource["kind"].as_str().unwrap().trim().to_owned());
+        let kinds = list.iter().map(|resource| {
+            resource["resource_type"]
+                .as_str()
+                .unwrap()
+                .trim()
+                .to_owned()
+        });
         kinds.filter(|kind| kind != "plst").collect::<Vec<_>>()
     };
     assert!(kinds("app.dmg").is_empty());
@@ -203,7 +207,7 @@ fn signatures_are_not_lost_by_the_way() {
         "hello, world\n"
     );
     assert_eq!(
-        scratch.json(&["verify", "signed.dmg"])["signature"]["checked"],
+        scratch.json(&["verify", "signed.dmg"])["signature"]["verified"],
         false
     );
     scratch.write("LICENSE.txt", "Do as you like.\n");

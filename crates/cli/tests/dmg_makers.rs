@@ -6,11 +6,10 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::Scratch;
 use crate::common::skip::{skip, without_program};
+use crate::common::{Scratch, peer_python};
 
 /// A folder to be packed, and `bin`, whose programs come before the system's.
 fn scratch() -> Scratch {
@@ -96,33 +95,10 @@ fn seven_zip_knows(scratch: &Scratch, image: &str) {
     );
 }
 
-/// The Python that `scripts/install-test-tools` makes, if it has dmgbuild.
-fn python() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let cache = Command::new(root.join("scripts/test-cache"))
-        .output()
-        .ok()?;
-    let own =
-        PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim()).join("peer-python/bin/python");
-    let python = std::env::var_os("BANDSAW_PEER_PYTHON")
-        .filter(|set| !set.is_empty())
-        .map_or(own, PathBuf::from);
-    // It asks for a Mac's version when it is imported.
-    let found = Command::new(&python)
-        .args([
-            "-c",
-            "import importlib.util as u, sys; sys.exit(u.find_spec('dmgbuild') is None)",
-        ])
-        .output();
-    found
-        .is_ok_and(|output| output.status.success())
-        .then_some(python)
-}
-
 #[test]
 fn dmgbuild() {
     let scratch = scratch();
-    let Some(python) = python() else {
+    let Some(python) = peer_python("dmgbuild") else {
         return without_program("dmgbuild", "no Python with that module");
     };
     if let Some(why) = hindrance(&scratch) {

@@ -38,7 +38,7 @@ fn a_compressed_image_is_shown_converted_and_verified() {
         (Some("UDZO"), Some(1_964_032))
     );
     assert!(
-        facts["udif"]["chunks"].as_u64() > Some(0) && facts["udif"]["signed"] == false,
+        facts["storage"]["chunks"].as_u64() > Some(0) && facts["storage"]["signed"] == false,
         "{facts}"
     );
     assert!(
@@ -54,7 +54,7 @@ fn a_compressed_image_is_shown_converted_and_verified() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|sum| sum["kind"] == "crc32" && sum["agrees"] == true),
+            .any(|sum| sum["algorithm"] == "crc32" && sum["intact"] == true),
         "{sums}"
     );
     // The copy holds the same disk in a format without sums, which `verify` says.

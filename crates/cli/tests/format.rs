@@ -195,11 +195,7 @@ fn space_of_what_was_there_returns() {
     scratch.write("big/file", vec![0x5a; 40 << 20]);
     for image in ["d.sparsebundle", "d.sparseimage", "d.asif", "d.img"] {
         scratch.ok(&["create", image, "--size", "64m", "--from", "big"]);
-        let stored = || {
-            scratch.json(&["du", image])["size_on_disk"]
-                .as_u64()
-                .unwrap()
-        };
+        let stored = || scratch.json(&["du", image])["allocated"].as_u64().unwrap();
         let before = stored();
         scratch.ok(&["format", image, "--erase", "--fs", "hfs+j"]);
         assert!(

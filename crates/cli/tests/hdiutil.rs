@@ -130,7 +130,7 @@ fn create_makes_what_the_options_say() {
         assert!(told.is_empty() || told.contains(path), "{line}: {told}");
     }
     assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
-    for (path, scheme) in [("a.dmg", "GPT"), ("h.dmg", "APM"), ("i.dmg", "MBR")] {
+    for (path, scheme) in [("a.dmg", "gpt"), ("h.dmg", "apm"), ("i.dmg", "mbr")] {
         assert_eq!(
             scratch.json(&["info", path])["partition_map"]["scheme"],
             scheme,

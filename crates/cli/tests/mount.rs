@@ -276,7 +276,7 @@ fn an_image_is_attached_by_its_volumes() {
     assert!(fs::write(host.path("Volumes/Vol/new"), "x").is_err());
     let listed = host.listed();
     assert_eq!(
-        (&listed[0]["used"], &listed[0]["places"][0]),
+        (&listed[0]["usage"], &listed[0]["locations"][0]),
         (&"attached".into(), &attached["volumes"][0]["mount_point"])
     );
     assert!(host.fails(4, &["detach", "x.dmg"]).contains("disk1, disk2"));
@@ -453,26 +453,27 @@ fn an_image_on_a_host_without_holes_gives_whole_bands_back() {
     drop(last);
 
     let number = |value: &Value| value.as_u64().unwrap();
-    let usage = || host.ok(&["du", image])["items"][0]["image"]["bands"].clone();
+    let usage = || host.ok(&["du", image])["items"][0]["image"]["units"].clone();
     let before = usage();
     assert_eq!(
-        (&before["holes"], number(&before["returns_parts"])),
+        (&before["holes"], number(&before["reclaimable_parts"])),
         (&Value::Bool(false), 0),
         "{before}"
     );
     assert!(
-        number(&before["returns_whole"]) >= 1 << 20 && number(&before["kept"]) >= 512 << 10,
+        number(&before["reclaimable_whole"]) >= 1 << 20
+            && number(&before["unreclaimable"]) >= 512 << 10,
         "{before}"
     );
     let done = host.ok(&["compact", "--zeros", "--battery-allowed", image]);
     assert!(
-        done["holes"] == Value::Bool(false) && number(&done["returned"]) >= 1 << 20,
+        done["holes"] == Value::Bool(false) && number(&done["reclaimed"]) >= 1 << 20,
         "{done}"
     );
     assert!(!bands.join("10").exists() && bands.join("1f").exists());
     let after = usage();
     assert!(
-        number(&after["returns_whole"]) == 0 && number(&after["kept"]) >= 512 << 10,
+        number(&after["reclaimable_whole"]) == 0 && number(&after["unreclaimable"]) >= 512 << 10,
         "{after}"
     );
     assert!(

@@ -114,7 +114,7 @@ fn passphrases_are_changed_added_and_removed() {
             .contains("passwd list")
     );
     let left = scratch.json(&["passwd", "remove", "secret.img", "1", "--passfile", "third"]);
-    assert_eq!(left["ways_in"].as_array().unwrap().len(), 1);
+    assert_eq!(left["key_slots"].as_array().unwrap().len(), 1);
     assert!(open("third") && !open("new"));
     assert!(
         scratch
@@ -157,7 +157,7 @@ fn a_private_key_opens_what_its_certificate_was_added_to() {
     ]);
     assert!(opens(&scratch, &["--passfile", "new"]) && !opens(&scratch, &["--passfile", "old"]));
     let facts = scratch.json(&["info", "secret.img", "--private-key", owner]);
-    let key_slots = &facts["encryption"]["ways_in"];
+    let key_slots = &facts["encryption"]["key_slots"];
     assert_eq!(
         (
             &key_slots[0]["kind"],
@@ -256,7 +256,7 @@ fn what_is_refused_changes_nothing() {
 fn erased_keys_open_nothing() {
     let scratch = encrypted();
     assert_eq!(
-        scratch.json(&["erase-keys", "secret.img", "--yes", "--yes"])["erased"],
+        scratch.json(&["erase-keys", "secret.img", "--yes", "--yes"])["erased_key_slots"],
         1
     );
     assert!(
@@ -274,12 +274,13 @@ fn erased_keys_open_nothing() {
 #[test]
 fn isencrypted_speaks_as_hdiutil_does() {
     let scratch = encrypted();
-    let uuid = scratch.json(&["isencrypted", "secret.img"])["uuid"]
+    let uuid = scratch.json(&["isencrypted", "secret.img"])["encryption"]["uuid"]
         .as_str()
         .unwrap()
         .to_owned();
     let expected = format!(
-        "encrypted: YES\nblocksize: 512\nuuid: {uuid}\nprivate-key-count: 0\npassphrase-count: 1\nmax-key-count: 192\nversion: 2\n"
+        "encrypted: YES\nblocksize: 512\nuuid: {}\nprivate-key-count: 0\npassphrase-count: 1\nmax-key-count: 192\nversion: 2\n",
+        uuid.to_uppercase()
     );
     assert_eq!(scratch.ok(&["isencrypted", "secret.img"]), expected);
     for plain in ["plain.img", "old"] {

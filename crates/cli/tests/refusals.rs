@@ -251,9 +251,9 @@ fn failures_are_json_too() {
     let scratch = Scratch::new();
     let error: serde_json::Value =
         serde_json::from_str(&scratch.fails(3, &["ls", "--json", "missing.img"])).unwrap();
-    assert_eq!(error["error"]["kind"], "not-found");
+    assert_eq!(error["error"]["kind"], "not_found");
     assert_eq!(error["error"]["exit"], 3);
-    assert_eq!(error["error"]["file"], "missing.img");
+    assert_eq!(error["error"]["path"], "missing.img");
 }
 
 /// The cause of an error stands in JSON under a name that does not change with the words.
@@ -277,10 +277,10 @@ fn errors_have_reasons_for_programs() {
         (
             &["info", "nonsense.bin"][..],
             "unsupported",
-            "unknown-format",
+            "unknown_format",
         ),
-        (&["info", "folder"], "unsupported", "not-a-bundle"),
-        (&["ls", "secret.img"], "wrong-key", "passphrase-needed"),
+        (&["info", "folder"], "unsupported", "not_a_bundle"),
+        (&["ls", "secret.img"], "wrong_key", "passphrase_needed"),
         (
             &[
                 "create",
@@ -291,7 +291,7 @@ fn errors_have_reasons_for_programs() {
                 "1000001",
             ],
             "invalid",
-            "band-size",
+            "band_size",
         ),
     ] {
         let output = scratch.run(&[args, &["--json"]].concat());

@@ -54,10 +54,13 @@ fn a_page_is_one_file_and_safe_from_names() {
     );
     std::fs::remove_file(scratch.path("Docs.sparsebundle/bands/ffff")).unwrap();
     let facts = scratch.json(&["info", "--map", "Docs.sparsebundle"]);
-    assert_eq!(facts["map"]["count"], 64);
+    assert_eq!(facts["map"]["units"], 64);
     let advice = scratch.json(&["advise", "Docs.sparsebundle", "--on", "smb"]);
     assert_eq!(
-        (advice["band_size"].as_u64(), advice["present"].as_u64()),
+        (
+            advice["band_size"].as_u64(),
+            advice["current_band_size"].as_u64()
+        ),
         (Some(32 << 20), Some(1 << 20))
     );
 }

@@ -57,13 +57,16 @@ fn a_folder_becomes_a_bundle_and_a_folder_again() {
 
     let info = scratch.json(&["info", "Docs.sparsebundle"]);
     assert_eq!(info["format"], "UDSB");
-    assert_eq!(info["bundle"]["band_size"], 8 << 20);
-    assert_eq!(info["bundle"]["bands_in_use"], 1);
-    assert_eq!(info["partition_map"]["scheme"], "GPT");
-    assert_eq!(info["partition_map"]["partitions"][0]["kind"], "Apple_HFS");
+    assert_eq!(info["storage"]["band_size"], 8 << 20);
+    assert_eq!(info["storage"]["allocated_bands"], 1);
+    assert_eq!(info["partition_map"]["scheme"], "gpt");
+    assert_eq!(
+        info["partition_map"]["partitions"][0]["partition_type"],
+        "Apple_HFS"
+    );
     let volume = &info["volumes"][0];
     assert_eq!(
-        (volume["name"].as_str(), volume["format"].as_str()),
+        (volume["name"].as_str(), volume["file_system"].as_str()),
         (Some("src"), Some("HFS+"))
     );
     assert_eq!(
@@ -154,15 +157,18 @@ fn sparse_files_hold_what_a_bundle_holds() {
     assert_eq!(
         (
             bands["format"].as_str(),
-            bands["sparse_image"]["band_size"].as_u64()
+            bands["storage"]["band_size"].as_u64()
         ),
         (Some("UDSP"), Some(65_536))
     );
     assert_eq!(
-        (chunks["format"].as_str(), chunks["asif"]["kind"].as_str()),
+        (
+            chunks["format"].as_str(),
+            chunks["storage"]["layer_role"].as_str()
+        ),
         (Some("ASIF"), Some("disk"))
     );
-    assert_eq!(chunks["asif"]["chunk_size"], 1 << 20);
+    assert_eq!(chunks["storage"]["chunk_size"], 1 << 20);
     assert_eq!(chunks["volumes"], bands["volumes"]);
     for name in ["b.sparseimage", "c.asif", "d"] {
         let out = format!("out-{name}");
@@ -219,7 +225,10 @@ fn a_disk_goes_to_standard_output_and_is_summed() {
     );
     let facts = scratch.json(&["checksum", "a.img"]);
     assert_eq!(
-        (facts["type"].as_str(), facts["images"][0]["size"].as_u64()),
+        (
+            facts["algorithm"].as_str(),
+            facts["images"][0]["size"].as_u64()
+        ),
         (Some("SHA256"), Some(raw.len() as u64))
     );
     assert_eq!(
@@ -303,7 +312,7 @@ fn what_is_in_a_volume_is_listed() {
     );
     let all = scratch.json(&["ls", "-R", "x.img:/Letters"]);
     assert_eq!(
-        strings(&all["entries"], "path"),
+        strings(&all["entries"], "volume_path"),
         [
             &*format!("/Letters/{MARCH}"),
             "/Letters/old",
@@ -418,13 +427,13 @@ fn a_disk_goes_from_container_to_container() {
     let done = scratch.json(&["convert", "a.img", "b.sparsebundle", "--band-size", "1MiB"]);
     assert_eq!(
         (
-            done["bundle"]["band_size"].as_u64(),
-            done["bundle"]["bands"].as_u64()
+            done["storage"]["band_size"].as_u64(),
+            done["storage"]["bands"].as_u64()
         ),
         (Some(1 << 20), Some(40))
     );
     assert!(
-        done["bundle"]["bands_in_use"].as_u64().unwrap() < 10,
+        done["storage"]["allocated_bands"].as_u64().unwrap() < 10,
         "sparse in, sparse out: {done}"
     );
     scratch.ok(&["convert", "b.sparsebundle", "c", "--format", "UdRw"]);
@@ -492,7 +501,7 @@ fn blank_disks_and_empty_volumes() {
     ]);
     assert_eq!(
         (
-            empty["volumes"][0]["format"].as_str(),
+            empty["volumes"][0]["file_system"].as_str(),
             empty["volumes"][0]["name"].as_str()
         ),
         (Some("HFSX"), Some("Empty"))
@@ -621,7 +630,7 @@ fn a_volume_is_of_apfs_unless_it_cannot_be() {
             stderr(&output)
         );
         assert_eq!(
-            scratch.json(&["info", "a.img"])["volumes"][0]["format"],
+            scratch.json(&["info", "a.img"])["volumes"][0]["file_system"],
             format,
             "{args:?}"
         );
@@ -714,9 +723,9 @@ fn band_sizes_that_are_not_possible_are_rounded_on_request() {
         );
         let made = scratch.json(&[&args[..], &["--round"]].concat());
         let made = if name.ends_with("bundle") {
-            &made["bundle"]
+            &made["storage"]
         } else {
-            &made["sparse_image"]
+            &made["storage"]
         };
         assert_eq!(made["band_size"], 15_399_936);
     }
@@ -741,7 +750,7 @@ fn band_sizes_that_are_not_possible_are_rounded_on_request() {
     ];
     assert!(scratch.fails(2, &args).contains("9999872 and 10000384"));
     assert_eq!(
-        scratch.json(&[&args[..], &["--round"]].concat())["bundle"]["band_size"],
+        scratch.json(&[&args[..], &["--round"]].concat())["storage"]["band_size"],
         9_999_872
     );
     let args = ["reband", "b.sparsebundle", "--band-size", "2000001"];
@@ -766,7 +775,7 @@ fn band_sizes_that_are_not_possible_are_rounded_on_request() {
     let args = [&["create", "--encrypt", "c.sparsebundle"][..], &args].concat();
     assert!(scratch.fails(2, &args).contains("15396864 and 15400960"));
     assert_eq!(
-        scratch.json(&[&args[..], &["--round"]].concat())["bundle"]["band_size"],
+        scratch.json(&[&args[..], &["--round"]].concat())["storage"]["band_size"],
         15_400_960
     );
     scratch.fails(2, &["create", "d.img", "--size", "1m", "--round"]);
@@ -792,7 +801,7 @@ fn the_files_of_a_journal_are_hidden() {
     assert_eq!(shown, ".journal\n.journal_info_block\na.txt\n");
     let done = scratch.json(&["extract", "j.img", "out"]);
     assert_eq!(
-        (&done["files"], &done["bytes"]),
+        (&done["files"], &done["size"]),
         (&Value::from(1), &Value::from(3)),
         "{done}"
     );

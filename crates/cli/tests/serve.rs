@@ -160,10 +160,13 @@ fn it_is_listed_and_ends_cleanly() {
         let listed = &list(&scratch)["devices"][0];
         assert_eq!(listed["device"], served.facts["device"]);
         assert_eq!(
-            (&listed["used"], &listed["process"]),
+            (&listed["usage"], &listed["process"]),
             (&"served".into(), &served.child.id().into())
         );
-        assert_eq!(listed["places"][0], served.facts["exports"][0]["uris"][0]);
+        assert_eq!(
+            listed["locations"][0],
+            served.facts["exports"][0]["uris"][0]
+        );
         assert!(
             scratch
                 .fails(4, &["serve", "x.sparsebundle", "--socket", "other"])

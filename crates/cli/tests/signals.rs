@@ -123,7 +123,7 @@ fn a_killed_conversion_is_gone_on_with() {
         }
         assert!(!scratch.path(target).exists());
         let facts = scratch.json(&args);
-        let read = facts["bytes_read"].as_u64().unwrap();
+        let read = facts["read_size"].as_u64().unwrap();
         assert!(read < 500 << 20, "{read} bytes read again");
         let sum = |image: &str| {
             scratch.json(&["checksum", "--image-format", "udrw", image])["images"][0]["checksum"]

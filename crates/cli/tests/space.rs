@@ -23,17 +23,17 @@ fn what_rm_frees_returns() {
     scratch.ok(&["rm", "Docs.sparsebundle:/big"]);
 
     let before = &scratch.json(&["du", "Docs.sparsebundle", "src"])["items"];
-    assert_eq!(before[0]["image"]["disk"], 32 << 20);
+    assert_eq!(before[0]["image"]["size"], 32 << 20);
     assert!(before[1]["image"].is_null() && before[1]["size"].as_u64() == Some(6_000_004));
-    let on_disk = |facts: &serde_json::Value| facts["size_on_disk"].as_u64().unwrap();
+    let on_disk = |facts: &serde_json::Value| facts["allocated"].as_u64().unwrap();
     let plan = scratch.json(&["compact", "--dry-run", "--bands", "Docs.sparsebundle"]);
-    assert_eq!(plan["returns"], before[0]["image"]["returns"]);
+    assert_eq!(plan["reclaimable"], before[0]["image"]["reclaimable"]);
     assert!(
-        plan["bands"]["each"]
+        plan["units"]["list"]
             .as_array()
             .unwrap()
             .iter()
-            .all(|band| band["allocated"].as_u64() >= band["returns"].as_u64())
+            .all(|band| band["allocated"].as_u64() >= band["reclaimable"].as_u64())
     );
     assert_eq!(
         on_disk(&before[0]),
@@ -42,7 +42,7 @@ fn what_rm_frees_returns() {
     );
 
     let trimmed = scratch.json(&["trim", "--full-check", "Docs.sparsebundle"]);
-    assert_eq!(trimmed["returned"], plan["returns"]);
+    assert_eq!(trimmed["reclaimed"], plan["reclaimable"]);
     assert!(on_disk(&trimmed) < 1 << 20, "{trimmed}");
     let compacted = scratch.json(&[
         "compact",
@@ -52,7 +52,7 @@ fn what_rm_frees_returns() {
         "Docs.sparsebundle",
     ]);
     assert_eq!(
-        (compacted["returned"].as_u64(), on_disk(&compacted)),
+        (compacted["reclaimed"].as_u64(), on_disk(&compacted)),
         (Some(0), on_disk(&trimmed))
     );
     assert_eq!(scratch.ok(&["cat", "Docs.sparsebundle:/keep"]), "keep");
@@ -86,7 +86,7 @@ fn what_rm_frees_on_apfs_returns() {
         let taken = scratch.json(&["du", "v.sparsebundle"]).to_string();
         // Five checkpoints come instead, of some 20 KB each.
         assert!(
-            done["returned"]
+            done["reclaimed"]
                 .as_u64()
                 .is_none_or(|returned| returned > 5_850_000),
             "{done} {taken}"
@@ -158,7 +158,7 @@ fn pending_space_is_told_alike() {
         for field in ["used", "pending", "free"] {
             assert_eq!(
                 number(&volume[field]),
-                number(&info["container"][field]),
+                number(&info["details"]["container"][field]),
                 "{field}: {du} {info}"
             );
         }
@@ -167,8 +167,8 @@ fn pending_space_is_told_alike() {
             (number(&volume["pending"]), number(&volume["free"]))
         );
         assert_eq!(
-            (number(&plan["pending"]), number(&plan["returns"])),
-            (number(&volume["pending"]), number(&du["returns"]))
+            (number(&plan["pending"]), number(&plan["reclaimable"])),
+            (number(&volume["pending"]), number(&du["reclaimable"]))
         );
         assert!(
             (6_000_000..8_500_000).contains(&number(&volume["used"])),
@@ -200,7 +200,7 @@ fn pending_space_is_told_alike() {
         scratch.ok(&[&with(&["compact", "--battery-allowed"])[..], &[name]].concat());
         let du = measure();
         assert!(
-            number(&du["volumes"][0]["pending"]) < 1 << 20 && number(&du["returns"]) < 1 << 20,
+            number(&du["volumes"][0]["pending"]) < 1 << 20 && number(&du["reclaimable"]) < 1 << 20,
             "{du}"
         );
     }
@@ -256,11 +256,11 @@ fn a_locked_image_is_measured_from_outside() {
         .unwrap();
     let facts: serde_json::Value = serde_json::from_slice(&locked.stdout).unwrap_or_default();
     assert!(
-        facts["items"][0]["problem"].is_string(),
+        facts["items"][0]["error"].is_object(),
         "{facts} {}",
         crate::common::stderr(&locked)
     );
-    assert!(facts["items"][0]["size_on_disk"].as_u64().unwrap() > 1 << 20);
+    assert!(facts["items"][0]["allocated"].as_u64().unwrap() > 1 << 20);
 }
 
 fn noise(len: usize) -> Vec<u8> {

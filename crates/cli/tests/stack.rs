@@ -48,7 +48,7 @@ fn what_is_written_goes_to_the_shadow() {
     );
     let info = scratch.json(&["info", "--shadow", "s.asif", "base.img"]);
     assert_eq!(info["warnings"].as_array().unwrap().len(), 0, "{info:#}");
-    assert_eq!(info["layers"][0]["kind"], "overlay");
+    assert_eq!(info["layers"][0]["layer_role"], "overlay");
     assert_eq!(info["layers"][0]["size"], 40 << 20);
     let plain = scratch.json(&["info", "base.img"]);
     assert_eq!(plain["warnings"].as_array().unwrap().len(), 1, "{plain:#}");
@@ -110,14 +110,14 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     scratch.ok(&["convert", "spoilt.img", "base.asif"]);
     let made = scratch.json(&["stack", "create", "base.asif", "monday.asif"]);
     let uuid = |name: &str| {
-        scratch.json(&["info", name])["asif"]["uuid"]
+        scratch.json(&["info", name])["storage"]["uuid"]
             .as_str()
             .unwrap()
             .to_owned()
     };
     let base_uuid = uuid("base.asif");
     assert_eq!(
-        (&made["kind"], &made["parent"]),
+        (&made["layer_role"], &made["parent"]),
         (&"overlay".into(), &base_uuid.clone().into())
     );
     scratch.ok(&["stack", "create", "--read-cache", "base.asif", "cache.asif"]);
@@ -153,7 +153,7 @@ fn a_stack_is_made_shown_flattened_and_committed() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|layer| layer["kind"].as_str().unwrap())
+        .map(|layer| layer["layer_role"].as_str().unwrap())
         .collect();
     assert_eq!(
         (kinds, &shown["size"]),
@@ -205,10 +205,10 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     assert_eq!(
         (
             told["schema"].as_u64(),
-            told["into"].as_str(),
+            told["path"].as_str(),
             told["resumed_at"].as_u64()
         ),
-        (Some(1), Some("base.asif"), Some(0))
+        (Some(2), Some("base.asif"), Some(0))
     );
     again("committed.img", &[]);
     again("and over it.img", &["monday.asif"]);

@@ -106,6 +106,23 @@ pub enum Left {
 }
 
 impl Left {
+    /// Returns the name for programs; it does not change.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Compressed => "compressed",
+            Self::Plain => "not_compressed",
+            Self::Empty => "empty",
+            Self::TooLong => "too_long",
+            Self::ResourceFork => "resource_fork",
+            Self::NoGain => "no_gain",
+            Self::Locked => "locked",
+            Self::Type => "other_type",
+            Self::Volume => "part_of_volume",
+            Self::Linked => "hard_links",
+            Self::Dataless => "dataless",
+        }
+    }
+
     /// Returns the reason in words that follow "left as it is: ".
     pub fn reason(self) -> &'static str {
         match self {

@@ -37,6 +37,8 @@ pub struct FormatOptions<'a> {
 /// Result of a format operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formatted {
+    /// Number of the partition; `None` if it is the whole disk.
+    pub partition: Option<u32>,
     /// Display name of the partition.
     pub place: String,
     /// The new volume.
@@ -147,6 +149,7 @@ impl<'a> Target<'a> {
             change.apply()?;
         }
         Ok(Formatted {
+            partition: self.partition.map(|(_, partition)| partition.number),
             place: self.place(),
             volume,
         })

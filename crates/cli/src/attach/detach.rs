@@ -65,9 +65,8 @@ pub(crate) fn detach(what: &OsStr, force: bool) -> Outcome<Detached> {
     }
     wait(&registry, &entry)?;
     Ok(Detached {
-        schema: 1,
         device: entry.device,
-        image: entry.image,
+        path: entry.image,
         mount_points: folders,
     })
 }

@@ -37,14 +37,13 @@ pub(crate) use server::{Job, Places, serve, tell};
 /// An attached or mounted image, as `--json` prints it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Attached {
-    pub(crate) schema: u32,
     /// The device name: `disk1`.
     pub(crate) device: String,
     /// The path of the image, with bytes that are not UTF-8 as `\xFF`.
     #[serde(serialize_with = "bandsaw_registry::as_text")]
-    pub(crate) image: PathBuf,
-    /// The kind of partition map on it: `GPT`.
-    #[serde(default)]
+    pub(crate) path: PathBuf,
+    /// The kind of partition map on it: `gpt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scheme: Option<String>,
     /// The process that serves it.
     pub(crate) process: u32,
@@ -61,23 +60,34 @@ pub(crate) struct AttachedVolume {
     pub(crate) device: String,
     /// The volume's own name.
     pub(crate) name: String,
-    /// The file system, such as `HFS+` or `APFS`, or the image format for a disk.
-    pub(crate) format: String,
+    /// The file system, such as `HFS+` or `APFS`; not of a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file_system: Option<String>,
+    /// The image format, of a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) format: Option<String>,
     /// The mount point; for a kernel device, its path.
     pub(crate) mount_point: PathBuf,
     /// True if it is read-only.
     pub(crate) read_only: bool,
 }
 
+impl AttachedVolume {
+    /// Returns the file system, or the image format for a disk.
+    pub(crate) fn contents(&self) -> &str {
+        let known = self.file_system.as_ref().or(self.format.as_ref());
+        known.map_or("", String::as_str)
+    }
+}
+
 /// A detached image, as `--json` prints it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Detached {
-    pub(crate) schema: u32,
     /// The former device name.
     pub(crate) device: String,
     /// The path of the image, with bytes that are not UTF-8 as `\xFF`.
     #[serde(serialize_with = "bandsaw_registry::as_text")]
-    pub(crate) image: PathBuf,
+    pub(crate) path: PathBuf,
     /// The former mount points.
     pub(crate) mount_points: Vec<PathBuf>,
 }

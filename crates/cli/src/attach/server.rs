@@ -243,7 +243,8 @@ impl Session {
         let volume = AttachedVolume {
             device: device.to_owned(),
             name: face.name,
-            format: face.format,
+            file_system: None,
+            format: Some(face.format),
             mount_point,
             read_only,
         };
@@ -331,6 +332,7 @@ impl Session {
                 signals::end(&end);
             }
         };
+        let is_disk = matches!(face.shown, bandsaw_mount::Shown::Disk(..));
         let mounted = Mounted::new(face.shown, &folder, &options, note, on_end);
         if mounted.is_err() && made {
             let _ = fs::remove_dir(&folder);
@@ -339,7 +341,8 @@ impl Session {
         let mut volume = AttachedVolume {
             device: store.clone(),
             name: face.name,
-            format: face.format,
+            file_system: Some(face.format.clone()).filter(|_| !is_disk),
+            format: Some(face.format).filter(|_| is_disk),
             mount_point: mounted.folder().to_owned(),
             read_only,
         };
@@ -370,10 +373,11 @@ impl Session {
 
     fn told(&self, image: &Image, device: &str) -> Attached {
         Attached {
-            schema: 1,
             device: device.to_owned(),
-            image: whole_name(image.path()),
-            scheme: image.partitions().map(|map| map.scheme.to_string()),
+            path: whole_name(image.path()),
+            scheme: image
+                .partitions()
+                .map(|map| map.scheme.to_string().to_lowercase()),
             process: std::process::id(),
             read_only: self.mounted.iter().all(|(_, volume, _)| volume.read_only),
             volumes: self
@@ -468,13 +472,13 @@ fn publish(
         .map(|(.., mount)| mount.clone())
         .collect();
     registration.publish(Entry {
-        image: attached.image.clone(),
+        image: attached.path.clone(),
         format: image.format().code().to_owned(),
         layers: image
             .overlays()
             .map(|layer| absolute(&layer.path))
             .collect(),
-        scheme: attached.scheme.clone(),
+        scheme: image.partitions().map(|map| map.scheme.to_string()),
         partitions: partitions(image, &attached.device),
         size: image.disk().info().len,
         read_only: attached.read_only,
@@ -507,7 +511,7 @@ pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
                 out,
                 "{}  {}  {name}  {}{access}",
                 volume.device,
-                volume.format,
+                volume.contents(),
                 volume.mount_point.display()
             )?;
         }

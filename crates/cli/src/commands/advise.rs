@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::output::{Output, Style};
+use crate::output::{Output, Style, messages};
 use crate::sheet::exact;
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
@@ -45,12 +45,13 @@ pub(crate) struct Advise {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct AdviceReport {
-    schema: u32,
     size: u64,
-    on: &'static str,
+    location: &'static str,
     /// The current band size in bytes, of a sparse bundle.
-    present: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_band_size: Option<u64>,
     band_size: u64,
+    #[serde(serialize_with = "messages")]
     reasons: Vec<String>,
     choices: Vec<ChoiceFacts>,
 }
@@ -60,10 +61,11 @@ struct ChoiceFacts {
     band_size: u64,
     /// The number of files when the disk is full.
     bands: u64,
-    /// The smallest number of files for the space in use; 0 if that is unknown.
-    in_use: u64,
+    /// The smallest number of files for the space in use, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_bands: Option<u64>,
     /// The requests that listing them takes in an object store.
-    lists: u64,
+    list_requests: u64,
 }
 
 impl Advise {
@@ -102,14 +104,13 @@ impl Advise {
         let choices = choices.into_iter().map(|choice| ChoiceFacts {
             band_size: choice.band_size,
             bands: choice.bands,
-            in_use: choice.in_use,
-            lists: choice.lists,
+            used_bands: Some(choice.in_use).filter(|bands| *bands > 0),
+            list_requests: choice.lists,
         });
         let facts = AdviceReport {
-            schema: 1,
             size,
-            on: self.on.name(),
-            present,
+            location: self.on.name(),
+            current_band_size: present,
             band_size,
             reasons,
             choices: choices.collect(),
@@ -124,7 +125,7 @@ impl AdviceReport {
         self.reasons
             .iter()
             .try_for_each(|reason| writeln!(out, "  {reason}"))?;
-        if let Some(present) = self.present {
+        if let Some(present) = self.current_band_size {
             let same = if present == self.band_size {
                 "the current size"
             } else {
@@ -151,17 +152,13 @@ impl AdviceReport {
             } else {
                 ""
             };
-            let in_use = if choice.in_use > 0 {
-                grouped(choice.in_use)
-            } else {
-                "-".to_owned()
-            };
+            let in_use = choice.used_bands.map_or_else(|| "-".to_owned(), grouped);
             let size = size::display(choice.band_size).to_string();
             table.row([
                 size,
                 grouped(choice.bands),
                 in_use,
-                grouped(choice.lists),
+                grouped(choice.list_requests),
                 mark.to_owned(),
             ]);
         }

@@ -13,7 +13,7 @@ use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, layer_code};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -54,35 +54,39 @@ pub(crate) struct Check {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct CheckReport {
-    schema: u32,
-    image: String,
-    /// `damage`, `warning`, `note`; `null` if nothing was found.
+    path: String,
+    /// `damage`, `warning`, `note`; absent if nothing was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
     worst: Option<String>,
     /// `damaged`, `unknown`, `warned`, `unchecked` or `sound`.
     conclusion: &'static str,
-    damage: u64,
-    warnings: u64,
-    notes: u64,
+    damage_count: u64,
+    warning_count: u64,
+    note_count: u64,
     layers: Vec<LayerFacts>,
     problems: Vec<ProblemFacts>,
     /// Problems that are counted but not listed.
-    untold: u64,
-    /// `volumes`, `blank`, `foreign` or `unknown`; `null` if the disk could not be read.
+    omitted_count: u64,
+    /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
     contents: Option<&'static str>,
 }
 
 #[derive(Serialize)]
 struct LayerFacts {
-    layer: String,
+    description: String,
     /// `checked`, `broken`, `unknown` or `skipped`.
     verdict: &'static str,
-    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 #[derive(Serialize)]
 struct ProblemFacts {
     severity: String,
-    layer: &'static str,
+    layer: String,
+    #[serde(skip)]
+    layer_name: &'static str,
     /// The file or volume of the image that contains the place.
     #[serde(skip_serializing_if = "Option::is_none")]
     within: Option<String>,
@@ -103,7 +107,8 @@ impl ProblemFacts {
         let cause = std::error::Error::source(&problem.error).map(|cause| format!(": {cause}"));
         Self {
             severity: problem.severity.to_string(),
-            layer: problem.error.layer(),
+            layer: layer_code(problem.error.layer()),
+            layer_name: problem.error.layer(),
             within: problem.error.file().map(str::to_owned),
             offset,
             name,
@@ -132,16 +137,15 @@ impl CheckReport {
         let mut told: Vec<_> = problems.listed().iter().collect();
         told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
         Self {
-            schema: 1,
-            image: image.to_string(),
+            path: image.to_string(),
             worst: problems.worst().map(|worst| worst.to_string()),
             conclusion: found.conclusion().name(),
-            damage: problems.count(Severity::Damage),
-            warnings: problems.count(Severity::Warning),
-            notes: problems.count(Severity::Note),
+            damage_count: problems.count(Severity::Damage),
+            warning_count: problems.count(Severity::Warning),
+            note_count: problems.count(Severity::Note),
             layers: found.layers.iter().map(LayerFacts::new).collect(),
             problems: told.into_iter().map(ProblemFacts::new).collect(),
-            untold: problems.omitted(),
+            omitted_count: problems.omitted(),
             contents: found.contents.as_ref().map(open::Contents::name),
         }
     }
@@ -149,11 +153,11 @@ impl CheckReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for layer in &self.layers {
             let why = layer
-                .why
+                .message
                 .as_deref()
                 .map(|why| format!(": {}", output.text(why)))
                 .unwrap_or_default();
-            writeln!(out, "{:8} {}{why}", layer.verdict, layer.layer)?;
+            writeln!(out, "{:8} {}{why}", layer.verdict, layer.description)?;
         }
         for problem in &self.problems {
             let severity = format!("{:8}", problem.severity);
@@ -165,13 +169,13 @@ impl CheckReport {
             writeln!(
                 out,
                 "{severity} {}: {}{}",
-                problem.layer,
+                problem.layer_name,
                 problem.place(output),
                 output.text(&problem.message)
             )?;
         }
-        if self.untold > 0 {
-            writeln!(out, "{:8} more problems like these", self.untold)?;
+        if self.omitted_count > 0 {
+            writeln!(out, "{:8} more problems like these", self.omitted_count)?;
         }
         Ok(())
     }
@@ -186,9 +190,9 @@ impl LayerFacts {
             Verdict::Skipped => ("skipped", None),
         };
         Self {
-            layer: judged.layer.clone(),
+            description: judged.layer.clone(),
             verdict,
-            why,
+            message: why,
         }
     }
 }

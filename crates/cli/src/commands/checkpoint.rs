@@ -41,14 +41,13 @@ pub(crate) struct Checkpoint {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct CheckpointReport {
-    schema: u32,
-    image: String,
+    path: String,
     /// Files copied to their plain names.
-    copied: u64,
+    copied_files: u64,
     /// Files whose plain objects were removed.
-    removed: u64,
+    removed_files: u64,
     /// Objects below .bandsaw/ that are no longer needed.
-    cleared: u64,
+    cleared_objects: u64,
 }
 
 impl Checkpoint {
@@ -65,14 +64,13 @@ impl Checkpoint {
             "run the command again to resume".to_owned()
         })?;
         let facts = CheckpointReport {
-            schema: 1,
-            image: image.to_string(),
-            copied,
-            removed,
-            cleared,
+            path: image.to_string(),
+            copied_files: copied,
+            removed_files: removed,
+            cleared_objects: cleared,
         };
         output.done(&facts, |out| {
-            let name = output.name(&facts.image);
+            let name = output.name(&facts.path);
             let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));
             let cleared = counted(cleared, "object", "objects");
             writeln!(out, "{name}: copied {copied} to their plain names, removed {removed} and {cleared} unneeded ones")

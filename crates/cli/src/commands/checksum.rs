@@ -6,7 +6,7 @@ use bandsaw::ops::checksum::{Algorithm, checksum};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Described, Failures, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -36,15 +36,22 @@ pub(crate) struct Checksum {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct ChecksumReport {
-    schema: u32,
-    #[serde(rename = "type")]
-    algorithm: &'static str,
-    images: Vec<Sum>,
+    /// The name that `--type` takes.
+    algorithm: String,
+    images: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    path: String,
+    #[serde(flatten)]
+    sum: Option<Sum>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Described>,
 }
 
 #[derive(Serialize)]
 struct Sum {
-    image: String,
     format: &'static str,
     size: u64,
     checksum: String,
@@ -53,30 +60,34 @@ struct Sum {
 impl Checksum {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let mut images = Vec::with_capacity(self.images.len());
+        let mut failures = Failures::default();
         for image in &self.images {
             let path = source::image(image)?;
-            let image = self.opening.read(&path, output)?;
-            let bar = Bar::new(output);
-            let sum = checksum(&**image.disk(), self.algorithm, &bar)
-                .map_err(|error| error.in_file(&path))?;
-            let (format, size) = (image.format().code(), image.disk().info().len);
-            images.push(Sum {
-                image: path.to_string(),
-                format,
-                size,
-                checksum: sum,
-            });
+            let (sum, error) = failures.split(self.sum(&path, output))?;
+            images.push(Item { path, sum, error });
         }
         let facts = ChecksumReport {
-            schema: 1,
-            algorithm: self.algorithm.name(),
+            algorithm: self.algorithm.name().to_lowercase(),
             images,
         };
         output.facts(&facts, |out| {
-            facts
-                .images
-                .iter()
-                .try_for_each(|sum| writeln!(out, "{}  {}", sum.checksum, output.name(&sum.image)))
+            facts.images.iter().try_for_each(|item| match &item.sum {
+                Some(sum) => writeln!(out, "{}  {}", sum.checksum, output.name(&item.path)),
+                None => Ok(()),
+            })
+        })?;
+        failures.end(output)
+    }
+
+    fn sum(&self, path: &str, output: &Output) -> Outcome<Sum> {
+        let image = self.opening.read(path, output)?;
+        let bar = Bar::new(output);
+        let checksum =
+            checksum(&**image.disk(), self.algorithm, &bar).map_err(|error| error.in_file(path))?;
+        Ok(Sum {
+            format: image.format().code(),
+            size: image.disk().info().len,
+            checksum,
         })
     }
 }

@@ -7,7 +7,7 @@ use bandsaw::fs::{Attributes, Change, FileKind, FileSystemExt, FileSystemMut};
 use bandsaw::progress::Progress;
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -44,16 +44,22 @@ impl Chmod {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let bar = Bar::new(output);
-        change::change(&address, &self.opening, output, |fs| {
+        change::report(&address, &self.opening, output, |fs| {
             bar.stage("change", 0);
-            paths.iter().try_for_each(|path| {
+            let change = |path: &String| {
                 let found = change::resolve(fs, path)?;
-                if self.recursive {
-                    self.below(fs, found, &bar)
+                let objects = if self.recursive {
+                    Some(self.below(fs, found, &bar)?)
                 } else {
-                    self.one(fs, &found)
-                }
-            })
+                    self.one(fs, &found)?;
+                    None
+                };
+                Ok(Changed {
+                    objects,
+                    ..Changed::new(Action::PermissionsSet, path)
+                })
+            };
+            paths.iter().map(change).collect()
         })
     }
 
@@ -67,8 +73,14 @@ impl Chmod {
         Ok(fs.set_attributes(found.id, &change)?)
     }
 
-    fn below(&self, fs: &Arc<dyn FileSystemMut>, top: Attributes, bar: &dyn Progress) -> Outcome {
-        let mut ahead = vec![top];
+    /// Changes all files below a folder and returns their number.
+    fn below(
+        &self,
+        fs: &Arc<dyn FileSystemMut>,
+        top: Attributes,
+        bar: &dyn Progress,
+    ) -> Outcome<u64> {
+        let (mut ahead, mut changed) = (vec![top], 0);
         while let Some(found) = ahead.pop() {
             bar.check()?;
             match found.kind {
@@ -77,9 +89,12 @@ impl Chmod {
                         .into_iter()
                         .map(|entry| entry.attributes),
                 ),
-                _ => self.one(fs, &found)?,
+                _ => {
+                    self.one(fs, &found)?;
+                    changed += 1;
+                }
             }
         }
-        Ok(())
+        Ok(changed)
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use bandsaw::address::ImagePath;
 use bandsaw::container::Orphan;
 use bandsaw::error::Place;
-use bandsaw::ops::compact::{self, Cause, Compacted, Options, Orphaned, Plan};
+use bandsaw::ops::compact::{self, Cause, Compacted, Options, Orphaned, Plan, SkippedVolume};
 use bandsaw::progress::Limited;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::du::BandsFacts;
 use super::trim;
-use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::failure::{Described, Failure, Outcome};
+use crate::output::{Output, Remark, messages};
 use crate::progress::Bar;
 use crate::sheet::{Sheet, exact};
 use crate::source::{self, Opening};
@@ -71,11 +71,10 @@ pub(crate) struct Compact {
 /// The output of `--json` after a compaction.
 #[derive(Serialize)]
 struct CompactReport {
-    schema: u32,
-    image: String,
-    size_on_disk_before: u64,
-    size_on_disk: u64,
-    returned: u64,
+    path: String,
+    allocated_before: u64,
+    allocated: u64,
+    reclaimed: u64,
     /// Bytes of the disk that were in use and contained only zeros.
     zeros: u64,
     /// True if the host supports holes in files.
@@ -87,15 +86,14 @@ struct CompactReport {
 /// The output of `--json` with `--dry-run`.
 #[derive(Serialize)]
 struct PlanFacts {
-    schema: u32,
-    image: String,
+    path: String,
     dry_run: bool,
-    size_on_disk: u64,
-    returns: u64,
+    allocated: u64,
+    reclaimable: u64,
     causes: Vec<CauseFacts>,
     /// Bytes held by older checkpoints, which are released first.
     pending: u64,
-    bands: BandsFacts,
+    units: BandsFacts,
     orphans: OrphanFacts,
     refused: Vec<Refused>,
 }
@@ -103,10 +101,12 @@ struct PlanFacts {
 /// Stored data that belongs to no part of the disk.
 #[derive(Serialize)]
 struct OrphanFacts {
-    bytes: u64,
+    size: u64,
+    #[serde(serialize_with = "messages")]
     places: Vec<String>,
-    /// The reason why it is kept; `null` if it is removed.
-    kept: Option<String>,
+    /// The reason why it is kept; absent if it is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Remark>,
 }
 
 impl OrphanFacts {
@@ -117,9 +117,9 @@ impl OrphanFacts {
             Place::None => orphan.what.clone(),
         };
         Self {
-            bytes: orphans.bytes(),
+            size: orphans.bytes(),
             places: orphans.found.iter().map(place).collect(),
-            kept: orphans.kept.clone(),
+            kept: orphans.kept.clone().map(Remark::new),
         }
     }
 
@@ -131,12 +131,12 @@ impl OrphanFacts {
             places => format!(", and {} more", places - 1),
         };
         let kept = match &self.kept {
-            Some(why) => format!("kept: {}", output.text(why)),
+            Some(why) => format!("kept: {}", output.text(&why.message)),
             None => "removed: nothing can refer to them".to_owned(),
         };
         Some(format!(
             "{} do not belong to any part of the disk ({}{more}); {kept}",
-            exact(self.bytes),
+            exact(self.size),
             output.text(first)
         ))
     }
@@ -145,22 +145,26 @@ impl OrphanFacts {
 #[derive(Serialize)]
 struct CauseFacts {
     cause: &'static str,
-    bytes: u64,
+    reclaimable: u64,
 }
 
 #[derive(Serialize)]
 struct Refused {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    error: Described,
+    #[serde(skip)]
     place: String,
-    why: String,
 }
 
 impl Refused {
-    fn all(refused: &[(String, Error)]) -> Vec<Self> {
+    fn all(refused: &[SkippedVolume]) -> Vec<Self> {
         refused
             .iter()
-            .map(|(place, error)| Self {
-                place: place.clone(),
-                why: error.message().to_owned(),
+            .map(|skipped| Self {
+                partition: skipped.partition,
+                error: Described::brief(&skipped.error),
+                place: skipped.place.clone(),
             })
             .collect()
     }
@@ -172,7 +176,7 @@ impl Refused {
                 out,
                 "{}: skipped, {}",
                 refused.place,
-                output.text(&refused.why)
+                output.text(&refused.error.message)
             )
         })
     }
@@ -209,7 +213,8 @@ impl Compact {
             let hint = format!("run `bandsaw repair --dry-run {path}` to see the alternatives");
             return Err(Failure::from(error).hint(hint).warned());
         }
-        trim::refusal(&path, done.refused.into_iter().map(|(_, error)| error)).map_or(Ok(()), Err)
+        trim::refusal(&path, done.refused.into_iter().map(|skipped| skipped.error))
+            .map_or(Ok(()), Err)
     }
 }
 
@@ -225,11 +230,10 @@ fn advise(error: Error, path: &ImagePath) -> Failure {
 impl CompactReport {
     fn new(path: &ImagePath, done: &Compacted) -> Self {
         Self {
-            schema: 1,
-            image: path.to_string(),
-            size_on_disk_before: done.before,
-            size_on_disk: done.after,
-            returned: done.before.saturating_sub(done.after),
+            path: path.to_string(),
+            allocated_before: done.before,
+            allocated: done.after,
+            reclaimed: done.before.saturating_sub(done.after),
             zeros: done.zeros,
             holes: done.parts,
             orphans: OrphanFacts::new(&done.orphans),
@@ -256,12 +260,12 @@ impl CompactReport {
                  `bandsaw du` to see how much"
             )?;
         }
-        let (before, after) = (exact(self.size_on_disk_before), exact(self.size_on_disk));
+        let (before, after) = (exact(self.allocated_before), exact(self.allocated));
         writeln!(
             out,
             "{}: {before} before, {} freed, {after} now",
-            output.name(&self.image),
-            exact(self.returned)
+            output.name(&self.path),
+            exact(self.reclaimed)
         )
     }
 }
@@ -270,17 +274,16 @@ impl PlanFacts {
     fn new(path: &ImagePath, plan: &Plan, each: bool) -> Self {
         let causes = plan.causes.iter().map(|(cause, bytes)| CauseFacts {
             cause: name(*cause),
-            bytes: *bytes,
+            reclaimable: *bytes,
         });
         Self {
-            schema: 1,
-            image: path.to_string(),
+            path: path.to_string(),
             dry_run: true,
-            size_on_disk: plan.allocated,
-            returns: plan.returns(),
+            allocated: plan.allocated,
+            reclaimable: plan.returns(),
             causes: causes.collect(),
             pending: plan.pending,
-            bands: BandsFacts::new(&plan.map, each),
+            units: BandsFacts::new(&plan.map, each),
             orphans: OrphanFacts::new(&plan.orphans),
             refused: Refused::all(&plan.refused),
         }
@@ -288,9 +291,9 @@ impl PlanFacts {
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut sheet = Sheet::new(output, out);
-        sheet.heading(&output.name(&self.image))?;
-        sheet.fact("on disk", &exact(self.size_on_disk))?;
-        self.bands.write(&mut sheet)?;
+        sheet.heading(&output.name(&self.path))?;
+        sheet.fact("on disk", &exact(self.allocated))?;
+        self.units.write(&mut sheet)?;
         if self.pending > 0 {
             sheet.fact(
                 "pending",
@@ -302,18 +305,18 @@ impl PlanFacts {
         }
         for cause in &self.causes {
             let what = match cause.cause {
-                "free_units" => format!("in completely free {}s", self.bands.kind()),
+                "free_units" => format!("in completely free {}s", self.units.kind()),
                 "free_parts" => "in free parts of others".to_owned(),
                 _ => "in blocks that contain only zeros".to_owned(),
             };
-            sheet.fact("returns", &format!("{} {what}", exact(cause.bytes)))?;
+            sheet.fact("returns", &format!("{} {what}", exact(cause.reclaimable)))?;
         }
         if let Some(line) = self.orphans.line(output) {
             sheet.fact("orphans", &line)?;
         }
-        sheet.fact("in all", &exact(self.returns))?;
-        self.bands.write_kept(&mut sheet)?;
-        self.bands.write_each(&mut sheet)?;
+        sheet.fact("in all", &exact(self.reclaimable))?;
+        self.units.write_kept(&mut sheet)?;
+        self.units.write_each(&mut sheet)?;
         Refused::write(&self.refused, output, out)
     }
 }

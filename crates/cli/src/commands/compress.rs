@@ -87,16 +87,16 @@ pub(crate) struct Decompress {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct CompressReport {
-    schema: u32,
+    path: String,
     estimate: bool,
     #[serde(flatten)]
     totals: Totals,
 }
 
 impl CompressReport {
-    fn print(totals: Totals, estimate: bool, done: &str, output: &Output) -> Outcome {
+    fn print(path: &str, totals: Totals, estimate: bool, done: &str, output: &Output) -> Outcome {
         let facts = Self {
-            schema: 1,
+            path: path.to_owned(),
             estimate,
             totals,
         };
@@ -113,6 +113,14 @@ fn on_host(addresses: &[OsString]) -> Outcome<Option<Vec<PathBuf>>> {
         }
     }
     Ok(Some(addresses.iter().map(PathBuf::from).collect()))
+}
+
+/// Returns the first of the host files, which names the report.
+#[cfg(target_os = "macos")]
+fn first(paths: &[PathBuf]) -> String {
+    paths
+        .first()
+        .map_or_else(String::new, |path| path.display().to_string())
 }
 
 impl Compress {
@@ -135,13 +143,19 @@ impl Compress {
             let place = Place::open(&address, &self.opening, output)?;
             estimate(&*place.fs, &paths, &options, &bar, &mut each)?;
             drop(bar);
-            return CompressReport::print(totals, true, "would be compressed", output);
+            return CompressReport::print(
+                &address.image,
+                totals,
+                true,
+                "would be compressed",
+                output,
+            );
         }
         change::change(&address, &self.opening, output, |fs| {
             Ok(compress(&**fs, &paths, &options, &bar, &mut each)?)
         })?;
         drop(bar);
-        CompressReport::print(totals, false, "compressed", output)
+        CompressReport::print(&address.image, totals, false, "compressed", output)
     }
 }
 
@@ -164,6 +178,7 @@ impl Compress {
         }
         drop(bar);
         CompressReport::print(
+            &first(paths),
             totals,
             self.estimate,
             if self.estimate {
@@ -186,7 +201,7 @@ impl Decompress {
                 Ok(())
             })?;
             drop(bar);
-            return CompressReport::print(totals, false, "decompressed", output);
+            return CompressReport::print(&first(&paths), totals, false, "decompressed", output);
         }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
@@ -198,6 +213,6 @@ impl Decompress {
             Ok(decompress(&**fs, &paths, &bar, &mut each)?)
         })?;
         drop(bar);
-        CompressReport::print(totals, false, "decompressed", output)
+        CompressReport::print(&address.image, totals, false, "decompressed", output)
     }
 }

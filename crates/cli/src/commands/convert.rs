@@ -126,11 +126,10 @@ struct Wish {
 /// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
 struct Streamed {
-    schema: u32,
     format: &'static str,
     size: u64,
-    bytes_read: u64,
-    bytes_written: u64,
+    read_size: u64,
+    written_size: u64,
 }
 
 /// The output of `--json`.
@@ -138,8 +137,8 @@ struct Streamed {
 struct Converted {
     #[serde(flatten)]
     image: ImageInfo,
-    bytes_read: u64,
-    bytes_written: u64,
+    read_size: u64,
+    written_size: u64,
     /// True if `--resume` found the image complete.
     was_complete: bool,
 }
@@ -276,8 +275,8 @@ impl Convert {
         let was_complete = made.was_complete;
         let converted = Converted {
             image: facts,
-            bytes_read,
-            bytes_written,
+            read_size: bytes_read,
+            written_size: bytes_written,
             was_complete,
         };
         output.done(&converted, |out| {
@@ -376,11 +375,10 @@ impl Convert {
         } = copied;
         let size = source.disk().info().len;
         let streamed = Streamed {
-            schema: 1,
             format: format.code(),
             size,
-            bytes_read,
-            bytes_written,
+            read_size: bytes_read,
+            written_size: bytes_written,
         };
         output.done(&streamed, |out| {
             writeln!(

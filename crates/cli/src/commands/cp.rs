@@ -268,12 +268,11 @@ fn is_same_file(a: &ImagePath, b: &ImagePath) -> bool {
 /// The output of `--json` for a copy into an image.
 #[derive(Serialize)]
 struct CopyReport {
-    schema: u32,
     files: u64,
     folders: u64,
     symlinks: u64,
-    bytes: u64,
-    compressed: u64,
+    size: u64,
+    compressed_files: u64,
 }
 
 fn report(done: Put, output: &Output) -> Outcome {
@@ -286,12 +285,11 @@ fn report(done: Put, output: &Output) -> Outcome {
     } = done;
     output.done(
         &CopyReport {
-            schema: 1,
             files,
             folders,
             symlinks,
-            bytes,
-            compressed,
+            size: bytes,
+            compressed_files: compressed,
         },
         |out| {
             let parts = [

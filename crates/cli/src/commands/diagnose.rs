@@ -10,8 +10,8 @@ use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
-use crate::output::{Output, Style};
+use crate::failure::{Described, Failure, Outcome, code, layer_code};
+use crate::output::{Output, Style, messages};
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
@@ -39,26 +39,32 @@ pub(crate) struct Diagnose {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct Diagnosis {
-    schema: u32,
-    image: String,
+    path: String,
     layers: Vec<LayerFacts>,
-    /// `null` if nothing is wrong.
+    /// Absent if nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<CauseFacts>,
 }
 
 #[derive(Serialize)]
 struct LayerFacts {
     layer: String,
-    what: String,
+    description: String,
+    #[serde(skip)]
+    name: String,
 }
 
 #[derive(Serialize)]
 struct CauseFacts {
-    code: &'static str,
-    layer: &'static str,
-    what: String,
+    code: String,
+    layer: String,
+    message: String,
+    #[serde(serialize_with = "messages")]
     advice: Vec<String>,
-    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Described>,
+    #[serde(skip)]
+    name: &'static str,
 }
 
 impl Diagnose {
@@ -72,27 +78,29 @@ impl Diagnose {
         )?;
         drop(bar);
         let facts = Diagnosis {
-            schema: 1,
-            image: path.to_string(),
+            path: path.to_string(),
             layers: found
                 .layers
                 .into_iter()
-                .map(|(layer, what)| LayerFacts { layer, what })
+                .map(|(name, description)| LayerFacts {
+                    layer: layer_code(&name),
+                    description,
+                    name,
+                })
                 .collect(),
             cause: found.cause.as_ref().map(CauseFacts::new),
         };
         output.facts(&facts, |out| {
-            writeln!(
-                out,
-                "{}",
-                output.paint(Style::Bold, &output.name(&path.to_string()))
-            )?;
-            for LayerFacts { layer, what } in &facts.layers {
+            writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path.to_string())))?;
+            for LayerFacts {
+                name, description, ..
+            } in &facts.layers
+            {
                 writeln!(
                     out,
                     "  {}{}",
-                    output.paint(Style::Dim, &format!("{layer:15}")),
-                    output.text(what)
+                    output.paint(Style::Dim, &format!("{name:15}")),
+                    output.text(description)
                 )?;
             }
             let Some(cause) = &facts.cause else {
@@ -102,8 +110,8 @@ impl Diagnose {
             writeln!(
                 out,
                 "{}: it {}",
-                output.paint(Style::Problem, cause.layer),
-                output.text(&cause.what)
+                output.paint(Style::Problem, cause.name),
+                output.text(&cause.message)
             )?;
             cause
                 .advice
@@ -125,11 +133,12 @@ impl Diagnose {
 impl CauseFacts {
     fn new(cause: &Cause) -> Self {
         Self {
-            code: cause.code,
-            layer: cause.layer,
-            what: cause.what.clone(),
+            code: code(cause.code),
+            layer: layer_code(cause.layer),
+            name: cause.layer,
+            message: cause.what.clone(),
             advice: cause.advice.clone(),
-            error: cause.error.as_ref().map(ToString::to_string),
+            error: cause.error.as_ref().map(Described::new),
         }
     }
 }

@@ -13,7 +13,7 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Described, Failures, Outcome};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
 use crate::sheet::{Sheet, exact, held};
@@ -50,20 +50,21 @@ pub(crate) struct Du {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct UsageReport {
-    schema: u32,
     items: Vec<Item>,
     /// The storage of all files, in bytes.
-    size_on_disk: u64,
+    allocated: u64,
 }
 
 #[derive(Serialize)]
 struct Item {
     path: String,
     #[serde(flatten)]
-    host: HostFacts,
+    host: Option<HostFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<ImageFacts>,
-    /// The reason why a file that looks like an image was only measured from outside.
-    problem: Option<String>,
+    /// The reason why a file that looks like an image was only measured from outside, or not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Described>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +73,7 @@ struct HostFacts {
     folders: u64,
     /// The length of the files, in bytes.
     size: u64,
-    size_on_disk: u64,
+    allocated: u64,
     /// Files with less storage than their length.
     sparse_files: u64,
 }
@@ -81,36 +82,38 @@ struct HostFacts {
 struct ImageFacts {
     format: &'static str,
     /// The size of the disk, in bytes.
-    disk: u64,
+    size: u64,
     sparse: bool,
-    bands: Option<BandsFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    units: Option<BandsFacts>,
     volumes: Vec<VolumeFacts>,
     /// Bytes that compaction would free.
-    returns: u64,
+    reclaimable: u64,
 }
 
 #[derive(Serialize)]
 pub(super) struct BandsFacts {
     /// `band`, `chunk` or `piece`.
-    kind: &'static str,
-    size: u64,
-    count: u64,
-    stored: u64,
-    full: u64,
-    partly_free: u64,
-    free: u64,
-    stray: Vec<String>,
+    unit: &'static str,
+    unit_size: u64,
+    /// Numbers of units: of the disk, allocated, and of the allocated ones by their free space.
+    units: u64,
+    allocated_units: u64,
+    full_units: u64,
+    partly_free_units: u64,
+    free_units: u64,
+    stray_files: Vec<String>,
     /// Bytes by which packing would shorten the file.
-    unused: u64,
-    /// Bytes that would be freed with completely free bands, and with parts of others.
-    returns_whole: u64,
-    returns_parts: u64,
+    packable: u64,
+    /// Bytes that would be freed with completely free units, and with parts of others.
+    reclaimable_whole: u64,
+    reclaimable_parts: u64,
     /// True if the host is known to support holes in files.
     holes: bool,
-    /// Bytes that are free but cannot be returned without holes.
-    kept: u64,
+    /// Bytes that are free but cannot be freed on the host without holes.
+    unreclaimable: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    each: Vec<UnitFacts>,
+    list: Vec<UnitFacts>,
 }
 
 #[derive(Serialize)]
@@ -118,36 +121,53 @@ struct UnitFacts {
     index: u64,
     allocated: u64,
     free: u64,
-    returns: u64,
+    reclaimable: u64,
 }
 
 #[derive(Serialize)]
 struct VolumeFacts {
-    place: String,
-    format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    file_system: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<u64>,
     /// Bytes held by older checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pending: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     free: Option<u64>,
-    /// The reason why free space cannot be returned.
-    refused: Option<String>,
+    /// The reason why free space cannot be freed on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<Described>,
+    #[serde(skip)]
+    place: String,
 }
 
 impl Du {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let mut items = Vec::with_capacity(self.images.len());
         let bar = Bar::new(output);
+        let mut failures = Failures::default();
         for image in &self.images {
-            items.push(self.item(&source::image(image)?, &bar)?);
+            let path = source::image(image)?;
+            let (item, error) = failures.split(self.item(&path, &bar))?;
+            items.push(item.unwrap_or(Item {
+                path,
+                host: None,
+                image: None,
+                error,
+            }));
         }
         drop(bar);
+        let measured = items.iter().filter_map(|item| item.host.as_ref());
         let facts = UsageReport {
-            schema: 1,
-            size_on_disk: items.iter().map(|item| item.host.size_on_disk).sum(),
+            allocated: measured.map(|host| host.allocated).sum(),
             items,
         };
-        output.facts(&facts, |out| facts.write(output, out))
+        output.facts(&facts, |out| facts.write(output, out))?;
+        failures.end(output)
     }
 
     fn item(&self, path: &ImagePath, bar: &Bar) -> Outcome<Item> {
@@ -158,9 +178,9 @@ impl Du {
                 let host = HostFacts::new(&usage.host);
                 Ok(Item {
                     path: path.to_string(),
-                    host,
+                    host: Some(host),
                     image: Some(ImageFacts::new(&usage, self.bands)),
-                    problem: None,
+                    error: None,
                 })
             }
             // An ordinary file or folder, or an image that is locked, damaged or in use, is
@@ -170,13 +190,13 @@ impl Du {
             }
             Err(failure) => {
                 let host = HostFacts::new(&HostUsage::of(path.as_path(), bar)?);
-                let problem =
-                    Some(failure.message()).filter(|_| failure.kind() != Kind::Unsupported);
+                let error =
+                    Some(failure.described()).filter(|_| failure.kind() != Kind::Unsupported);
                 Ok(Item {
                     path: path.to_string(),
-                    host,
+                    host: Some(host),
                     image: None,
-                    problem,
+                    error,
                 })
             }
         }
@@ -189,7 +209,7 @@ impl HostFacts {
             files: usage.files,
             folders: usage.folders,
             size: usage.len,
-            size_on_disk: usage.allocated,
+            allocated: usage.allocated,
             sparse_files: usage.sparse,
         }
     }
@@ -199,11 +219,11 @@ impl ImageFacts {
     fn new(usage: &ImageUsage, each: bool) -> Self {
         Self {
             format: usage.format.code(),
-            disk: usage.disk,
+            size: usage.disk,
             sparse: usage.is_sparse(),
-            bands: usage.map.as_ref().map(|map| BandsFacts::new(map, each)),
+            units: usage.map.as_ref().map(|map| BandsFacts::new(map, each)),
             volumes: usage.volumes.iter().map(VolumeFacts::new).collect(),
-            returns: usage.returns(),
+            reclaimable: usage.returns(),
         }
     }
 }
@@ -214,61 +234,57 @@ impl BandsFacts {
         let (free_whole, free_parts) = map.free_storage();
         let units = map.units.iter().filter(|_| each);
         Self {
-            kind: map.kind.words().0,
-            size: map.size,
-            count: map.count(),
-            stored: map.units.len() as u64,
-            full: map.count_of(Fill::Full),
-            partly_free: map.count_of(Fill::PartlyFree),
-            free: map.count_of(Fill::Free),
-            stray: map.stray.iter().map(|file| file.name.clone()).collect(),
-            unused: map.unused,
-            returns_whole,
-            returns_parts,
+            unit: map.kind.words().0,
+            unit_size: map.size,
+            units: map.count(),
+            allocated_units: map.units.len() as u64,
+            full_units: map.count_of(Fill::Full),
+            partly_free_units: map.count_of(Fill::PartlyFree),
+            free_units: map.count_of(Fill::Free),
+            stray_files: map.stray.iter().map(|file| file.name.clone()).collect(),
+            packable: map.unused,
+            reclaimable_whole: returns_whole,
+            reclaimable_parts: returns_parts,
             holes: map.parts,
-            kept: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
-            each: units
+            unreclaimable: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
+            list: units
                 .map(|unit| UnitFacts {
                     index: unit.index,
                     allocated: unit.allocated,
                     free: unit.free,
-                    returns: unit.returns,
+                    reclaimable: unit.returns,
                 })
                 .collect(),
         }
     }
 
     pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        let kind = if self.kind == "piece" {
-            "pieces"
-        } else {
-            &format!("{}s", self.kind)
-        };
-        let (stored, count) = (grouped(self.stored), grouped(self.count));
+        let kind = &format!("{}s", self.unit);
+        let (stored, count) = (grouped(self.allocated_units), grouped(self.units));
         sheet.fact(
             kind,
-            &format!("{stored} of {count} stored, {} each", exact(self.size)),
+            &format!("{stored} of {count} stored, {} each", exact(self.unit_size)),
         )?;
         let (full, partly, free) = (
-            grouped(self.full),
-            grouped(self.partly_free),
-            grouped(self.free),
+            grouped(self.full_units),
+            grouped(self.partly_free_units),
+            grouped(self.free_units),
         );
         sheet.fact(
             "",
             &format!("{full} full, {partly} partly free, {free} completely free"),
         )?;
-        if !self.stray.is_empty() {
-            let stray = counted(self.stray.len() as u64, "file is", "files are");
+        if !self.stray_files.is_empty() {
+            let stray = counted(self.stray_files.len() as u64, "file is", "files are");
             sheet.fact(
                 "stray",
                 &format!("{stray} not a band of the disk; run `bandsaw check` to list them"),
             )?;
         }
-        if self.unused > 0 {
+        if self.packable > 0 {
             sheet.fact(
                 "unused",
-                &format!("packing would shorten the file by {}", exact(self.unused)),
+                &format!("packing would shorten the file by {}", exact(self.packable)),
             )?;
         }
         Ok(())
@@ -278,41 +294,41 @@ impl BandsFacts {
 impl BandsFacts {
     /// Returns the name of the units in which the disk is stored.
     pub(super) fn kind(&self) -> &'static str {
-        self.kind
+        self.unit
     }
 
     /// Prints the free space that stays allocated because the host has no holes.
     pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        if self.kept == 0 {
+        if self.unreclaimable == 0 {
             return Ok(());
         }
-        let parts = if self.kind == "piece" {
+        let parts = if self.unit == "piece" {
             "in parts of the file"
         } else {
-            &format!("in parts of {}s", self.kind)
+            &format!("in parts of {}s", self.unit)
         };
         sheet.fact(
             "kept",
             &format!(
                 "{} {parts}: the host is not known to support holes in files",
-                exact(self.kept)
+                exact(self.unreclaimable)
             ),
         )
     }
 
     /// Prints a line for each band, if requested.
     pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        if self.each.is_empty() {
+        if self.list.is_empty() {
             return Ok(());
         }
         let mut table = Table::new([true, true, true, true]);
-        table.row([self.kind, "on disk", "free", "returns"].map(str::to_owned));
-        for unit in &self.each {
+        table.row([self.unit, "on disk", "free", "returns"].map(str::to_owned));
+        for unit in &self.list {
             table.row([
                 format!("{:x}", unit.index),
                 grouped(unit.allocated),
                 grouped(unit.free),
-                grouped(unit.returns),
+                grouped(unit.reclaimable),
             ]);
         }
         sheet.lines(&table.lines("  "))
@@ -323,16 +339,14 @@ impl VolumeFacts {
     fn new(usage: &VolumeUsage) -> Self {
         let info = usage.info.as_ref().ok();
         Self {
+            partition: usage.partition,
             place: usage.place.clone(),
-            format: usage.format.name(),
+            file_system: usage.format.name(),
             name: info.map(|info| info.name.clone()),
             used: usage.space.map(|space| space.used),
             pending: usage.space.map(|space| space.pending),
             free: usage.space.map(|space| space.free),
-            refused: usage
-                .refused
-                .as_ref()
-                .map(|error| error.message().to_owned()),
+            refused: usage.refused.as_ref().map(Described::brief),
         }
     }
 }
@@ -347,7 +361,7 @@ impl UsageReport {
                 out,
                 "{}  {}",
                 output.paint(Style::Bold, "total"),
-                exact(self.size_on_disk)
+                exact(self.allocated)
             )?;
         }
         Ok(())
@@ -356,27 +370,30 @@ impl UsageReport {
 
 impl Item {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut sheet = Sheet::new(output, out);
-        sheet.heading(&output.name(&self.path))?;
-        let HostFacts {
+        let Some(HostFacts {
             files,
             folders,
             size,
-            size_on_disk,
+            allocated,
             sparse_files,
-        } = self.host;
-        let disk = self.image.as_ref().map(|image| image.disk);
+        }) = self.host
+        else {
+            return Ok(());
+        };
+        let mut sheet = Sheet::new(output, out);
+        sheet.heading(&output.name(&self.path))?;
+        let disk = self.image.as_ref().map(|image| image.size);
         if let Some(image) = &self.image {
             sheet.fact("format", image.format)?;
         }
         sheet.fact("size", &exact(disk.unwrap_or(size)))?;
-        sheet.fact("on disk", &exact(size_on_disk))?;
+        sheet.fact("on disk", &exact(allocated))?;
         let sparse = self
             .image
             .as_ref()
             .map_or(sparse_files > 0 && files == 1, |image| image.sparse);
         let share = disk.unwrap_or(size).max(1);
-        let percent = size::percent(size_on_disk, share);
+        let percent = size::percent(allocated, share);
         sheet.fact(
             "sparse",
             &if sparse {
@@ -395,8 +412,11 @@ impl Item {
                 ),
             )?;
         }
-        if let Some(problem) = &self.problem {
-            sheet.fact("inside", &format!("not measured: {}", output.text(problem)))?;
+        if let Some(error) = &self.error {
+            sheet.fact(
+                "inside",
+                &format!("not measured: {}", output.text(&error.message)),
+            )?;
         }
         match &self.image {
             Some(image) => image.write(output, &mut sheet),
@@ -407,7 +427,7 @@ impl Item {
 
 impl ImageFacts {
     fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        if let Some(bands) = &self.bands {
+        if let Some(bands) = &self.units {
             bands.write(sheet)?;
         }
         for volume in &self.volumes {
@@ -418,7 +438,7 @@ impl ImageFacts {
                 .unwrap_or_default();
             sheet.fact(
                 "volume",
-                &format!("{} on {}  {name}", volume.format, volume.place),
+                &format!("{} on {}  {name}", volume.file_system, volume.place),
             )?;
             if let (Some(used), Some(free)) = (volume.used, volume.free) {
                 sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
@@ -429,11 +449,11 @@ impl ImageFacts {
             if let Some(refused) = &volume.refused {
                 sheet.fact(
                     "",
-                    &format!("free space is skipped: {}", output.text(refused)),
+                    &format!("free space is skipped: {}", output.text(&refused.message)),
                 )?;
             }
         }
-        let Some(bands) = &self.bands else {
+        let Some(bands) = &self.units else {
             // In a bundle only a band in the middle can be unknown.
             let between = self.format == Format::Udsb.code();
             let why = if between {
@@ -443,8 +463,11 @@ impl ImageFacts {
             };
             return sheet.fact("compact", why);
         };
-        let (whole, parts) = (exact(bands.returns_whole), exact(bands.returns_parts));
-        match self.returns {
+        let (whole, parts) = (
+            exact(bands.reclaimable_whole),
+            exact(bands.reclaimable_parts),
+        );
+        match self.reclaimable {
             0 => sheet.fact("compact", "would free nothing")?,
             returns => {
                 sheet.fact("compact", &format!("would free {}", exact(returns)))?;
@@ -452,7 +475,7 @@ impl ImageFacts {
                     "",
                     &format!(
                         "{whole} in whole {}s, {parts} in parts of others",
-                        bands.kind
+                        bands.unit
                     ),
                 )?;
             }

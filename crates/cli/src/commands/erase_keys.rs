@@ -38,9 +38,8 @@ pub(crate) struct EraseKeys {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct EraseKeysReport {
-    schema: u32,
-    image: String,
-    erased: usize,
+    path: String,
+    erased_key_slots: usize,
 }
 
 impl EraseKeys {
@@ -66,12 +65,11 @@ impl EraseKeys {
         file.erase_keys()?;
         output.warn("copies of the image or its header can still be opened");
         let facts = EraseKeysReport {
-            schema: 1,
-            image: image.to_string(),
-            erased,
+            path: image.to_string(),
+            erased_key_slots: erased,
         };
         output.done(&facts, |out| {
-            writeln!(out, "the keys of {} are erased", output.name(&facts.image))
+            writeln!(out, "the keys of {} are erased", output.name(&facts.path))
         })
     }
 

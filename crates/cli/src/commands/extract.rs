@@ -10,7 +10,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Advise, Failure, Outcome};
+use crate::failure::{Advise, Described, Failure, Outcome};
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -71,18 +71,18 @@ pub(crate) struct Extract {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct ExtractReport {
-    schema: u32,
     files: u64,
     folders: u64,
     symlinks: u64,
-    bytes: u64,
-    /// True if the image was compared with the checksums stored in it, and all agree; `null` if
+    size: u64,
+    /// True if the image was compared with the checksums stored in it, and all agree; absent if
     /// nothing was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
-    problems: Vec<String>,
+    problems: Vec<Described>,
     problem_count: u64,
     /// Files and bits that were skipped because no option asks for them.
-    notes: Vec<String>,
+    notes: Vec<Described>,
     note_count: u64,
 }
 
@@ -178,15 +178,14 @@ fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome 
         return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
     }
     let facts = ExtractReport {
-        schema: 1,
         files: done.files,
         folders: done.folders,
         symlinks: done.symlinks,
-        bytes: done.bytes,
+        size: done.bytes,
         verified,
-        problems: done.problems.iter().map(ToString::to_string).collect(),
+        problems: done.problems.iter().map(Described::new).collect(),
         problem_count: done.problem_count,
-        notes: done.notes.iter().map(ToString::to_string).collect(),
+        notes: done.notes.iter().map(Described::new).collect(),
         note_count: done.note_count,
     };
     output.done(&facts, |out| {
@@ -220,11 +219,13 @@ fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome 
 }
 
 /// Prints the first lines of `all` for people; programs find all of them in the JSON output.
-fn show(all: &[String], count: u64, output: &Output) {
+fn show(all: &[Described], count: u64, output: &Output) {
     if output.json() {
         return;
     }
-    all.iter().take(MOST_SHOWN).for_each(|one| output.warn(one));
+    all.iter()
+        .take(MOST_SHOWN)
+        .for_each(|one| output.warn(&one.message));
     let more = count.saturating_sub(MOST_SHOWN as u64);
     if more > 0 {
         output.warn(&format!("and {more} more like these"));

@@ -68,16 +68,20 @@ pub(crate) struct Format {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct FormatReport {
-    schema: u32,
-    place: String,
-    format: String,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    /// The word that `--fs` takes.
+    file_system: String,
     name: String,
-    len: u64,
+    size: u64,
     block_size: u32,
     free: u64,
     encrypted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_key: Option<String>,
+    #[serde(skip)]
+    place: String,
 }
 
 impl Format {
@@ -116,15 +120,19 @@ impl Format {
             .transpose()?
             .flatten();
         let bar = Bar::new(output);
-        let Formatted { place, volume } =
-            format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
+        let Formatted {
+            partition,
+            place,
+            volume,
+        } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
         let facts = FormatReport {
-            schema: 1,
+            path: address.image.clone(),
+            partition,
             place,
-            format: file_system.to_string(),
+            file_system: file_system.to_string(),
             name: self.volname.clone(),
-            len: volume.len,
+            size: volume.len,
             block_size: volume.block_size,
             free: volume.free,
             encrypted,
@@ -154,7 +162,7 @@ impl FormatReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let Self {
             place,
-            format,
+            file_system,
             block_size,
             ..
         } = self;
@@ -162,7 +170,7 @@ impl FormatReport {
         let encrypted = if self.encrypted { "encrypted " } else { "" };
         writeln!(
             out,
-            "{place}: {encrypted}{format} volume {name}, blocks of {block_size} bytes, {free} free"
+            "{place}: {encrypted}{file_system} volume {name}, blocks of {block_size} bytes, {free} free"
         )?;
         self.recovery_key
             .iter()

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use bandsaw::crypt::{Description, KeySlot};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::facts::{CryptFacts, KeySlotKind};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::reaching::Reaching;
@@ -34,62 +34,43 @@ pub(crate) struct IsEncrypted {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct EncryptionReport {
-    schema: u32,
-    image: String,
+    path: String,
     encrypted: bool,
-    #[serde(flatten)]
-    header: Option<Header>,
-}
-
-#[derive(Serialize)]
-struct Header {
-    /// The size of a cipher block, in bytes.
-    block_size: u32,
-    key_bits: u32,
-    uuid: String,
-    passphrases: usize,
-    private_keys: usize,
-    /// The number of key slots for which the header has space.
-    most_keys: u64,
-    version: u8,
-}
-
-impl Header {
-    fn new(of: &Description) -> Self {
-        let count = |is: fn(&KeySlot) -> bool| of.ways_in.iter().filter(|way| is(way)).count();
-        Self {
-            block_size: of.block,
-            key_bits: of.key_bits,
-            uuid: of.uuid.hyphenated().to_string().to_uppercase(),
-            passphrases: count(|way| matches!(way, KeySlot::Passphrase { .. })),
-            private_keys: count(|way| matches!(way, KeySlot::PublicKey { .. })),
-            most_keys: of.most_ways_in(),
-            version: of.version,
-        }
-    }
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encryption: Option<CryptFacts>,
 }
 
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let file = KeyFile::open(Path::new(&image), Access::ReadOnly, self.reaching.reach())?;
-        let header = file.as_ref().map(|file| Header::new(file.description()));
+        let encryption = file
+            .as_ref()
+            .map(|file| CryptFacts::new(file.description()));
         let facts = EncryptionReport {
-            schema: 1,
-            encrypted: header.is_some(),
-            image: image.to_string(),
-            header,
+            path: image.to_string(),
+            encrypted: encryption.is_some(),
+            encryption,
         };
         output.facts(&facts, |out| {
-            let Some(header) = &facts.header else {
+            let Some(header) = &facts.encryption else {
                 return writeln!(out, "encrypted: NO");
             };
+            let count = |is: fn(&KeySlotKind) -> bool| {
+                header
+                    .key_slots
+                    .iter()
+                    .filter(|slot| is(&slot.kind))
+                    .count()
+            };
+            let private_keys = count(|kind| matches!(kind, KeySlotKind::PublicKey { .. }));
+            let passphrases = count(|kind| matches!(kind, KeySlotKind::Passphrase { .. }));
             writeln!(out, "encrypted: YES")?;
             writeln!(out, "blocksize: {}", header.block_size)?;
-            writeln!(out, "uuid: {}", header.uuid)?;
-            writeln!(out, "private-key-count: {}", header.private_keys)?;
-            writeln!(out, "passphrase-count: {}", header.passphrases)?;
-            writeln!(out, "max-key-count: {}", header.most_keys)?;
+            writeln!(out, "uuid: {}", header.uuid.to_uppercase())?;
+            writeln!(out, "private-key-count: {}", private_keys)?;
+            writeln!(out, "passphrase-count: {}", passphrases)?;
+            writeln!(out, "max-key-count: {}", header.max_key_slots)?;
             writeln!(out, "version: {}", header.version)
         })
     }

@@ -54,8 +54,8 @@ pub(crate) struct DisableJournal {
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct JournalReport {
-    schema: u32,
-    volume: String,
+    path: String,
+    name: String,
     journaled: bool,
 }
 
@@ -69,7 +69,7 @@ impl EnableJournal {
         enabled.advise(Kind::Limit, || {
             "enlarge the volume, or delete files".to_owned()
         })?;
-        tell(volume, output)
+        tell(&address.image, volume, output)
     }
 }
 
@@ -80,7 +80,7 @@ impl DisableJournal {
         volume
             .disable_journal()
             .map_err(|error| error.in_file(image.path()))?;
-        tell(volume, output)
+        tell(&address.image, volume, output)
     }
 }
 
@@ -97,18 +97,18 @@ fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
     })
 }
 
-fn tell(volume: &Volume, output: &Output) -> Outcome {
+fn tell(path: &str, volume: &Volume, output: &Output) -> Outcome {
     let info = volume.open()?.volume();
     let facts = JournalReport {
-        schema: 1,
-        volume: info.name,
+        path: path.to_owned(),
+        name: info.name,
         journaled: info.journaled,
     };
     output.done(&facts, |out| {
         writeln!(
             out,
             "{}: {}",
-            output.name(&facts.volume),
+            output.name(&facts.name),
             if facts.journaled {
                 "has a journal"
             } else {

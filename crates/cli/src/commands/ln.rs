@@ -6,7 +6,7 @@ use bandsaw::Kind;
 use bandsaw::fs::{NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 
@@ -40,25 +40,32 @@ impl Ln {
                 .target
                 .to_str()
                 .ok_or_else(|| Failure::usage("TARGET", "is not UTF-8"))?;
-            return change::change(&address, &self.opening, output, |fs| {
+            return change::report(&address, &self.opening, output, |fs| {
                 let (folder, name) = change::parent(fs, &paths[0])?;
                 fs.create(
                     folder,
                     &name,
                     &NewNode::new(NewKind::Symlink(target.to_owned())),
                 )?;
-                Ok(())
+                Ok(vec![Changed {
+                    target: Some(target.to_owned()),
+                    ..Changed::new(Action::Created, &paths[0])
+                }])
             });
         }
         let (address, paths) =
             change::addresses([self.target.as_os_str(), self.address.as_os_str()])?;
-        change::change(&address, &self.opening, output, |fs| {
+        change::report(&address, &self.opening, output, |fs| {
             let found = change::resolve(fs, &paths[0])?;
             let (folder, name) = change::parent(fs, &paths[1])?;
             fs.link(found.id, folder, &name)
                 .advise(Kind::Unsupported, || {
                     "use -s to create a symbolic link".to_owned()
-                })
+                })?;
+            Ok(vec![Changed {
+                source_path: Some(paths[0].clone()),
+                ..Changed::new(Action::Linked, &paths[1])
+            }])
         })
     }
 }

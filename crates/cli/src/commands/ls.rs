@@ -44,14 +44,16 @@ pub(crate) struct Ls {
 /// The output of `--json`. The contents of subfolders follow their folder.
 #[derive(Serialize)]
 struct Listing {
-    schema: u32,
+    /// The image.
     path: String,
+    volume_path: String,
     entries: Vec<Node>,
 }
 
 impl Ls {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
+        let address = source::address(&self.address)?;
+        let place = Place::open(&address, &self.opening, output)?;
         if output.json() {
             let mut entries = Vec::new();
             self.visit(&place, &mut |path, folder| {
@@ -67,8 +69,8 @@ impl Ls {
             })?;
             return output.facts(
                 &Listing {
-                    schema: 1,
-                    path: place.shown_path().to_owned(),
+                    path: address.image.clone(),
+                    volume_path: place.shown_path().to_owned(),
                     entries,
                 },
                 |_| Ok(()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bandsaw::fs::{FileKind, FileSystemMut, NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::text::mode;
@@ -34,21 +34,31 @@ pub(crate) struct Mkdir {
 impl Mkdir {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
-        change::change(&address, &self.opening, output, |fs| {
-            paths.iter().try_for_each(|path| self.make(fs, path))
+        change::report(&address, &self.opening, output, |fs| {
+            let mut made = Vec::new();
+            paths
+                .iter()
+                .try_for_each(|path| self.make(fs, path, &mut made))?;
+            Ok(made)
         })
     }
 
-    fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome {
+    fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str, made: &mut Vec<Changed>) -> Outcome {
         if self.parents {
             for (end, _) in path.match_indices('/').skip(1) {
-                self.make_one(fs, &path[..end], 0o755)?;
+                self.make_one(fs, &path[..end], 0o755, made)?;
             }
         }
-        self.make_one(fs, path, self.mode)
+        self.make_one(fs, path, self.mode, made)
     }
 
-    fn make_one(&self, fs: &Arc<dyn FileSystemMut>, path: &str, mode: u16) -> Outcome {
+    fn make_one(
+        &self,
+        fs: &Arc<dyn FileSystemMut>,
+        path: &str,
+        mode: u16,
+        made: &mut Vec<Changed>,
+    ) -> Outcome {
         if self.parents
             && change::try_resolve(fs, path)?.is_some_and(|found| found.kind == FileKind::Folder)
         {
@@ -66,6 +76,7 @@ impl Mkdir {
             },
         )
         .map_err(|error| error.named(path))?;
+        made.push(Changed::new(Action::Created, path));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use bandsaw::fs::{Existing, FileKind};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 
@@ -41,7 +41,7 @@ impl Mv {
         } else {
             Existing::Error
         };
-        change::change(&address, &self.opening, output, |fs| {
+        change::report(&address, &self.opening, output, |fs| {
             let into =
                 change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
             if into.is_none() && paths.len() > 1 {
@@ -50,13 +50,16 @@ impl Mv {
                     .named(target)
                     .into());
             }
+            let mut changes = Vec::with_capacity(paths.len());
             for path in &paths {
                 let (folder, name) = change::parent(fs, path)?;
                 let found = change::resolve(fs, path)?;
                 // The folder itself, named in another case, is not a target to move it into.
-                let to = match &into {
-                    Some(into) if into.id != found.id => (into.id, name.clone()),
-                    _ => change::parent(fs, &target)?,
+                let (to, new_path) = match &into {
+                    Some(into) if into.id != found.id => {
+                        ((into.id, name.clone()), format!("{target}/{name}"))
+                    }
+                    _ => (change::parent(fs, &target)?, target.clone()),
                 };
                 let moved = fs
                     .rename((folder, &name), (to.0, &to.1), existing)
@@ -64,8 +67,12 @@ impl Mv {
                 moved.advise(Kind::Conflict, || {
                     "use --overwrite to replace existing files".to_owned()
                 })?;
+                changes.push(Changed {
+                    source_path: Some(path.clone()),
+                    ..Changed::new(Action::Moved, &new_path)
+                });
             }
-            Ok(())
+            Ok(changes)
         })
     }
 }

@@ -129,9 +129,8 @@ struct List {
 /// The output of `--json`: the current key slots.
 #[derive(Serialize)]
 struct KeySlotsReport {
-    schema: u32,
-    image: String,
-    ways_in: Vec<KeySlotInfo>,
+    path: String,
+    key_slots: Vec<KeySlotInfo>,
 }
 
 impl Passwd {
@@ -240,7 +239,7 @@ impl List {
         let facts = KeySlotsReport::of(source::image(&self.image)?, &self.reaching)?;
         output.facts(&facts, |out| {
             facts
-                .ways_in
+                .key_slots
                 .iter()
                 .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
         })
@@ -251,9 +250,8 @@ impl KeySlotsReport {
     fn of(image: ImagePath, reaching: &Reaching) -> Outcome<Self> {
         let file = header(&image, Access::ReadOnly, reaching)?;
         Ok(Self {
-            schema: 1,
-            ways_in: KeySlotInfo::all(&file.description().ways_in),
-            image: image.to_string(),
+            key_slots: KeySlotInfo::all(&file.description().ways_in),
+            path: image.to_string(),
         })
     }
 }
@@ -301,7 +299,7 @@ fn report(image: ImagePath, reaching: &Reaching, output: &Output, done: &str) ->
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image now opens with")?;
         facts
-            .ways_in
+            .key_slots
             .iter()
             .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
     })

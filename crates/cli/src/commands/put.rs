@@ -15,7 +15,7 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::help::COMPRESSION;
@@ -67,8 +67,9 @@ impl Put {
         let (address, paths) = change::addresses([self.address.as_os_str()])?;
         let mut input = self.input()?;
         let bar = Bar::new(output);
-        change::change(&address, &self.opening, output, |fs| {
+        change::report(&address, &self.opening, output, |fs| {
             self.put(fs, &paths[0], &mut input, &bar)
+                .map(|done| vec![done])
         })
     }
 
@@ -92,9 +93,14 @@ impl Put {
         path: &str,
         input: &mut dyn Read,
         bar: &Bar,
-    ) -> Outcome {
+    ) -> Outcome<Changed> {
         let (folder, name) = change::parent(fs, path)?;
         let there = fs.lookup(folder, &name)?;
+        let action = if there.is_some() {
+            Action::Replaced
+        } else {
+            Action::Created
+        };
         if there.is_some() && !self.overwrite {
             return Err(Error::new(Kind::Conflict, "put", "already exists").named(path))
                 .advise(Kind::Conflict, || {
@@ -115,16 +121,20 @@ impl Put {
                 ..NewNode::new(NewKind::File)
             },
         )?;
-        fill(fs, id, input, bar)?;
+        let size = fill(fs, id, input, bar)?;
         self.compress(fs, id, path, bar)?;
         let existing = if self.overwrite {
             Existing::Replace
         } else {
             Existing::Error
         };
-        Ok(nameless
+        nameless
             .link_unlinked(folder, &name, existing)
-            .map_err(|error| error.named(path))?)
+            .map_err(|error| error.named(path))?;
+        Ok(Changed {
+            size: Some(size),
+            ..Changed::new(action, path)
+        })
     }
 
     /// Compresses the new file, if requested.
@@ -138,7 +148,8 @@ impl Put {
     }
 }
 
-fn fill(fs: &Arc<dyn FileSystemMut>, id: NodeId, input: &mut dyn Read, bar: &Bar) -> Outcome {
+/// Writes the contents and returns their size.
+fn fill(fs: &Arc<dyn FileSystemMut>, id: NodeId, input: &mut dyn Read, bar: &Bar) -> Outcome<u64> {
     let file = fs.open_mut(id, Fork::Data)?;
     let progress: &dyn Progress = bar;
     bar.stage("write", 0);
@@ -155,7 +166,7 @@ fn fill(fs: &Arc<dyn FileSystemMut>, id: NodeId, input: &mut dyn Read, bar: &Bar
             }
         }
         if filled == 0 {
-            return Ok(());
+            return Ok(at);
         }
         file.set_len(at + filled as u64, AfterDiscard::Any)?;
         file.write_at(at, &piece[..filled])?;

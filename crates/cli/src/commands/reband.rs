@@ -54,12 +54,11 @@ pub(crate) struct Reband {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct RebandReport {
-    schema: u32,
-    image: String,
+    path: String,
     band_size_before: u64,
     band_size: u64,
     /// Bytes copied by this run.
-    copied: u64,
+    copied_size: u64,
     /// True if an interrupted run was resumed.
     resumed: bool,
 }
@@ -103,15 +102,14 @@ impl Reband {
             ..
         } = done;
         let facts = RebandReport {
-            schema: 1,
-            image: path.to_string(),
+            path: path.to_string(),
             band_size_before: from,
             band_size: to,
-            copied,
+            copied_size: copied,
             resumed,
         };
         output.done(&facts, |out| {
-            let name = output.name(&facts.image);
+            let name = output.name(&facts.path);
             match (from == to, resumed) {
                 (true, _) => writeln!(out, "{name}: already has bands of {}", exact(to)),
                 (_, true) => writeln!(

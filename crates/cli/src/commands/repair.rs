@@ -14,7 +14,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Described, Failure, Outcome, code, layer_code};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -92,22 +92,22 @@ pub(crate) struct Repair {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct RepairReport {
-    schema: u32,
+    path: String,
     dry_run: bool,
-    /// `repaired`, `nothing-to-do`, `undecided`, `loss-refused`.
-    outcome: &'static str,
+    /// `repaired`, `nothing_to_do`, `undecided`, `loss_refused`.
+    outcome: String,
     /// Number of files restored by rolling back an interrupted repair first.
-    rolled_back: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rolled_back_files: Option<usize>,
     /// Damage and warnings found before the repair.
-    problems: Vec<String>,
-    /// Repairs that were made, or would be, each with the first files that it concerns.
-    repaired: Vec<String>,
-    /// The same, with all files.
+    problems: Vec<Described>,
+    /// Repairs that were made, or would be.
     steps: Vec<Step>,
     /// Problems that cannot be repaired for lack of information.
-    refused: Vec<String>,
+    refused: Vec<Described>,
     /// The disagreement that stopped the repair.
-    undecided: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undecided: Option<Described>,
     /// The alternatives for that disagreement.
     alternatives: Vec<Choice>,
     /// Files, or parts of files, that were readable and are not kept.
@@ -115,44 +115,51 @@ struct RepairReport {
     /// Possible remains of an older state that are not kept.
     possible_losses: Vec<Lost>,
     /// The folder with the undo data.
-    undo: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo_path: Option<PathBuf>,
     /// The text file with all losses.
-    losses_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    losses_path: Option<PathBuf>,
     /// Damage and warnings found after the repair.
-    remaining: Vec<String>,
-    /// The verdict on the image afterwards, as `check` gives it; `null` after a stop.
+    remaining: Vec<Described>,
+    /// The verdict on the image afterwards, as `check` gives it; absent after a stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
     conclusion: Option<&'static str>,
 }
 
 #[derive(Serialize)]
 struct Choice {
     assume: String,
-    evidence: String,
+    message: String,
 }
 
 #[derive(Serialize)]
 struct Step {
-    layer: &'static str,
-    step: String,
-    files: Vec<String>,
+    layer: String,
+    message: String,
+    /// The paths, in the image or volume, of the files that it concerns.
+    affected: Vec<String>,
+    /// The text for people, with the first of these files.
+    #[serde(skip)]
+    text: String,
 }
 
 #[derive(Serialize)]
 struct Lost {
     volume: String,
-    path: String,
-    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource-fork`, `attributes`.
-    lost: &'static str,
+    volume_path: String,
+    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource_fork`, `attributes`.
+    loss: String,
     message: String,
 }
 
 /// The output of `--json` with `--undo` and `--commit`.
 #[derive(Serialize)]
 struct Finished {
-    schema: u32,
+    path: String,
     repairs: usize,
     files: usize,
-    bytes: u64,
+    size: u64,
 }
 
 impl Repair {
@@ -185,7 +192,7 @@ impl Repair {
         let done = repair(Path::new(&path), &options, &chosen, &bar)
             .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let facts = RepairReport::new(&done, self.dry_run);
+        let facts = RepairReport::new(&path, &done, self.dry_run);
         output.done(&facts, |out| facts.write(&path, output, out))?;
         facts.conclude(&path, done)
     }
@@ -199,10 +206,10 @@ impl Repair {
         };
         let done = done.map_err(|error| source::advise(error, path))?;
         let facts = Finished {
-            schema: 1,
+            path: path.to_owned(),
             repairs: done.repairs,
             files: done.files,
-            bytes: done.bytes,
+            size: done.bytes,
         };
         output.facts(&facts, |out| {
             let repairs = counted(done.repairs as u64, "repair", "repairs");
@@ -220,6 +227,10 @@ impl Repair {
             }
         })
     }
+}
+
+fn texts(all: &[Described]) -> Vec<String> {
+    all.iter().map(|one| one.message.clone()).collect()
 }
 
 /// Number of losses that the text lists if a file has all of them.
@@ -240,8 +251,8 @@ fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
     let of_volume = |volume: &VolumeLosses| {
         let lost = |loss: &Loss| Lost {
             volume: volume.volume.clone(),
-            path: loss.path.clone(),
-            lost: loss.what.name(),
+            volume_path: loss.path.clone(),
+            loss: code(loss.what.name()),
             message: format!("{}: {loss}", volume.volume),
         };
         list(volume).iter().map(lost).collect::<Vec<_>>()
@@ -250,7 +261,7 @@ fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
 }
 
 impl RepairReport {
-    fn new(done: &Repaired, dry_run: bool) -> Self {
+    fn new(path: &str, done: &Repaired, dry_run: bool) -> Self {
         let found = done
             .found
             .listed()
@@ -262,43 +273,43 @@ impl RepairReport {
             .filter(|problem| problem.severity > Severity::Note);
         let choice = |one: &bandsaw::decision::Alternative| Choice {
             assume: one.assume.clone(),
-            evidence: one.evidence.clone(),
+            message: one.evidence.clone(),
         };
         let step = |(layer, step): &(&'static str, RepairStep)| Step {
-            layer,
-            step: step.text.clone(),
-            files: step.files.clone(),
+            layer: layer_code(layer),
+            message: step.text.clone(),
+            affected: step.files.clone(),
+            text: format!("{layer}: {step}"),
         };
         Self {
-            schema: 1,
+            path: path.to_owned(),
             dry_run,
-            outcome: done.outcome.name(),
-            rolled_back: done.rolled_back.as_ref().map(|done| done.files),
-            problems: found.map(|problem| problem.error.to_string()).collect(),
-            repaired: done
-                .steps
-                .iter()
-                .map(|(layer, step)| format!("{layer}: {step}"))
+            outcome: code(done.outcome.name()),
+            rolled_back_files: done.rolled_back.as_ref().map(|done| done.files),
+            problems: found
+                .map(|problem| Described::new(&problem.error))
                 .collect(),
-            refused: done.refused.iter().map(ToString::to_string).collect(),
-            undecided: done
-                .undecided
-                .as_ref()
-                .map(|error| format!("{}: {}", error.layer(), error.message())),
+            refused: done.refused.iter().map(Described::new).collect(),
+            undecided: done.undecided.as_ref().map(|error| Described {
+                message: format!("{}: {}", error.layer(), error.message()),
+                ..Described::new(error)
+            }),
             alternatives: done.alternatives().iter().map(choice).collect(),
             steps: done.steps.iter().map(step).collect(),
             losses: lost(&done.losses, |volume| &volume.losses.certain),
             possible_losses: lost(&done.losses, |volume| &volume.losses.possible),
-            undo: done.undo.clone(),
-            losses_file: done.losses_file.clone(),
-            remaining: remaining.map(|problem| problem.error.to_string()).collect(),
+            undo_path: done.undo.clone(),
+            losses_path: done.losses_file.clone(),
+            remaining: remaining
+                .map(|problem| Described::new(&problem.error))
+                .collect(),
             conclusion: done.conclusion.as_ref().map(Conclusion::name),
         }
     }
 
     fn write(&self, path: &ImagePath, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let is_stopped = matches!(self.outcome, "undecided" | "loss-refused");
-        if let Some(files) = self.rolled_back {
+        let is_stopped = matches!(&*self.outcome, "undecided" | "loss_refused");
+        if let Some(files) = self.rolled_back_files {
             let verb = if self.dry_run {
                 "would roll back"
             } else {
@@ -312,17 +323,21 @@ impl RepairReport {
                 .iter()
                 .try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)))
         };
-        tell("found", &self.problems)?;
+        tell("found", &texts(&self.problems))?;
         tell(
             match (self.dry_run, is_stopped) {
                 (true, _) => "would repair",
                 (false, true) => "not repaired",
                 (false, false) => "repaired",
             },
-            &self.repaired,
+            &self
+                .steps
+                .iter()
+                .map(|step| step.text.clone())
+                .collect::<Vec<_>>(),
         )?;
-        tell("left", &self.refused)?;
-        let shown = if self.losses_file.is_some() {
+        tell("left", &texts(&self.refused))?;
+        let shown = if self.losses_path.is_some() {
             SHOWN
         } else {
             usize::MAX
@@ -337,41 +352,41 @@ impl RepairReport {
                 tell(what, &[format!("{more} more")])?;
             }
         }
-        tell("undecided", self.undecided.as_slice())?;
+        tell("undecided", &texts(self.undecided.as_slice()))?;
         let told = |choice: &Choice| {
             let options: Vec<_> = choice
                 .assume
                 .split(' ')
                 .map(|text| format!("--assume {text}"))
                 .collect();
-            format!("{}  ({})", options.join(" "), choice.evidence)
+            format!("{}  ({})", options.join(" "), choice.message)
         };
         let choices: Vec<_> = self.alternatives.iter().map(told).collect();
         tell("alternative", &choices)?;
         // Without a change, what remains is what was found.
-        if self.outcome == Done::Repaired.name() {
+        if self.outcome == code(Done::Repaired.name()) {
             let what = if self.dry_run {
                 "would remain"
             } else {
                 "remains"
             };
-            tell(what, &self.remaining)?;
+            tell(what, &texts(&self.remaining))?;
         }
-        if let Some(undo) = &self.undo {
+        if let Some(undo) = &self.undo_path {
             let undo = output.name(&undo.display().to_string());
             writeln!(
                 out,
                 "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)"
             )?;
         }
-        if let Some(file) = &self.losses_file {
+        if let Some(file) = &self.losses_path {
             let file = output.name(&file.display().to_string());
             writeln!(out, "all losses: {file}")?;
         }
         if self.problems.is_empty()
-            && self.repaired.is_empty()
+            && self.steps.is_empty()
             && self.refused.is_empty()
-            && self.rolled_back.is_none()
+            && self.rolled_back_files.is_none()
             && matches!(self.conclusion, Some("sound" | "unchecked"))
         {
             writeln!(out, "there is nothing to repair")?;

@@ -43,8 +43,8 @@ pub(crate) struct Report {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct PageReport {
-    schema: u32,
-    report: String,
+    /// The page.
+    path: String,
     size: u64,
 }
 
@@ -72,12 +72,9 @@ impl Report {
         file.write_all(page.as_bytes())?;
         file.finish()?;
         let facts = PageReport {
-            schema: 1,
-            report: self.output.to_string_lossy().into_owned(),
+            path: self.output.to_string_lossy().into_owned(),
             size: page.len() as u64,
         };
-        output.done(&facts, |out| {
-            writeln!(out, "{}", output.name(&facts.report))
-        })
+        output.done(&facts, |out| writeln!(out, "{}", output.name(&facts.path)))
     }
 }

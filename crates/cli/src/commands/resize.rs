@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, messages};
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
@@ -71,19 +71,20 @@ pub(crate) struct Resize {
 /// The output of `--json` for limits.
 #[derive(Serialize)]
 struct Limits {
-    schema: u32,
-    min: u64,
-    current: u64,
-    max: u64,
+    path: String,
+    min_size: u64,
+    size: u64,
+    max_size: u64,
 }
 
 /// The output of `--json` for a resize.
 #[derive(Serialize)]
 struct ResizeReport {
-    schema: u32,
+    path: String,
     dry_run: bool,
-    from: u64,
-    to: u64,
+    size_before: u64,
+    size: u64,
+    #[serde(serialize_with = "messages")]
     steps: Vec<String>,
 }
 
@@ -108,10 +109,10 @@ impl Resize {
         let Some(size) = size else {
             let found = limits(&image, address.volume.as_ref())?;
             let limits = Limits {
-                schema: 1,
-                min: found.min,
-                current: found.current,
-                max: found.max,
+                path: address.image.clone(),
+                min_size: found.min,
+                size: found.current,
+                max_size: found.max,
             };
             return output.facts(&limits, |out| limits.write(out));
         };
@@ -146,10 +147,10 @@ impl Resize {
         drop(bar);
         let Resized { from, to, steps } = done;
         let facts = ResizeReport {
-            schema: 1,
+            path: address.image.clone(),
             dry_run: self.dry_run,
-            from,
-            to,
+            size_before: from,
+            size: to,
             steps,
         };
         output.done(&facts, |out| facts.write(&image, output, out))
@@ -175,9 +176,9 @@ fn advise(error: Error, image: &ImagePath) -> Failure {
 impl Limits {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         for (what, bytes) in [
-            ("min", self.min),
-            ("current", self.current),
-            ("max", self.max),
+            ("min", self.min_size),
+            ("current", self.size),
+            ("max", self.max_size),
         ] {
             writeln!(out, "{what:<8} {:#}", size::display(bytes))?;
         }
@@ -196,7 +197,7 @@ impl ResizeReport {
                 out,
                 "{}: nothing to do, its size is {:#}",
                 output.name(&name),
-                size::display(self.from)
+                size::display(self.size_before)
             )?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -45,22 +45,30 @@ impl Rm {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let bar = Bar::new(output);
         let changing = Changing::new(&self.opening, self.force_damaged);
-        change::change(&address, &changing, output, |fs| {
+        change::report(&address, &changing, output, |fs| {
             bar.stage("remove", 0);
-            paths
-                .iter()
-                .try_for_each(|path| self.remove(fs, path, &bar))
+            let mut removed = Vec::with_capacity(paths.len());
+            for path in &paths {
+                removed.extend(self.remove(fs, path, &bar)?);
+            }
+            Ok(removed)
         })
     }
 
-    fn remove(&self, fs: &Arc<dyn FileSystemMut>, path: &str, bar: &Bar) -> Outcome {
+    /// Removes an object; `None` if it does not exist and that is no error.
+    fn remove(
+        &self,
+        fs: &Arc<dyn FileSystemMut>,
+        path: &str,
+        bar: &Bar,
+    ) -> Outcome<Option<Changed>> {
         let (folder, name) = match change::parent(fs, path) {
-            Err(failure) if self.force && failure.kind() == Kind::NotFound => return Ok(()),
+            Err(failure) if self.force && failure.kind() == Kind::NotFound => return Ok(None),
             found => found?,
         };
         let Some(found) = fs.lookup(folder, &name)? else {
             return if self.force {
-                Ok(())
+                Ok(None)
             } else {
                 Err(Error::not_found("path", path).into())
             };
@@ -69,7 +77,7 @@ impl Rm {
             let progress: &dyn Progress = bar;
             // The deepest folders go first. Folders are listed again after each step, so that only
             // one path is kept in memory.
-            let mut ahead = vec![(folder, name, found.id)];
+            let (mut ahead, mut objects) = (vec![(folder, name, found.id)], 0);
             while let Some((folder, name, id)) = ahead.last().cloned() {
                 progress.check()?;
                 let mut below = None;
@@ -77,7 +85,10 @@ impl Rm {
                     progress.check()?;
                     match entry.attributes.kind {
                         FileKind::Folder => below = Some((id, entry.name, entry.attributes.id)),
-                        _ => fs.remove(id, &entry.name)?,
+                        _ => {
+                            fs.remove(id, &entry.name)?;
+                            objects += 1;
+                        }
                     }
                     if below.is_some() {
                         break;
@@ -87,15 +98,20 @@ impl Rm {
                     Some(below) => ahead.push(below),
                     None => {
                         fs.remove(folder, &name)?;
+                        objects += 1;
                         ahead.pop();
                     }
                 }
             }
-            return Ok(());
+            return Ok(Some(Changed {
+                objects: Some(objects),
+                ..Changed::new(Action::Removed, path)
+            }));
         }
         let removed = fs.remove(folder, &name).map_err(|error| error.named(path));
         removed.advise(Kind::Conflict, || {
             "use -r to remove folders and their contents".to_owned()
-        })
+        })?;
+        Ok(Some(Changed::new(Action::Removed, path)))
     }
 }

@@ -86,8 +86,7 @@ impl Rewriting {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct Made {
-    schema: u32,
-    files: Vec<MadeFile>,
+    segments: Vec<MadeFile>,
 }
 
 #[derive(Serialize)]
@@ -161,11 +160,10 @@ pub(crate) fn write(
         })
     });
     let made = Made {
-        schema: 1,
-        files: made.collect::<Outcome<_>>()?,
+        segments: made.collect::<Outcome<_>>()?,
     };
     output.done(&made, |out| {
-        for file in &made.files {
+        for file in &made.segments {
             writeln!(
                 out,
                 "{}  {:#}",
@@ -173,6 +171,10 @@ pub(crate) fn write(
                 size::display(file.size)
             )?;
         }
-        writeln!(out, "{}", counted(made.files.len() as u64, "file", "files"))
+        writeln!(
+            out,
+            "{}",
+            counted(made.segments.len() as u64, "file", "files")
+        )
     })
 }

@@ -88,9 +88,9 @@ pub(crate) struct Serve {
 /// The output of `--json` once the server accepts connections.
 #[derive(Serialize)]
 struct ServeReport {
-    schema: u32,
-    device: String,
-    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    path: String,
     read_only: bool,
     exports: Vec<ExportFacts>,
 }
@@ -117,11 +117,11 @@ impl Serve {
         let encrypted = self.tls_certificates.is_some();
         let (server, exports) = server(&image, options)?;
         let facts = ServeReport {
-            schema: 1,
             device: registration
                 .as_ref()
-                .map_or_else(|_| String::new(), |(entry, _)| entry.device().to_owned()),
-            image: path.to_string(),
+                .ok()
+                .map(|(entry, _)| entry.device().to_owned()),
+            path: path.to_string(),
             read_only,
             exports: exports
                 .into_iter()

@@ -77,8 +77,7 @@ struct All {
 /// The output of `--json`: the existing snapshots.
 #[derive(Serialize)]
 struct SnapshotsReport {
-    schema: u32,
-    image: String,
+    path: String,
     snapshots: Vec<SnapshotFacts>,
 }
 
@@ -132,7 +131,7 @@ impl One {
             writeln!(
                 out,
                 "{} {done} {}",
-                output.name(&facts.image),
+                output.name(&facts.path),
                 output.name(&self.name)
             )
         })
@@ -181,9 +180,8 @@ impl SnapshotsReport {
             }
         });
         Ok(Self {
-            schema: 1,
             snapshots: facts.collect(),
-            image: image.to_string(),
+            path: image.to_string(),
         })
     }
 }

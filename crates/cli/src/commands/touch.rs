@@ -7,7 +7,7 @@ use bandsaw::Error;
 use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::Outcome;
 use crate::output::Output;
 
@@ -39,13 +39,16 @@ impl Touch {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let date = Timestamp::from_seconds(self.date.unwrap_or_else(now));
-        change::change(&address, &self.opening, output, |fs| {
+        change::report(&address, &self.opening, output, |fs| {
+            let mut touched = Vec::with_capacity(paths.len());
             for path in &paths {
+                let mut action = Action::Touched;
                 let id = match change::try_resolve(fs, path)? {
                     Some(found) => found.id,
                     None if self.no_create => return Err(Error::not_found("path", path).into()),
                     None => {
                         let (folder, name) = change::parent(fs, path)?;
+                        action = Action::Created;
                         fs.create(
                             folder,
                             &name,
@@ -62,8 +65,9 @@ impl Touch {
                     ..Change::default()
                 };
                 fs.set_attributes(id, &change)?;
+                touched.push(Changed::new(action, path));
             }
-            Ok(())
+            Ok(touched)
         })
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 
 use crate::failure::Outcome;
 use crate::node::{self, Ancestors, Node};
-use crate::output::{Output, Style};
+use crate::output::{Output, SCHEMA, Style};
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
 
@@ -57,7 +57,8 @@ impl Totals {
 
 impl Tree {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
+        let address = source::address(&self.address)?;
+        let place = Place::open(&address, &self.opening, output)?;
         let volume = place.fs.volume().name;
         let name = if place.path.is_empty() {
             &volume
@@ -65,7 +66,7 @@ impl Tree {
             place.name()
         };
         if output.json() {
-            return self.json(&place, name, output);
+            return self.json(&address.image, &place, name, output);
         }
         let mut out = output.stdout();
         writeln!(out, "{}", node::shown(output, name, place.attributes.kind))?;
@@ -179,10 +180,13 @@ impl Tree {
     }
 
     /// Returns the tree as one object, with children inside their folders.
-    fn json(&self, place: &Place, name: &str, output: &Output) -> Outcome {
+    fn json(&self, image: &str, place: &Place, name: &str, output: &Output) -> Outcome {
         let path = place.shown_path();
         let (mut text, mut totals) = (
-            String::from("{\n  \"schema\": 1,\n  \"root\": "),
+            format!(
+                "{{\n  \"schema\": {SCHEMA},\n  \"path\": {},\n  \"root\": ",
+                serde_json::to_string(image).map_err(io::Error::from)?
+            ),
             Totals::default(),
         );
         let begin = |text: &mut String, node: &Node, is_folder: bool| -> Outcome {
@@ -240,7 +244,7 @@ impl Tree {
         let mut out = output.stdout();
         writeln!(
             out,
-            "{text},\n  \"folders\": {folders},\n  \"files\": {files},\n  \"bytes\": {bytes}\n}}"
+            "{text},\n  \"folders\": {folders},\n  \"files\": {files},\n  \"size\": {bytes}\n}}"
         )?;
         Ok(out.flush()?)
     }

@@ -12,7 +12,7 @@ use bandsaw::ops::trim::{self, Trimmed, TrimmedVolume};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Described, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::sheet::exact;
@@ -52,11 +52,10 @@ pub(crate) struct Trim {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct TrimReport {
-    schema: u32,
-    image: String,
-    size_on_disk_before: u64,
-    size_on_disk: u64,
-    returned: u64,
+    path: String,
+    allocated_before: u64,
+    allocated: u64,
+    reclaimed: u64,
     /// True if the host supports holes in files; otherwise only whole bands and chunks were freed.
     holes: bool,
     volumes: Vec<VolumeFacts>,
@@ -64,11 +63,15 @@ struct TrimReport {
 
 #[derive(Serialize)]
 struct VolumeFacts {
-    place: String,
-    format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    file_system: &'static str,
     free: u64,
-    runs: u64,
-    refused: Option<String>,
+    free_runs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<Described>,
+    #[serde(skip)]
+    place: String,
 }
 
 impl Trim {
@@ -129,21 +132,18 @@ pub(super) fn refusal(path: &ImagePath, refused: impl Iterator<Item = Error>) ->
 impl TrimReport {
     fn new(path: &ImagePath, trimmed: &Trimmed) -> Self {
         let volumes = trimmed.volumes.iter().map(|volume| VolumeFacts {
+            partition: volume.partition,
             place: volume.place.clone(),
-            format: volume.format.name(),
+            file_system: volume.format.name(),
             free: volume.free,
-            runs: volume.runs,
-            refused: volume
-                .refused
-                .as_ref()
-                .map(|error| error.message().to_owned()),
+            free_runs: volume.runs,
+            refused: volume.refused.as_ref().map(Described::brief),
         });
         Self {
-            schema: 1,
-            image: path.to_string(),
-            size_on_disk_before: trimmed.before,
-            size_on_disk: trimmed.after,
-            returned: trimmed.before.saturating_sub(trimmed.after),
+            path: path.to_string(),
+            allocated_before: trimmed.before,
+            allocated: trimmed.after,
+            reclaimed: trimmed.before.saturating_sub(trimmed.after),
             holes: trimmed.parts,
             volumes: volumes.collect(),
         }
@@ -155,16 +155,16 @@ impl TrimReport {
                 None => writeln!(
                     out,
                     "{} on {}: {} free",
-                    volume.format,
+                    volume.file_system,
                     volume.place,
                     exact(volume.free)
                 )?,
                 Some(why) => writeln!(
                     out,
                     "{} on {}: skipped, {}",
-                    volume.format,
+                    volume.file_system,
                     volume.place,
-                    output.text(why)
+                    output.text(&why.message)
                 )?,
             }
         }
@@ -175,12 +175,12 @@ impl TrimReport {
                  `bandsaw du` to see how much"
             )?;
         }
-        let before = exact(self.size_on_disk_before);
+        let before = exact(self.allocated_before);
         writeln!(
             out,
             "{}: {before} before, {} freed",
-            output.name(&self.image),
-            exact(self.returned)
+            output.name(&self.path),
+            exact(self.reclaimed)
         )
     }
 }

@@ -38,12 +38,12 @@ pub(crate) struct Verify {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct VerifyReport {
-    schema: u32,
-    image: String,
+    path: String,
     format: &'static str,
     intact: bool,
     checksums: Vec<Sum>,
     /// The code signature, which is not verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<Signature>,
 }
 
@@ -51,17 +51,22 @@ struct VerifyReport {
 struct Signature {
     offset: u64,
     size: u64,
-    checked: bool,
+    verified: bool,
 }
 
 #[derive(Serialize)]
 struct Sum {
-    of: String,
-    kind: &'static str,
+    /// The table, `tables` or `data fork`.
+    name: String,
+    /// `crc32`, `none` or `other`.
+    algorithm: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stored: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     computed: Option<String>,
-    /// `null` if nothing was compared.
-    agrees: Option<bool>,
+    /// Absent if nothing was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intact: Option<bool>,
 }
 
 impl Sum {
@@ -73,17 +78,17 @@ impl Sum {
             Checksum::Other(_) => ("other", None),
         };
         Self {
-            of: verdict.of.clone(),
-            kind,
+            name: verdict.of.clone(),
+            algorithm: kind,
             stored,
             computed: verdict.computed.map(hex),
-            agrees: verdict.agrees(),
+            intact: verdict.agrees(),
         }
     }
 
     fn told(&self) -> String {
         let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
-        match (self.agrees, self.kind) {
+        match (self.intact, self.algorithm) {
             (Some(true), _) => format!("right    {}", known(&self.stored)),
             (Some(false), _) => format!(
                 "WRONG    stored {}, computed {}",
@@ -115,12 +120,11 @@ impl Verify {
                 .map(|Range { start, end }| Signature {
                     offset: start,
                     size: end - start,
-                    checked: false,
+                    verified: false,
                 });
         let format = image.format().code();
         let facts = VerifyReport {
-            schema: 1,
-            image: path.to_string(),
+            path: path.to_string(),
             format,
             intact: wrong == 0,
             checksums,
@@ -130,11 +134,11 @@ impl Verify {
             let widest = facts
                 .checksums
                 .iter()
-                .map(|sum| sum.of.chars().count())
+                .map(|sum| sum.name.chars().count())
                 .max()
                 .unwrap_or_default();
             for sum in &facts.checksums {
-                writeln!(out, "{:widest$}  {}", output.name(&sum.of), sum.told())?;
+                writeln!(out, "{:widest$}  {}", output.name(&sum.name), sum.told())?;
             }
             if let Some(Signature { size, .. }) = facts.signature {
                 writeln!(

@@ -8,7 +8,7 @@ use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::change::{self, Changing};
+use crate::change::{self, Action, Changed, Changing};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::Place;
@@ -44,7 +44,9 @@ pub(crate) struct Xattr {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct XattrReport {
-    schema: u32,
+    /// The image.
+    path: String,
+    volume_path: String,
     xattrs: Vec<Fact>,
 }
 
@@ -58,8 +60,12 @@ impl Xattr {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses([self.address.as_os_str()])?;
         if let Some(name) = &self.remove {
-            return change::change(&address, &self.opening, output, |fs| {
-                Ok(fs.remove_xattr(change::resolve(fs, &paths[0])?.id, name)?)
+            return change::report(&address, &self.opening, output, |fs| {
+                fs.remove_xattr(change::resolve(fs, &paths[0])?.id, name)?;
+                Ok(vec![Changed {
+                    name: Some(name.clone()),
+                    ..Changed::new(Action::XattrRemoved, &paths[0])
+                }])
             });
         }
         if let Some(set) = &self.set {
@@ -67,15 +73,21 @@ impl Xattr {
                 Some((name, value)) => (name, value.as_bytes().to_vec()),
                 None => (&**set, input()?),
             };
-            return change::change(&address, &self.opening, output, |fs| {
-                Ok(fs.set_xattr_bytes(change::resolve(fs, &paths[0])?.id, name, &value)?)
+            return change::report(&address, &self.opening, output, |fs| {
+                fs.set_xattr_bytes(change::resolve(fs, &paths[0])?.id, name, &value)?;
+                Ok(vec![Changed {
+                    name: Some(name.to_owned()),
+                    size: Some(value.len() as u64),
+                    ..Changed::new(Action::XattrSet, &paths[0])
+                }])
             });
         }
         self.list(output)
     }
 
     fn list(&self, output: &Output) -> Outcome {
-        let place = Place::open(&change::address(&self.address)?, &self.opening, output)?;
+        let address = change::address(&self.address)?;
+        let place = Place::open(&address, &self.opening, output)?;
         let id = place.attributes.id;
         let mut xattrs = Vec::new();
         for name in place.fs.xattrs(id)? {
@@ -85,7 +97,11 @@ impl Xattr {
                 .map_or(0, |value| value.info().len);
             xattrs.push(Fact { name, size });
         }
-        let facts = XattrReport { schema: 1, xattrs };
+        let facts = XattrReport {
+            path: address.image.clone(),
+            volume_path: place.shown_path().to_owned(),
+            xattrs,
+        };
         output.facts(&facts, |out| {
             facts
                 .xattrs

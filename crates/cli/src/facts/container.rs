@@ -14,16 +14,30 @@ use bandsaw::store::Status;
 use bandsaw::{Error, Result};
 use serde::Serialize;
 
+use crate::output::Remark;
+
 /// The state of a bundle in a bucket.
 #[derive(Debug, Serialize)]
 pub(crate) struct BucketFacts {
     /// The number of times it was opened for writing; 0 if never by bandsaw.
     pub(crate) writers: u64,
     /// The current writer, or one that was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) writer: Option<String>,
     /// Files whose plain objects are outdated.
     pub(crate) lagging: u64,
     pub(crate) snapshots: u64,
+}
+
+/// The form in which the disk is stored.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Storage {
+    Raw,
+    SparseBundle(BundleFacts),
+    SparseImage(SparseImageFacts),
+    Asif(AsifFacts),
+    Udif(UdifFacts),
 }
 
 #[derive(Debug, Serialize)]
@@ -31,48 +45,48 @@ pub(crate) struct BundleFacts {
     pub(crate) version: u32,
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
-    pub(crate) bands_in_use: u64,
+    pub(crate) allocated_bands: u64,
     /// True if a change of the band size was interrupted: bands of both sizes are in use, and
     /// `band_size` is the old one.
     pub(crate) rebanding: bool,
     /// The length of the band files with their holes, in bytes.
-    pub(crate) bands_len: u64,
+    pub(crate) bands_size: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct UdifFacts {
     pub(crate) chunks: u64,
-    pub(crate) longest_chunk: u64,
+    pub(crate) max_chunk_size: u64,
     /// Bytes that the chunks take in the file, and bytes of the disk that they contain.
-    pub(crate) stored: u64,
-    pub(crate) held: u64,
+    pub(crate) stored_size: u64,
+    pub(crate) decoded_size: u64,
     pub(crate) tables: u64,
     /// The number of files of the image.
-    pub(crate) parts: u32,
+    pub(crate) segments: u32,
     pub(crate) signed: bool,
     /// The kinds of resources.
-    pub(crate) resources: BTreeSet<String>,
+    pub(crate) resource_types: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SparseImageFacts {
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
-    pub(crate) bands_in_use: u64,
+    pub(crate) allocated_bands: u64,
     /// Slots of the file without a band.
-    pub(crate) unused_places: u64,
+    pub(crate) unused_slots: u64,
     /// The number of index nodes.
     pub(crate) nodes: u64,
     /// The length of the file without its encryption, in bytes.
-    pub(crate) file_len: u64,
+    pub(crate) file_size: u64,
 }
 
 /// A layer over an image.
 #[derive(Debug, Serialize)]
 pub(crate) struct LayerFacts {
-    pub(crate) file: String,
+    pub(crate) path: String,
     pub(crate) size: u64,
-    pub(crate) size_on_disk: u64,
+    pub(crate) allocated: u64,
     #[serde(flatten)]
     pub(crate) asif: AsifFacts,
 }
@@ -82,10 +96,12 @@ pub(crate) struct AsifFacts {
     /// A UUID that changes with the contents.
     pub(crate) uuid: String,
     /// A UUID that stays for the life of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stable_uuid: Option<String>,
     /// `disk`, `overlay` or `cache`.
-    pub(crate) kind: &'static str,
+    pub(crate) layer_role: &'static str,
     /// The image below a layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<String>,
     pub(crate) sector_size: u32,
     pub(crate) chunk_size: u64,
@@ -95,10 +111,12 @@ pub(crate) struct AsifFacts {
     pub(crate) bitmap_chunks: u64,
     pub(crate) chunks: u64,
     /// The length of the file without its encryption, in bytes.
-    pub(crate) file_len: u64,
+    pub(crate) file_size: u64,
     /// The reason why the header forbids changes: unknown flags.
-    pub(crate) read_only: Option<String>,
-    pub(crate) metadata_read_only: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changes_refused: Option<Remark>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata_changes_refused: Option<Remark>,
     /// The names of the owner's metadata.
     pub(crate) user_metadata: Vec<String>,
 }
@@ -121,9 +139,9 @@ impl BundleFacts {
             version: bundle.version().number(),
             band_size: bundle.band_size(),
             bands: bundle.band_count(),
-            bands_in_use: survey.bands,
+            allocated_bands: survey.bands,
             rebanding: bundle.is_between(),
-            bands_len: survey.len,
+            bands_size: survey.len,
         }
     }
 }
@@ -134,10 +152,10 @@ impl SparseImageFacts {
         Self {
             band_size: usage.band_size,
             bands: image.info().len.div_ceil(usage.band_size),
-            bands_in_use: usage.bands,
-            unused_places: usage.unused,
+            allocated_bands: usage.bands,
+            unused_slots: usage.unused,
             nodes: usage.nodes,
-            file_len: usage.file_len,
+            file_size: usage.file_len,
         }
     }
 }
@@ -146,9 +164,9 @@ impl LayerFacts {
     pub(crate) fn new(layer: &LayerFile) -> Result<Self> {
         let failed = |error| Error::io("image", "read metadata", error).in_file(&layer.path);
         Ok(Self {
-            file: bandsaw::address::shown(&layer.path),
+            path: bandsaw::address::shown(&layer.path),
             size: layer.image.info().len,
-            size_on_disk: fs::metadata(&layer.path).map_err(failed)?.blocks() * 512,
+            allocated: fs::metadata(&layer.path).map_err(failed)?.blocks() * 512,
             asif: AsifFacts::new(&layer.image),
         })
     }
@@ -160,7 +178,7 @@ impl AsifFacts {
         Self {
             uuid: image.uuid().to_string(),
             stable_uuid: metadata.stable_uuid.map(|uuid| uuid.to_string()),
-            kind: match (layer.is_cache, layer.is_overlaid) {
+            layer_role: match (layer.is_cache, layer.is_overlaid) {
                 (true, _) => "cache",
                 (false, true) => "overlay",
                 (false, false) => "disk",
@@ -174,9 +192,9 @@ impl AsifFacts {
             table_chunks: usage.tables,
             bitmap_chunks: usage.bitmaps,
             chunks: usage.chunks,
-            file_len: usage.file_len,
-            read_only: image.read_only().map(str::to_owned),
-            metadata_read_only: image.metadata_read_only(),
+            file_size: usage.file_len,
+            changes_refused: image.read_only().map(Remark::new),
+            metadata_changes_refused: image.metadata_read_only().map(Remark::new),
             user_metadata: metadata.user.keys().cloned().collect(),
         }
     }
@@ -191,13 +209,13 @@ impl UdifFacts {
             .filter(|resource| resource.kind != "blkx");
         Self {
             chunks: usage.chunks,
-            longest_chunk: usage.longest,
-            stored: usage.stored,
-            held: usage.held,
+            max_chunk_size: usage.longest,
+            stored_size: usage.stored,
+            decoded_size: usage.held,
             tables: usage.tables,
-            parts: udif.segment().count.max(1),
+            segments: udif.segment().count.max(1),
             signed: usage.signed,
-            resources: beside.map(|resource| resource.kind.clone()).collect(),
+            resource_types: beside.map(|resource| resource.kind.clone()).collect(),
         }
     }
 }

@@ -17,14 +17,14 @@ pub(crate) struct KeySlotInfo {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum KeySlotKind {
     /// A passphrase, with its iteration count and the cipher around the image's keys.
     Passphrase { iterations: u32, key_wrap: String },
     /// The SHA-1 of the public key, in hexadecimal, and the bits of its modulus.
     PublicKey { id: String, bits: u32 },
     /// An unknown entry, with the reason.
-    Unknown { number_of_kind: u32, why: String },
+    Unknown { kind_number: u32, message: String },
 }
 
 impl KeySlotInfo {
@@ -39,12 +39,12 @@ impl KeySlotInfo {
                 bits: *bits,
             },
             KeySlot::Unknown { kind, why, .. } => KeySlotKind::Unknown {
-                number_of_kind: *kind,
-                why: why.clone(),
+                kind_number: *kind,
+                message: why.clone(),
             },
             _ => KeySlotKind::Unknown {
-                number_of_kind: 0,
-                why: String::new(),
+                kind_number: 0,
+                message: String::new(),
             },
         };
         (1..)
@@ -78,7 +78,7 @@ impl fmt::Display for KeySlotInfo {
             KeySlotKind::PublicKey { id, bits } => {
                 write!(f, "the private key of {id}, RSA of {bits} bits")
             }
-            KeySlotKind::Unknown { why, .. } => write!(f, "an unknown entry: {why}"),
+            KeySlotKind::Unknown { message, .. } => write!(f, "an unknown entry: {message}"),
         }
     }
 }

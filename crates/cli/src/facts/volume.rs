@@ -6,27 +6,39 @@ use bandsaw::open::{Volume, VolumeFormat};
 use bandsaw::{Error, Kind};
 use serde::Serialize;
 
+use crate::failure::Described;
 use crate::text::rfc3339;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct VolumeFacts {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partition: Option<u32>,
-    pub(crate) format: &'static str,
+    pub(crate) file_system: &'static str,
     pub(crate) offset: u64,
     pub(crate) size: u64,
     /// True if files can be read; for an encrypted volume, with its key.
     pub(crate) readable: bool,
     /// The reason if they cannot be read.
-    pub(crate) problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<Described>,
     #[serde(flatten)]
     pub(crate) content: Option<ContentFacts>,
-    #[serde(flatten)]
-    pub(crate) apfs: Option<ApfsFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) details: Option<Details>,
+}
+
+/// Facts that only volumes of one kind have.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Details {
+    HfsPlus { journaled: bool, clean: bool },
+    Apfs(ApfsFacts),
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ContentFacts {
     pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uuid: Option<String>,
     pub(crate) used: u64,
     pub(crate) free: u64,
@@ -36,9 +48,9 @@ pub(crate) struct ContentFacts {
     pub(crate) files: u64,
     pub(crate) folders: u64,
     pub(crate) case_sensitive: bool,
-    pub(crate) journaled: bool,
-    pub(crate) clean: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) modified: Option<String>,
 }
 
@@ -48,11 +60,13 @@ pub(crate) struct ApfsFacts {
     /// The position in the container, from 1.
     pub(crate) number: u32,
     /// `System`, `Data`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
     pub(crate) encrypted: bool,
     /// True if the volume opens only on its own Mac.
     pub(crate) hardware_key: bool,
     pub(crate) sealed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quota: Option<u64>,
     pub(crate) reserve: u64,
     pub(crate) formatted_by: String,
@@ -78,6 +92,7 @@ pub(crate) struct ContainerFacts {
 pub(crate) struct SnapshotFacts {
     pub(crate) name: String,
     pub(crate) xid: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
 }
 
@@ -90,6 +105,14 @@ pub(super) struct Found {
 }
 
 impl VolumeFacts {
+    /// Returns the facts that only APFS volumes have.
+    pub(crate) fn apfs(&self) -> Option<&ApfsFacts> {
+        match &self.details {
+            Some(Details::Apfs(apfs)) => Some(apfs),
+            _ => None,
+        }
+    }
+
     /// Returns the facts about a volume, or about each in a container.
     pub(super) fn all(volume: &Volume) -> Found {
         if volume.format == VolumeFormat::Apfs {
@@ -104,8 +127,14 @@ impl VolumeFacts {
         }
         match volume.open() {
             Ok(fs) => {
+                let info = fs.volume();
+                let details = Details::HfsPlus {
+                    journaled: info.journaled,
+                    clean: info.clean,
+                };
                 let facts = Self {
-                    content: Some(ContentFacts::new(fs.volume())),
+                    content: Some(ContentFacts::new(info)),
+                    details: Some(details),
                     ..Self::of(volume)
                 };
                 Found {
@@ -128,20 +157,20 @@ impl VolumeFacts {
     fn of(volume: &Volume) -> Self {
         Self {
             partition: volume.partition,
-            format: volume.format.name(),
+            file_system: volume.format.name(),
             offset: volume.range.start,
             size: volume.range.end - volume.range.start,
             readable: true,
             problem: None,
             content: None,
-            apfs: None,
+            details: None,
         }
     }
 
     fn unread(volume: &Volume, error: &Error) -> Self {
         let problem = match error.kind() {
-            Kind::Unsupported => error.message().to_owned(),
-            _ => error.to_string(),
+            Kind::Unsupported => Described::brief(error),
+            _ => Described::new(error),
         };
         Self {
             readable: false,
@@ -174,11 +203,11 @@ fn in_container(volume: &Volume, container: &Container) -> Found {
             Ok(summary) => {
                 let readable = summary.locking != Locking::Hardware;
                 let content = Some(ContentFacts::of_summary(&summary, container));
-                let apfs = Some(ApfsFacts::new(summary, facts.clone()));
+                let details = Some(Details::Apfs(ApfsFacts::new(summary, facts.clone())));
                 found.volumes.push(VolumeFacts {
                     readable,
                     content,
-                    apfs,
+                    details,
                     ..VolumeFacts::of(volume)
                 });
             }
@@ -189,7 +218,8 @@ fn in_container(volume: &Volume, container: &Container) -> Found {
         }
     }
     if found.volumes.is_empty() {
-        let problem = Some("a container without volumes".to_owned());
+        let empty = Error::new(Kind::NotFound, "apfs", "a container without volumes");
+        let problem = Some(Described::brief(&empty));
         found.volumes.push(VolumeFacts {
             readable: false,
             problem,
@@ -214,8 +244,6 @@ impl ContentFacts {
             files: volume.files,
             folders: volume.folders,
             case_sensitive: volume.case_sensitive,
-            journaled: volume.journaled,
-            clean: volume.clean,
             created: volume.created.map(rfc3339),
             modified: volume.modified.map(rfc3339),
         }
@@ -232,8 +260,6 @@ impl ContentFacts {
             files: volume.files,
             folders: volume.folders,
             case_sensitive: volume.case_sensitive,
-            journaled: false,
-            clean: true,
             created: volume.created.map(rfc3339),
             modified: volume.modified.map(rfc3339),
         }

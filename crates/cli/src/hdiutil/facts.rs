@@ -104,9 +104,9 @@ pub(super) fn text(text: impl Into<String>) -> Plist {
 /// Returns the content hint of a disk in lists of devices, from its partition map.
 pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
     match scheme {
-        Some("GPT") => "GUID_partition_scheme",
-        Some("APM") => "Apple_partition_scheme",
-        Some("MBR") => "FDisk_partition_scheme",
+        Some("GPT" | "gpt") => "GUID_partition_scheme",
+        Some("APM" | "apm") => "Apple_partition_scheme",
+        Some("MBR" | "mbr") => "FDisk_partition_scheme",
         _ => "",
     }
 }

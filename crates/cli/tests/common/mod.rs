@@ -165,6 +165,29 @@ pub(crate) fn inventory(root: &Path) -> Vec<String> {
     lines
 }
 
+/// The Python that `scripts/install-test-tools` makes, or that `BANDSAW_PEER_PYTHON` names, if it
+/// has this module.
+pub(crate) fn peer_python(module: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let cache = std::process::Command::new(root.join("scripts/test-cache"))
+        .output()
+        .ok()?;
+    let own =
+        PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim()).join("peer-python/bin/python");
+    let python = std::env::var_os("BANDSAW_PEER_PYTHON")
+        .filter(|set| !set.is_empty())
+        .map_or(own, PathBuf::from);
+    // dmgbuild asks for a Mac's version when it is imported.
+    let find =
+        format!("import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)");
+    let found = std::process::Command::new(&python)
+        .args(["-c", &find])
+        .output();
+    found
+        .is_ok_and(|output| output.status.success())
+        .then_some(python)
+}
+
 /// What drives a browser, to be followed by what is done with a page.
 const BROWSER: &str = include_str!("browser.js");
 

@@ -34,7 +34,6 @@ pub(crate) struct Compare {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct CompareReport {
-    schema: u32,
     compared: Vec<Row>,
     unmatched: Vec<String>,
     doubts: Vec<String>,
@@ -64,7 +63,6 @@ impl Compare {
             ratio: row.ratio,
         });
         let facts = CompareReport {
-            schema: 1,
             compared: compared.collect(),
             unmatched,
             doubts,

@@ -55,7 +55,6 @@ enum Noisy {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct GateReport {
-    schema: u32,
     min_ratio: f64,
     kept: bool,
     ratios: Vec<Row>,
@@ -140,7 +139,6 @@ impl Gate {
         }
         let only_noisy = missed.is_empty();
         let facts = GateReport {
-            schema: 1,
             min_ratio: self.min_ratio,
             kept: failures.is_empty(),
             ratios,

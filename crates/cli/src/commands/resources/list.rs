@@ -27,7 +27,7 @@ pub(crate) struct List {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct Listed {
-    schema: u32,
+    path: String,
     resources: Vec<ResourceInfo>,
 }
 
@@ -38,7 +38,7 @@ impl List {
             .iter()
             .filter(|resource| self.all || resource.kind != "blkx");
         let listed = Listed {
-            schema: 1,
+            path: self.from.image.to_string_lossy().into_owned(),
             resources: shown.map(ResourceInfo::new).collect(),
         };
         output.facts(&listed, |out| write(&listed.resources, output, out))
@@ -55,7 +55,7 @@ pub(super) fn write(
     for resource in resources {
         let name = output.name(&resource.name);
         table.row([
-            output.name(&resource.kind),
+            output.name(&resource.resource_type),
             resource.id.clone(),
             resource.size.to_string(),
             name,

@@ -98,15 +98,14 @@ struct To {
 /// The output of `--json` for a change.
 #[derive(Serialize)]
 struct Changed {
-    schema: u32,
-    image: String,
+    path: String,
     resources: Vec<ResourceInfo>,
 }
 
 /// A resource in the output of `--json`.
 #[derive(Serialize)]
 struct ResourceInfo {
-    kind: String,
+    resource_type: String,
     id: String,
     name: String,
     attributes: String,
@@ -124,7 +123,7 @@ impl ResourceInfo {
             ..
         } = resource.clone();
         Self {
-            kind,
+            resource_type: kind,
             id,
             name,
             attributes,
@@ -174,8 +173,7 @@ fn change(
                 .as_ref()
                 .map_or_else(|| path.to_string(), bandsaw::address::shown);
             let changed = Changed {
-                schema: 1,
-                image,
+                path: image,
                 resources: after,
             };
             output.done(&changed, |out| list::write(&changed.resources, output, out))

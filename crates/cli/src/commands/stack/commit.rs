@@ -38,11 +38,13 @@ pub(crate) struct Commit {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct CommitReport {
-    schema: u32,
+    /// The image that got the changes.
+    path: PathBuf,
+    /// The layer that is empty now.
     layer: PathBuf,
-    into: PathBuf,
-    bytes_written: u64,
-    bytes_zeroed: u64,
+    written_size: u64,
+    zeroed_size: u64,
+    /// The offset at which an interrupted commit was resumed; 0 if there was none.
     resumed_at: u64,
 }
 
@@ -63,14 +65,13 @@ impl Commit {
         let mut files = options.shadows.iter().rev();
         let layer = files.next().cloned().unwrap_or_default();
         let facts = CommitReport {
-            schema: 1,
             layer,
-            into: files
+            path: files
                 .next()
                 .cloned()
                 .unwrap_or_else(|| base.as_path().to_owned()),
-            bytes_written: done.written,
-            bytes_zeroed: done.zeroed,
+            written_size: done.written,
+            zeroed_size: done.zeroed,
             resumed_at: done.resumed_at,
         };
         output.done(&facts, |out| {
@@ -78,7 +79,7 @@ impl Commit {
             writeln!(
                 out,
                 "the changes are now in {}, and {} is empty",
-                name(&facts.into),
+                name(&facts.path),
                 name(&facts.layer)
             )?;
             if facts.resumed_at > 0 {
@@ -87,8 +88,8 @@ impl Commit {
             writeln!(
                 out,
                 "wrote {:#}, zeroed {:#}",
-                size::display(facts.bytes_written),
-                size::display(facts.bytes_zeroed)
+                size::display(facts.written_size),
+                size::display(facts.zeroed_size)
             )
         })
     }
