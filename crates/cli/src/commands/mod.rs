@@ -10,6 +10,7 @@ mod checkpoint;
 mod checksum;
 mod chmod;
 mod compact;
+mod complete;
 mod completions;
 mod compress;
 mod convert;
@@ -186,6 +187,9 @@ pub(crate) enum Command {
     Diskutil(faces::Diskutil),
     /// Print a completion script for a shell
     Completions(completions::Completions),
+    /// Print the candidates for a word
+    #[command(name = "__complete", hide = true)]
+    Complete(complete::Complete),
     /// Write the manual pages to a folder
     #[command(hide = true)]
     Man(man::Man),
@@ -261,6 +265,7 @@ impl Command {
                 "internal: arguments of another program",
             )),
             Self::Completions(verb) => verb.run(output),
+            Self::Complete(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),
         }
     }

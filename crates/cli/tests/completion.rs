@@ -1,0 +1,220 @@
+//! Completion in real shells: the script of each is read by it, and its candidates are compared.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Scratch, skip, stderr};
+
+/// Script that completes a line with the function of the script, as bash calls it. Words are split
+/// at the breaks as bash does.
+const BASH: &str = r#"
+PATH=$1:$PATH
+source <(bandsaw completions bash)
+compopt() { :; }
+COMP_LINE=$2
+COMP_POINT=${#COMP_LINE}
+COMP_WORDS=(bandsaw "${COMP_LINE##*[ :=]}")
+COMP_CWORD=1
+_bandsaw
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+/// The same for zsh, whose builtin for candidates works only at a prompt.
+const ZSH: &str = r#"
+path=($1 $path)
+compdef() { :; }
+_files() { :; }
+compadd() {
+    while [[ $1 != -- ]]; do shift; done
+    shift
+    print -l -- "$@"
+}
+source <(bandsaw completions zsh)
+words=(${(z)2})
+[[ $2 == *' ' ]] && words+=('')
+CURRENT=$#words
+PREFIX=$words[CURRENT]
+_bandsaw
+"#;
+
+const FISH: &str = r#"
+set -x PATH $argv[1] $PATH
+bandsaw completions fish | source
+complete -C $argv[2] | string replace -r '\t.*' ''
+"#;
+
+/// Returns the candidates of a shell for a line, sorted; `None` if there is no such shell.
+fn candidates(shell: &str, scratch: &Scratch, line: &str) -> Option<Vec<String>> {
+    let script = match shell {
+        "bash" => BASH,
+        "zsh" => ZSH,
+        _ => FISH,
+    };
+    let folder = Path::new(env!("CARGO_BIN_EXE_bandsaw")).parent().unwrap();
+    let mut command = Command::new(shell);
+    match shell {
+        "bash" => command.args(["--norc", "-c", script, "bash"]),
+        "zsh" => command.args(["-f", "-c", script, "zsh"]),
+        _ => command.args(["--no-config", "-c", script]),
+    };
+    let home = scratch.path("home");
+    let output = command
+        .arg(folder)
+        .arg(line)
+        .current_dir(scratch.path(""))
+        .env("HOME", &home)
+        .env("XDG_RUNTIME_DIR", &home)
+        .env("XDG_CONFIG_HOME", &home)
+        .env("XDG_DATA_HOME", &home)
+        .output()
+        .ok()?;
+    assert!(
+        output.status.success(),
+        "{shell}: {line}: {}",
+        stderr(&output)
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut found: Vec<_> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    Some(found)
+}
+
+fn images() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("home/x", "");
+    scratch.write("src/Documents/a letter.txt", "");
+    scratch.write("src/Documents/b.txt", "");
+    scratch.write("src/Downloads/c", "");
+    scratch.write("src/notes", "");
+    scratch.ok(&[
+        "create",
+        "disk.img",
+        "--from",
+        "src",
+        "--fs",
+        "hfs+",
+        "--volname",
+        "Data",
+    ]);
+    scratch.ok(&["create", "b.sparsebundle", "--size", "8m", "--fs", "apfs"]);
+    for name in ["before", "after"] {
+        scratch.ok(&["snapshot", "create", "b.sparsebundle", name]);
+    }
+    scratch
+}
+
+fn in_shell(shell: &str) {
+    let scratch = images();
+    let Some(verbs) = candidates(shell, &scratch, "bandsaw resi") else {
+        skip::without_program(&format!("completion in {shell}"), "no such shell");
+        return;
+    };
+    assert_eq!(verbs, ["resize"], "{shell}");
+    // Bash completes what follows a colon or an equals sign, and wants it quoted.
+    let is_bash = shell == "bash";
+    let after = |text: &str| {
+        let text = if is_bash {
+            text.rsplit([':', '=']).next().unwrap()
+        } else {
+            text
+        };
+        text.to_owned()
+    };
+    let mut letters = [
+        "disk.img:/Documents/a letter.txt",
+        "disk.img:/Documents/b.txt",
+    ]
+    .map(after);
+    if is_bash {
+        letters[0] = r"/Documents/a\ letter.txt".to_owned();
+    }
+    let cases: [(&str, &[&str]); 12] = [
+        (
+            "bandsaw ls disk.img:/Do",
+            &["disk.img:/Documents/", "disk.img:/Downloads/"],
+        ),
+        ("bandsaw cat disk.img:/n", &["disk.img:/notes"]),
+        (
+            "bandsaw ls disk.img:Data:/Dow",
+            &["disk.img:Data:/Downloads/"],
+        ),
+        ("bandsaw ls disk.img:Da", &["disk.img:Data:/"]),
+        ("bandsaw ls disk.img:/nothing", &[]),
+        ("bandsaw create --fs hfsx", &["hfsx", "hfsx+j"]),
+        ("bandsaw create --layout m", &["mbrspud"]),
+        (
+            "bandsaw convert --format ud",
+            &[
+                "udbz", "udco", "udro", "udrw", "udsb", "udsp", "udto", "udzo",
+            ],
+        ),
+        ("bandsaw checksum --type=sha2", &["--type=sha256"]),
+        ("bandsaw advise --on s", &["s3", "smb"]),
+        (
+            "bandsaw snapshot restore b.sparsebundle ",
+            &["after", "before"],
+        ),
+        ("bandsaw ls b.sparsebundle@be", &["b.sparsebundle@before"]),
+    ];
+    for (line, expected) in cases {
+        let found = candidates(shell, &scratch, line).unwrap();
+        let mut expected: Vec<_> = expected.iter().map(|text| after(text)).collect();
+        expected.sort();
+        assert_eq!(found, expected, "{shell}: {line}");
+    }
+    let found = candidates(shell, &scratch, "bandsaw cat disk.img:/Documents/").unwrap();
+    assert_eq!(found, letters, "{shell}");
+    let found = candidates(shell, &scratch, "bandsaw create --encrypt aes-").unwrap();
+    assert_eq!(found, ["aes-128", "aes-256"], "{shell}");
+}
+
+#[test]
+fn bash_completes() {
+    in_shell("bash");
+}
+
+#[test]
+fn zsh_completes() {
+    in_shell("zsh");
+}
+
+#[test]
+fn fish_completes() {
+    in_shell("fish");
+}
+
+/// Nothing is asked, and nothing is printed, for images that do not open.
+#[test]
+fn images_that_do_not_open_have_no_candidates() {
+    let scratch = Scratch::new();
+    scratch.write("key", "key");
+    scratch.write("nonsense.bin", "no image at all ".repeat(64));
+    scratch.ok(&[
+        "create",
+        "secret.img",
+        "--size",
+        "8m",
+        "--encrypt",
+        "aes-256",
+        "--passfile",
+        "key",
+    ]);
+    for word in [
+        "secret.img:/",
+        "nonsense.bin:/",
+        "missing:/",
+        "s3://bucket/x.sparsebundle:/",
+    ] {
+        let output = scratch.run(&["__complete", "words", "--", "ls", word]);
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{word}: {output:?}"
+        );
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 1, "{word}: {text}");
+    }
+}
