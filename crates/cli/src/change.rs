@@ -148,7 +148,7 @@ pub(crate) fn report(
 ) -> Outcome {
     let changes = change(address, changing, output, change_all)?;
     output.silent(&ChangeReport {
-        path: address.image.clone(),
+        path: address.image.to_string(),
         changes,
     })
 }

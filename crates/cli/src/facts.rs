@@ -53,7 +53,7 @@ pub(crate) struct ImageInfo {
     pub(crate) layers: Vec<LayerFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partition_map: Option<MapFacts>,
-    /// `volumes`, `blank`, `foreign` or `unknown`; `null` if the disk was not opened.
+    /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk was not opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) contents: Option<&'static str>,
     pub(crate) volumes: Vec<VolumeFacts>,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use bandsaw::address::ImagePath;
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -64,7 +65,11 @@ impl Checksum {
         for image in &self.images {
             let path = source::image(image)?;
             let (sum, error) = failures.split(self.sum(&path, output))?;
-            images.push(Item { path, sum, error });
+            images.push(Item {
+                path: path.to_string(),
+                sum,
+                error,
+            });
         }
         let facts = ChecksumReport {
             algorithm: self.algorithm.name().to_lowercase(),
@@ -79,7 +84,7 @@ impl Checksum {
         failures.end(output)
     }
 
-    fn sum(&self, path: &str, output: &Output) -> Outcome<Sum> {
+    fn sum(&self, path: &ImagePath, output: &Output) -> Outcome<Sum> {
         let image = self.opening.read(path, output)?;
         let bar = Bar::new(output);
         let checksum =

@@ -155,7 +155,13 @@ impl Compress {
             Ok(compress(&**fs, &paths, &options, &bar, &mut each)?)
         })?;
         drop(bar);
-        CompressReport::print(&address.image, totals, false, "compressed", output)
+        CompressReport::print(
+            &address.image.to_string(),
+            totals,
+            false,
+            "compressed",
+            output,
+        )
     }
 }
 
@@ -213,6 +219,12 @@ impl Decompress {
             Ok(decompress(&**fs, &paths, &bar, &mut each)?)
         })?;
         drop(bar);
-        CompressReport::print(&address.image, totals, false, "decompressed", output)
+        CompressReport::print(
+            &address.image.to_string(),
+            totals,
+            false,
+            "decompressed",
+            output,
+        )
     }
 }

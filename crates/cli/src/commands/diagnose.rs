@@ -91,7 +91,11 @@ impl Diagnose {
             cause: found.cause.as_ref().map(CauseFacts::new),
         };
         output.facts(&facts, |out| {
-            writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path.to_string())))?;
+            writeln!(
+                out,
+                "{}",
+                output.paint(Style::Bold, &output.name(&path.to_string()))
+            )?;
             for LayerFacts {
                 name, description, ..
             } in &facts.layers

@@ -154,7 +154,7 @@ impl Du {
             let path = source::image(image)?;
             let (item, error) = failures.split(self.item(&path, &bar))?;
             items.push(item.unwrap_or(Item {
-                path,
+                path: path.to_string(),
                 host: None,
                 image: None,
                 error,

@@ -127,7 +127,7 @@ impl Format {
         } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
         let facts = FormatReport {
-            path: address.image.clone(),
+            path: address.image.to_string(),
             partition,
             place,
             file_system: file_system.to_string(),

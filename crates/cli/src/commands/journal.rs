@@ -69,7 +69,7 @@ impl EnableJournal {
         enabled.advise(Kind::Limit, || {
             "enlarge the volume, or delete files".to_owned()
         })?;
-        tell(&address.image, volume, output)
+        tell(&address.image.to_string(), volume, output)
     }
 }
 
@@ -80,7 +80,7 @@ impl DisableJournal {
         volume
             .disable_journal()
             .map_err(|error| error.in_file(image.path()))?;
-        tell(&address.image, volume, output)
+        tell(&address.image.to_string(), volume, output)
     }
 }
 

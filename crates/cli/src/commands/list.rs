@@ -31,6 +31,7 @@ struct DevicesReport {
 #[derive(Serialize)]
 struct Device {
     device: String,
+    #[serde(serialize_with = "bandsaw_registry::as_text")]
     path: PathBuf,
     format: String,
     size: u64,

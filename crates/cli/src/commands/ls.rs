@@ -69,7 +69,7 @@ impl Ls {
             })?;
             return output.facts(
                 &Listing {
-                    path: address.image.clone(),
+                    path: address.image.to_string(),
                     volume_path: place.shown_path().to_owned(),
                     entries,
                 },

@@ -206,7 +206,7 @@ impl Repair {
         };
         let done = done.map_err(|error| source::advise(error, path))?;
         let facts = Finished {
-            path: path.to_owned(),
+            path: path.to_string(),
             repairs: done.repairs,
             files: done.files,
             size: done.bytes,
@@ -261,7 +261,7 @@ fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
 }
 
 impl RepairReport {
-    fn new(path: &str, done: &Repaired, dry_run: bool) -> Self {
+    fn new(path: &ImagePath, done: &Repaired, dry_run: bool) -> Self {
         let found = done
             .found
             .listed()
@@ -282,7 +282,7 @@ impl RepairReport {
             text: format!("{layer}: {step}"),
         };
         Self {
-            path: path.to_owned(),
+            path: path.to_string(),
             dry_run,
             outcome: code(done.outcome.name()),
             rolled_back_files: done.rolled_back.as_ref().map(|done| done.files),

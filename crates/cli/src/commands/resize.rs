@@ -109,7 +109,7 @@ impl Resize {
         let Some(size) = size else {
             let found = limits(&image, address.volume.as_ref())?;
             let limits = Limits {
-                path: address.image.clone(),
+                path: address.image.to_string(),
                 min_size: found.min,
                 size: found.current,
                 max_size: found.max,
@@ -147,7 +147,7 @@ impl Resize {
         drop(bar);
         let Resized { from, to, steps } = done;
         let facts = ResizeReport {
-            path: address.image.clone(),
+            path: address.image.to_string(),
             dry_run: self.dry_run,
             size_before: from,
             size: to,

@@ -66,7 +66,7 @@ impl Tree {
             place.name()
         };
         if output.json() {
-            return self.json(&address.image, &place, name, output);
+            return self.json(&address.image.to_string(), &place, name, output);
         }
         let mut out = output.stdout();
         writeln!(out, "{}", node::shown(output, name, place.attributes.kind))?;

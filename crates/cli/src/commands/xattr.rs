@@ -98,7 +98,7 @@ impl Xattr {
             xattrs.push(Fact { name, size });
         }
         let facts = XattrReport {
-            path: address.image.clone(),
+            path: address.image.to_string(),
             volume_path: place.shown_path().to_owned(),
             xattrs,
         };
