@@ -144,7 +144,7 @@ impl Compress {
             estimate(&*place.fs, &paths, &options, &bar, &mut each)?;
             drop(bar);
             return CompressReport::print(
-                &address.image,
+                &address.image.to_string(),
                 totals,
                 true,
                 "would be compressed",
