@@ -75,21 +75,15 @@ impl Reband {
         let repaired = self.opening.prepare(&path)?;
         repaired.iter().for_each(|told| output.warn(told));
         let options = self.opening.options(Access::ReadWrite);
-        let done = reband::reband_to(
-            Path::new(&path),
-            band_size,
-            self.round,
-            &options,
-            &progress,
-        )
-        .map_err(|error| source::advise(error, &path))
-        .advise(Kind::Cancelled, || {
-            format!("run `bandsaw reband {path}` to resume")
-        })
-        .advise(Kind::Invalid, || {
-            "use a band size like 8m or 64m, or add --round for the nearest possible size"
-                .to_owned()
-        })?;
+        let done = reband::reband_to(Path::new(&path), band_size, self.round, &options, &progress)
+            .map_err(|error| source::advise(error, &path))
+            .advise(Kind::Cancelled, || {
+                format!("run `bandsaw reband {path}` to resume")
+            })
+            .advise(Kind::Invalid, || {
+                "use a band size like 8m or 64m, or add --round for the nearest possible size"
+                    .to_owned()
+            })?;
         drop(bar);
         done.warnings
             .iter()
