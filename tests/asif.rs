@@ -742,7 +742,7 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
         disk.read_vec(MIB, 1)
             .unwrap_err()
             .to_string()
-            .contains("block 29 of a chunk has state 3")
+            .contains("block 29 of a chunk has the invalid state 3")
     );
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }

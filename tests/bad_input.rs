@@ -308,7 +308,7 @@ fn a_disk_that_was_cut_short_is_refused() {
             .unwrap()
             .warnings()
             .iter()
-            .any(|warning| warning.contains("exceeds the disk"))
+            .any(|warning| warning.contains("is not within the disk"))
     );
 }
 

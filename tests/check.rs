@@ -686,7 +686,7 @@ fn unknown_contents_of_disks() {
                 assert_eq!(error.kind(), bandsaw::Kind::Unsupported, "{format}, {what}");
             }
             if conclusion == "unchecked" {
-                assert!(lines[0].contains("not verified"), "{format}: {lines:?}");
+                assert!(lines[0].contains("not checked"), "{format}: {lines:?}");
             }
         }
     }

@@ -643,7 +643,7 @@ fn places_that_no_entry_has_block_nothing() {
     let whole = header(&file);
     // The kind, the offset and the size of the second entry.
     for (at, bytes, words) in [
-        (0, [0, 0, 0, 0, 0, 0, 0, 3], "kind 3"),
+        (0, [0, 0, 0, 0, 0, 0, 0, 3], "type 3"),
         (4, [0xFF; 8], "not between the directory and the data"),
         (
             12,

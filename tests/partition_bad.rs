@@ -88,7 +88,13 @@ fn headers_with_right_checksums_and_wrong_numbers() {
             u64::MAX,
             "exceeds the disk",
         ),
-        ("header that belongs elsewhere", 0x18, 8, 7, "belongs"),
+        (
+            "header that belongs elsewhere",
+            0x18,
+            8,
+            7,
+            "wrong location",
+        ),
     ] {
         let mut disk = hfs_disk();
         forge(&mut disk, |header| put(header, offset, value, size));
@@ -207,7 +213,7 @@ fn a_backup_of_something_else_is_none() {
         probe(bytes)
             .unwrap_err()
             .to_string()
-            .contains("block 1, not 77")
+            .contains("records block 77")
     );
 }
 
@@ -225,7 +231,7 @@ fn a_disk_cut_short() {
                     problems(&map)
                 );
                 assert_eq!(
-                    problems(&map).contains("exceeds the disk"),
+                    problems(&map).contains("is not within the disk"),
                     sectors < 960,
                     "{sectors}: {}",
                     problems(&map)
@@ -287,7 +293,7 @@ fn apple_maps_that_lie() {
     assert!(map.partitions.len() == 2 && problems(&map).contains("1 and 2 overlap"));
     let map = probe(disk(3, 64, 64)).unwrap().unwrap();
     assert!(
-        problems(&map).contains("entry 3 of 3 lacks"),
+        problems(&map).contains("entry 3 of 3 has no signature"),
         "{}",
         problems(&map)
     );
@@ -319,7 +325,7 @@ fn chains_of_extended_boot_records_that_do_not_end() {
     extended(&mut to_itself, 100, 0);
     let map = probe(to_itself).unwrap().unwrap();
     assert!(
-        map.partitions.len() == 2 && problems(&map).contains("comes back"),
+        map.partitions.len() == 2 && problems(&map).contains("cycle in the chain"),
         "{}",
         problems(&map)
     );
@@ -330,7 +336,7 @@ fn chains_of_extended_boot_records_that_do_not_end() {
     extended(&mut in_a_ring, 160, 50);
     let map = probe(in_a_ring).unwrap().unwrap();
     assert!(
-        map.partitions.len() == 4 && problems(&map).contains("comes back"),
+        map.partitions.len() == 4 && problems(&map).contains("cycle in the chain"),
         "{}",
         problems(&map)
     );

@@ -91,7 +91,7 @@ fn each_damage_is_found_at_its_place() {
         (
             "header of the primary",
             |disk| disk[520] ^= 1,
-            &[(Damage, 512, "primary cannot be used: its checksum")],
+            &[(Damage, 512, "primary cannot be used: checksum")],
         ),
         (
             "signature of the primary",

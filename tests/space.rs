@@ -347,6 +347,7 @@ fn a_volume_that_was_not_left_in_order_is_not_trimmed() {
             battery_allowed: true,
             zeros: None,
         },
+        None,
         &Silent,
     )
     .unwrap();

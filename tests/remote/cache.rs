@@ -273,7 +273,7 @@ fn a_bundle_that_another_wrote_since_is_refused() {
         let said = error.to_string();
         assert!(
             error.kind() == Kind::Conflict
-                && said.contains("the cache holds 1 files")
+                && said.contains("the cache has 1 flushed files")
                 && said.contains("by process"),
             "{said}"
         );
@@ -460,7 +460,7 @@ fn damage_is_found() {
             .unwrap()
             .unwrap();
         file.read_vec(0, 70_000)
-            .is_err_and(|error| error.to_string().contains("the cache has lost"))
+            .is_err_and(|error| error.to_string().contains("lost data written to"))
     });
     assert_eq!(lost.count(), 1);
     drop(seen);

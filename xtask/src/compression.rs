@@ -9,7 +9,7 @@ use anyhow::Result;
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
-use bandsaw_bench::images::{self, Announced, Kind, Options, Protocol, Via};
+use bandsaw_bench::images::{self, Announced, Compressor, Kind, Options, Protocol, Via};
 use bandsaw_bench::place::Caches;
 use bandsaw_bench::plan::Plan;
 use bandsaw_bench::report::{Report, Settings, table};
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &CompressionArgs) -> Result<()> {
         settings,
         kinds: vec![kind(NewFormat::HfsPlus), kind(NewFormat::Apfs)],
         band_sizes: Vec::new(),
+        compressor: Compressor::default(),
         // No server is needed: all access is through the library.
         program: PathBuf::new(),
     };

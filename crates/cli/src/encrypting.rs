@@ -65,12 +65,12 @@ pub(crate) struct Encrypting {
     ///
     /// macOS writes 512; 4096 is faster. The default is 512, or 4096 for an image in one file that
     /// may exceed 2 TiB.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Encryption", display_order = 702)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Encryption", display_order = 702, hide_short_help = true)]
     cipher_block: Option<u64>,
     /// Allow the private key of this certificate to open the image
     ///
     /// The certificate is an X.509 file, PEM or DER. The passphrase opens the image as well.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Encryption", display_order = 703)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Encryption", display_order = 703, hide_short_help = true)]
     certificate: Vec<PathBuf>,
     #[command(flatten)]
     iterations: Iterations,

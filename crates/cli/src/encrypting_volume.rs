@@ -37,7 +37,8 @@ pub(crate) struct EncryptingVolume {
         value_name = "TEXT",
         requires = "encrypt_volume",
         help_heading = "Encryption",
-        display_order = 718
+        display_order = 718,
+        hide_short_help = true
     )]
     volume_hint: Option<String>,
     #[command(flatten)]

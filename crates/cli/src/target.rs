@@ -79,8 +79,9 @@ pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
     let message = format!(
         "bands of {size} bytes are not possible: macOS opens sparse bundles with multiples of {BAND_UNIT} bytes only; the nearest are {below} and {above}"
     );
-    Err(Failure::usage("--band-size", message).hint(
-        "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size",
+    let error = Error::new(Kind::Invalid, "--band-size", message).because(Reason::BandSize);
+    Err(Failure::from(error).hint(
+        "use --band-size with a size like 8m or 64m; --round takes the nearest possible size",
     ))
 }
 

@@ -558,7 +558,7 @@ fn hostile_stores_are_refused() {
         (Deed::HugeListing, "more than 8 MiB"),
         (Deed::SamePage, "repeats a key"),
         (Deed::Trickle, "timeout: no response"),
-        (Deed::EndlessError, "denies"),
+        (Deed::EndlessError, "access denied"),
         (Deed::EndlessRange, "invalid response of"),
         (Deed::LongRange, "it sent more bytes than requested"),
         (Deed::ShortRange, "it sent"),

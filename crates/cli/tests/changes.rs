@@ -79,7 +79,7 @@ fn a_volume_is_lived_in() {
         scratch.ok(&["mv", &at("/made"), &at("/symbolic"), &at("/Letters")]);
         scratch.ok(&["mv", "--overwrite", &at("/second"), &at("/Letters/made")]);
         let error = scratch.fails(4, &["rm", &at("/Letters")]);
-        assert!(error.contains("-r removes"), "{error}");
+        assert!(error.contains("use -r to remove"), "{error}");
         scratch.fails(3, &["rm", &at("/nothing")]);
         scratch.ok(&["rm", "-f", &at("/nothing")]);
         assert_eq!(

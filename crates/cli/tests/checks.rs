@@ -151,7 +151,7 @@ fn repair_mends_bundles() {
     fs::write(bundle("bands/ffff"), "leftover").unwrap();
     let plan = scratch.ok(&["repair", "-n", "x.sparsebundle"]);
     assert!(
-        plan.contains("would repair: sparse bundle: Info.plist is written anew from Info.bckup"),
+        plan.contains("would repair: sparse bundle: Info.plist is restored from Info.bckup"),
         "{plan}"
     );
     assert!(
@@ -1032,7 +1032,7 @@ fn diagnose_names_the_cause() {
     let disk = fs::read(scratch.path("x.img")).unwrap();
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n";
     let files: [(&str, Vec<u8>, &str, &str); 23] = [
-        ("empty.dmg", vec![], "empty", "no stored data"),
+        ("empty.dmg", vec![], "empty", "no bytes"),
         (
             "page.dmg",
             b"\n<!DOCTYPE html><html><body>Please log in</body></html>".to_vec(),
@@ -1339,7 +1339,7 @@ fn apfs_falls_back_on_request() {
         told["steps"][0]["message"]
             .as_str()
             .unwrap()
-            .contains("fall back"),
+            .contains("roll back"),
         "{told}"
     );
     scratch.fails(5, &["ls", "a.img"]);

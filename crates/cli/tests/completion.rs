@@ -41,6 +41,7 @@ const FISH: &str = r#"
 set -x PATH $argv[1] $PATH
 bandsaw completions fish | source
 complete -C $argv[2] | string replace -r '\t.*' ''
+true
 "#;
 
 /// Returns the candidates of a shell for a line, sorted; `None` if there is no such shell.
@@ -116,23 +117,23 @@ fn in_shell(shell: &str) {
     assert_eq!(verbs, ["resize"], "{shell}");
     // Bash completes what follows a colon or an equals sign, and wants it quoted.
     let is_bash = shell == "bash";
-    let after = |text: &str| {
-        let text = if is_bash {
-            text.rsplit([':', '=']).next().unwrap()
-        } else {
-            text
-        };
-        text.to_owned()
+    let after = |line: &str, text: &str| {
+        let word = line.rsplit(' ').next().unwrap();
+        let broken = word.rfind([':', '=']).map_or(0, |at| at + 1);
+        let start = if is_bash { broken } else { 0 };
+        text[start..].to_owned()
     };
     let mut letters = [
         "disk.img:/Documents/a letter.txt",
         "disk.img:/Documents/b.txt",
     ]
-    .map(after);
+    .map(str::to_owned);
     if is_bash {
+        letters[1] = "/Documents/b.txt".to_owned();
         letters[0] = r"/Documents/a\ letter.txt".to_owned();
     }
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 13] = [
+        ("bandsaw crea", &["create"]),
         (
             "bandsaw ls disk.img:/Do",
             &["disk.img:/Documents/", "disk.img:/Downloads/"],
@@ -162,7 +163,7 @@ fn in_shell(shell: &str) {
     ];
     for (line, expected) in cases {
         let found = candidates(shell, &scratch, line).unwrap();
-        let mut expected: Vec<_> = expected.iter().map(|text| after(text)).collect();
+        let mut expected: Vec<_> = expected.iter().map(|text| after(line, text)).collect();
         expected.sort();
         assert_eq!(found, expected, "{shell}: {line}");
     }

@@ -348,7 +348,7 @@ fn damage_is_told_when_an_image_is_read_as_a_whole() {
     ] {
         let output = scratch.run(&args);
         assert!(output.status.success(), "{args:?}");
-        assert!(stderr(&output).contains("note: the image was not verified; --verify"));
+        assert!(stderr(&output).contains("note: the image was not verified; use --verify"));
     }
     let output = scratch.run(&["extract", "app.img:/Letters", "out6"]);
     assert_eq!(stderr(&output), "", "a raw image has nothing to compare");

@@ -94,7 +94,7 @@ fn forms_that_no_mac_confirmed_are_named_in_one_line() {
     ];
     let said = stderr(&scratch.run(&args));
     assert!(
-        said.contains("the whole size") && said.contains("udsb"),
+        said.contains("allocates the whole disk") && said.contains("udsb"),
         "{said}"
     );
 }

@@ -74,7 +74,7 @@ fn a_compressed_image_is_shown_converted_and_verified() {
     assert!(
         scratch
             .idle_repair(&["renamed.img"])
-            .contains("no second copy")
+            .contains("no redundancy")
     );
 }
 

@@ -156,7 +156,7 @@ fn nothing_goes_unasked() {
         .write_all_at(b"!", 5 * MIB)
         .unwrap();
     let error = scratch.fails(4, &["format", "blank.img", "--image-format", "udrw"]);
-    assert!(error.contains("holds data"), "{error}");
+    assert!(error.contains("it has data"), "{error}");
     scratch.ok(&[
         "format",
         "blank.img",

@@ -41,7 +41,7 @@ fn it_is_shown_escaped() {
     let scratch = made();
     assert!(ok(&scratch, &[b"info", RAW]).contains("b\\xFF.img"));
     let facts: Value = serde_json::from_str(&ok(&scratch, &[b"info", b"--json", RAW])).unwrap();
-    assert_eq!(facts["image"], "b\\xFF.img");
+    assert_eq!(facts["path"], "b\\xFF.img");
     let missing = run(&scratch, &[b"info", b"none\xfe.img"]);
     assert_eq!(missing.status.code(), Some(3));
     assert!(
@@ -62,9 +62,12 @@ fn its_files_are_read() {
         ok(&scratch, &[b"cat", b"b\xff.img:/hello.txt"]),
         "hello, world\n"
     );
-    ok(&scratch, &[b"cp", b"b\xff.img:/hello.txt", b"copy\xff.txt"]);
+    let renamed = run(&scratch, &[b"cp", b"b\xff.img:/hello.txt", b"copy\xff.txt"]);
+    assert_eq!(renamed.status.code(), Some(2), "{}", stderr(&renamed));
+    fs::create_dir(scratch.path("").join(os(b"copies\xff"))).unwrap();
+    ok(&scratch, &[b"cp", b"b\xff.img:/hello.txt", b"copies\xff"]);
     assert_eq!(
-        fs::read(scratch.path("").join(os(b"copy\xff.txt"))).unwrap(),
+        fs::read(scratch.path("").join(os(b"copies\xff/hello.txt"))).unwrap(),
         b"hello, world\n"
     );
     ok(&scratch, &[b"extract", RAW, b"out\xff"]);

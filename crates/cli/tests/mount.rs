@@ -764,7 +764,7 @@ fn extracting_replaces_no_file_that_came_before_it() {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{time}: {said}");
         assert!(
-            said.contains("/foo: ") && said.contains("/dir: ") && said.contains("same name"),
+            said.contains("/foo: ") && said.contains("/dir: ") && said.contains("name collision"),
             "{time}: {said}"
         );
         assert_eq!(
@@ -824,7 +824,7 @@ fn the_use_of_an_image_is_named() {
     let facts = host.ok(&["info", "a.sparsebundle"]);
     assert_eq!(facts["format"], "UDSB");
     assert!(facts["size"].as_u64() > Some(0), "{facts}");
-    let told = facts["warnings"][0].as_str().unwrap();
+    let told = facts["warnings"][0]["message"].as_str().unwrap();
     assert!(told.contains(&user) && told.contains(&hint), "{told}");
     assert!(told.contains(folder.to_str().unwrap()), "{told}");
     host.ok(&["detach", "at"]);
@@ -859,7 +859,7 @@ fn an_image_whose_path_is_not_utf8_is_mounted() {
     let output = run(&["mount".as_ref(), name, "at".as_ref()]);
     assert!(output.status.success(), "{}", stderr(&output));
     fs::write(host.path("at/new"), "new").unwrap();
-    let image = host.listed()[0]["image"].as_str().unwrap().to_owned();
+    let image = host.listed()[0]["path"].as_str().unwrap().to_owned();
     assert!(image.ends_with("/b\\xFF.sparsebundle"), "{image}");
     let used = run(&["ls".as_ref(), name]);
     assert_eq!(used.status.code(), Some(4));
@@ -898,7 +898,12 @@ fn a_damaged_image_is_not_mounted() {
             vec!["attach", "a.dmg", "--folders"],
         ] {
             let told = host.fails(5, &[&args, option].concat());
-            for part in ["checksum of", "(bytes ", "`bandsaw verify`", "--no-verify"] {
+            for part in [
+                "checksum mismatch of",
+                "(bytes ",
+                "`bandsaw verify`",
+                "--no-verify",
+            ] {
                 assert!(told.contains(part), "{args:?}: {told}");
             }
         }

@@ -164,7 +164,7 @@ fn a_private_key_opens_what_its_certificate_was_added_to() {
             &key_slots[0]["bits"],
             &key_slots[1]["kind"]
         ),
-        (&"public-key".into(), &2048.into(), &"passphrase".into())
+        (&"public_key".into(), &2048.into(), &"passphrase".into())
     );
     for wrong in ["old", certificate] {
         assert!(

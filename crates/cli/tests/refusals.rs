@@ -176,7 +176,7 @@ fn what_is_not_there() {
     assert!(
         scratch
             .fails(3, &["ls", "x.img:Missing"])
-            .contains(r#"there is APFS on partition 1 with "src""#)
+            .contains(r#"found APFS on partition 1 with "src""#)
     );
     assert!(
         scratch
@@ -405,7 +405,7 @@ fn requests_without_an_effect_are_refused_with_a_hint() {
     scratch.ok(&["create", "b.asif", "--size", "1g", "--fs", "none"]);
     let told = scratch.fails(3, &["resize", "b.asif", "--size", "2g"]);
     assert!(
-        told.contains("b.asif: resize: the image holds no volume\n"),
+        told.contains("b.asif: resize: the image has no volume\n"),
         "{told}"
     );
     assert!(
@@ -478,7 +478,7 @@ fn errors_say_what_is_accepted() {
             7,
             &["--new-passfile"],
         ),
-        (&["diskutil", "apfs"], 1, &["diskutil: no verb apfs"]),
+        (&["diskutil", "apfs"], 1, &["diskutil: unknown verb apfs"]),
     ] {
         let told = scratch.fails(code, args);
         for part in parts {

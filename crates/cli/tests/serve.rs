@@ -321,7 +321,7 @@ fn the_world_is_not_let_in_by_mistake() {
     assert!(
         scratch
             .fails(4, &["serve", "x.img", "--socket", "socket"])
-            .contains("no socket")
+            .contains("is not a socket")
     );
     assert_eq!(fs::read(scratch.path("socket")).unwrap(), b"mine");
 }

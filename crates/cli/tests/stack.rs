@@ -260,8 +260,8 @@ fn a_layer_alone_is_no_image() {
             assert_eq!(output.status.code(), Some(3), "{verb}: {}", stderr(&output));
             let error = stderr(&output);
             assert!(
-                error.contains(&format!("fits `{name}`"))
-                    || error.contains(&format!("fits `./{name}`")),
+                error.contains(&format!("`{name} --shadow"))
+                    || error.contains(&format!("`./{name} --shadow")),
                 "{error}"
             );
         }
@@ -284,7 +284,7 @@ fn what_does_not_fit_is_refused_by_name() {
         (
             4,
             &["info", "--shadow", "layer.asif", "other.asif"][..],
-            "layer.asif: stack: was made over an image with UUID",
+            "layer.asif: stack: the layer was created over an image with UUID",
         ),
         (
             4,
@@ -304,7 +304,7 @@ fn what_does_not_fit_is_refused_by_name() {
         (
             3,
             &["stack", "info", "layer.asif", "one.asif"],
-            "is a layer over the image with UUID",
+            "a layer over the image with UUID",
         ),
         (
             3,
@@ -325,7 +325,7 @@ fn what_does_not_fit_is_refused_by_name() {
         (
             6,
             &["stack", "info", "one.asif", "raw.img"],
-            "raw.img: image: is no layer or shadow file",
+            "raw.img: image: not a layer or shadow file",
         ),
         (
             2,

@@ -344,7 +344,7 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Plan) ->
     } else {
         repair.refuse(
             name,
-            format!("could be {right}, but that exists already, or has another length"),
+            format!("could be {right}, which already exists or has a different length"),
         );
     }
     Ok(())

@@ -247,7 +247,7 @@ mod tests {
         assert!(map.check_used(3, u64::MAX, "thing").is_err());
         let error = striped(Some("was in use")).trusted().unwrap_err();
         assert!(
-            error.kind() == Kind::Conflict && error.message().starts_with("was in use, so"),
+            error.kind() == Kind::Conflict && error.message().starts_with("was in use; "),
             "{error}"
         );
     }

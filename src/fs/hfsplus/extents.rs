@@ -80,7 +80,7 @@ impl ForkSpace {
         if len > capacity {
             return Err(corrupt(
                 owner,
-                format!("{len} bytes exceed the blocks of together {capacity}"),
+                format!("{len} bytes exceed the {capacity} bytes of its blocks"),
             ));
         }
         Ok(self.device_over(&extents, len))
@@ -380,7 +380,10 @@ mod tests {
                 fork(512, 1, &[(u32::MAX, u32::MAX)]),
                 "reach past the volume's 16 blocks",
             ),
-            (fork(513, 1, &[(3, 1)]), "513 bytes in blocks that hold 512"),
+            (
+                fork(513, 1, &[(3, 1)]),
+                "513 bytes exceed the 512 bytes of its blocks",
+            ),
             (
                 fork(512, 1, &[(3, 2)]),
                 "extents exceed the 1 blocks of the fork",

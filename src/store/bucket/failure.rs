@@ -264,7 +264,7 @@ mod tests {
             ("QuotaExceeded", "quota"),
             ("ExpiredToken", "AWS_SESSION_TOKEN"),
             ("AuthorizationHeaderMalformed", "AWS_REGION"),
-            ("AccessDenied", "denies"),
+            ("AccessDenied", "access denied"),
         ];
         for (code, says) in cases {
             let error = explained(&answer(code)).to_string();

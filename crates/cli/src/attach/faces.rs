@@ -222,19 +222,6 @@ fn face(
     })
 }
 
-/// Returns the number of an open volume in its APFS container, however it was named.
-fn number_of(volume: &Volume, fs: &dyn FileSystem) -> Option<u32> {
-    if volume.format != VolumeFormat::Apfs {
-        return None;
-    }
-    let uuid = fs.volume().uuid?;
-    let container = volume.container().ok()?;
-    let mut found = container.volumes().into_iter().flatten();
-    found
-        .find(|summary| summary.uuid == uuid)
-        .map(|summary| summary.label.number)
-}
-
 /// Opens the volume for writing; returns `None`, with a warning, if it can only be read.
 fn to_change(
     image: &Image,

@@ -408,7 +408,7 @@ fn entry_of(volume: &AttachedVolume, info: Option<&VolumeInfo>, made: bool) -> M
         folder: volume.mount_point.clone(),
         device: volume.device.clone(),
         name: volume.name.clone(),
-        format: volume.format.clone(),
+        format: volume.contents().to_owned(),
         made,
         read_only: volume.read_only,
         store: None,

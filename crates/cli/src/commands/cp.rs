@@ -346,6 +346,10 @@ fn destination(target: &Path, name: &str, is_folder: bool) -> Outcome<(PathBuf, 
         Some(name) if !target.as_os_str().as_encoded_bytes().ends_with(b"/") => {
             Ok((parent.to_owned(), Some(name.to_owned())))
         }
+        None if target.file_name().is_some() => Err(Failure::usage(
+            "TARGET",
+            "the new name of a file must be UTF-8; copy into a folder, then rename the file",
+        )),
         _ => Err(Error::not_found("cp", target.display().to_string()).into()),
     }
 }

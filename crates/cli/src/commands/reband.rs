@@ -81,7 +81,7 @@ impl Reband {
                 format!("run `bandsaw reband {path}` to resume")
             })
             .advise(Kind::Invalid, || {
-                "use a band size like 8m or 64m, or add --round for the nearest possible size"
+                "use --band-size with a size like 8m or 64m; --round takes the nearest possible size"
                     .to_owned()
             })?;
         drop(bar);

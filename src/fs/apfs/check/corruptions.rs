@@ -71,7 +71,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.map(|bytes| bytes[0x20] = 0),
         Severity::Damage,
-        "its flags say otherwise",
+        "has wrong flags for its position",
     ),
     (
         |p| p.map(|bytes| bytes[0x28] = 9),

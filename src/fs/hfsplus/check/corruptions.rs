@@ -272,7 +272,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
             node[at..at + 2].copy_from_slice(&[0xFF, 0xFF]);
         },
         Severity::Damage,
-        "offset 1 of its records",
+        "offset 1 of a record",
     ),
     (
         |v| {
@@ -404,7 +404,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.file_id = 17.into()),
         Severity::Damage,
-        "object 17 stands in folder",
+        "object 17 is in folder",
     ),
     (
         |v| v.folder("inner", |raw| raw.folder_id = 9999.into()),

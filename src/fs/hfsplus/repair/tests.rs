@@ -102,7 +102,7 @@ const LOSSES: [(&str, &str, Loss); 8] = [
     ),
     (
         "attributes",
-        "of no known type or cut short",
+        "of unknown type or truncated",
         Loss::Attribute("/with attributes", "small"),
     ),
     (

@@ -122,7 +122,7 @@ fn chains_of_leaves_that_go_round_are_noticed() {
         drawn,
         &[
             "hfs+ catalog: at byte",
-            &format!("node {leaf}: points to itself"),
+            &format!("node {leaf}: the next leaf is the node itself"),
         ],
     );
 
@@ -148,7 +148,7 @@ fn nodes_that_lead_nowhere_are_noticed() {
     let children = drawn.nodes_of(node_kind::LEAF);
     for (child, words) in [
         (index, "kind -1 and height 1 expected"),
-        (0, "the tree leads to node 0"),
+        (0, "the tree points to node 0"),
         (900_000, "to node 900000"),
     ] {
         let mut drawn = forest().draw();
@@ -171,7 +171,7 @@ fn tree_headers_that_claim_too_much_are_refused() {
     for size in [0, 3, 256, 65535] {
         expect(
             with_header(|header| header.node_size = size.into()),
-            &["node size is", "a power of two"],
+            &["invalid node size", "a power of two"],
         );
     }
     expect(
@@ -225,11 +225,11 @@ fn records_out_of_their_node_are_noticed() {
         ),
         (
             |node| node[508..510].copy_from_slice(&[0xFF, 0xFF]),
-            "offset 1 of its records is 65535",
+            "invalid offset 1 of a record: 65535",
         ),
         (
             |node| node[510..512].copy_from_slice(&[0, 12]),
-            "offset 0 of its records is 12",
+            "invalid offset 0 of a record: 12",
         ),
         (
             |node| node[14..16].copy_from_slice(&[0x7F, 0xFF]),
@@ -264,7 +264,7 @@ fn volumes_cut_short_are_refused() {
 fn volume_headers_that_make_no_sense_are_refused() {
     expect(
         with_volume_header(|header| header.block_size = 1000.into()),
-        &["at byte 1024: block size is 1000"],
+        &["at byte 1024: invalid block size 1000"],
     );
     expect(
         with_volume_header(|header| header.block_size = 256.into()),
@@ -315,7 +315,7 @@ fn threads_and_records_must_agree() {
         .unwrap_err();
     assert!(
         error.to_string().contains(&format!(
-            "the thread of {orphan} leads to \"gone\" in folder 2"
+            "the thread of {orphan} points to \"gone\" in folder 2"
         )),
         "{error}"
     );
@@ -387,7 +387,7 @@ fn forks_that_make_no_sense_are_noticed_when_opened() {
         (fork(1 << 40, 1, &[extent(4, 1)]), "blocks of together 512"),
         (
             fork(512, 2, &[extent(4, 1), extent(4, 1)]),
-            "block 4 is in two of its extents",
+            "block 4 is in two extents of the fork",
         ),
     ];
     for (fork, words) in table {

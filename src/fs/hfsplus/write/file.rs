@@ -323,7 +323,7 @@ fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
     let capacity = u64::from(raw.total_blocks.get()) * u64::from(volume.read.header.block_size);
     if raw.logical_size.get() > capacity {
         let message = format!(
-            "{} bytes exceed the blocks of together {capacity}",
+            "{} bytes exceed the {capacity} bytes of its blocks",
             raw.logical_size
         );
         return Err(
