@@ -213,7 +213,7 @@ fn a_backup_of_something_else_is_none() {
         probe(bytes)
             .unwrap_err()
             .to_string()
-            .contains("records block 77")
+            .contains("invalid location 77 of the primary")
     );
 }
 

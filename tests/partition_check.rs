@@ -127,7 +127,10 @@ fn each_damage_is_found_at_its_place() {
                 disk[..512].fill(0);
                 disk[LAST] ^= 1;
             },
-            &[(Damage, 0, "is missing"), (Damage, LAST, "backup")],
+            &[
+                (Damage, 0, "missing: block 0 is blank"),
+                (Damage, LAST, "backup"),
+            ],
         ),
         (
             "size in block 0",

@@ -14,7 +14,6 @@ use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::space::FreeSpace;
 use bandsaw::ops::trim::{before_use, check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
 use bandsaw::progress::Silent;
@@ -260,16 +259,20 @@ fn a_container_with_a_locked_volume_is_not_trimmed() {
             assert_eq!((done.before, done.refused.len()), (done.after, 1));
             drop(image);
             let after = stored(&path);
-            assert!(after.0 == before.0, "{format}");
+            for (before, after) in before.0.iter().zip(&after.0) {
+                let differs = before.1.iter().zip(&after.1).position(|(a, b)| a != b);
+                assert_eq!(
+                    (&before.0, before.1.len(), None),
+                    (&after.0, after.1.len(), differs)
+                );
+            }
+            assert_eq!(before.0.len(), after.0.len(), "{format}");
             assert!(after.1 >= before.1, "{format}: {} {}", before.1, after.1);
         }
-        // What a guest discards is freed.
+        // What a guest discards is freed, whatever it is.
         let image = open(&path, Access::ReadWrite, None);
-        let runs: Vec<_> = FreeSpace::of(&image).runs().map(Result::unwrap).collect();
-        assert!(!runs.is_empty());
-        for run in runs {
-            image.disk().discard(run, AfterDiscard::Any).unwrap();
-        }
+        let all = 0..image.disk().info().len;
+        image.disk().discard(all, AfterDiscard::Any).unwrap();
         image.disk().flush().unwrap();
         drop(image);
         assert!(stored(&path).1 + MIB < before.1, "{format}");

@@ -131,6 +131,7 @@ fn shortened(command: Command) -> Command {
             let is_detail = compresses
                 && arg.get_help_heading() == Some(COMPRESSION)
                 && arg.get_id() != "compress";
+            let is_detail = is_detail || arg.is_hide_short_help_set();
             arg.hide_short_help(is_shared || is_detail)
                 .hide_long_help(is_shared)
         })

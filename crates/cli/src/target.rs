@@ -63,12 +63,15 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
 /// Unit of the band sizes of sparse bundles that macOS opens, in bytes; other programs made, and
 /// the library accepts, multiples of 512. Source: docs/formats/sparsebundle.md §3.
 const BAND_UNIT: u64 = 4096;
+/// Minimum band size of the library, in bytes.
+const MIN_BAND: u64 = 1 << 20;
 
 /// Returns the band size of a new or changed sparse bundle, one that macOS opens: as given, or
 /// rounded if requested.
 pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
     let below = size - size % BAND_UNIT;
-    if below == size {
+    // The library refuses or rounds what is too small for any image.
+    if below == size || size < MIN_BAND {
         return Ok(size);
     }
     let above = below.saturating_add(BAND_UNIT);

@@ -1132,7 +1132,7 @@ fn diagnose_names_the_cause() {
             "cut-short",
             "past the end",
         ),
-        ("blank.dmg", vec![0; 1 << 20], "blank", "formats"),
+        ("blank.dmg", vec![0; 1 << 20], "blank", "not formatted"),
         (
             "apfs.img",
             [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(),

@@ -119,7 +119,7 @@ fn in_shell(shell: &str) {
     let is_bash = shell == "bash";
     let after = |line: &str, text: &str| {
         let word = line.rsplit(' ').next().unwrap();
-        let broken = word.rfind([':', '=']).map_or(0, |at| at + 1);
+        let broken = word.rfind([':', '=', '@']).map_or(0, |at| at + 1);
         let start = if is_bash { broken } else { 0 };
         text[start..].to_owned()
     };

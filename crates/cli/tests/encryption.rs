@@ -235,7 +235,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
                 "key",
             ],
             2,
-            "512 and 4096",
+            "512 or 4096",
         ),
         (
             &[

@@ -456,8 +456,8 @@ fn sizes_and_keys(runs: &Runs) {
     runs.ok(&["resize", "raw.img", "--size", "32m"]);
     runs.ok(&["reband", "b-apfs.sparsebundle", "--band-size", "1m"]);
     runs.ok(&["advise", "--size", "2t", "--on", "s3"]);
-    runs.ok(&["disable-journal", "raw.img"]);
     runs.ok(&["enable-journal", "raw.img"]);
+    runs.ok(&["disable-journal", "raw.img"]);
     let secret = ["secret.img", "--passfile", "key", "--new-passfile", "key2"];
     runs.ok_of(2, &[&["passwd", "add"], &secret[..]].concat());
     runs.ok_of(2, &["passwd", "list", "secret.img"]);

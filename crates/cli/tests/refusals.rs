@@ -409,7 +409,7 @@ fn requests_without_an_effect_are_refused_with_a_hint() {
         "{told}"
     );
     assert!(
-        told.contains("hint: --image-only resizes the disk alone"),
+        told.contains("hint: use --image-only to resize the disk only"),
         "{told}"
     );
     scratch.ok(&["resize", "b.asif", "--size", "2g", "--image-only"]);

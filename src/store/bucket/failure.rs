@@ -277,7 +277,7 @@ mod tests {
         assert!(
             explained(&answer("<script>"))
                 .to_string()
-                .contains("denies")
+                .contains("access denied")
         );
     }
 

@@ -176,7 +176,7 @@ fn tree_headers_that_claim_too_much_are_refused() {
     }
     expect(
         with_header(|header| header.tree_depth = 17.into()),
-        &["depth is 17, at most 16"],
+        &["invalid depth 17: the maximum is 16"],
     );
     expect(
         with_header(|header| header.tree_depth = 0.into()),
@@ -268,7 +268,7 @@ fn volume_headers_that_make_no_sense_are_refused() {
     );
     expect(
         with_volume_header(|header| header.block_size = 256.into()),
-        &["block size is 256"],
+        &["invalid block size 256"],
     );
     expect(
         with_volume_header(|header| header.total_blocks = 0.into()),
@@ -284,7 +284,7 @@ fn volume_headers_that_make_no_sense_are_refused() {
     );
     expect(
         with_volume_header(|header| header.catalog_file.logical_size = u64::MAX.into()),
-        &["catalog file", "blocks of together"],
+        &["catalog file", "bytes of its blocks"],
     );
     expect(
         with_volume_header(|header| header.catalog_file.total_blocks = u32::MAX.into()),
@@ -328,7 +328,7 @@ fn threads_and_records_must_agree() {
         .retain(|record| record[..6] != [&[0, 6], &folder.0.to_be_bytes()[..]].concat());
     expect(
         fixture.draw(),
-        &[&format!("folder {folder} was found in folder 2")],
+        &[&format!("folder {folder} is in folder 2, but its thread")],
     );
 
     // A folder with the number of the root: following it would never end.
@@ -345,7 +345,9 @@ fn threads_and_records_must_agree() {
     fixture.folder(outer, "inner", |folder| folder.folder_id = outer.0.into());
     expect(
         fixture.draw(),
-        &[&format!("folder {outer} was found in folder {outer}")],
+        &[&format!(
+            "folder {outer} is in folder {outer}, but its thread"
+        )],
     );
 
     // No root folder.
@@ -384,7 +386,10 @@ fn forks_that_make_no_sense_are_noticed_when_opened() {
     let table = [
         (fork(512, 1, &[extent(900_000, 1)]), "reach past"),
         (fork(512, 2, &[extent(4, 1)]), "missing extents"),
-        (fork(1 << 40, 1, &[extent(4, 1)]), "blocks of together 512"),
+        (
+            fork(1 << 40, 1, &[extent(4, 1)]),
+            "exceed the 512 bytes of its blocks",
+        ),
         (
             fork(512, 2, &[extent(4, 1), extent(4, 1)]),
             "block 4 is in two extents of the fork",
