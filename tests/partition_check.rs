@@ -190,7 +190,10 @@ fn each_damage_is_found_at_its_place() {
         (
             "blocks for partitions over the table",
             |disk| put_both(disk, 512 + 0x28, 20),
-            &[(Damage, 512, "primary: its table"), (Damage, LAST, "")],
+            &[
+                (Damage, 512, "overlaps the blocks for partitions"),
+                (Damage, LAST, ""),
+            ],
         ),
         (
             "the same GUID twice",
