@@ -351,7 +351,7 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     );
     let refused = bench.fails(&format!("checkpoint {IMAGE}"));
     assert!(
-        refused.contains("is in use by") && refused.contains("--steal-lease"),
+        refused.contains("in use by") && refused.contains("--steal-lease"),
         "{refused}"
     );
     drop(image);
