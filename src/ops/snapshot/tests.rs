@@ -166,7 +166,7 @@ fn a_snapshot_is_read_by_its_name() {
     let named = PathBuf::from(format!("{bundle}@a@12:30"));
     assert_eq!(read(&named, 0, 512), scratch.bytes[..512]);
     assert_eq!(read(&scratch.path(), 0, 512), [7; 512]);
-    let address = Address::parse_on_host(&format!("{bundle}@a@12:30:Docs@then:/x")).unwrap();
+    let address = Address::parse_on_host(format!("{bundle}@a@12:30:Docs@then:/x")).unwrap();
     assert_eq!(
         (address.image.as_path(), address.snapshot.as_deref()),
         (&*named, Some("then"))
