@@ -258,18 +258,9 @@ fn a_container_with_a_locked_volume_is_not_trimmed() {
             let done = compact(&image, &options, keys, &Silent).unwrap();
             assert_eq!((done.before, done.refused.len()), (done.after, 1));
             drop(image);
-            let after = stored(&path);
-            for (before, after) in before.0.iter().zip(&after.0) {
-                let differs = before.1.iter().zip(&after.1).position(|(a, b)| a != b);
-                assert_eq!(
-                    (&before.0, before.1.len(), None),
-                    (&after.0, after.1.len(), differs)
-                );
-            }
-            assert_eq!(before.0.len(), after.0.len(), "{format}");
-            assert!(after.1 >= before.1, "{format}: {} {}", before.1, after.1);
+            assert!(stored(&path) == before, "{format}");
         }
-        // What a guest discards is freed, whatever it is.
+        // Discards by a guest are freed, whatever they cover.
         let image = open(&path, Access::ReadWrite, None);
         let all = 0..image.disk().info().len;
         image.disk().discard(all, AfterDiscard::Any).unwrap();

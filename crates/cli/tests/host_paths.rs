@@ -49,7 +49,7 @@ fn it_is_shown_escaped() {
         "{}",
         stderr(&missing)
     );
-    // What lies in an image is text.
+    // Paths inside an image are text.
     let part = run(&scratch, &[b"ls", b"b\xff.img:/\xff"]);
     assert_eq!(part.status.code(), Some(2), "{}", stderr(&part));
 }

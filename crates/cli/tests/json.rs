@@ -565,7 +565,7 @@ fn usage_errors(runs: &Runs) {
     }
 }
 
-/// What one argument lacks does not hide what the others have.
+/// A missing argument does not hide the results of the others.
 fn several_arguments(runs: &Runs) {
     for verb in ["checksum", "du"] {
         let output = runs.run(1, &[verb, "raw.img", "missing", "a.asif"]);

@@ -820,7 +820,7 @@ fn the_use_of_an_image_is_named() {
         let told = host.fails(4, &args);
         assert!(told.contains(&hint), "{args:?}: {told}");
     }
-    // What needs no lock is shown.
+    // Facts that need no lock are shown.
     let facts = host.ok(&["info", "a.sparsebundle"]);
     assert_eq!(facts["format"], "UDSB");
     assert!(facts["size"].as_u64() > Some(0), "{facts}");

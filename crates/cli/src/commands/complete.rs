@@ -43,7 +43,7 @@ enum Form {
     Bash,
 }
 
-/// What the shell completes itself.
+/// Completion by the shell itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Also {
     #[default]
