@@ -496,7 +496,7 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
             bench.ok(&line);
         } else {
             let said = bench.fails(&line);
-            assert!(said.contains("bucket"), "{line}: {said}");
+            assert!(said.contains("in a bucket"), "{line}: {said}");
         }
     }
     let help = bench.ok("--help");
