@@ -1,6 +1,7 @@
 //! Development tasks of the project: `cargo xtask <command>`.
 #![forbid(unsafe_code)]
 
+mod articles;
 mod bench;
 mod compression;
 mod fields;
@@ -19,6 +20,8 @@ use clap::Parser;
 enum Command {
     /// What the compiler does not check: direction of imports, words on top of files, unsafe code.
     Tidy,
+    /// Repeat the experiments of the articles and write docs/articles.md.
+    Articles(articles::ArticlesArgs),
     /// Measure the speed goals and write docs/benchmarks.md.
     Bench(bench::BenchArgs),
     /// What compressing files saves and costs, on an article's five files; writes
@@ -37,6 +40,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Tidy => tidy::run(root()),
+        Command::Articles(args) => articles::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compression(args) => compression::run(&args),
         Command::Fields(args) => fields::run(&args),

@@ -10,11 +10,13 @@
 //! | reports: JSON, tables and plots | [`report`] |
 //! | comparison of two runs | [`compare`] |
 //! | published results | [`mod@reference`], data in `data/references.json` |
+//! | experiments of all articles in one run | [`articles`] |
 //! | storage of an image that is filled, emptied and refilled | [`images::space`] |
 //!
 //! Nothing here prints: the command is `bandsaw bench`.
 #![forbid(unsafe_code)]
 
+pub mod articles;
 pub mod clock;
 pub mod compare;
 pub mod contents;

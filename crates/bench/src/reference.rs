@@ -197,18 +197,21 @@ impl Compressed {
 impl Speed {
     /// Formats its ratio to the host for tables, or its rate if the ratio is unknown.
     pub fn words(&self) -> String {
-        let between =
-            |[low, high]: [Option<f64>; 2], word: &dyn Fn(f64) -> String| match (low, high) {
-                (Some(low), Some(high)) if low == high => Some(word(low)),
-                (Some(low), Some(high)) => Some(format!("{} to {}", word(low), word(high))),
-                (None, Some(high)) => Some(format!("under {}", word(high))),
-                (Some(low), None) => Some(format!("over {}", word(low))),
-                (None, None) => None,
-            };
         let ratio = between(self.ratio, &|ratio| ratio.to_string());
-        ratio
-            .or_else(|| between(self.rate, &rate))
-            .unwrap_or_default()
+        ratio.or_else(|| self.rate()).unwrap_or_default()
+    }
+
+    /// Formats its rate; `None` if it was not published.
+    pub fn rate(&self) -> Option<String> {
+        between(self.rate, &rate)
+    }
+
+    /// Formats its ratio to the host in percent; `None` if it was not published.
+    pub fn percent(&self) -> Option<String> {
+        // Rounded to a tenth, without binary fractions such as 56.99999.
+        between(self.ratio, &|ratio| {
+            format!("{} %", (ratio * 1000.0).round() / 10.0)
+        })
     }
 
     /// Returns the middle of its ratio to the host; `None` if only its rate is known.
@@ -217,6 +220,17 @@ impl Speed {
             [Some(low), Some(high)] => Some((low + high) / 2.0),
             [one, other] => one.or(other),
         }
+    }
+}
+
+/// Formats bounds of which either may be unknown; `None` if both are.
+fn between(bounds: [Option<f64>; 2], word: &dyn Fn(f64) -> String) -> Option<String> {
+    match bounds {
+        [Some(low), Some(high)] if low == high => Some(word(low)),
+        [Some(low), Some(high)] => Some(format!("{} to {}", word(low), word(high))),
+        [None, Some(high)] => Some(format!("under {}", word(high))),
+        [Some(low), None] => Some(format!("over {}", word(low))),
+        [None, None] => None,
     }
 }
 

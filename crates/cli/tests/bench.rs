@@ -495,7 +495,15 @@ fn on_disk(steps: &[(String, Value)], at: &str) -> u64 {
 #[test]
 fn protocols_have_their_steps() {
     let scratch = scratch();
-    let one = ["--type", "asif", "--fs", "hfs+j", "--protocol"];
+    let one = [
+        "--type",
+        "asif",
+        "--cipher",
+        "none",
+        "--fs",
+        "hfs+j",
+        "--protocol",
+    ];
     let rewrite = scratch.json(&images(&[&one[..], &["rewrite"]].concat()));
     let series: Vec<String> = labels(&rewrite)
         .into_iter()
@@ -951,5 +959,151 @@ fn images_that_cannot_be_are_refused_before() {
     );
     let plan = crate::common::stderr(&scratch.run(&images(&["--dry-run"])));
     assert!(plan.contains("5 subjects"), "{plan}");
+    // Three types, three ciphers, two file systems, and the host: the matrix of the article.
+    let matrix = ["--dry-run", "--protocol", "rewrite"];
+    let plan = crate::common::stderr(&scratch.run(&images(&matrix)));
+    assert!(plan.contains("19 subjects"), "{plan}");
     assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+fn a_run_of_all_articles_is_planned_and_refused() {
+    let scratch = scratch();
+    let ours = ["bench", "articles", "work", "-o", "results"];
+    let quick = [&ours[..], &["--quick", "--dry-run"]].concat();
+    let plan = crate::common::stderr(&scratch.run(&quick));
+    for word in [
+        "rewrite",
+        "steady",
+        "space",
+        "bands",
+        "compression",
+        "refill",
+        "will be written",
+        "are free",
+        "rating",
+        "minutes",
+    ] {
+        assert!(plan.contains(word), "{word}: {plan}");
+    }
+    assert!(!scratch.path("results").exists(), "a dry run makes nothing");
+    let large = [&ours[..], &["--scale", "1000"]].concat();
+    assert!(scratch.fails(1, &large).contains("--scale"));
+    assert!(!scratch.path("results").exists());
+    // Results of another disk, and of other settings.
+    let scale = 0.0001;
+    let settings = serde_json::json!({
+        "schema": 1, "scale": scale, "sets": 2, "pause": 0.0, "seed": 1, "ways": ["library"],
+        "disk": {"device": 0, "size": 1, "file_system": "none"},
+    });
+    fs::create_dir(scratch.path("results")).unwrap();
+    fs::write(scratch.path("results/run.json"), settings.to_string()).unwrap();
+    let again = [
+        "--scale", "0.0001", "--sets", "2", "--pause", "0", "--via", "library",
+    ];
+    let refused = scratch.fails(4, &[&ours[..], &again].concat());
+    assert!(
+        refused.contains("another disk") && refused.contains("--output"),
+        "{refused}"
+    );
+    // Files that would be too long: a limit of the process is one of the file system, too.
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
+    let mut limited_run = std::process::Command::new("sh");
+    limited_run.args(["-c", limited, "sh", env!("CARGO_BIN_EXE_bandsaw")]);
+    limited_run.args([&ours[..3], &["-o", "other", "--scale", "0.0001"]].concat());
+    let output = limited_run.current_dir(scratch.path(".")).output().unwrap();
+    let refused = crate::common::stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{refused}");
+    assert!(refused.contains("more than a file on"), "{refused}");
+    assert!(!scratch.path("other").exists());
+    assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+#[ignore = "full: every protocol of every article takes minutes"]
+fn articles_are_repeated_on_one_page() {
+    let scratch = scratch();
+    let ours = [
+        "bench", "articles", "work", "-o", "results", "--scale", "0.00002", "--sets", "2",
+        "--pause", "0",
+    ];
+    // Interrupted after the first protocol, the run keeps its results and nothing else.
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args(ours)
+        .current_dir(scratch.path("."))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let first = scratch.path("results/rewrite.json");
+    assert!((0..6000).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        first.exists() && !is_empty(&scratch, "work")
+    }));
+    let id = child.id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(killed.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(is_empty(&scratch, "work"));
+    let before = fs::read(&first).unwrap();
+    let page = fs::read_to_string(scratch.path("results/articles.md")).unwrap();
+    assert!(page.contains("## First and second write") && !page.contains("## Band sizes"));
+    // The same command goes on.
+    let told = scratch.json(&ours);
+    assert_eq!(
+        fs::read(&first).unwrap(),
+        before,
+        "nothing is measured again"
+    );
+    let sections = told["sections"].as_array().unwrap();
+    assert_eq!(sections.len(), 6);
+    for section in sections {
+        let answers = section["answers"].as_array().unwrap();
+        assert!(!answers.is_empty(), "{section}");
+        for answer in answers {
+            assert!(
+                !answer.as_str().unwrap().contains("not measured"),
+                "{section}"
+            );
+        }
+    }
+    assert!(is_empty(&scratch, "work"));
+    let page = fs::read_to_string(scratch.path("results/articles.md")).unwrap();
+    let mut plots = 0;
+    for file in fs::read_dir(scratch.path("results/plots")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(page.contains(&format!("(plots/{name})")), "{name}");
+        plots += 1;
+    }
+    assert_eq!(plots, 16);
+    for disk in ["| ASIF, encrypted APFS |", "| UDRW, encrypted APFS |"] {
+        assert!(page.contains(disk), "the virtual machine's disk {disk}");
+    }
+    // A column for each interface, and the published values in columns of their own.
+    let heading = "|  | through the library | through a mount (FUSE) | through NBD | published: of the host | published: speed |";
+    assert!(page.contains(heading), "{page}");
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| UDSB AES-128, APFS |"));
+    let cells: Vec<&str> = row.unwrap().split('|').map(str::trim).collect();
+    assert_eq!(
+        cells.iter().filter(|cell| cell.contains("% [")).count(),
+        3,
+        "{cells:?}"
+    );
+    let rewritten = page
+        .split("### ")
+        .find(|part| part.contains("rewrite: write"));
+    let row = rewritten
+        .unwrap()
+        .lines()
+        .find(|line| line.starts_with("| UDSB AES-128, APFS |"));
+    assert!(row.unwrap().ends_with("| 60 % | 4.3 GB/s |"), "{row:?}");
+    look_at(&scratch, "results/articles.html", "articles");
+    // Results of which one is missing: only that is measured.
+    fs::remove_file(scratch.path("results/compression.json")).unwrap();
+    scratch.json(&ours);
+    assert_eq!(fs::read(&first).unwrap(), before);
+    assert!(scratch.path("results/compression.json").exists());
 }

@@ -51,6 +51,7 @@ const WITHOUT: &[(&str, &str)] = &[
 
 /// Schemas whose documents need more than this test has.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("bench-articles", "minutes of a benchmark"),
     ("bench-compare", "results of a benchmark"),
     ("bench-gate", "results of a benchmark"),
     ("checkpoint", "a bucket"),

@@ -312,6 +312,20 @@ impl Report {
         })
     }
 
+    /// Returns the speed of reading a compressed file at `step`, divided by that of the plain file;
+    /// `None` if either was not measured.
+    pub fn compressed_over_plain(&self, file: &Compressed, step: &str) -> Option<Ratio> {
+        let [plain, packed] = [&file.plain, &file.series].map(|label| {
+            let all = self.series.iter();
+            let series =
+                all.filter(|series| series.label == *label && series.step.as_deref() == Some(step));
+            let samples = series.flat_map(|series| &series.samples);
+            let samples = samples.filter(|sample| sample.number == file.number);
+            stats::speeds(&samples.cloned().collect::<Vec<_>>(), Direction::Read)
+        });
+        Ratio::of(&packed, &plain)
+    }
+
     /// Adds a series, or its samples to those of the same name from an earlier round.
     pub(crate) fn add(&mut self, series: Series) {
         let known = self
@@ -322,17 +336,21 @@ impl Report {
             self.series.push(series);
             return;
         };
-        let earlier = std::mem::take(&mut known.samples);
-        let cooled = known.cooled.worse(series.cooled);
-        let all = [earlier, series.samples].concat();
-        *known = Series {
-            image: known.image.take(),
-            band_size: known.band_size,
-            possible_bands: known.possible_bands,
-            space: std::mem::take(&mut known.space),
-            process: Process::sum(known.process, series.process),
-            ..Series::new(&*series.label, series.step.as_deref(), cooled, all)
-        };
+        known.samples.extend(series.samples);
+        known.cooled = known.cooled.worse(series.cooled);
+        known.process = Process::sum(known.process, series.process);
+        // Statistics of many files take long: those of directions without new samples stay.
+        let of = |direction, flushed| Summary::of(&known.samples, direction, flushed);
+        if series.write.is_some() {
+            known.write = of(Direction::Write, false);
+            known.write_flushed = of(Direction::Write, true);
+        }
+        if series.read.is_some() {
+            known.read = of(Direction::Read, false);
+        }
+        if series.stream.is_some() {
+            known.stream = of(Direction::Stream, false);
+        }
     }
 
     /// Compares each series with the host's at the same step; if the host lacks that step, with all

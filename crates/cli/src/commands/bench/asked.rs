@@ -183,7 +183,7 @@ impl Measuring {
 }
 
 /// Parses a pause, which must be finite.
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     const MOST: f64 = 86_400.0;
     let seconds = text
         .parse::<f64>()

@@ -52,14 +52,19 @@ pub(crate) struct Images {
     /// Measure these kinds of images
     ///
     /// Kinds are udrw, udsb, udsp, asif, and vm for an encrypted APFS volume in ASIF over NBD. The
-    /// default is the first four; with `--protocol bands` it is udsb, and udrw for comparison.
+    /// default is the first four; with `--protocol rewrite` it is the first three, and with
+    /// `--protocol bands` udsb, and udrw for comparison.
     #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',')]
     types: Vec<String>,
     /// Use these ciphers: none, aes-128, aes-256
-    #[arg(long = "cipher", value_name = "CIPHER,...", value_delimiter = ',', default_values = ["none"])]
+    ///
+    /// The default is none; with `--protocol rewrite` it is all three.
+    #[arg(long = "cipher", value_name = "CIPHER,...", value_delimiter = ',')]
     ciphers: Vec<String>,
     /// Use these file systems: apfs, hfs+, hfs+j and so on
-    #[arg(long = "fs", value_name = "FORMAT,...", value_delimiter = ',', default_values = ["apfs"])]
+    ///
+    /// The default is apfs; with `--protocol rewrite` it is apfs and hfs+j.
+    #[arg(long = "fs", value_name = "FORMAT,...", value_delimiter = ',')]
     file_systems: Vec<NewFormat>,
     /// Access images this way: library, nbd or mount
     ///
@@ -169,9 +174,30 @@ impl Images {
 
     /// Returns every combination.
     fn kinds(&self) -> Outcome<Vec<Kind>> {
-        let usual: &[&str] = match self.protocol {
-            ProtocolArg::Bands => &["udsb", "udrw"],
-            _ => &["udrw", "udsb", "udsp", "asif"],
+        // Those of the article of the protocol.
+        let (usual, ciphers, file_systems): (&[&str], &[&str], &[NewFormat]) = match self.protocol {
+            ProtocolArg::Rewrite => (
+                &["udrw", "udsb", "udsp"],
+                &["none", "aes-128", "aes-256"],
+                &[NewFormat::Apfs, NewFormat::HfsPlusJournaled],
+            ),
+            ProtocolArg::Bands => (&["udsb", "udrw"], &["none"], &[NewFormat::Apfs]),
+            _ => (
+                &["udrw", "udsb", "udsp", "asif"],
+                &["none"],
+                &[NewFormat::Apfs],
+            ),
+        };
+        let given = self.ciphers.iter().map(String::as_str);
+        let ciphers: Vec<&str> = if self.ciphers.is_empty() {
+            ciphers.to_vec()
+        } else {
+            given.collect()
+        };
+        let file_systems = if self.file_systems.is_empty() {
+            file_systems
+        } else {
+            &self.file_systems[..]
         };
         let types = self.types.iter().map(String::as_str);
         let types: Vec<&str> = if self.types.is_empty() {
@@ -195,7 +221,7 @@ impl Images {
                     format!("unsupported image type {name}: expected udrw, udsb, udsp, asif or vm"),
                 ));
             }
-            for cipher in &self.ciphers {
+            for cipher in &ciphers {
                 let key_bits = match cipher.to_ascii_lowercase().as_str() {
                     "none" => 0,
                     "aes-128" => 128,
@@ -207,7 +233,7 @@ impl Images {
                         ));
                     }
                 };
-                for &file_system in &self.file_systems {
+                for &file_system in file_systems {
                     kinds.extend(self.via.iter().map(|&via| Kind {
                         format,
                         key_bits,

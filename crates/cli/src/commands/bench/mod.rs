@@ -1,5 +1,6 @@
 //! `bandsaw bench`: the speed and storage of folders and images.
 
+mod articles;
 mod asked;
 mod compare;
 mod files;
@@ -22,6 +23,7 @@ use crate::output::Output;
 Examples:
   bandsaw bench files /Volumes/Fast --scale 0.1 -o fast.json -o fast.html
   bandsaw bench images . --scale 0.01 --type udsb,asif -o images.json -o images.html
+  bandsaw bench articles . --quick -o results
   bandsaw bench compare before.json after.json
   bandsaw bench gate images.json --min-ratio 0.9")]
 pub(crate) struct Bench {
@@ -33,6 +35,7 @@ pub(crate) struct Bench {
 enum BenchVerb {
     Files(Box<files::Files>),
     Images(Box<images::Images>),
+    Articles(articles::Articles),
     Compare(compare::Compare),
     Gate(gate::Gate),
 }
@@ -42,6 +45,7 @@ impl Bench {
         match self.verb {
             BenchVerb::Files(verb) => verb.run(output),
             BenchVerb::Images(verb) => verb.run(output),
+            BenchVerb::Articles(verb) => verb.run(output),
             BenchVerb::Compare(verb) => verb.run(output),
             BenchVerb::Gate(verb) => verb.run(output),
         }

@@ -1,0 +1,218 @@
+//! `bandsaw bench articles`: the experiments of all articles in one run.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use bandsaw::{Error, Kind};
+use bandsaw_bench::articles::{EXPERIMENTS, Experiment, Results, Scope, check_file_system};
+use bandsaw_bench::images::{self, Announced, Via};
+use bandsaw_bench::units::bytes;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::asked::percent;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+
+const LAYER: &str = "articles";
+/// Rates in bytes per second that the expected time is stated for: a slow disk, and a fast one.
+const RATES: [f64; 2] = [100e6, 1e9];
+
+/// Repeat the experiments of the articles about disk images
+///
+/// Every protocol of `bandsaw bench images` runs with the images of its article, through a mount,
+/// through NBD and through the library. One page has a section for each: the conclusion of the
+/// article as a question, the answers of this run, tables beside the published values, and plots.
+/// It is written as HTML and as Markdown.
+///
+/// The results of each protocol are saved when it ends. After an interruption, the same command
+/// continues, on the same disk and with the same options only. Everything that was made in DIR is
+/// removed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw bench articles /mnt/disk --dry-run            show bytes, time, room and wear
+  bandsaw bench articles /mnt/disk --quick -o results   about ten minutes
+  bandsaw bench articles /mnt/disk --gold -o results    images of 100 GB, as in the articles")]
+pub(crate) struct Articles {
+    /// The folder to measure in
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath, default_value = ".")]
+    folder: PathBuf,
+    /// Write the results and the page into this folder
+    #[arg(long, short, value_name = "FOLDER", value_hint = ValueHint::DirPath, default_value = "bandsaw-articles")]
+    output: PathBuf,
+    /// Multiply every file size by this factor
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["quick", "silver", "gold"])]
+    scale: Option<f64>,
+    /// Set the number of passes over the files
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    sets: Option<u32>,
+    /// Set the pause between phases, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = super::asked::seconds)]
+    pause: Option<f64>,
+    /// Use small sizes and no pauses, for ten minutes (default)
+    #[arg(long, conflicts_with_all = ["silver", "gold"])]
+    quick: bool,
+    /// Use images of 25 GB, two passes
+    #[arg(long, conflicts_with = "gold")]
+    silver: bool,
+    /// Use images of 100 GB, 160 files of 53 GB, as in the articles
+    #[arg(long)]
+    gold: bool,
+    /// Access images these ways: library, nbd or mount
+    ///
+    /// The default is all three, but for mount where this system has no FUSE.
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
+    via: Vec<Via>,
+    /// Show the plan, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct ArticlesReport {
+    page: PathBuf,
+    sections: Vec<Section>,
+}
+
+#[derive(Serialize)]
+struct Section {
+    protocol: &'static str,
+    question: &'static str,
+    answers: Vec<String>,
+    results: PathBuf,
+}
+
+impl Articles {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let scope = self.scope(output)?;
+        let mut planned = Vec::new();
+        for experiment in &EXPERIMENTS {
+            let options = experiment.options(&scope);
+            let announced = Announced::new(&self.folder, &options);
+            let announced = announced.and_then(|announced| {
+                check_file_system(&self.folder, &announced)?;
+                Ok(announced)
+            });
+            let announced = announced.advise(Kind::Limit, || {
+                "`--scale 0.001` makes all of it a thousandth".to_owned()
+            })?;
+            planned.push((experiment, options, announced));
+        }
+        self.tell(&planned, output);
+        if self.dry_run {
+            return Ok(());
+        }
+        let results = Results::begin(&self.output, &self.folder, &scope);
+        let results = results.advise(Kind::Conflict, || {
+            "choose another folder for the results with `--output`".to_owned()
+        })?;
+        for (experiment, options, announced) in &planned {
+            if results.of(experiment)?.is_some() {
+                output.tell_plan(&format!("{}: kept", experiment.protocol.name()));
+                continue;
+            }
+            let bar = Bar::new(output);
+            let report = images::run(&self.folder, options, announced, &bar);
+            drop(bar);
+            let report = report.advise(Kind::Cancelled, || {
+                "run the same command again to continue".to_owned()
+            })?;
+            results.save(experiment, &report)?;
+            // The page of what is done so far is there even if the next protocol fails.
+            results.write_pages()?;
+        }
+        results.write_pages()?;
+        show(&results, output)
+    }
+
+    fn scope(&self, output: &Output) -> Outcome<Scope> {
+        let (scale, sets, pause) = match (self.scale, self.silver, self.gold) {
+            (Some(scale), ..) => (scale, None, None),
+            (_, true, _) => (0.25, Some(2), None),
+            (.., true) => (1.0, None, None),
+            _ => (0.002, Some(2), Some(0.0)),
+        };
+        let program = std::env::current_exe().map_err(|source| Error::io(LAYER, "find", source))?;
+        Ok(Scope {
+            scale,
+            sets: self.sets.or(sets),
+            pause: self.pause.or(pause),
+            seed: 1,
+            ways: self.ways(output),
+            program,
+        })
+    }
+
+    fn ways(&self, output: &Output) -> Vec<Via> {
+        const FUSE: &str = "/dev/fuse";
+        if !self.via.is_empty() {
+            return self.via.clone();
+        }
+        let fuse = File::options().read(true).write(true).open(FUSE);
+        if let Err(error) = fuse {
+            output.warn(&format!(
+                "nothing is measured through a mount: {FUSE}: {error}"
+            ));
+            return vec![Via::Nbd, Via::Library];
+        }
+        vec![Via::Mount, Via::Nbd, Via::Library]
+    }
+
+    fn tell(&self, planned: &[(&Experiment, images::Options, Announced)], output: &Output) {
+        let (mut all, mut pauses) = (0_u64, 0.0);
+        for (experiment, options, announced) in planned {
+            all = all.saturating_add(announced.bytes);
+            pauses += 4.0 * options.settings.pause * announced.subjects as f64;
+            output.tell_plan(&format!(
+                "{:12} {:2} subjects, images of {}, {} written",
+                experiment.protocol.name(),
+                announced.subjects,
+                bytes(announced.image),
+                bytes(announced.bytes)
+            ));
+        }
+        let Some((.., last)) = planned.last() else {
+            return;
+        };
+        let minutes = RATES.map(|rate| (2.0 * all as f64 / rate + pauses) / 60.0);
+        output.tell_plan(&format!(
+            "About {} will be written to {} in all and read back, {} of the typical rating of a solid-state disk of this size; {} are \
+             free. This takes {:.0} to {:.0} minutes with a disk of {}/s to {}/s; {:.0} minutes of it are pauses.",
+            bytes(all),
+            self.folder.display(),
+            percent(last.room.wear(all)),
+            bytes(last.room.free),
+            minutes[1].ceil(),
+            minutes[0].ceil(),
+            bytes(RATES[0] as u64),
+            bytes(RATES[1] as u64),
+            pauses / 60.0
+        ));
+    }
+}
+
+fn show(results: &Results, output: &Output) -> Outcome {
+    let all = results.all()?;
+    let sections = all.iter().map(|(experiment, report)| Section {
+        protocol: experiment.protocol.name(),
+        question: experiment.question,
+        answers: experiment.answers(report),
+        results: results.path(experiment),
+    });
+    let facts = ArticlesReport {
+        page: results.page(),
+        sections: sections.collect(),
+    };
+    output.facts(&facts, |out| {
+        for section in &facts.sections {
+            writeln!(out, "{}: {}", section.protocol, section.question)?;
+            for answer in &section.answers {
+                writeln!(out, "  {}", output.name(answer))?;
+            }
+        }
+        writeln!(out, "page: {}", facts.page.display())
+    })
+}
