@@ -41,5 +41,5 @@ pub(crate) fn run(args: &ArticlesArgs) -> Result<()> {
         let status = status.with_context(|| format!("{}: build it first", program.display()))?;
         ensure!(status.success(), "{}: {status}", program.display());
     }
-    Ok(Results::open(&args.results).publish(&root().join("docs"), "articles")?)
+    Ok(Results::open(&args.results)?.publish(&root().join("docs"), "articles")?)
 }

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &CompressionArgs) -> Result<()> {
         kinds: vec![kind(NewFormat::HfsPlus), kind(NewFormat::Apfs)],
         band_sizes: Vec::new(),
         compressor: Compressor::default(),
+        model_disk: None,
         // No server is needed: all access is through the library.
         program: PathBuf::new(),
     };

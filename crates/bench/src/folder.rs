@@ -173,6 +173,7 @@ impl Report {
             series: Vec::new(),
             ratios: Vec::new(),
             compressed: Vec::new(),
+            reads: Vec::new(),
             compression: None,
             notes: if cfg!(debug_assertions) {
                 vec![UNOPTIMISED.to_owned()]

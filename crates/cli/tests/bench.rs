@@ -183,6 +183,13 @@ fn runs_are_compared_and_gates_hold() {
             .ok(&["bench", "compare", "a.json", "slow.json"])
             .contains("slower")
     );
+    scratch.ok(&["bench", "compare", "a.json", "slow.json", "--plots", "both"]);
+    let plot = fs::read_to_string(scratch.path("both/compare-write.svg")).unwrap();
+    for point in ["data-before=\"100000000", "data-after=\"1000000"] {
+        assert_eq!(plot.matches(point).count(), 1, "{point}: {plot}");
+    }
+    let again = ["bench", "compare", "a.json", "slow.json", "--plots", "both"];
+    assert!(scratch.fails(4, &again).contains("--overwrite"));
     let gate = ["bench", "gate", "noisy.json", "--min-ratio"];
     let noisy = scratch.run(&[&gate[..], &["0.9", "--against", "a.json"]].concat());
     let (shown, said) = (
@@ -544,7 +551,13 @@ fn protocols_have_their_steps() {
             && taken.last().unwrap().1["given_back"].is_u64()
     );
     let refill = scratch.json(&images(&[&one[..], &["r5"]].concat()));
-    assert_eq!(labels(&refill).len(), 6);
+    // The host and the image, three passes and a second load.
+    assert_eq!(labels(&refill).len(), 8);
+    let sequential = refill["series"].as_array().unwrap().iter();
+    for series in sequential.filter(|series| series["step"] == "sequential") {
+        assert_eq!(series["write"]["count"], 5);
+        assert_eq!(series["read"]["count"], 5);
+    }
     let taken = steps(&refill, &label(&refill));
     let passes = [
         "empty: written",
@@ -553,8 +566,10 @@ fn protocols_have_their_steps() {
         "part full: removed",
         "emptied: written",
         "read",
+        "sequential: written",
+        "sequential: removed",
     ];
-    assert_eq!(names(&taken), [&["new"], &passes[..], &end].concat());
+    assert_eq!(names(&taken), [&["new"], &passes[..], &end[1..]].concat());
     assert!(
         on_disk(&taken, "empty: written") > on_disk(&taken, "new"),
         "written is more than new"
@@ -646,7 +661,8 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
     );
     look_at(&scratch, "run.html", "bands");
     let lzfse = ["--compressor", "lzfse", "--sets", "2", "--verify"];
-    let report = scratch.json(&[&bands[..], &lzfse].concat());
+    let one = ["--type", "udsb", "--band-sizes", "8m"];
+    let report = scratch.json(&[&bands[..7], &one, &lzfse].concat());
     assert_eq!(report["compression"]["compressor"], "lzfse");
     assert_eq!(report["series"][0]["stream"]["count"], 2);
     scratch.fails(2, &[&bands[..], &["--compressor", "zip"]].concat());
@@ -683,16 +699,26 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
             "removed, 3",
             "written, 4",
             "removed, 4",
+            "written, 5",
         ];
-        assert_eq!(
-            names(&taken),
-            [
-                &["new"],
-                &rounds[..],
-                &["full", "emptied", "attached anew", "compacted"]
-            ]
-            .concat()
-        );
+        let end = [
+            "full",
+            "emptied",
+            "attached anew, 1",
+            "attached anew, 2",
+            "attached anew",
+            "compacted",
+        ];
+        assert_eq!(names(&taken), [&["new"], &rounds[..], &end].concat());
+        // Free space is told in use and detached. HFS+ frees what is removed at once, APFS when no
+        // older checkpoint has it.
+        let free = |at: &str| {
+            let (_, space) = taken.iter().find(|(name, _)| *name == at).unwrap();
+            space["free"].as_u64().unwrap()
+        };
+        let freed = free("removed, 1") > free("written, 1");
+        assert!(freed || kind.starts_with("APFS"), "{kind}");
+        assert!(free("attached anew, 1") > free("full"), "{kind}");
         assert!(
             taken
                 .iter()
@@ -748,6 +774,14 @@ fn compressed_files_are_read_cold_and_warm() {
             "three readings of each file"
         );
     }
+    // Each file in each of these, three times, with its times.
+    let reads = report["reads"].as_array().unwrap();
+    assert_eq!(reads.len(), 2 * 5 * 3 * 5);
+    assert!(
+        reads
+            .iter()
+            .all(|read| read["real"].as_f64() > Some(0.0) && read["user"].is_f64())
+    );
     let files = report["compressed"].as_array().unwrap();
     let kinds: Vec<_> = files
         .iter()
@@ -781,6 +815,31 @@ fn compressed_files_are_read_cold_and_warm() {
         .unwrap();
     assert!(plot.matches("data-value").count() == 15 && plot.contains("data-reference=\"27.7\""));
     look_at(&scratch, "run.html", "compression");
+    // A slow disk: 80 bytes take a seek or two of 20 ms when read cold, and nothing more when warm.
+    let slow = ["--model-disk", "1000,20", "--sets", "1"];
+    let report = scratch.json(&[&ours[..], &slow].concat());
+    let reads = report["reads"].as_array().unwrap();
+    let small = reads
+        .iter()
+        .filter(|read| read["file"] == "text of 80 bytes");
+    for read in small {
+        let (real, cold) = (read["real"].as_f64().unwrap(), read["step"] == "cold");
+        let seeks = if read["series"].as_str().unwrap().contains("library, ") {
+            1.0
+        } else {
+            2.0
+        };
+        assert!(!cold || real >= 0.02 * seeks, "{read}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("this is a model"), "{notes}");
+    for wrong in ["80", "0,12", "80,-1", "nan,1", "80,1e9"] {
+        let refused = [&ours[..], &["--model-disk", wrong]].concat();
+        assert!(
+            scratch.fails(2, &refused).contains("milliseconds"),
+            "{wrong}"
+        );
+    }
     assert!(is_empty(&scratch, "work"));
 }
 

@@ -19,6 +19,7 @@ use crate::place::Caches;
 use crate::plan::{Plan, SIZES};
 use crate::report::{Report, Settings};
 
+pub use page::Section;
 pub use results::{Results, check_file_system};
 
 const LAYER: &str = "articles";
@@ -189,6 +190,7 @@ impl Experiment {
             kinds,
             band_sizes: BAND_SIZES.to_vec(),
             compressor: Compressor::default(),
+            model_disk: None,
             program: scope.program.clone(),
         }
     }

@@ -15,15 +15,46 @@ const HARDWARE: &str = "Columns and marks named \"published\" were measured by t
 const NOISE: &str = "A difference is called one only beyond the noise: if the interval of the ratio, in which it is in 95 of 100 cases, \
     does not contain 1. Few files make wide intervals.";
 
-/// Returns the plots of an experiment, with names that are unique on the page.
-pub(super) fn plots(experiment: &Experiment, report: &Report) -> Vec<Plot> {
-    let known = plot::plots(report).into_iter();
-    let shown = known.filter(|plot| experiment.plots.contains(&&*plot.name));
-    let named = shown.map(|mut plot| {
-        plot.name = format!("{}-{}", experiment.protocol.name(), plot.name);
-        plot
-    });
-    named.collect()
+const KERNEL: &str = "The kernel's own file system behind NBD is not a column here: it needs a kernel with network block devices and a \
+    driver for HFS+. On such a machine, `bandsaw attach` makes the device, and `bandsaw bench files` measures the mounted volume.";
+
+/// A section of the page: what is shown of an experiment. Its ratios take long to compute.
+#[derive(Debug)]
+pub struct Section {
+    /// The experiment.
+    pub experiment: &'static Experiment,
+    /// Answers to its question.
+    pub answers: Vec<String>,
+    /// Interfaces that were measured.
+    ways: Vec<String>,
+    facts: Vec<(&'static str, String)>,
+    tables: Vec<Table>,
+    /// Plots, with names that are unique on the page.
+    pub(super) plots: Vec<Plot>,
+}
+
+impl Section {
+    /// Returns the section of an experiment with these results.
+    pub(super) fn new(experiment: &'static Experiment, report: &Report) -> Self {
+        let mut plots = plot::plots(report);
+        plots.retain(|plot| experiment.plots.contains(&&*plot.name));
+        for plot in &mut plots {
+            plot.name = format!("{}-{}", experiment.protocol.name(), plot.name);
+        }
+        let images = report.series.iter();
+        let images = images.filter_map(|series| series.image.as_ref());
+        let mut ways: Vec<String> = images.map(|image| image.via.clone()).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        Self {
+            experiment,
+            answers: experiment.answers(report),
+            ways,
+            facts: table::facts(report),
+            tables: tables(report),
+            plots,
+        }
+    }
 }
 
 /// Returns the tables of an experiment: those of the article first.
@@ -33,6 +64,7 @@ fn tables(report: &Report) -> Vec<Table> {
         "Size on disk",
         "One file compressed",
         "Compressed files",
+        "Times of reading",
         "The process",
     ];
     let others = table::tables(report).into_iter();
@@ -176,48 +208,45 @@ fn source(experiment: &Experiment) -> String {
 }
 
 /// Returns what a reader must know of the ways to the images.
-fn ways(results: &[(&Experiment, Report)]) -> String {
-    let images = results.iter().flat_map(|(_, report)| &report.series);
-    let mut ways: Vec<&str> = Vec::new();
-    for image in images.filter_map(|series| series.image.as_ref()) {
-        if !ways.contains(&&*image.via) {
-            ways.push(&image.via);
-        }
-    }
+fn ways(sections: &[&Section]) -> String {
+    let has = |way: &str| {
+        let mut ways = sections.iter().flat_map(|section| &section.ways);
+        ways.any(|known| known == way)
+    };
     let mut text = "The articles measured volumes that macOS had mounted.".to_owned();
-    if ways.contains(&"mount") {
+    if has("mount") {
         text += " \"Through a mount\" is what other programs see here: FUSE, served by another process.";
     }
-    if ways.contains(&"nbd") {
+    if has("nbd") {
         text += " \"Through NBD\" the disk comes from another process, and the file system is that of the library.";
     }
-    text + " The kernel's own file system behind NBD is measured with `bandsaw attach` and `bandsaw bench files` on a machine with \
-        network block devices and drivers for HFS+; this page does not have it."
+    text + " " + KERNEL
 }
 
-/// Formats all results as Markdown, with the plots in the folder `plots`.
-pub(super) fn markdown(results: &[(&Experiment, Report)], plots_folder: &str) -> String {
+/// Formats all sections as Markdown, with the plots in the folder `plots`.
+pub(super) fn markdown(sections: &[&Section], plots: &str) -> String {
     let mut page = format!(
         "# The articles' experiments\n\n{INTRODUCTION}\n\n{HARDWARE} {NOISE}\n\n{}\n",
-        ways(results)
+        ways(sections)
     );
-    for (experiment, report) in results {
+    for section in sections {
+        let experiment = section.experiment;
         page += &format!("\n## {}\n\n{}\n\n", experiment.title, source(experiment));
         page += &format!("**{}**\n\n", experiment.question);
-        for answer in experiment.answers(report) {
+        for answer in &section.answers {
             page += &format!("* {answer}\n");
         }
         page += "\nThe run:\n\n";
-        for (name, value) in table::facts(report) {
+        for (name, value) in &section.facts {
             page += &format!("* {name}: {value}\n");
         }
-        for plot in plots(experiment, report) {
+        for plot in &section.plots {
             page += &format!(
-                "\n![{}]({plots_folder}/{}.svg)\n\n{}\n",
+                "\n![{}]({plots}/{}.svg)\n\n{}\n",
                 plot.title, plot.name, plot.about
             );
         }
-        for table in tables(report) {
+        for table in &section.tables {
             page += &format!(
                 "\n### {}: {}\n\n{}",
                 experiment.title,
@@ -229,23 +258,24 @@ pub(super) fn markdown(results: &[(&Experiment, Report)], plots_folder: &str) ->
     page
 }
 
-/// Formats all results as one page without references to other files.
-pub(super) fn html(results: &[(&Experiment, Report)]) -> String {
-    let mut body = [INTRODUCTION, &format!("{HARDWARE} {NOISE}"), &ways(results)]
-        .map(|text| html::paragraph(&text.replace('`', "")))
-        .to_vec();
-    for (experiment, report) in results {
+/// Formats all sections as one page without references to other files.
+pub(super) fn html(sections: &[&Section]) -> String {
+    let mut body = [
+        INTRODUCTION,
+        &format!("{HARDWARE} {NOISE}"),
+        &ways(sections),
+    ]
+    .map(|text| html::paragraph(&text.replace('`', "")))
+    .to_vec();
+    for section in sections {
+        let experiment = section.experiment;
         body.push(html::heading(2, experiment.title));
         body.push(html::paragraph(&source(experiment)));
         body.push(html::heading(3, experiment.question));
-        body.push(html::list(&experiment.answers(report)));
-        body.push(html::facts(&table::facts(report)));
-        body.extend(
-            plots(experiment, report)
-                .iter()
-                .map(|plot| html::figure(3, plot)),
-        );
-        body.extend(tables(report).iter().map(|table| html::table(3, table)));
+        body.push(html::list(&section.answers));
+        body.push(html::facts(&section.facts));
+        body.extend(section.plots.iter().map(|plot| html::figure(3, plot)));
+        body.extend(section.tables.iter().map(|table| html::table(3, table)));
     }
     html::page("The articles' experiments", &body, None)
 }

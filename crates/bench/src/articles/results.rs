@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Kind as ErrorKind, Result};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{EXPERIMENTS, Experiment, LAYER, Scope, page};
+use super::page::{self, Section};
+use super::{EXPERIMENTS, Experiment, LAYER, Scope};
 use crate::images::Announced;
 use crate::machine::{Machine, Room};
 use crate::report::Report;
@@ -78,6 +79,8 @@ impl Identity {
 #[derive(Debug)]
 pub struct Results {
     folder: PathBuf,
+    /// Sections of experiments that have ended.
+    sections: Vec<Section>,
 }
 
 impl Results {
@@ -86,37 +89,48 @@ impl Results {
     /// settings.
     pub fn begin(results: &Path, folder: &Path, scope: &Scope) -> Result<Self> {
         let identity = Identity::of(folder, scope)?;
-        let this = Self::open(results);
         let state = results.join(STATE);
         if state.exists() {
             let failed = |error: Error| error.in_file(&state);
-            let earlier = this.read(STATE)?;
+            let earlier = read(&state)?;
             let earlier = serde_json::from_str(&earlier).map_err(|error| {
                 let what = "these are not the settings of a run";
                 failed(Error::new(ErrorKind::Invalid, LAYER, what).caused_by(error))
             })?;
             identity.continues(&earlier).map_err(failed)?;
         } else {
-            this.create_folder("")?;
+            fs::create_dir_all(results)
+                .map_err(|source| Error::io(LAYER, "create", source).in_file(results))?;
             let json = serde_json::to_string_pretty(&identity);
             let json = json.map_err(|error| {
                 Error::new(ErrorKind::Io, LAYER, "serialize the settings").caused_by(error)
             })?;
-            this.write(STATE, &json)?;
+            write(&state, &json)?;
+        }
+        Self::open(results)
+    }
+
+    /// Opens the results in a folder, without a check of the disk.
+    pub fn open(results: &Path) -> Result<Self> {
+        let mut this = Self {
+            folder: results.to_owned(),
+            sections: Vec::new(),
+        };
+        for experiment in &EXPERIMENTS {
+            let path = this.path(experiment);
+            if path.exists() {
+                let report = Report::from_json(&read(&path)?);
+                let report = report.map_err(|error| error.in_file(&path))?;
+                this.sections.push(Section::new(experiment, &report));
+            }
         }
         Ok(this)
     }
 
-    /// Returns the results in a folder, without a check of the disk.
-    pub fn open(results: &Path) -> Self {
-        Self {
-            folder: results.to_owned(),
-        }
-    }
-
     /// Returns the path of the results of an experiment.
     pub fn path(&self, experiment: &Experiment) -> PathBuf {
-        self.folder.join(file_of(experiment))
+        let name = experiment.protocol.name();
+        self.folder.join(format!("{name}.json"))
     }
 
     /// Returns the path of the page as HTML.
@@ -124,85 +138,52 @@ impl Results {
         self.folder.join("articles.html")
     }
 
-    /// Returns the results of an experiment; `None` if it has not ended.
-    pub fn of(&self, experiment: &Experiment) -> Result<Option<Report>> {
-        if !self.path(experiment).exists() {
-            return Ok(None);
-        }
-        let json = self.read(&file_of(experiment))?;
-        let report = Report::from_json(&json);
-        report
-            .map(Some)
-            .map_err(|error| error.in_file(self.path(experiment)))
+    /// Returns the sections of all experiments that have ended, in the order of the page.
+    pub fn sections(&self) -> Vec<&Section> {
+        let of = |experiment: &Experiment| {
+            let mut sections = self.sections.iter();
+            sections.find(|section| section.experiment.protocol == experiment.protocol)
+        };
+        EXPERIMENTS.iter().filter_map(of).collect()
     }
 
-    /// Returns the results of all experiments that have ended.
-    pub fn all(&self) -> Result<Vec<(&'static Experiment, Report)>> {
-        let of = |experiment| Ok(self.of(experiment)?.map(|report| (experiment, report)));
-        EXPERIMENTS
-            .iter()
-            .filter_map(|one| of(one).transpose())
-            .collect()
+    /// Returns true if an experiment has ended.
+    pub fn has(&self, experiment: &Experiment) -> bool {
+        let mut sections = self.sections.iter();
+        sections.any(|section| section.experiment.protocol == experiment.protocol)
     }
 
     /// Saves the results of an experiment.
-    pub fn save(&self, experiment: &Experiment, report: &Report) -> Result<()> {
-        self.write(&file_of(experiment), &report.to_json()?)
+    pub fn save(&mut self, experiment: &'static Experiment, report: &Report) -> Result<()> {
+        write(&self.path(experiment), &report.to_json()?)?;
+        self.sections.push(Section::new(experiment, report));
+        Ok(())
     }
 
     /// Writes the pages of all results: as HTML, and as Markdown with its plots in `plots/`.
     pub fn write_pages(&self) -> Result<()> {
-        let all = self.all()?;
-        self.write("articles.html", &page::html(&all))?;
-        self.write_markdown("articles.md", "plots")
-    }
-
-    /// Writes the page as Markdown to `name` in this folder, and its plots to the folder `plots`
-    /// beside it.
-    fn write_markdown(&self, name: &str, plots: &str) -> Result<()> {
-        write_markdown(&self.all()?, &self.folder, name, plots)
+        write(&self.page(), &page::html(&self.sections()))?;
+        self.write_markdown(&self.folder, "articles.md", "plots")
     }
 
     /// Writes the page as Markdown to the file `docs/NAME.md`, and its plots to `docs/NAME`.
     pub fn publish(&self, docs: &Path, name: &str) -> Result<()> {
-        write_markdown(&self.all()?, docs, &format!("{name}.md"), name)
+        self.write_markdown(docs, &format!("{name}.md"), name)
     }
 
-    fn create_folder(&self, name: &str) -> Result<()> {
-        let folder = self.folder.join(name);
-        fs::create_dir_all(&folder)
-            .map_err(|source| Error::io(LAYER, "create", source).in_file(&folder))
-    }
-
-    fn read(&self, name: &str) -> Result<String> {
-        let path = self.folder.join(name);
-        fs::read_to_string(&path).map_err(|source| Error::io(LAYER, "read", source).in_file(&path))
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<()> {
-        write(&self.folder.join(name), text)
-    }
-}
-
-fn write_markdown(
-    all: &[(&Experiment, Report)],
-    folder: &Path,
-    name: &str,
-    plots: &str,
-) -> Result<()> {
-    let beside = folder.join(plots);
-    fs::create_dir_all(&beside)
-        .map_err(|source| Error::io(LAYER, "create", source).in_file(&beside))?;
-    for (experiment, report) in all {
-        for plot in page::plots(experiment, report) {
+    fn write_markdown(&self, folder: &Path, name: &str, plots: &str) -> Result<()> {
+        let (sections, beside) = (self.sections(), folder.join(plots));
+        fs::create_dir_all(&beside)
+            .map_err(|source| Error::io(LAYER, "create", source).in_file(&beside))?;
+        for plot in sections.iter().flat_map(|section| &section.plots) {
             write(&beside.join(format!("{}.svg", plot.name)), &plot.svg_file())?;
         }
+        write(&folder.join(name), &page::markdown(&sections, plots))
     }
-    write(&folder.join(name), &page::markdown(all, plots))
 }
 
-fn file_of(experiment: &Experiment) -> String {
-    format!("{}.json", experiment.protocol.name())
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|source| Error::io(LAYER, "read", source).in_file(path))
 }
 
 /// Replaces a file as a whole: an interruption leaves the old one.
@@ -211,6 +192,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     let replace = || {
         let mut file = tempfile::Builder::new()
             .prefix(".articles-")
+            .permissions(fs::Permissions::from_mode(0o666))
             .tempfile_in(folder)?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use bandsaw::codec::Level;
 use bandsaw::decmpfs::{Method, Packing};
@@ -20,7 +22,7 @@ use crate::contents::Buffer;
 use crate::folder::{clean_up, pause, scratch};
 use crate::noise::Noise;
 use crate::place::Cooled;
-use crate::report::{Compressed, Process, Report, Series};
+use crate::report::{Compressed, Process, ReadTime, Report, Series};
 use crate::sample::{Direction, Sample};
 
 /// The compression level, as in afsctool.
@@ -95,6 +97,14 @@ pub(super) fn run(
     clean_up(scratch)
 }
 
+/// Delay of a cold reading on a modeled disk.
+#[derive(Debug, Clone, Copy)]
+struct Delay {
+    seek: Duration,
+    /// Seconds per byte of the contents, for the bytes that are stored of it.
+    per_byte: f64,
+}
+
 /// One case: a subject and a compression method.
 struct Walk<'a> {
     subject: &'a Subject<'a>,
@@ -149,6 +159,7 @@ impl Walk<'_> {
         let mut samples = [Vec::new(), Vec::new()];
         let mut used: [Option<Process>; 2] = [None; 2];
         let mut cooled = None;
+        let delays = self.delays(report);
         let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
         for round in 1..=self.options.settings.plan.sets {
             pause(self.options.settings.pause, self.progress)?;
@@ -162,10 +173,25 @@ impl Walk<'_> {
                 let attached = self.subject.attach()?;
                 let this = self.subject.cool(&attached, &names, self.progress)?;
                 cooled = Some(cooled.map_or(this, |cooled: Cooled| cooled.worse(this)));
-                for (samples, used) in samples.iter_mut().zip(&mut used) {
+                let each = STEPS.iter().zip(samples.iter_mut()).zip(&mut used);
+                for ((step, samples), used) in each {
                     let watched = attached.process.as_ref().map(Watched::anew);
-                    samples.push(self.read(&attached, number, round)?);
-                    *used = Process::sum(*used, watched.and_then(|watched| watched.so_far()));
+                    let cold = *step == STEPS[0];
+                    let sample =
+                        self.read(&attached, number, round, delays[number].filter(|_| cold))?;
+                    let process = watched.and_then(|watched| watched.so_far());
+                    if let Some(process) = process {
+                        report.reads.push(ReadTime {
+                            series: self.label(),
+                            step: (*step).to_owned(),
+                            file: names[number].clone(),
+                            real: sample.seconds,
+                            user: process.user,
+                            system: process.system,
+                        });
+                    }
+                    samples.push(sample);
+                    *used = Process::sum(*used, process);
                 }
                 attached.detach()?;
             }
@@ -189,8 +215,35 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Opens a file and reads it to its end.
-    fn read(&self, attached: &Attached, number: usize, round: u32) -> Result<Sample> {
+    /// Returns the delays of reading each file from the model of a disk, if one is asked for.
+    fn delays(&self, report: &Report) -> Vec<Option<Delay>> {
+        let label = self.label();
+        let delay = |file: &ArticleFile| {
+            let disk = self.options.model_disk?;
+            let mut stored = report.compressed.iter();
+            let stored = stored.find(|stored| stored.series == label && stored.file == file.name);
+            let (bytes, in_attribute) = stored.map_or((file.len, false), |stored| {
+                let in_attribute = stored.kind.is_some() && stored.after < BLOCK;
+                (stored.after - stored.attribute, in_attribute)
+            });
+            // The catalog, then the contents, unless these are in the attribute.
+            let seeks = if in_attribute { 1.0 } else { 2.0 };
+            Some(Delay {
+                seek: Duration::from_secs_f64(seeks * disk.seek),
+                per_byte: bytes as f64 / disk.rate / file.len as f64,
+            })
+        };
+        self.files.iter().map(delay).collect()
+    }
+
+    /// Opens a file and reads it to its end, with this delay.
+    fn read(
+        &self,
+        attached: &Attached,
+        number: usize,
+        round: u32,
+        delay: Option<Delay>,
+    ) -> Result<Sample> {
         let file = &self.files[number];
         let settings = &self.options.settings;
         let clock = HostClock::default();
@@ -205,12 +258,21 @@ impl Walk<'_> {
         };
         let mut expected = Vec::new();
         let mut watch = Stopwatch::start(&clock);
+        let wait = |time: Duration| {
+            if !time.is_zero() {
+                thread::sleep(time);
+            }
+        };
+        wait(delay.map_or(Duration::ZERO, |delay| delay.seek));
         let mut source = attached.place.open(file.name)?;
         let mut at = 0;
         while at < file.len {
             let len = request.min(usize::try_from(file.len - at).unwrap_or(request));
             let bytes = buffer.front(len);
             source.read(bytes)?;
+            wait(delay.map_or(Duration::ZERO, |delay| {
+                Duration::from_secs_f64(len as f64 * delay.per_byte)
+            }));
             watch.apart(|| {
                 self.progress.advance(len as u64);
                 self.progress.check()?;

@@ -123,8 +123,19 @@ pub struct Options {
     pub band_sizes: Vec<u64>,
     /// Compressor for [`Protocol::Bands`].
     pub compressor: Compressor,
+    /// Model of a slow disk for [`Protocol::Compression`], whose delays cold readings have.
+    pub model_disk: Option<ModelDisk>,
     /// Path of the `bandsaw` command, which serves and mounts images.
     pub program: PathBuf,
+}
+
+/// Model of a disk: contents are read in sequence, after a seek.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModelDisk {
+    /// Rate in bytes per second.
+    pub rate: f64,
+    /// Time of a seek in seconds.
+    pub seek: f64,
 }
 
 /// Plan of a run.
@@ -287,6 +298,13 @@ pub fn run(
         report
             .notes
             .push("files as in the article, those over 1 MB scaled; zlib at level 5".to_owned());
+        if let Some(disk) = options.model_disk {
+            report.notes.push(format!(
+                "cold readings are delayed as by a disk of {} with seeks of {}: this is a model, not a measurement of a disk",
+                units::rate(disk.rate),
+                units::seconds(disk.seek)
+            ));
+        }
         report.ended = seconds_since_1970();
         return Ok(report);
     }
@@ -349,6 +367,8 @@ pub fn run(
     if !kinds.is_empty() {
         let kinds = if kinds.len() == options.kinds.len() {
             "all images".to_owned()
+        } else if options.kinds.iter().any(|kind| kind.via == Via::Mount) && kinds.len() > 1 {
+            "all images but those through a mount".to_owned()
         } else {
             kinds.join("; ")
         };

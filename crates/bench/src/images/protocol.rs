@@ -15,6 +15,11 @@ use crate::plan::{Plan, PlannedFile, bytes_of};
 use crate::report::{Compression, Process, Series, Settings, Space};
 use crate::sample::Sample;
 
+/// Length in bytes, number and request size of the files of the second load of R5.
+const SEQUENTIAL: u64 = 1_000_000_000;
+const SEQUENTIAL_FILES: u32 = 5;
+const SEQUENTIAL_REQUEST: u64 = 4 << 20;
+
 /// A run of a protocol on one subject.
 pub(super) struct Walk<'a> {
     pub(super) subject: &'a Subject<'a>,
@@ -61,6 +66,15 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Records the size of the image in use, and the space that is free in its volume.
+    pub(super) fn note_in_use(&mut self, at: &str, attached: &Attached) -> Result<()> {
+        self.note(at, false)?;
+        if let (Some(last), Some(free)) = (self.space.last_mut(), attached.free()?) {
+            last.free = Some(free);
+        }
+        Ok(())
+    }
+
     fn pause(&self) -> Result<()> {
         pause(self.settings.pause, self.progress)
     }
@@ -87,9 +101,13 @@ impl Walk<'_> {
             attached.detach()?;
             self.note("emptied", false)?;
         }
-        for _ in 0..times {
+        for n in 1..=times {
             self.pause()?;
-            self.subject.attach()?.detach()?;
+            let attached = self.subject.attach()?;
+            if n < times {
+                self.note_in_use(&format!("attached anew, {n}"), &attached)?;
+            }
+            attached.detach()?;
         }
         self.note("attached anew", true)?;
         let given_back = self.subject.compact(self.progress)?;
@@ -233,8 +251,42 @@ impl Walk<'_> {
             all.push(self.series(Some(step), cooled, samples, used));
             self.pause()?;
         }
-        self.wind_up(&passes[2], 1)?;
+        all.push(self.sequential(&passes[2])?);
+        self.wind_up(&[], 1)?;
         Ok(all)
+    }
+
+    /// Removes the files `left`, then writes and reads a few long files in sequence with long
+    /// requests, as a second load to check the first with.
+    fn sequential(&mut self, left: &[PlannedFile]) -> Result<Series> {
+        let attached = self.subject.attach()?;
+        self.remove(&attached, left)?;
+        let plan = Plan {
+            sizes: vec![SEQUENTIAL],
+            sets: SEQUENTIAL_FILES,
+            random: None,
+            ..self.settings.plan.clone()
+        };
+        let settings = Settings {
+            plan,
+            request: SEQUENTIAL_REQUEST,
+            ..self.settings.clone()
+        };
+        let files = settings.plan.files()?;
+        let clock = HostClock::default();
+        let mut samples = settings
+            .run(&*attached.place, &clock)?
+            .write(&files, self.progress)?;
+        let (attached, written) = self.again(attached, "sequential: written")?;
+        let mut run = settings.run(&*attached.place, &clock)?;
+        let names: Vec<String> = files.iter().map(PlannedFile::name).collect();
+        let cooled = self.subject.cool(&attached, &names, self.progress)?;
+        samples.extend(run.read(&files, self.progress)?);
+        drop(run);
+        self.remove(&attached, &files)?;
+        let used = Process::sum(written, attached.detach()?);
+        self.note("sequential: removed", false)?;
+        Ok(self.series(Some("sequential"), cooled, samples, used))
     }
 
     /// R4: in the first round files of many sizes, for the dispersion of speeds; in each round one
@@ -279,7 +331,12 @@ pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], plan: &Plan) 
         Protocol::Rewrite => (planned, 3 * planned),
         Protocol::Steady | Protocol::Compression => (planned, planned),
         Protocol::Space => space::bytes(files),
-        Protocol::Refill => (planned + planned * 2 / 5, 3 * planned),
+        Protocol::Refill => {
+            let sequential = SEQUENTIAL as f64 * f64::from(SEQUENTIAL_FILES) * plan.scale;
+            let sequential = sequential as u64;
+            let most = (planned + planned * 2 / 5).max(sequential);
+            (most, 3 * planned + sequential)
+        }
         Protocol::Bands => {
             // Contents that do not shrink are stored as they are.
             let streamed = stream::source_len(plan.scale) * 2;

@@ -107,10 +107,10 @@ impl Walk<'_> {
         for n in 0..ROUNDS {
             let (files, largest) = round(self.files, n);
             samples.extend(self.write(&attached, &files)?);
+            self.note_in_use(&format!("written, {}", n + 1), &attached)?;
             if !largest.is_empty() {
-                self.note(&format!("written, {}", n + 1), false)?;
                 self.remove(&attached, &largest)?;
-                self.note(&format!("removed, {}", n + 1), false)?;
+                self.note_in_use(&format!("removed, {}", n + 1), &attached)?;
             }
             if anew {
                 attached.detach()?;

@@ -25,6 +25,7 @@ use super::kind::{Kind, Via};
 use super::nbd::NbdDisk;
 use super::process::Watched;
 use crate::clock::{Clock, HostClock};
+use crate::machine::Room;
 use crate::place::{self, Caches, Cooled, HostFolder, Place, VolumeFolder};
 use crate::report::{HOST, Process, Space};
 
@@ -437,6 +438,15 @@ impl Subject<'_> {
 }
 
 impl Attached {
+    /// Returns the bytes that are free in the volume in use; `None` for the host.
+    pub(super) fn free(&self) -> Result<Option<u64>> {
+        Ok(match &self.end {
+            End::Nothing => None,
+            End::Volume(volume, _) => Some(volume.volume().free),
+            End::Folder(mounted) => Some(Room::of(&mounted.folder)?.free),
+        })
+    }
+
     /// Unmounts the volume cleanly and makes it durable; returns the resource usage of the process
     /// that served it.
     pub(super) fn detach(self) -> Result<Option<Process>> {

@@ -57,6 +57,9 @@ pub struct Report {
     /// Compressed files, for the protocol that measures them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compressed: Vec<Compressed>,
+    /// Readings of these files, for the protocol that measures them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<ReadTime>,
     /// Compressor of the stream test, for the protocol that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
@@ -232,6 +235,23 @@ impl Compressed {
     pub fn saved(&self) -> f64 {
         100.0 * (1.0 - self.after as f64 / self.before.max(1) as f64)
     }
+}
+
+/// Times of reading a file once, in seconds. The system counts processor time in steps of 10 ms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReadTime {
+    /// Name of the series.
+    pub series: String,
+    /// Step of the series: cold or warm.
+    pub step: String,
+    /// Name of the file.
+    pub file: String,
+    /// Elapsed time.
+    pub real: f64,
+    /// Processor time in user mode, of the process that serves the image.
+    pub user: f64,
+    /// Processor time in the kernel.
+    pub system: f64,
 }
 
 /// Comparison of a series with the host.

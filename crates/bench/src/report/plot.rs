@@ -5,12 +5,15 @@ use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP};
 use super::look::{Look, Looks};
 use super::scale::Scale;
 use super::{Report, Series};
+use crate::compare::Row;
 use crate::reference::references;
 use crate::sample::{Direction, Sample};
 use crate::stats::line::theil_sen;
 use crate::stats::order::{quantile, sorted};
 use crate::units::{bytes, decimal, rate, seconds};
 
+/// Number of series that are named below a plot of two runs at most.
+const LABELED: usize = 8;
 /// Number of segments of a curve.
 const STEPS: usize = 60;
 
@@ -278,6 +281,73 @@ fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> 
         &format!("ratios-{direction}"),
         &format!("Speed relative to the host, {direction}"),
         about,
+    ))
+}
+
+/// Plots the speeds of two runs beside each other, for each direction that both have.
+pub fn comparison(rows: &[Row]) -> Vec<Plot> {
+    let of = |direction| {
+        let rows: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.direction == direction)
+            .collect();
+        compared(&rows, direction)
+    };
+    Direction::ALL.into_iter().filter_map(of).collect()
+}
+
+fn compared(rows: &[&Row], direction: Direction) -> Option<Plot> {
+    if rows.is_empty() {
+        return None;
+    }
+    // Bounds of the ratio, times the speed before, are those of the speed after.
+    let bounds = |row: &Row| [row.ratio.low, row.ratio.high].map(|ratio| ratio * row.before);
+    let shown = rows
+        .iter()
+        .flat_map(|row| [row.before, row.after, bounds(row)[1].min(2.0 * row.after)]);
+    let y = Scale::linear(shown, BOTTOM, TOP);
+    let mut chart = Chart::default();
+    chart.left_axis(&y, "speed (bytes/s)", rate);
+    let step = (RIGHT - LEFT) / rows.len() as f64;
+    let places = (0..rows.len()).map(|place| LEFT + step * (place as f64 + 0.5));
+    if rows.len() <= LABELED {
+        chart.labels(places.zip(rows.iter().map(|row| &*row.label)));
+    }
+    chart.bottom_rule("series");
+    // The colors of two kinds that are told apart in light and dark.
+    let looks = Looks::of([("host", ""), ("UDRW", "")].into_iter());
+    let (before, after) = (looks.get("host", ""), looks.get("UDRW", ""));
+    for (place, row) in rows.iter().enumerate() {
+        let x = LEFT + step * (place as f64 + 0.5);
+        let aside = (step * 0.15).min(12.0);
+        let [low, high] = bounds(row);
+        let top = y.place(high).max(TOP);
+        chart.rule(
+            (x + aside, y.place(low)),
+            (x + aside, top),
+            after.color(),
+            2.0,
+        );
+        let [old, new] = [("before", row.before), ("after", row.after)].map(|(when, speed)| {
+            let data = format!(" data-{when}=\"{speed}\"");
+            (data, format!("{}, {when}: {}", row.label, rate(speed)))
+        });
+        chart.point(before, (x - aside, y.place(row.before)), &old.0, &old.1);
+        let ratio = format!(
+            "{}; {:.2} times, {}",
+            new.1,
+            row.ratio.value,
+            row.ratio.verdict.words()
+        );
+        chart.point(after, (x + aside, y.place(row.after)), &new.0, &ratio);
+    }
+    chart.legend(before, "first run");
+    chart.legend(after, "second run");
+    chart.legend_of_bounds("bounds of the ratio that hold in 95 of 100 cases");
+    Some(chart.finish(
+        &format!("compare-{direction}"),
+        &format!("Two runs, {direction}"),
+        "Trimmed means of both runs. Where the bounds of the second contain the point of the first, there is no difference to be told.",
     ))
 }
 

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Against, HOST, Report, Series};
+use super::{Against, HOST, ReadTime, Report, Series};
 use crate::images::STEPS;
 use crate::place::Cooled;
 use crate::reference::references;
 use crate::sample::Direction;
 use crate::stats::Summary;
 use crate::units::{bytes, decimal, rate, seconds};
+
+/// Number of series that a fact names at most.
+const NAMED: usize = 8;
 
 /// A table; the first column is text, the others are numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +66,7 @@ pub fn tables(report: &Report) -> Vec<Table> {
         processes(report),
     ];
     tables.extend(compressed(report));
+    tables.push(read_times(report));
     tables.retain(|table| !table.rows.is_empty());
     tables
 }
@@ -441,6 +445,36 @@ pub fn compressed(report: &Report) -> Vec<Table> {
     tables
 }
 
+/// Returns the mean times of reading each file.
+fn read_times(report: &Report) -> Table {
+    let heading = ["", "", "file", "repeats", "real", "user", "system"];
+    let mut table = Table::new(
+        "Times of reading a file; user and system in steps of 10 ms",
+        &heading,
+    );
+    let mut reads: Vec<_> = report.reads.iter().collect();
+    reads.sort_by_key(|read| (&read.file, &read.step, &read.series));
+    let same = |one: &&ReadTime, other: &&ReadTime| {
+        (&one.file, &one.step, &one.series) == (&other.file, &other.step, &other.series)
+    };
+    for reads in reads.chunk_by(same) {
+        let mean = |of: fn(&ReadTime) -> f64| {
+            let sum: f64 = reads.iter().map(|read| of(read)).sum();
+            seconds(sum / reads.len() as f64)
+        };
+        table.rows.push(vec![
+            reads[0].series.clone(),
+            reads[0].step.clone(),
+            reads[0].file.clone(),
+            reads.len().to_string(),
+            mean(|read| read.real),
+            mean(|read| read.user),
+            mean(|read| read.system),
+        ]);
+    }
+    table
+}
+
 /// Formats the maximum number of files written in a series, and of their sets.
 fn counts(report: &Report) -> String {
     let written = report.series.iter().map(|series| {
@@ -479,6 +513,7 @@ fn of_series(series: &[&Series], is_meant: impl Fn(&Series) -> bool) -> String {
     match names.len() {
         len if len > 1 && len == series.len() => "all series".to_owned(),
         len if len > 1 && len == images && !host => "all images".to_owned(),
+        len if len > NAMED => format!("{}; and {} more", names[..NAMED].join("; "), len - NAMED),
         _ => names.join("; "),
     }
 }

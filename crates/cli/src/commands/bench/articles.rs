@@ -106,11 +106,11 @@ impl Articles {
             return Ok(());
         }
         let results = Results::begin(&self.output, &self.folder, &scope);
-        let results = results.advise(Kind::Conflict, || {
+        let mut results = results.advise(Kind::Conflict, || {
             "choose another folder for the results with `--output`".to_owned()
         })?;
         for (experiment, options, announced) in &planned {
-            if results.of(experiment)?.is_some() {
+            if results.has(experiment) {
                 output.tell_plan(&format!("{}: kept", experiment.protocol.name()));
                 continue;
             }
@@ -161,7 +161,7 @@ impl Articles {
         vec![Via::Mount, Via::Nbd, Via::Library]
     }
 
-    fn tell(&self, planned: &[(&Experiment, images::Options, Announced)], output: &Output) {
+    fn tell(&self, planned: &[(&'static Experiment, images::Options, Announced)], output: &Output) {
         let (mut all, mut pauses) = (0_u64, 0.0);
         for (experiment, options, announced) in planned {
             all = all.saturating_add(announced.bytes);
@@ -195,12 +195,11 @@ impl Articles {
 }
 
 fn show(results: &Results, output: &Output) -> Outcome {
-    let all = results.all()?;
-    let sections = all.iter().map(|(experiment, report)| Section {
-        protocol: experiment.protocol.name(),
-        question: experiment.question,
-        answers: experiment.answers(report),
-        results: results.path(experiment),
+    let sections = results.sections().into_iter().map(|section| Section {
+        protocol: section.experiment.protocol.name(),
+        question: section.experiment.question,
+        answers: section.answers.clone(),
+        results: results.path(section.experiment),
     });
     let facts = ArticlesReport {
         page: results.page(),

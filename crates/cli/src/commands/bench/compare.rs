@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bandsaw_bench::compare::{Comparison, compare};
+use bandsaw_bench::report::plot;
 use bandsaw_bench::report::table::Table;
 use bandsaw_bench::stats::ratio::Ratio;
 use bandsaw_bench::units::rate;
@@ -21,6 +22,7 @@ use crate::output::Output;
 #[command(after_help = "\
 Examples:
   bandsaw bench compare before.json after.json
+  bandsaw bench compare before.json after.json --plots plots
   bandsaw bench compare before.json after.json --json")]
 pub(crate) struct Compare {
     /// The first results, a JSON file of `bandsaw bench`
@@ -29,6 +31,12 @@ pub(crate) struct Compare {
     /// The second results
     #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath)]
     after: PathBuf,
+    /// Write a plot of both runs for each direction into this folder as SVG
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+    /// Replace existing files
+    #[arg(long, requires = "plots")]
+    overwrite: bool,
 }
 
 /// The output of `--json`.
@@ -55,6 +63,9 @@ impl Compare {
             unmatched,
             doubts,
         } = compare(&kept::read(&self.before)?, &kept::read(&self.after)?);
+        if let Some(folder) = &self.plots {
+            kept::write_plots(folder, &plot::comparison(&rows), self.overwrite)?;
+        }
         let compared = rows.into_iter().map(|row| Row {
             series: row.label,
             direction: row.direction.to_string(),

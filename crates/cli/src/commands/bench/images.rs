@@ -4,7 +4,7 @@ use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind as ErrorKind, size};
 use bandsaw_bench::images::{
-    self, Announced, BAND_SIZES, Compressor, Kind, Options, Protocol, Via,
+    self, Announced, BAND_SIZES, Compressor, Kind, ModelDisk, Options, Protocol, Via,
 };
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueEnum};
@@ -88,6 +88,26 @@ pub(crate) struct Images {
         hide_short_help = true
     )]
     compressor: Compressor,
+    /// Delay cold reads in `--protocol compression` as a slow disk does
+    ///
+    /// The disk reads this many MB/s, and seeks in this many milliseconds: 80,12 is a disk of 5,400
+    /// rpm. It is a model, and the results say so.
+    #[arg(long, value_name = "MB/S,MS", value_parser = model_disk, hide_short_help = true)]
+    model_disk: Option<ModelDisk>,
+}
+
+fn model_disk(text: &str) -> Result<ModelDisk, String> {
+    let parsed = || {
+        let (rate, seek) = text.split_once(',')?;
+        let (rate, seek): (f64, f64) = (rate.parse().ok()?, seek.parse().ok()?);
+        let sound = (0.1..=1e6).contains(&rate) && (0.0..=1000.0).contains(&seek);
+        sound.then_some(ModelDisk {
+            rate: rate * 1e6,
+            seek: seek / 1e3,
+        })
+    };
+    parsed()
+        .ok_or_else(|| "expected MB/s from 0.1 and milliseconds up to 1000, as in 80,12".to_owned())
 }
 
 /// The values of `--protocol`.
@@ -151,6 +171,7 @@ impl Images {
             kinds,
             band_sizes,
             compressor: self.compressor,
+            model_disk: self.model_disk,
             program,
         };
         let announced = Announced::new(folder, &options);

@@ -117,34 +117,44 @@ impl Keeping {
 
     fn files(&self, report: &Report) -> Outcome {
         for path in &self.outputs {
-            self.write(path, Form::of(path)?.text(report)?.as_bytes())?;
+            write(
+                path,
+                Form::of(path)?.text(report)?.as_bytes(),
+                self.overwrite,
+            )?;
         }
         let Some(folder) = &self.plots else {
             return Ok(());
         };
-        fs::create_dir_all(folder)
-            .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;
-        for plot in plot::plots(report) {
-            self.write(
-                &folder.join(format!("{}.svg", plot.name)),
-                plot.svg_file().as_bytes(),
-            )?;
-            if self.plots_png {
+        let plots = plot::plots(report);
+        write_plots(folder, &plots, self.overwrite)?;
+        if self.plots_png {
+            for plot in plots {
                 let path = folder.join(format!("{}.png", plot.name));
-                self.write(&path, &png(&plot.light())?)?;
+                write(&path, &png(&plot.light())?, self.overwrite)?;
             }
         }
         Ok(())
     }
+}
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> Outcome {
-        let written = NewFile::create(path, self.overwrite).and_then(|mut file| {
-            file.write_all(bytes)
-                .map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
-            file.finish()
-        });
-        written.advise(Kind::Conflict, overwrite)
-    }
+/// Writes plots into a folder, which is created, as SVG.
+pub(super) fn write_plots(folder: &Path, plots: &[plot::Plot], replace: bool) -> Outcome {
+    fs::create_dir_all(folder)
+        .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;
+    plots.iter().try_for_each(|plot| {
+        let path = folder.join(format!("{}.svg", plot.name));
+        write(&path, plot.svg_file().as_bytes(), replace)
+    })
+}
+
+fn write(path: &Path, bytes: &[u8], replace: bool) -> Outcome {
+    let written = NewFile::create(path, replace).and_then(|mut file| {
+        file.write_all(bytes)
+            .map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
+        file.finish()
+    });
+    written.advise(Kind::Conflict, overwrite)
 }
 
 /// Renders an SVG with twice its size in pixels.
