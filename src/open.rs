@@ -3,11 +3,11 @@
 //! [`open`] stacks the layers of an image, [`create`] creates a blank image, and a [`Draft`] is an
 //! image that is moved to its final name only when it is finished.
 
-mod alter;
 mod apfs;
 mod container;
 mod contents;
 mod create;
+mod detect;
 mod directories;
 pub(crate) mod evidence;
 mod examine;
@@ -17,23 +17,23 @@ mod guarded;
 mod image;
 pub(crate) mod interrupted;
 mod key_file;
+pub(crate) mod layer_metadata;
 pub(crate) mod lists;
 mod new_image;
-pub(crate) mod note;
-mod parts;
 pub(crate) mod place;
-mod quick;
-mod recognise;
+mod quick_check;
 pub(crate) mod remembered;
 pub(crate) mod remote;
 mod resumable;
 mod section;
 pub(crate) mod snapshot;
+mod split_files;
 pub mod stack;
 mod survey;
 mod unlock;
 pub(crate) mod unstored;
 mod volume;
+mod volume_admin;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ use self::gate::{Opened, StagedImage};
 use self::remote::Elsewhere;
 
 pub use apfs::VolumeQuery;
+pub(crate) use container::detect_container;
 pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
-pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
 pub use contents::Contents;
 pub(crate) use contents::{find as find_contents, find_with as find_contents_with};

@@ -42,7 +42,7 @@ pub struct Problem {
 
 /// Maximum number of problems of one severity that are listed: a badly damaged structure could
 /// produce an unbounded number.
-const TOLD: u64 = 1000;
+const MAX_REPORTED: u64 = 1000;
 
 /// All findings of checks. A thousand of each severity are listed, all are counted.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Problems {
         }
         let count = &mut self.counts[severity as usize];
         *count += 1;
-        if *count <= TOLD {
+        if *count <= MAX_REPORTED {
             self.listed.push(Problem { severity, error });
         }
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum number of seconds that [`Limited`] sleeps before it checks for cancellation again.
-const PATIENCE: f64 = 0.1;
+const MAX_SLEEP: f64 = 0.1;
 
 /// A receiver of progress reports of long operations, which may cancel them. Called from several
 /// threads.
@@ -103,7 +103,7 @@ impl Progress for Limited<'_> {
             if missing <= 0.0 {
                 return;
             }
-            thread::sleep(Duration::from_secs_f64(missing.min(PATIENCE)));
+            thread::sleep(Duration::from_secs_f64(missing.min(MAX_SLEEP)));
         }
     }
 

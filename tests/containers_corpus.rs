@@ -135,7 +135,7 @@ fn without_the_passphrase_an_image_tells_how_it_is_locked() {
             panic!("{layers:?}")
         };
         assert_eq!(
-            (description.version, &description.ways_in[..]),
+            (description.version, &description.key_slots[..]),
             (
                 version,
                 &[KeySlot::Passphrase {
@@ -269,7 +269,7 @@ fn keys_that_aes_wraps_are_unwrapped() {
     )
     .unwrap();
     assert_eq!(
-        image.encryption().unwrap().ways_in,
+        image.encryption().unwrap().key_slots,
         [KeySlot::Passphrase {
             iterations: 625_000,
             wrap: KeyWrap::Aes192

@@ -89,7 +89,7 @@ fn header(file: &Arc<dyn BlockDevice>) -> Vec<u8> {
 }
 
 fn key_slots(file: &Arc<dyn BlockDevice>) -> Vec<KeySlot> {
-    Locked::read(&**file).unwrap().unwrap().describe().ways_in
+    Locked::read(&**file).unwrap().unwrap().describe().key_slots
 }
 
 #[test]

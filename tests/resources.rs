@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::common::corpus;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
-use bandsaw::container::udif::{self, Cut, Resource, licence};
+use bandsaw::container::udif::{self, Cut, Resource, license};
 use bandsaw::device::{BlockDeviceExt, Memory};
 use bandsaw::open::{self, Image, OpenOptions};
-use bandsaw::ops::resources::{EditOptions, Selector, add, add_licence, edit, remove};
+use bandsaw::ops::resources::{EditOptions, Selector, add, add_license, edit, remove};
 use bandsaw::ops::segment::{SegmentOptions, segment};
 use bandsaw::ops::verify::verify;
 use bandsaw::progress::Silent;
@@ -43,7 +43,7 @@ fn change(
 }
 
 fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
-    add(resources, licence("Do as you like.\n".as_bytes())?, false)
+    add(resources, license("Do as you like.\n".as_bytes())?, false)
 }
 
 /// Returns the kinds of resources except `blkx`, after checking the rest of the image: the same
@@ -86,7 +86,7 @@ fn a_licence_comes_and_goes() {
     // Repeating it changes nothing; a different one is a conflict, unless it may replace the first.
     change(&path, &EditOptions::default(), with_licence).unwrap();
     let with = fs::read(&path).unwrap();
-    let other = || licence("Do not.\n".as_bytes()).unwrap();
+    let other = || license("Do not.\n".as_bytes()).unwrap();
     let error = change(&path, &EditOptions::default(), |resources| {
         add(resources, other(), false)
     })
@@ -124,9 +124,9 @@ fn a_licence_comes_and_goes() {
 fn there_is_one_licence() {
     let (_folder, path) = scratch(&sample::image(&disk(), None));
     let add = |text: &str, replace| {
-        let new = licence(text.as_bytes()).unwrap();
+        let new = license(text.as_bytes()).unwrap();
         change(&path, &EditOptions::default(), |resources| {
-            add_licence(resources, new, replace)
+            add_license(resources, new, replace)
         })
     };
     add("Plain.", false).unwrap();
@@ -371,7 +371,7 @@ fn real_images_keep_what_they_have() {
             remove_signature: true,
             ..EditOptions::default()
         };
-        let replaced = |resources: &mut Vec<Resource>| add(resources, licence(b"x").unwrap(), true);
+        let replaced = |resources: &mut Vec<Resource>| add(resources, license(b"x").unwrap(), true);
         assert_eq!(
             change(&path, &EditOptions::default(), replaced).is_err(),
             signed,
@@ -381,8 +381,8 @@ fn real_images_keep_what_they_have() {
         change(&path, &options, replaced).unwrap();
         let (after_sum, mut after) = medium(&path);
         assert_eq!(after_sum, sum, "{}", image.path());
-        before.retain(|resource| !udif::LICENCE_KINDS.contains(&resource.kind.as_str()));
-        after.retain(|resource| !udif::LICENCE_KINDS.contains(&resource.kind.as_str()));
+        before.retain(|resource| !udif::LICENSE_KINDS.contains(&resource.kind.as_str()));
+        after.retain(|resource| !udif::LICENSE_KINDS.contains(&resource.kind.as_str()));
         before.sort_by(|one, other| one.kind.cmp(&other.kind));
         assert_eq!(after, before, "{}", image.path());
     }

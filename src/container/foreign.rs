@@ -3,7 +3,7 @@
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};
 
-/// Number of bytes at the start of a file that [`recognise`] reads.
+/// Number of bytes at the start of a file that [`recognize`] reads.
 const HEAD: usize = 512;
 /// Number of bytes at the end of a file: Virtual PC has its trailer in the last sector.
 const TAIL: usize = 512;
@@ -82,7 +82,7 @@ const OTHERS: [(MagicPlace, &[u8], &str); 24] = [
 ];
 
 /// Recognizes the format of `file` by its magic. Reads a sector at each end.
-pub fn recognise(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
+pub fn recognize(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
     let tail = file.read_vec(len.saturating_sub(TAIL as u64), TAIL.min(head.len()))?;
@@ -122,7 +122,7 @@ mod tests {
                 Tail(back) => bytes.len() - back,
             };
             bytes[at..at + magic.len()].copy_from_slice(magic);
-            let found = recognise(&Memory::from(bytes)).unwrap().expect(name);
+            let found = recognize(&Memory::from(bytes)).unwrap().expect(name);
             assert_eq!(found.name, *name);
             assert!(found.refusal().to_string().contains(name));
         }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn short_and_plain_files_are_nothing() {
         for len in [0, 1, 7, 8, 511, 512, 513, 4096] {
-            assert_eq!(recognise(&Memory::zeros(len)).unwrap(), None);
+            assert_eq!(recognize(&Memory::zeros(len)).unwrap(), None);
         }
     }
 }

@@ -27,7 +27,7 @@ pub const SECTOR: u64 = 512;
 
 /// Location of the start of a disk range in the file of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placed {
+pub struct FileMapping {
     /// File offset of the start of the range, in bytes; for an encrypted file, without the header
     /// of the encryption. `None`: it is not stored.
     pub at: Option<u64>,

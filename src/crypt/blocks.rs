@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 
+use super::parallel::{self, PIECE};
 use super::sectors::Sectors;
-use super::spread::{self, PIECE};
 use crate::device::units::Units;
 use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Kind, Result};
@@ -107,7 +107,7 @@ impl CipherBlocks {
         }
         if !whole.is_empty() {
             let start = |piece: usize| parts.second + (piece * PIECE) as u64;
-            spread::each_mut(whole, |piece, buf| {
+            parallel::each_mut(whole, |piece, buf| {
                 self.read_whole(window, start(piece), buf)
             })?;
         }
@@ -128,7 +128,7 @@ impl CipherBlocks {
         }
         if !whole.is_empty() {
             let start = |piece: usize| parts.second + (piece * PIECE) as u64;
-            spread::each(whole, |piece, buf| {
+            parallel::each(whole, |piece, buf| {
                 self.write_whole(window, start(piece), buf)
             })?;
         }

@@ -35,19 +35,19 @@ pub struct Description {
     /// File offset of the cipher text, in bytes.
     pub data_offset: u64,
     /// The key entries, in the order of the header.
-    pub ways_in: Vec<KeySlot>,
+    pub key_slots: Vec<KeySlot>,
 }
 
 impl Description {
     /// Returns true if a passphrase opens it.
     pub fn has_passphrase(&self) -> bool {
-        self.ways_in
+        self.key_slots
             .iter()
             .any(|way| matches!(way, KeySlot::Passphrase { .. }))
     }
 
     /// Returns the maximum number of key entries in its header.
-    pub fn most_ways_in(&self) -> u64 {
+    pub fn max_key_slots(&self) -> u64 {
         match self.version {
             1 => 1,
             _ => (self.data_offset.saturating_sub(HEADER_SIZE)
@@ -58,7 +58,7 @@ impl Description {
 
     /// Returns true if a private key opens it.
     pub fn has_public_key(&self) -> bool {
-        self.ways_in
+        self.key_slots
             .iter()
             .any(|way| matches!(way, KeySlot::PublicKey { .. }))
     }
@@ -67,7 +67,7 @@ impl Description {
     /// `None` if all are supported.
     pub fn not_understood(&self) -> Option<String> {
         let named: Vec<_> = (1..)
-            .zip(&self.ways_in)
+            .zip(&self.key_slots)
             .filter_map(|(number, way): (usize, _)| match way {
                 KeySlot::Unknown { why, .. } => {
                     Some(format!("key entry {number} is unsupported ({why})"))
@@ -81,7 +81,7 @@ impl Description {
     /// Returns the error for an image without a supported key entry: its keys were erased, or all
     /// entries are unsupported.
     pub(crate) fn closed(&self) -> Error {
-        let error = self.ways_in.iter().find_map(|way| {
+        let error = self.key_slots.iter().find_map(|way| {
             if let KeySlot::Unknown { error, .. } = way {
                 Some(*error)
             } else {
@@ -333,14 +333,14 @@ impl Locked {
     fn no_such_way(&self, message: &'static str) -> Error {
         let described = self.describe();
         match described.not_understood() {
-            None if !described.ways_in.is_empty() => Error::new(Kind::WrongKey, LAYER, message),
+            None if !described.key_slots.is_empty() => Error::new(Kind::WrongKey, LAYER, message),
             _ => described.closed(),
         }
     }
 
     /// Returns the properties that are known without a key.
     pub fn describe(&self) -> Description {
-        let (version, key_bits, uuid, ways_in) = match &self.version {
+        let (version, key_bits, uuid, key_slots) = match &self.version {
             Version::One(trailer) => {
                 let wrap = KeyWrap::TripleDes;
                 (
@@ -368,7 +368,7 @@ impl Locked {
             uuid,
             data_size: self.data_size,
             data_offset: self.data_offset,
-            ways_in,
+            key_slots,
         }
     }
 

@@ -49,7 +49,7 @@ impl KeyRing {
     }
 
     /// Returns the key entries.
-    pub fn ways_in(&self) -> Vec<KeySlot> {
+    pub fn key_slots(&self) -> Vec<KeySlot> {
         self.entries.iter().map(KeyEntry::describe).collect()
     }
 

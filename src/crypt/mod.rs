@@ -18,13 +18,13 @@ mod hmac256;
 mod key_ring;
 mod keys;
 mod layout;
+pub(crate) mod parallel;
 mod public_key;
 mod rewrite;
 #[cfg(feature = "certificates")]
 mod rsa_keys;
 mod secret;
 mod sectors;
-pub(crate) mod spread;
 mod wrap;
 mod xts;
 

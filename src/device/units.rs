@@ -225,7 +225,7 @@ mod tests {
         let units = Arc::new(units);
         let (first, second) = (units.shared(7), units.pinned(7));
         assert!(units.exclusive_unless_pinned(7).is_none());
-        let neighbour = units.exclusive(7 + SHARDS as u64);
+        let neighbor = units.exclusive(7 + SHARDS as u64);
         drop(second);
         thread::scope(|scope| {
             let alone =
@@ -234,7 +234,7 @@ mod tests {
             assert!(!alone.is_finished(), "somebody reads it");
             drop(first);
         });
-        drop(neighbour);
+        drop(neighbor);
         assert_eq!(format!("{units:?}"), "Units { held: 0 }");
     }
 

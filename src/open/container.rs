@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::gate::{self, Opened};
 use super::lists::{self, Settled};
 use super::remote::Elsewhere;
-use super::{LAYER, Layer, OpenOptions, interrupted, note, parts, remote, snapshot, unlock};
+use super::{
+    LAYER, Layer, OpenOptions, interrupted, layer_metadata, remote, snapshot, split_files, unlock,
+};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, Choice};
@@ -193,10 +195,10 @@ pub(super) fn open_bytes(
     let file = unlock::unlock(file, options, layers)?;
     let format = match options.image_format {
         Some(format) => format,
-        None => recognise(&*file)?,
+        None => detect_container(&*file)?,
     };
     if format.is_udif() {
-        let udif = parts::open(path, file, options, layers)?;
+        let udif = split_files::open(path, file, options, layers)?;
         return open_udif(udif, options.access, layers);
     }
     open_in(file, format, options.access, layers)
@@ -204,7 +206,7 @@ pub(super) fn open_bytes(
 
 /// Returns the container format of the bytes of `file`. Bytes without a known signature are a raw
 /// image.
-pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
+pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     let head = file.read_vec(
         0,
         HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)),
@@ -219,7 +221,7 @@ pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
     if udif::probe(file)? {
         return Ok(Format::Udro); // or another of its kinds, as its chunks tell
     }
-    foreign::recognise(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
+    foreign::recognize(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
 }
 
 /// Opens the container in `file`, which may be the decrypted contents of a file.
@@ -299,7 +301,7 @@ fn open_asif(
 
 /// Refuses a layer of a stack: without the images below, it would read as zeros.
 pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
-    let remembered = note::below(&image.metadata()).map(|note| note.below);
+    let remembered = layer_metadata::below(&image.metadata()).map(|note| note.below);
     if !image.layer().is_overlaid && remembered.is_none() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::quick::Budget;
+use super::quick_check::Budget;
 use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
 use crate::decision::Which;
 use crate::device::{BlockDevice, CowDevice};

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
-use super::container::{self, lock_file, recognise};
+use super::container::{self, detect_container, lock_file};
 use super::remote::{self, Elsewhere};
 use super::{
     Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, VolumeFormat, contents, directories,
-    interrupted, look_at, parts, stack, survey, unlock, unstored,
+    interrupted, look_at, split_files, stack, survey, unlock, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -324,14 +324,14 @@ fn examine_file(
         return Ok(());
     };
     let Some(format) = options.image_format.map_or_else(
-        || found.opened("container", recognise(&*plain)),
+        || found.opened("container", detect_container(&*plain)),
         |format| Ok(Some(format)),
     )?
     else {
         return Ok(());
     };
     let parts = if format.is_udif() {
-        parts::find(path, plain.clone(), options, &mut Vec::new())
+        split_files::find(path, plain.clone(), options, &mut Vec::new())
     } else {
         Ok(Vec::new())
     };

@@ -97,9 +97,9 @@ impl Volume {
 
     /// Returns the free map as it will be after a trim has freed the blocks that only older
     /// checkpoints of an APFS container use.
-    pub fn foretold_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
+    pub fn projected_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
-            VolumeFormat::Apfs => Ok(Some(self.container()?.foretold_free_map()?)),
+            VolumeFormat::Apfs => Ok(Some(self.container()?.projected_free_map()?)),
             _ => self.trusted_free_map(),
         }
     }

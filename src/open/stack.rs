@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::create::FileDraft;
 use super::gate::{self, Opened};
-use super::note::{self, Note};
+use super::layer_metadata::{self, Note};
 use super::place::NewMode;
 use super::{Found, LAYER, Layer, OpenOptions, open_disk};
 use crate::address::redacted;
@@ -45,7 +45,8 @@ pub struct LayerFile {
 impl LayerFile {
     pub(crate) fn link(&self) -> Link {
         let layer = self.image.layer();
-        let next_parent = note::commit(&self.image.metadata()).map(|commit| commit.parent);
+        let next_parent =
+            layer_metadata::commit(&self.image.metadata()).map(|commit| commit.parent);
         let identity = Identity {
             uuid: self.image.uuid(),
             parent: layer.parent,
@@ -215,10 +216,11 @@ impl Below {
         links.push(file.link());
         check_chain(&links)?;
         let metadata = file.image.metadata();
-        match (&self.note, note::below(&metadata)) {
+        match (&self.note, layer_metadata::below(&metadata)) {
             // An interrupted commit: half of the layer is in it already, and its length may be.
             (Some(now), Some(_))
-                if note::commit(&metadata).is_some() && now.size == file.image.info().len =>
+                if layer_metadata::commit(&metadata).is_some()
+                    && now.size == file.image.info().len =>
             {
                 Ok(None)
             }
@@ -462,7 +464,7 @@ pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
     let layer = open_layer(path, Access::ReadOnly)?.image;
     let (parent, remembered) = (
         layer.layer().parent,
-        note::below(&layer.metadata()).map(|note| note.below),
+        layer_metadata::below(&layer.metadata()).map(|note| note.below),
     );
     if parent.is_nil() && remembered.is_none() {
         return Ok(None);

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::apfs::{self, VolumeQuery};
-use super::quick;
-use super::recognise::recognise;
+use super::detect::detect_file_system;
+use super::quick_check;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::decision::Which;
@@ -186,7 +186,7 @@ impl Volume {
     /// finds, if its format is checked.
     pub fn find_damage(&self) -> Result<Option<Error>> {
         if self.format.is_supported() {
-            quick::damage(self)
+            quick_check::damage(self)
         } else {
             Ok(None)
         }
@@ -197,7 +197,7 @@ impl Volume {
         if self.change_damaged {
             return Ok(());
         }
-        quick::check(self)
+        quick_check::check(self)
     }
 
     /// Opens a volume of the container by number, from 1, or the first, for changes.
@@ -304,7 +304,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     {
         let device: Arc<dyn BlockDevice> =
             Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
-        if let Some(format) = recognise(&*device)? {
+        if let Some(format) = detect_file_system(&*device)? {
             volumes.push(Volume {
                 partition: Some(partition.number),
                 range: partition.range.clone(),
@@ -323,7 +323,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     // Discs for several systems may have a map without a usable partition and a file system at the
     // front.
     if volumes.is_empty()
-        && let Some(format) = recognise(&**disk)?
+        && let Some(format) = detect_file_system(&**disk)?
     {
         let range = 0..disk.info().len;
         volumes.push(Volume {
@@ -370,7 +370,7 @@ pub(super) fn first_writable(
     if let Some(damaged) = usable.and_then(|first| volumes.get(first))
         && !damaged.change_damaged
     {
-        quick::check(damaged)?;
+        quick_check::check(damaged)?;
     }
     first(volumes, |volume| volume.open_mut_within(None, keys))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "no writable volume"))

@@ -8,7 +8,7 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use super::ahead::{self, Piece};
+use super::pipeline::{self, Piece};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -91,7 +91,7 @@ pub fn checksum(
     let len = disk.info().len;
     progress.stage("checksum", len);
     let mut sum = Sum::new(algorithm);
-    ahead::in_order(disk, 0..len, progress, |piece| {
+    pipeline::in_order(disk, 0..len, progress, |piece| {
         match piece {
             Piece::Data(_, bytes) => sum.update(bytes),
             Piece::Zeros(range) => sum.update_zeros(range.end - range.start),

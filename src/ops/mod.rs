@@ -1,7 +1,6 @@
 //! Operations on images, one per file or folder.
 
 pub mod advise;
-mod ahead;
 pub mod checkpoint;
 pub mod checksum;
 pub mod compact;
@@ -16,6 +15,7 @@ mod folders;
 pub mod format;
 pub mod import;
 pub mod orphans;
+mod pipeline;
 pub mod put;
 pub mod reband;
 pub mod repair;

@@ -162,9 +162,9 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
 
 /// Adds the license `new` to `resources`. [`Kind::Conflict`] if there is another license, of any
 /// kind, unless `replace` is set.
-pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
+pub fn add_license(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
     let of_another = |old: &&Resource| {
-        udif::LICENCE_KINDS.contains(&old.kind.as_str())
+        udif::LICENSE_KINDS.contains(&old.kind.as_str())
             && !new.iter().any(|new| new.data == old.data)
     };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
@@ -172,7 +172,7 @@ pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
         return Err(Error::new(Kind::Conflict, "resource", message)
             .named(format!("{}:{}", old.kind, old.id)));
     }
-    resources.retain(|resource| !udif::LICENCE_KINDS.contains(&resource.kind.as_str()));
+    resources.retain(|resource| !udif::LICENSE_KINDS.contains(&resource.kind.as_str()));
     add(resources, new, replace)
 }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::stack::{self, Below, LayerFile, LayerOptions};
-use crate::open::{OpenOptions, gate, note};
+use crate::open::{OpenOptions, gate, layer_metadata};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -163,10 +163,10 @@ impl Job<'_> {
     /// at which to resume. For an image without a UUID, records that it is going to be changed.
     fn begin(&mut self) -> Result<u64> {
         let layer = self.layer.image.clone();
-        let before = note::commit(&layer.metadata());
+        let before = layer_metadata::commit(&layer.metadata());
         let Some(parent) = self.below.top.clone() else {
-            if before.is_none() && note::below(&layer.metadata()).is_some() {
-                let begun = note::Commit {
+            if before.is_none() && layer_metadata::below(&layer.metadata()).is_some() {
+                let begun = layer_metadata::Commit {
                     parent: Uuid::nil(),
                     done: 0,
                     uuid: Uuid::nil(),
@@ -178,7 +178,7 @@ impl Job<'_> {
         let done =
             before.filter(|before| before.parent == parent.uuid() && before.uuid == layer.uuid());
         self.parent = Uuid::new_v4();
-        let begun = note::Commit {
+        let begun = layer_metadata::Commit {
             parent: self.parent,
             done: 0,
             uuid: Uuid::nil(),
@@ -198,7 +198,7 @@ impl Job<'_> {
             return Ok(());
         }
         let layer = &self.layer.image;
-        let note = note::Commit {
+        let note = layer_metadata::Commit {
             parent: self.parent,
             done,
             uuid: layer.uuid(),

@@ -21,7 +21,7 @@ const AGE: Duration = Duration::from_secs(60);
 const AGE_OF_FOREIGN: Duration = Duration::from_secs(3600);
 
 /// Maximum number of paths that [`take_removed`] returns.
-const MOST_TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 
 static REMOVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -101,7 +101,7 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
             && remove_unless_locked(&entry.path())
         {
             let mut removed = REMOVED.lock().unwrap_or_else(PoisonError::into_inner);
-            if removed.len() < MOST_TOLD {
+            if removed.len() < MAX_REPORTED {
                 removed.push(entry.path());
             }
         }

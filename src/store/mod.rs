@@ -159,18 +159,18 @@ pub enum Lock {
 }
 
 /// A lock that is held until this is dropped.
-pub struct Guard(Option<Box<dyn Held>>);
+pub struct Guard(Option<Box<dyn LockHandle>>);
 
 /// A lock that the file server may lose.
-pub(crate) trait Held: Send + Sync {
+pub(crate) trait LockHandle: Send + Sync {
     /// Implements [`Guard::keep`].
     fn keep(&self) -> Result<()>;
 }
 
 /// A lock that is held until this is dropped.
-struct Kept(#[expect(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>);
+struct OpaqueLock(#[expect(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>);
 
-impl Held for Kept {
+impl LockHandle for OpaqueLock {
     fn keep(&self) -> Result<()> {
         Ok(())
     }
@@ -179,11 +179,11 @@ impl Held for Kept {
 impl Guard {
     /// Creates a guard that releases the lock by dropping `held`.
     pub fn new(held: impl Any + Send + Sync) -> Self {
-        Self(Some(Box::new(Kept(Box::new(held)))))
+        Self(Some(Box::new(OpaqueLock(Box::new(held)))))
     }
 
     /// Creates a guard whose lock must be checked periodically.
-    pub(crate) fn watched(held: impl Held + 'static) -> Self {
+    pub(crate) fn watched(held: impl LockHandle + 'static) -> Self {
         Self(Some(Box::new(held)))
     }
 

@@ -33,12 +33,12 @@ pub(super) trait Ranges: fmt::Debug + Send + Sync {
 /// A cache of pieces of any number of files, limited in bytes.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedRanges>,
     most: usize,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedRanges {
     /// Pieces by file and number.
     pieces: HashMap<(Arc<str>, u64), CachedPiece>,
     clock: u64,
@@ -50,7 +50,7 @@ struct CachedPiece {
     used: u64,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for CachedRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept")
             .field("pieces", &self.pieces.len())
@@ -70,7 +70,7 @@ impl Pieces {
         })
     }
 
-    fn locked(&self) -> MutexGuard<'_, Kept> {
+    fn locked(&self) -> MutexGuard<'_, CachedRanges> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -102,7 +102,7 @@ enum Failed {
 impl WebFile {
     /// Requests the first piece, and determines the length of the file from the response.
     fn first(&mut self) -> Result<Vec<u8>> {
-        let (len, version, head) = self.patiently(async || {
+        let (len, version, head) = self.with_retries(async || {
             let mut answer = self.ask(0..PIECE).await?;
             if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE
                 && total(answer.headers()) == Some(0)
@@ -228,7 +228,7 @@ impl WebFile {
     }
 
     /// Retries transient failures.
-    fn patiently<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
+    fn with_retries<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
         runtime()?.block_on(async {
             let (mut tries, began) = (1, Instant::now());
             loop {
@@ -259,7 +259,7 @@ impl Ranges for WebFile {
         {
             // An interrupted transfer is resumed where it stopped.
             let mut filled = 0;
-            self.patiently(async || self.part(at, piece, &mut filled).await)?;
+            self.with_retries(async || self.part(at, piece, &mut filled).await)?;
         }
         Ok(())
     }

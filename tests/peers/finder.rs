@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bandsaw::container::Format;
-use bandsaw::container::udif::licence;
+use bandsaw::container::udif::license;
 use bandsaw::fs::{FileSystemExt, Timestamp};
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
@@ -127,7 +127,7 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
         look: Some(look),
         epoch: Some(Timestamp::from_seconds(1_700_000_000)),
         resources: if format.is_udif() {
-            licence(b"be nice\n").expect("a licence")
+            license(b"be nice\n").expect("a licence")
         } else {
             Vec::new()
         },

@@ -303,8 +303,8 @@ impl CryptFacts {
             block_size: of.block,
             uuid: of.uuid.to_string(),
             size: of.data_size,
-            key_slots: KeySlotInfo::all(&of.ways_in),
-            max_key_slots: of.most_ways_in(),
+            key_slots: KeySlotInfo::all(&of.key_slots),
+            max_key_slots: of.max_key_slots(),
             locked: true,
         }
     }

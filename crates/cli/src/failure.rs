@@ -63,7 +63,7 @@ impl Failure {
             .find(|(exit, _)| exit.code() == code)
             .map_or(Kind::Io, |(_, kind)| kind);
         Self {
-            exit: Some(Exit::Told(code)),
+            exit: Some(Exit::Reported(code)),
             ..Self::from(Error::new(kind, "server", "failed"))
         }
     }
@@ -83,8 +83,8 @@ impl Failure {
     }
 
     /// Returns true if the failure has already been reported.
-    pub(crate) fn is_told(&self) -> bool {
-        matches!(self.exit, Some(Exit::Told(_)))
+    pub(crate) fn is_reported(&self) -> bool {
+        matches!(self.exit, Some(Exit::Reported(_)))
     }
 
     /// Returns the outcome of a verb that had nothing to do, which has its own exit code.
@@ -149,7 +149,7 @@ impl Failure {
         };
         let own = self.hint.as_deref().or(in_use.as_deref());
         let hint = own.or_else(|| hint(&self.error));
-        if matches!(exit, Exit::Told(_) | Exit::NothingToDo) {
+        if matches!(exit, Exit::Reported(_) | Exit::NothingToDo) {
             // There is nothing more to report.
         } else if exit == Exit::BrokenPipe {
             // The reader has exited (`bandsaw ls image | head`), so there is nothing to report.
@@ -260,7 +260,7 @@ enum Exit {
     NothingToDo,
     BrokenPipe,
     Signal(u8),
-    Told(u8),
+    Reported(u8),
 }
 
 impl Exit {
@@ -298,7 +298,7 @@ impl Exit {
             Self::NothingToDo => 10,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
-            Self::Told(code) => code,
+            Self::Reported(code) => code,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::signals;
 
 /// The duration of work without a progress bar.
-const PATIENCE: Duration = Duration::from_millis(300);
+const DRAW_DELAY: Duration = Duration::from_millis(300);
 
 /// The last signal that requested an interruption; 0 for none.
 static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
@@ -36,7 +36,7 @@ pub(crate) struct Bar {
     /// The progress before there is a bar.
     done: AtomicU64,
     began: Instant,
-    /// True while the bar waits for [`PATIENCE`] before it is drawn.
+    /// True while the bar waits for [`DRAW_DELAY`] before it is drawn.
     waiting: AtomicBool,
     percentages: Option<Percentages>,
     /// True until it was printed that the work stops.
@@ -105,7 +105,7 @@ impl Bar {
 
     fn show_once_patience_ends(&self) {
         if self.waiting.load(Ordering::Relaxed)
-            && self.began.elapsed() >= PATIENCE
+            && self.began.elapsed() >= DRAW_DELAY
             && self.waiting.swap(false, Ordering::Relaxed)
         {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

@@ -24,9 +24,9 @@ use crate::failure::{Advise, Failure, Outcome};
 use crate::help::OPENING;
 use crate::in_use;
 use crate::layers;
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Unlocking};
-use crate::reaching::Reaching;
 
 /// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
 /// makes a volume takes [`ImageUnlocking`], as its volume keys belong to the new volume.
@@ -83,7 +83,7 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
     #[command(flatten)]
     unlocking: U,
 }
@@ -290,7 +290,7 @@ impl<U: Args + Keys> Opening<U> {
 
     /// Returns the options for remote images.
     pub(crate) fn reach(&self) -> NetworkOptions<'_> {
-        self.reaching.reach()
+        self.network_args.reach()
     }
 }
 

@@ -15,8 +15,8 @@ use fuser::{
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::events::Notes;
 use crate::gate::Gate;
-use crate::notes::Notes;
 use crate::volume::{KEEP_SIZE, LONG, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, configure};
 
 /// Inode of the file; the folder is inode 1.
@@ -42,7 +42,7 @@ pub(crate) struct DiskFs {
     owner: (u32, u32),
     since: SystemTime,
     gate: Arc<Gate>,
-    notes: Arc<Notes>,
+    events: Arc<Notes>,
     /// True as long as passthrough is possible and the kernel accepts it.
     passes: AtomicBool,
     passed: Mutex<Option<Passed>>,
@@ -54,7 +54,7 @@ impl DiskFs {
         name: String,
         owner: (u32, u32),
         gate: Arc<Gate>,
-        notes: Arc<Notes>,
+        events: Arc<Notes>,
     ) -> Self {
         let passes = AtomicBool::new(false);
         Self {
@@ -63,7 +63,7 @@ impl DiskFs {
             owner,
             since: SystemTime::now(),
             gate,
-            notes,
+            events,
             passes,
             passed: Mutex::default(),
         }
@@ -141,7 +141,7 @@ impl DiskFs {
     }
 
     fn done<T>(&self, result: bandsaw::Result<T>) -> Result<T, Errno> {
-        result.map_err(|error| self.notes.errno(&error))
+        result.map_err(|error| self.events.errno(&error))
     }
 
     fn change<T>(

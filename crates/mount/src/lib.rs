@@ -9,7 +9,7 @@
 //! | a disk as one file | `disk.rs` |
 //! | error numbers | `errno.rs` |
 //! | `-o` options | `options.rs` |
-//! | mounts of this host, and processes that use them | `host.rs`, `users.rs` |
+//! | mounts of this host, and processes that use them | `host.rs`, `open_files.rs` |
 //!
 //! The process that mounts is the only one that changes the image, so the kernel may cache
 //! everything that it reads. By default writes are passed through immediately, so that a full
@@ -21,20 +21,20 @@
 
 mod disk;
 mod errno;
+mod events;
 mod gate;
 mod host;
-mod notes;
+mod open_files;
 mod options;
 mod session;
 mod stat;
-mod users;
 mod volume;
 
+pub use events::Note;
 pub use host::{MountPoint, mount_points, unmount};
-pub use notes::Note;
+pub use open_files::{User, users_of};
 pub use options::MountOptions;
 pub use session::{Mounted, Shown};
-pub use users::{User, users_of};
 
 /// Layer name in the errors of this crate.
 const LAYER: &str = "mount";

@@ -14,9 +14,9 @@ use bandsaw::{Error, Kind, Result};
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 
 use crate::disk::DiskFs;
+use crate::events::{Note, Notes};
 use crate::gate::Gate;
 use crate::host;
-use crate::notes::{Note, Notes};
 use crate::options::MountOptions;
 use crate::volume::{Setting, VolumeFs};
 use crate::{LAYER, SUBTYPE};
@@ -24,7 +24,7 @@ use crate::{LAYER, SUBTYPE};
 /// Interval of syncs, even if no program asks for one; it limits the loss in a crash.
 const BETWEEN_SYNCS: Duration = Duration::from_secs(3);
 /// Maximum wait at the end of a mount for programs that still use it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Size of the kernel's readahead, in KiB.
 const READ_AHEAD: u32 = 1024;
 
@@ -63,7 +63,7 @@ impl Mounted {
         let folder = folder
             .canonicalize()
             .map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
-        let (gate, notes) = (Arc::<Gate>::default(), Arc::new(Notes::new(note)));
+        let (gate, events) = (Arc::<Gate>::default(), Arc::new(Notes::new(note)));
         let mounter = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
@@ -81,7 +81,7 @@ impl Mounted {
                     name.clone(),
                     owner,
                     gate.clone(),
-                    notes.clone(),
+                    events.clone(),
                 );
                 start(disk, &folder, &config, on_end, end)
             }
@@ -93,7 +93,7 @@ impl Mounted {
                     gathers: options.gather,
                     decomposed: options.decomposed,
                     gate: gate.clone(),
-                    notes: notes.clone(),
+                    events: events.clone(),
                 };
                 let volume = match &shown {
                     Shown::VolumeMut(fs) => VolumeFs::new(fs.clone(), Some(fs.clone()), setting),
@@ -106,7 +106,9 @@ impl Mounted {
             }
         }?;
         host::read_ahead(&folder, READ_AHEAD);
-        let clock = shown.changes().then(|| sync_by_clock(shown.clone(), notes));
+        let clock = shown
+            .changes()
+            .then(|| sync_by_clock(shown.clone(), events));
         Ok(Self {
             folder,
             shown,
@@ -135,7 +137,7 @@ impl Mounted {
                 Ok(())
             };
             host::unmount(&self.folder, true)?;
-            gone = waits().recv_timeout(PATIENCE).is_ok();
+            gone = waits().recv_timeout(UNMOUNT_TIMEOUT).is_ok();
         }
         if let Some((stop, clock)) = self.clock {
             drop(stop);
@@ -267,12 +269,12 @@ fn start<F: Filesystem>(
 }
 
 /// Syncs every few seconds until the sender is dropped.
-fn sync_by_clock(shown: Shown, notes: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
+fn sync_by_clock(shown: Shown, events: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = mpsc::channel();
     let clock = thread::spawn(move || {
         while stopped.recv_timeout(BETWEEN_SYNCS) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = shown.sync() {
-                notes.tell(&error.to_string());
+                events.tell(&error.to_string());
             }
         }
     });

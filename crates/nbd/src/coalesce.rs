@@ -35,9 +35,7 @@ impl Session<'_> {
             }
             // Retried one by one: perhaps only some of them fail.
             Err(_) => {
-                requests
-                    .iter()
-                    .for_each(|request| self.hand_over_read(request));
+                requests.iter().for_each(|request| self.queue_read(request));
                 Ok(())
             }
         };

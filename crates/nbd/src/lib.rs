@@ -36,6 +36,7 @@ mod busy_poll;
 mod channel;
 mod coalesce;
 mod dispatch;
+mod events;
 mod export;
 mod handshake;
 #[cfg(target_os = "linux")]
@@ -57,16 +58,15 @@ pub mod testing;
 #[cfg(feature = "tls")]
 mod tls;
 mod transmission;
-mod watch;
 mod worker_pool;
 mod write;
 
+pub use events::{Note, Unwatched, Watch};
 pub use export::Export;
 pub use listener::Listener;
 pub use server::{Limits, Options, Server};
 pub use socket::Socket;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
-pub use watch::{Note, Unwatched, Watch};
 
 const LAYER: &str = "nbd";

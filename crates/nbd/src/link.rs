@@ -10,11 +10,11 @@ use bandsaw::{Error, Kind};
 use crate::buffers::{Buffer, Buffers};
 use crate::channel::Channel;
 use crate::dispatch::Pace;
+use crate::events::{Note, Throttle, Watch};
 use crate::export::Export;
 use crate::handshake::Agreement;
 use crate::known_data::KnownData;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
-use crate::watch::{Note, Throttle, Watch};
 use crate::worker_pool::WorkerPool;
 
 /// Maximum number of parts in one system call.
@@ -33,29 +33,29 @@ pub(crate) struct Link {
     pub(crate) writes: Pace,
     /// Pace of flushes, and of all other requests except reads and writes.
     pub(crate) others: Pace,
-    watch: Arc<dyn Watch>,
+    events: Arc<dyn Watch>,
     throttle: Arc<Throttle>,
     /// Held while sending.
     wire: Mutex<()>,
     /// Replies of worker threads, to be sent by the thread that holds `wire`.
-    outbox: Mutex<Vec<Parcel>>,
+    outbox: Mutex<Vec<Reply>>,
 }
 
 /// A reply: its header and the data read.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct Reply {
     pub(crate) head: Vec<u8>,
     pub(crate) body: Option<Buffer>,
 }
 
 /// Reason why a request failed: an error number for the client and a message for its user.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorReply {
     pub(crate) code: u32,
     pub(crate) why: String,
 }
 
-impl Refusal {
+impl ErrorReply {
     pub(crate) fn new(code: u32, why: impl Into<String>) -> Self {
         Self {
             code,
@@ -68,7 +68,7 @@ impl Link {
     pub(crate) fn new(
         channel: Arc<Channel>,
         agreement: Agreement,
-        watch: Arc<dyn Watch>,
+        events: Arc<dyn Watch>,
         throttle: Arc<Throttle>,
     ) -> Self {
         let Agreement {
@@ -86,7 +86,7 @@ impl Link {
             reads: Pace::default(),
             writes: Pace::default(),
             others: Pace::default(),
-            watch,
+            events,
             throttle,
             wire: Mutex::default(),
             outbox: Mutex::default(),
@@ -95,8 +95,8 @@ impl Link {
 
     /// Refuses requests that do not fit the export or the negotiated options, before any side
     /// effect.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
-        let refuse = |code, why: &str| Err(Refusal::new(code, why));
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ErrorReply> {
+        let refuse = |code, why: &str| Err(ErrorReply::new(code, why));
         let known = match request.command {
             Command::Read => flag::DF,
             Command::Write | Command::Trim => flag::FUA,
@@ -150,10 +150,10 @@ impl Link {
     }
 
     /// Reports a failure to the owner; returns the error for the client.
-    pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> Refusal {
+    pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> ErrorReply {
         if let Some(unreported) = self.throttle.admit() {
             let export = self.export.name().to_owned();
-            self.watch.note(&Note::Failed {
+            self.events.note(&Note::Failed {
                 doing,
                 export,
                 error: error.to_string(),
@@ -172,11 +172,11 @@ impl Link {
             _ => errno::IO,
         };
         // The owner's file names are not disclosed to clients.
-        Refusal::new(code, format!("{doing}: {}", error.message()))
+        ErrorReply::new(code, format!("{doing}: {}", error.message()))
     }
 
     /// Adds the reply to a request that failed.
-    pub(crate) fn refuse(&self, out: &mut Vec<u8>, request: &Request, refusal: &Refusal) {
+    pub(crate) fn refuse(&self, out: &mut Vec<u8>, request: &Request, refusal: &ErrorReply) {
         match self.structured {
             true => error_chunk(out, request.cookie, refusal.code, &refusal.why),
             false => simple_reply(out, request.cookie, refusal.code),
@@ -221,12 +221,12 @@ impl Link {
     }
 
     /// Queues a reply, which this thread or the one that is sending sends.
-    pub(crate) fn post(&self, parcel: Parcel) {
-        self.outbox().push(parcel);
+    pub(crate) fn post(&self, reply: Reply) {
+        self.outbox().push(reply);
         self.drain();
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Vec<Parcel>> {
+    fn outbox(&self) -> MutexGuard<'_, Vec<Reply>> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -240,12 +240,12 @@ impl Link {
                 Err(TryLockError::WouldBlock) => return,
             };
             loop {
-                let parcels = std::mem::take(&mut *self.outbox());
-                if parcels.is_empty() {
+                let replies = std::mem::take(&mut *self.outbox());
+                if replies.is_empty() {
                     break;
                 }
-                let mut parts = Vec::with_capacity(parcels.len() * 2);
-                for Parcel { head, body } in &parcels {
+                let mut parts = Vec::with_capacity(replies.len() * 2);
+                for Reply { head, body } in &replies {
                     parts.push(IoSlice::new(head));
                     parts.extend(body.as_deref().map(IoSlice::new));
                 }

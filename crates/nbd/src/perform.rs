@@ -10,7 +10,7 @@ use bandsaw::{Error, Kind, Result};
 use crate::layout::{
     Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk,
 };
-use crate::link::{Link, Parcel, Refusal};
+use crate::link::{ErrorReply, Link, Reply};
 use crate::platform;
 
 /// Source of explicit zeros.
@@ -40,7 +40,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
             Err(error) => Err(link.failed("block status", &error)),
         },
         Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => Err(
-            Refusal::new(errno::INVAL, "internal: handled by another function"),
+            ErrorReply::new(errno::INVAL, "internal: handled by another function"),
         ),
     };
     match done {
@@ -50,10 +50,10 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
 }
 
 /// Serves a request on a worker thread and posts its reply.
-pub(crate) fn patiently(link: &Link, request: &Request) {
+pub(crate) fn run_on_worker(link: &Link, request: &Request) {
     let mut head = Vec::new();
     link.others.time(0, || perform(link, request, &mut head));
-    link.post(Parcel { head, body: None });
+    link.post(Reply { head, body: None });
 }
 
 /// Flushes the device if the request has FUA.
@@ -69,14 +69,17 @@ fn write_zeroes(
     link: &Link,
     device: &dyn BlockDevice,
     request: &Request,
-) -> std::result::Result<(), Refusal> {
+) -> std::result::Result<(), ErrorReply> {
     let range = request.range();
     let no_hole = request.has(flag::NO_HOLE);
     let failed = |error| link.failed("write zeroes", &error);
     if request.has(flag::FAST_ZERO)
         && (no_hole || !is_fast(device, range.clone()).map_err(failed)?)
     {
-        return Err(Refusal::new(errno::NOTSUP, "fast zeroing is not supported"));
+        return Err(ErrorReply::new(
+            errno::NOTSUP,
+            "fast zeroing is not supported",
+        ));
     }
     let zeroed = if no_hole {
         fill(device, range)
@@ -89,7 +92,7 @@ fn write_zeroes(
 }
 
 /// Grows the export to a length, durably. New connections see the new length.
-fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), Refusal> {
+fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), ErrorReply> {
     let _one_at_a_time = link
         .export
         .growing
@@ -97,13 +100,13 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
         .unwrap_or_else(PoisonError::into_inner);
     let info = device.info();
     if len < info.len {
-        return Err(Refusal::new(
+        return Err(ErrorReply::new(
             errno::PERM,
             "other clients may use this range",
         ));
     }
     if !len.is_multiple_of(u64::from(info.block)) {
-        return Err(Refusal::new(
+        return Err(ErrorReply::new(
             errno::INVAL,
             format!("the size must be a multiple of {} bytes", info.block),
         ));
@@ -116,7 +119,7 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
         Ok(())
     };
     grown.map_err(|error| match error.kind() {
-        Kind::Unsupported => Refusal::new(errno::PERM, error.message()),
+        Kind::Unsupported => ErrorReply::new(errno::PERM, error.message()),
         _ => link.failed("resize", &error),
     })
 }

@@ -9,7 +9,7 @@ use bandsaw::device::{ExtentKind, FileRange};
 use crate::buffers::Buffer;
 use crate::coalesce::TOGETHER;
 use crate::layout::{DATA_HEAD, Request, data_chunk, end_chunk, flag, hole_chunk, simple_reply};
-use crate::link::{Link, Parcel, Refusal};
+use crate::link::{ErrorReply, Link, Reply};
 use crate::platform;
 use crate::transmission::{BATCH, Session};
 use crate::worker_pool::{Job, WorkerPool};
@@ -42,7 +42,7 @@ pub(crate) fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
 impl Session<'_> {
     pub(crate) fn read(&mut self, request: &Request) -> io::Result<()> {
         if self.link.reads.is_slow() {
-            self.hand_over_read(request);
+            self.queue_read(request);
             return Ok(());
         }
         if request.len <= SMALL {
@@ -54,7 +54,7 @@ impl Session<'_> {
         self.read_in_chunks(request)
     }
 
-    pub(crate) fn hand_over_read(&mut self, request: &Request) {
+    pub(crate) fn queue_read(&mut self, request: &Request) {
         let len = if may_fragment(self.link, request) {
             request.len.min(CREW_PIECE)
         } else {
@@ -96,12 +96,12 @@ impl Session<'_> {
         {
             if platform::would_wait(&lent.file, &(lent.offset..lent.offset + lent.len)) {
                 drop(lent);
-                self.hand_over_read(request);
+                self.queue_read(request);
                 return Ok(());
             }
             whole_head(link, request, &mut self.out);
             return self
-                .send_lent(range, lent, true)?
+                .send_file_range(range, lent, true)?
                 .map_err(|refusal| io::Error::other(refusal.why));
         }
         if u64::from(request.len) <= TOGETHER {
@@ -157,7 +157,7 @@ impl Session<'_> {
                     let place = lent.offset..lent.offset + lent.len;
                     if at == range.start && platform::would_wait(&lent.file, &place) {
                         drop(lent);
-                        self.hand_over_read(request);
+                        self.queue_read(request);
                         return Ok(());
                     }
                     let run = at..at + lent.len;
@@ -169,7 +169,7 @@ impl Session<'_> {
                         run.start,
                         (run.end - run.start) as u32,
                     );
-                    match self.send_lent(run.clone(), lent, is_all)? {
+                    match self.send_file_range(run.clone(), lent, is_all)? {
                         Ok(()) if is_all => return Ok(()),
                         Ok(()) => at = run.end,
                         Err(refusal) if is_all => return Err(io::Error::other(refusal.why)),
@@ -211,7 +211,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn refuse_read(&mut self, request: &Request, refusal: &Refusal) -> io::Result<()> {
+    fn refuse_read(&mut self, request: &Request, refusal: &ErrorReply) -> io::Result<()> {
         self.link.refuse(&mut self.out, request, refusal);
         Ok(())
     }
@@ -228,12 +228,12 @@ impl Session<'_> {
     /// Sends the pending replies, which end with the header of `range`, and then `range`. With
     /// `promised`, the header has reported success. Returns a refusal if some of the data is
     /// invalid; if it was promised, the connection is closed.
-    fn send_lent(
+    fn send_file_range(
         &mut self,
         range: Range<u64>,
         lent: FileRange,
         promised: bool,
-    ) -> io::Result<Result<(), Refusal>> {
+    ) -> io::Result<Result<(), ErrorReply>> {
         let link = self.link;
         let sent = {
             let _wire = link.wire();
@@ -253,7 +253,7 @@ fn from_file(
     range: Range<u64>,
     lent: FileRange,
     promised: bool,
-) -> io::Result<Result<(), Refusal>> {
+) -> io::Result<Result<(), ErrorReply>> {
     let mut at = range.start;
     let mut lent = Some(lent);
     while let Some(from) = lent.take() {
@@ -291,7 +291,11 @@ fn is_gone(error: &io::Error) -> bool {
 /// Sends `range`, whose length was already announced: unreadable data is replaced by zeros and
 /// refused. If success was promised, the connection is closed instead, so that the client cannot
 /// take the zeros for data.
-fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Result<(), Refusal>> {
+fn by_copying(
+    link: &Link,
+    range: Range<u64>,
+    promised: bool,
+) -> io::Result<Result<(), ErrorReply>> {
     let mut at = range.start;
     let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];
     let mut done = Ok(());
@@ -320,7 +324,7 @@ fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Resu
 }
 
 /// Serves a read on a worker thread, using its buffer.
-pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
+pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) {
     let mut head = Vec::with_capacity(DATA_HEAD);
     let device = link.export.device();
     let range = request.range();
@@ -359,7 +363,7 @@ pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
             false => whole_head(link, request, &mut head),
         }
         if last && len as usize == buffer.len() {
-            return link.post(Parcel {
+            return link.post(Reply {
                 head,
                 body: Some(buffer),
             });
@@ -375,11 +379,11 @@ pub(crate) fn patiently(link: &Link, request: &Request, mut buffer: Buffer) {
         at = end;
     }
     if !head.is_empty() {
-        link.post(Parcel { head, body: None });
+        link.post(Reply { head, body: None });
     }
 }
 
-fn refuse(link: &Link, request: &Request, mut head: Vec<u8>, refusal: &Refusal) {
+fn refuse(link: &Link, request: &Request, mut head: Vec<u8>, refusal: &ErrorReply) {
     link.refuse(&mut head, request, refusal);
-    link.post(Parcel { head, body: None });
+    link.post(Reply { head, body: None });
 }

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::LAYER;
 use crate::channel::{Channel, Encryption};
+use crate::events::{Note, Throttle, Watch};
 use crate::export::{Export, Exports};
 use crate::handshake::{Agreement, Handshake};
 use crate::link::Link;
@@ -25,7 +26,6 @@ use crate::socket::Socket;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::transmission;
-use crate::watch::{Note, Throttle, Watch};
 
 /// Stack size in bytes; TLS and devices need some.
 const STACK: usize = 1 << 20;
@@ -64,7 +64,7 @@ pub struct Options {
     /// Limits of the server.
     pub limits: Limits,
     /// Receiver of events.
-    pub watch: Arc<dyn Watch>,
+    pub events: Arc<dyn Watch>,
 }
 
 impl Default for Options {
@@ -73,7 +73,7 @@ impl Default for Options {
             #[cfg(feature = "tls")]
             tls: None,
             limits: Limits::default(),
-            watch: Arc::new(crate::Unwatched),
+            events: Arc::new(crate::Unwatched),
         }
     }
 }
@@ -274,7 +274,7 @@ impl Server {
     fn attend(&self, number: u64, socket: Arc<Socket>) {
         let client = socket.peer();
         let channel = Arc::new(Channel::new(socket));
-        let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
+        let (events, throttle) = (&self.0.options.events, &self.0.throttle);
         match self.shake_hands(number, &channel) {
             Ok(Some(agreement)) => self.transmit(&channel, client, agreement),
             Ok(None) => {}
@@ -282,7 +282,7 @@ impl Server {
                 // Clients that connect and leave are not reported, and the others are throttled
                 // against floods.
                 if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
-                    watch.note(&Note::Refused {
+                    events.note(&Note::Refused {
                         client,
                         reason: error.to_string(),
                     });
@@ -294,19 +294,19 @@ impl Server {
     }
 
     fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Agreement) {
-        let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
-        watch.note(&Note::Connected {
+        let (events, throttle) = (&self.0.options.events, &self.0.throttle);
+        events.note(&Note::Connected {
             client: client.clone(),
             export: agreement.export.name().to_owned(),
         });
         let link = Link::new(
             Arc::clone(channel),
             agreement,
-            Arc::clone(watch),
+            Arc::clone(events),
             Arc::clone(throttle),
         );
         let ended = transmission::run(&Arc::new(link));
-        watch.note(&Note::Disconnected {
+        events.note(&Note::Disconnected {
             client,
             error: ended.err().map(|error| error.to_string()),
         });

@@ -18,7 +18,7 @@ const MOST_THREADS: usize = 16;
 /// Maximum number of queued jobs; at this limit receiving stops.
 const MOST_JOBS: usize = 256;
 /// Idle time after which a thread ends.
-const PATIENCE: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Stack size in bytes; nothing here recurses.
 const STACK: usize = 512 << 10;
 
@@ -125,7 +125,7 @@ impl WorkerPool {
             state.idle += 1;
             let (back, waited) = self
                 .work
-                .wait_timeout(state, PATIENCE)
+                .wait_timeout(state, IDLE_TIMEOUT)
                 .unwrap_or_else(PoisonError::into_inner);
             state = back;
             state.idle -= 1;
@@ -156,13 +156,13 @@ impl WorkerPool {
 impl Job {
     fn run(self, link: &Link) {
         match self {
-            Self::Read(request, buffer) => read::patiently(link, &request, buffer),
+            Self::Read(request, buffer) => read::run_on_worker(link, &request, buffer),
             Self::Write {
                 pending,
                 offset,
                 bytes,
-            } => write::patiently(link, &pending, offset, &bytes),
-            Self::Other(request) => perform::patiently(link, &request),
+            } => write::run_on_worker(link, &pending, offset, &bytes),
+            Self::Other(request) => perform::run_on_worker(link, &request),
         }
     }
 }

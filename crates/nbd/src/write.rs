@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::layout::{Request, simple_reply};
-use crate::link::{Link, Parcel, Refusal};
+use crate::link::{ErrorReply, Link, Reply};
 use crate::perform::durable;
 use crate::transmission::Session;
 use crate::worker_pool::{Job, WorkerPool};
@@ -23,7 +23,7 @@ const CREW_PIECE: u64 = 1 << 20;
 pub(crate) struct Pending {
     request: Request,
     left: AtomicUsize,
-    refusal: Mutex<Option<Refusal>>,
+    refusal: Mutex<Option<ErrorReply>>,
 }
 
 /// Returns the end of the piece that starts at `at`.
@@ -34,7 +34,7 @@ fn piece_end(at: u64, end: u64, piece: u64) -> u64 {
 impl Session<'_> {
     pub(crate) fn write(&mut self, request: &Request) -> io::Result<()> {
         if self.link.writes.is_slow() {
-            return self.hand_over_write(request);
+            return self.queue_write(request);
         }
         let (link, range) = (self.link, request.range());
         let device = link.export.device();
@@ -57,7 +57,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn hand_over_write(&mut self, request: &Request) -> io::Result<()> {
+    fn queue_write(&mut self, request: &Request) -> io::Result<()> {
         let range = request.range();
         let pieces = (range.end - 1) / CREW_PIECE - range.start / CREW_PIECE + 1;
         let left = AtomicUsize::new(pieces as usize);
@@ -87,7 +87,7 @@ impl Session<'_> {
 }
 
 /// Writes a piece; the last one to finish posts the reply.
-pub(crate) fn patiently(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
+pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
     let device = link.export.device();
     let refusal = || {
         pending
@@ -115,5 +115,5 @@ pub(crate) fn patiently(link: &Link, pending: &Pending, offset: u64, bytes: &[u8
         Ok(()) => simple_reply(&mut head, request.cookie, 0),
         Err(refusal) => link.refuse(&mut head, request, &refusal),
     }
-    link.post(Parcel { head, body: None });
+    link.post(Reply { head, body: None });
 }

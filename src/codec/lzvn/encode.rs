@@ -23,7 +23,7 @@ const HASHED: usize = 4;
 /// No position.
 const NONE: u32 = u32::MAX;
 /// Maximum number of candidates for a match; more would help little.
-const PATIENCE: usize = 24;
+const MAX_CANDIDATES: usize = 24;
 /// Length at which the search for a longer match stops.
 const ENOUGH: usize = 96;
 
@@ -146,7 +146,7 @@ impl LzvnEncoder {
             }
         }
         let mut place = self.last[hash];
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_CANDIDATES {
             let from = place as usize;
             if place == NONE || at - from > MAX_DISTANCE {
                 break;

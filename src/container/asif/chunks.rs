@@ -280,12 +280,14 @@ impl Asif {
 
     /// Registers the first write of a chunk, so that a truncation of the disk waits for it.
     fn make(&self, chunk: DiskChunk) -> Making<'_> {
-        self.making().push(chunk);
+        self.first_writes().push(chunk);
         Making { image: self, chunk }
     }
 
-    pub(super) fn making(&self) -> MutexGuard<'_, Vec<DiskChunk>> {
-        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn first_writes(&self) -> MutexGuard<'_, Vec<DiskChunk>> {
+        self.first_writes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn drop_range(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
@@ -458,9 +460,9 @@ struct Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        let mut making = self.image.making();
-        if let Some(index) = making.iter().position(|chunk| *chunk == self.chunk) {
-            making.swap_remove(index);
+        let mut first_writes = self.image.first_writes();
+        if let Some(index) = first_writes.iter().position(|chunk| *chunk == self.chunk) {
+            first_writes.swap_remove(index);
         }
     }
 }

@@ -142,7 +142,7 @@ impl Asif {
     }
 
     /// Commits if so much has changed that memory would otherwise not be bounded.
-    pub(super) fn relieve(&self) -> Result<()> {
+    pub(super) fn flush_if_over_limit(&self) -> Result<()> {
         if !self.tables.is_full_of_changes() {
             return Ok(());
         }

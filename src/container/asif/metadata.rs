@@ -9,7 +9,7 @@ use zerocopy::{IntoBytes, transmute};
 
 use super::geometry::Geometry;
 use super::layout::{ChunkEntry, DiskChunk, SEGMENT, Segment, SegmentRaw};
-use super::{Asif, Described};
+use super::{Asif, MetadataState};
 use crate::container::property_list;
 use crate::device::regions;
 use crate::{Error, Kind, Result};
@@ -202,7 +202,7 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl Asif {
-    pub(super) fn described(&self) -> RwLockReadGuard<'_, Described> {
+    pub(super) fn described(&self) -> RwLockReadGuard<'_, MetadataState> {
         self.described
             .read()
             .unwrap_or_else(PoisonError::into_inner)

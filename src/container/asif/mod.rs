@@ -17,6 +17,7 @@ mod chunks;
 mod commit;
 mod compact;
 mod create;
+mod file_mapping;
 mod geometry;
 mod layout;
 mod load;
@@ -24,7 +25,6 @@ mod mask;
 mod metadata;
 mod overlay;
 mod owners;
-mod places;
 mod repair;
 mod resize;
 mod space;
@@ -74,9 +74,9 @@ pub struct Asif {
     /// move or free a chunk.
     units: Arc<Units>,
     /// Chunks whose first write is in progress.
-    making: Mutex<Vec<DiskChunk>>,
+    first_writes: Mutex<Vec<DiskChunk>>,
     head: Mutex<Head>,
-    described: RwLock<Described>,
+    described: RwLock<MetadataState>,
     layer: Layer,
     /// Reason why the image is read-only, if it is.
     read_only: Option<String>,
@@ -102,7 +102,7 @@ struct Head {
 
 /// The metadata, and the chunks of the disk's address space that store it.
 #[derive(Debug)]
-struct Described {
+struct MetadataState {
     metadata: Metadata,
     chunks: Vec<DiskChunk>,
     read_only: Option<String>,
@@ -196,14 +196,14 @@ impl Asif {
             tables: Tables::new(file.clone(), geometry, tables, bitmaps),
             space: Space::new(file.clone(), geometry.chunk_bytes(), used),
             units: Arc::default(),
-            making: Mutex::default(),
+            first_writes: Mutex::default(),
             head: Mutex::new(Head {
                 raw,
                 directories: header.directories,
                 active,
                 version,
             }),
-            described: RwLock::new(Described {
+            described: RwLock::new(MetadataState {
                 metadata: Metadata::default(),
                 chunks: Vec::new(),
                 read_only: header.metadata_read_only,
@@ -452,7 +452,7 @@ impl BlockDevice for Asif {
         self.check_changeable()?;
         self.begin()?;
         self.write(offset, buf)?;
-        self.relieve()
+        self.flush_if_over_limit()
     }
 
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
@@ -460,7 +460,7 @@ impl BlockDevice for Asif {
         self.check_changeable()?;
         self.begin()?;
         self.drop_range(range, leave)?;
-        self.relieve()
+        self.flush_if_over_limit()
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {

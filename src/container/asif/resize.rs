@@ -102,13 +102,13 @@ impl Asif {
     /// writes in place are waited for when their chunk is cleared.
     fn wait_for_requests(&self, len: u64) {
         let first = self.geometry.chunk_at(len);
-        let making: Vec<DiskChunk> = self
-            .making()
+        let first_writes: Vec<DiskChunk> = self
+            .first_writes()
             .iter()
             .filter(|chunk| **chunk >= first)
             .copied()
             .collect();
-        for chunk in making {
+        for chunk in first_writes {
             drop(self.units.exclusive(chunk.0));
         }
         drop(self.units.exclusive(first.0));

@@ -11,10 +11,10 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use rustix::io::Errno;
 
+use super::band_bitmap::BandBitmap;
 use super::cache::SlotCache;
 use super::flush::Unflushed;
-use super::gaps::Missed;
-use super::mapped::Mapped;
+use super::hole_scan::ConsecutiveMisses;
 use super::plist::Version;
 use super::slot::{BLOCK, Band, BandState, RunKind, Slot};
 use super::{BANDS, BandIndex, LAYER};
@@ -51,7 +51,7 @@ pub(super) struct Bands {
     pub(super) len: AtomicU64,
     pub(super) cache: SlotCache,
     pub(super) unflushed: Unflushed,
-    pub(super) missed: Missed,
+    pub(super) missed: ConsecutiveMisses,
 }
 
 /// The part of a request within one band.
@@ -85,7 +85,7 @@ impl Bands {
             len: AtomicU64::new(info.size),
             cache: SlotCache::new(most),
             unflushed: Unflushed::default(),
-            missed: Missed::default(),
+            missed: ConsecutiveMisses::default(),
         }
     }
 
@@ -210,7 +210,7 @@ impl Bands {
             }
             if let BandState::StoredBands(band) = &*state
                 && piece.within.end <= band.len
-                && band.mapped.is_none()
+                && band.band_bitmap.is_none()
             {
                 let written = self.write_stored(slot.index, band, piece.within.start, bytes);
                 band.fill(piece.within.end);
@@ -392,11 +392,11 @@ impl Bands {
         let len = self
             .check_stored(len)
             .map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
-        let mapped = match self.version {
+        let band_bitmap = match self.version {
             Version::One => None,
-            Version::Two => Mapped::load(&*self.store, index, self.band_size)?,
+            Version::Two => BandBitmap::load(&*self.store, index, self.band_size)?,
         };
-        *state = BandState::StoredBands(Band::new(file, len, len, mapped));
+        *state = BandState::StoredBands(Band::new(file, len, len, band_bitmap));
         Ok(())
     }
 

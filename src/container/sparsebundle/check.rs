@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::plist::{self, BACKUP, INFO, Unread, Version};
 use super::{
-    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, Told, mapped, read_lists, read_plist,
-    rebanding,
+    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, band_bitmap, read_lists,
+    read_plist, rebanding,
 };
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let mut findings = Findings::Check(problems, progress);
     let cipher_block = findings.keep(token)?.flatten();
     let grain = cipher_block.map_or(1, u64::from);
-    if matches!(read_lists(store), Ok((Told::Between(_), _))) {
+    if matches!(read_lists(store), Ok((RecordedGeometry::Between(_), _))) {
         return rebanding::check(store, grain, &mut findings);
     }
     let info = check_plists(store, &mut findings)?;
@@ -334,7 +334,7 @@ impl BundleWalk<'_> {
             warn("map of a band past the end of the disk")
         } else if self.store.stat(&index.name())?.is_none() {
             warn("map of a band that has no file")
-        } else if !mapped::is_len(meta.len, self.rules.info.band_size) {
+        } else if !band_bitmap::is_len(meta.len, self.rules.info.band_size) {
             warn("wrong length for bands of this size; the whole band is treated as allocated")
         } else {
             None

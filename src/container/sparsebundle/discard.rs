@@ -31,7 +31,7 @@ impl Bands {
                 return Ok(());
             }
             let whole = range.start == 0 && range.end == band.stored() && !self.has_more(band);
-            if !whole && band.mapped.is_none() {
+            if !whole && band.band_bitmap.is_none() {
                 let done = self.discard_stored(slot.index, band, range, leave);
                 self.changed(&slot);
                 return done;
@@ -83,12 +83,12 @@ impl Bands {
     /// cannot hide later writes. Called before the first change of the band. Source:
     /// docs/formats/sparsebundle.md §7.
     pub(super) fn apply_map(&self, index: BandIndex, band: &mut Band) -> Result<()> {
-        let Some(mapped) = &band.mapped else {
+        let Some(band_bitmap) = &band.band_bitmap else {
             return Ok(());
         };
         let mut at = 0;
         while at < band.len {
-            let (unmapped, len) = mapped.run_at(at);
+            let (unmapped, len) = band_bitmap.run_at(at);
             let end = at.saturating_add(len).min(band.len);
             if unmapped {
                 self.discard_stored(index, band, at..end, AfterDiscard::Zeros)?;
@@ -98,7 +98,7 @@ impl Bands {
         band.file.flush().map_err(|error| self.lose(error))?;
         self.store.remove(&index.mapped_name())?;
         self.sync_names_now()?;
-        band.mapped = None;
+        band.band_bitmap = None;
         Ok(())
     }
 }

@@ -14,18 +14,21 @@ pub const USED_INSTEAD: &str = "is used instead of";
 
 /// Contents of the property lists of a bundle.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Told {
+pub(super) enum RecordedGeometry {
     Whole(plist::Info),
     /// The bands are of two sizes.
     Between(Rebanding),
 }
 
 /// Reads `Info.plist`, or its copy if that is unreadable. Returns warnings as well.
-pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
+pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<String>)> {
     let first = match read_plist(store, plist::INFO) {
-        Ok(info) => return Ok((Told::Whole(info), Vec::new())),
+        Ok(info) => return Ok((RecordedGeometry::Whole(info), Vec::new())),
         Err(plist::Unread::Rebanding(_)) => {
-            return Ok((Told::Between(Rebanding::read(store)?), Vec::new()));
+            return Ok((
+                RecordedGeometry::Between(Rebanding::read(store)?),
+                Vec::new(),
+            ));
         }
         Err(plist::Unread::Refused(error)) => return Err(error),
         Err(plist::Unread::Unreadable(error)) => error,
@@ -36,8 +39,10 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
         plist::INFO
     )];
     match read_plist(store, plist::BACKUP) {
-        Ok(info) => Ok((Told::Whole(info), instead)),
-        Err(plist::Unread::Rebanding(_)) => Ok((Told::Between(Rebanding::read(store)?), instead)),
+        Ok(info) => Ok((RecordedGeometry::Whole(info), instead)),
+        Err(plist::Unread::Rebanding(_)) => {
+            Ok((RecordedGeometry::Between(Rebanding::read(store)?), instead))
+        }
         Err(unread) => {
             let second = Error::from(unread);
             let message = format!(

@@ -10,6 +10,7 @@
 //! rebanding.plist          rebanding/   exists during a change of the band size
 //! ```
 
+mod band_bitmap;
 mod bands;
 mod cache;
 mod check;
@@ -17,9 +18,8 @@ mod cipher;
 mod discard;
 mod disk;
 mod flush;
-mod gaps;
+mod hole_scan;
 mod lists;
-mod mapped;
 mod plist;
 mod rebanding;
 mod repair;
@@ -39,7 +39,7 @@ use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
-use lists::{Told, read_lists, read_plist, settled};
+use lists::{RecordedGeometry, read_lists, read_plist, settled};
 use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
 use token::Unlocked;
 
@@ -232,21 +232,21 @@ impl Bundle {
         let locks = lock(&*store, access)?;
         // Reads again: the previous lock holder may have changed the bundle.
         let (mut told, mut warnings) = read_lists(&*store)?;
-        if let Told::Whole(info) = &mut told {
+        if let RecordedGeometry::Whole(info) = &mut told {
             *info = settled(&*store, *info, access, choice)?;
         }
         warnings.extend(token::check(&*store, unlocked, access)?);
         let mut finished = None;
-        if let Told::Between(state) = told
+        if let RecordedGeometry::Between(state) = told
             && state.naming
             && access == Access::ReadWrite
         {
             rebanding::finish(&*store, &state)?;
-            (told, finished) = (Told::Whole(state.after()), Some(state));
+            (told, finished) = (RecordedGeometry::Whole(state.after()), Some(state));
         }
         let (info, between) = match told {
-            Told::Whole(info) => (info, None),
-            Told::Between(state) => (state.before(), Some(state)),
+            RecordedGeometry::Whole(info) => (info, None),
+            RecordedGeometry::Between(state) => (state.before(), Some(state)),
         };
         let cipher = unlocked.map(Unlocked::blocks).transpose()?.map(Arc::new);
         for band_size in [Some(info.band_size), between.map(|state| state.to)]

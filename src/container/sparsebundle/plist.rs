@@ -31,7 +31,7 @@ pub(super) struct Info {
     pub(super) size: u64,
     /// Band size in bytes, a multiple of 512, not 0.
     pub(super) band_size: u64,
-    /// Version of the bundle format; only version 2 has `mapped/`.
+    /// Version of the bundle format; only version 2 has `band_bitmap/`.
     pub(super) version: Version,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Info {
 pub enum Version {
     /// Bands only, as hdiutil writes.
     One,
-    /// Bands and `mapped/`, as DiskImages2 writes.
+    /// Bands and `band_bitmap/`, as DiskImages2 writes.
     Two,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::BandIndex;
-use super::mapped::Mapped;
+use super::band_bitmap::BandBitmap;
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice};
 
@@ -48,7 +48,7 @@ pub(super) struct Band {
     /// End of the written part of the file. The file was grown ahead beyond it.
     pub(super) filled: AtomicU64,
     /// The map of a version 2 bundle, until the band is first written.
-    pub(super) mapped: Option<Mapped>,
+    pub(super) band_bitmap: Option<BandBitmap>,
 }
 
 /// A contiguous range within a band.
@@ -78,13 +78,13 @@ impl BandState {
         match self {
             Self::StoredBands(band) if within.start < band.stored() => {
                 let most = most.min(band.stored() - within.start);
-                match &band.mapped {
+                match &band.band_bitmap {
                     None => BandRun {
                         kind: RunKind::File,
                         len: most,
                     },
-                    Some(mapped) => {
-                        let (unmapped, len) = mapped.run_at(within.start);
+                    Some(band_bitmap) => {
+                        let (unmapped, len) = band_bitmap.run_at(within.start);
                         BandRun {
                             kind: if unmapped {
                                 RunKind::Unmapped
@@ -109,13 +109,13 @@ impl Band {
         file: Arc<dyn BlockDevice>,
         len: u64,
         filled: u64,
-        mapped: Option<Mapped>,
+        band_bitmap: Option<BandBitmap>,
     ) -> Self {
         Self {
             file,
             len,
             filled: AtomicU64::new(filled),
-            mapped,
+            band_bitmap,
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use super::layout::{BandIndex, Label, Slot};
 use super::{LAYER, SECTOR, SparseImage};
-use crate::container::Placed;
+use crate::container::FileMapping;
 use crate::device::{AfterDiscard, Extent, ExtentKind, FileRange, is_zero, regions};
 use crate::{Error, Result};
 
@@ -146,7 +146,7 @@ impl SparseImage {
         }
         let gone = self.table().gone.get(&piece.band).copied();
         match gone {
-            Some(slot) => self.revive(piece, slot, bytes),
+            Some(slot) => self.reuse_slot(piece, slot, bytes),
             None => self.add(piece, bytes),
         }
     }
@@ -154,7 +154,7 @@ impl SparseImage {
     /// Restores a discarded band whose slot still has its label. First zeros every sector that
     /// `bytes` does not cover completely, so that no sector is a mix of data before and after the
     /// discard.
-    fn revive(&self, piece: &BandPart, slot: Slot, bytes: &[u8]) -> Result<()> {
+    fn reuse_slot(&self, piece: &BandPart, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
         regions::blank(
             &*self.file,
@@ -307,15 +307,15 @@ impl SparseImage {
 
     /// Returns the file offset of the start of `range`, which must not be empty, and the length of
     /// the run.
-    pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
+    pub fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         Ok(match self.locate(&piece)? {
-            MappedRun::Hole => Placed {
+            MappedRun::Hole => FileMapping {
                 at: None,
                 len: self.hole_at(piece.band, &range),
             },
-            MappedRun::Stored(place) => Placed {
+            MappedRun::Stored(place) => FileMapping {
                 at: Some(place.start),
                 len: piece.len(),
             },

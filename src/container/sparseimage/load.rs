@@ -19,12 +19,12 @@ const MAX_TWINS: usize = 1024;
 pub(super) struct Loaded {
     pub(super) table: Table,
     /// Bands that have two slots. The later one is valid.
-    pub(super) twins: Vec<Twins>,
+    pub(super) duplicates: Vec<DuplicateSlots>,
 }
 
 /// One band with two slots.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Twins {
+pub(super) struct DuplicateSlots {
     pub(super) band: BandIndex,
     pub(super) earlier: Slot,
     pub(super) later: Slot,
@@ -70,9 +70,9 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     table.slots.shrink_to_fit();
     table.on_disk = used;
     table.nodes_on_disk = table.nodes.len();
-    let twins = sort(file_len, &mut table, findings)?;
-    let twins = compare(file, &table, twins, findings)?;
-    Ok(Loaded { table, twins })
+    let duplicates = sort(file_len, &mut table, findings)?;
+    let duplicates = compare(file, &table, duplicates, findings)?;
+    Ok(Loaded { table, duplicates })
 }
 
 fn short(at: u64) -> Error {
@@ -115,7 +115,7 @@ fn sort(
     table: &mut Table,
     findings: &mut Findings<'_>,
 ) -> Result<Vec<(BandIndex, Slot, Slot)>> {
-    let mut twins = Vec::new();
+    let mut duplicates = Vec::new();
     for number in 0..table.slots.len() as u32 {
         let slot = Slot(number);
         let Some(band) = table.slots[number as usize].band() else {
@@ -139,28 +139,28 @@ fn sort(
             findings.report(Severity::Warning, error_at(table, slot, leftover))?;
         }
         if let Some(earlier) = table.bands.insert(band, slot) {
-            if twins.len() == MAX_TWINS {
+            if duplicates.len() == MAX_TWINS {
                 let twin = format!(
                     "band {} is also in slot {}, and {MAX_TWINS} more are in two slots",
                     band.0, earlier.0
                 );
                 return Err(error_at(table, slot, twin));
             }
-            twins.push((band, earlier, slot));
+            duplicates.push((band, earlier, slot));
         }
     }
-    Ok(twins)
+    Ok(duplicates)
 }
 
 /// Compares duplicate bands. Reports those that differ as damage, unless the later one is zeros.
 fn compare(
     file: &dyn BlockDevice,
     table: &Table,
-    twins: Vec<(BandIndex, Slot, Slot)>,
+    duplicates: Vec<(BandIndex, Slot, Slot)>,
     findings: &mut Findings<'_>,
-) -> Result<Vec<Twins>> {
-    let mut compared = Vec::with_capacity(twins.len());
-    for (band, earlier, later) in twins {
+) -> Result<Vec<DuplicateSlots>> {
+    let mut compared = Vec::with_capacity(duplicates.len());
+    for (band, earlier, later) in duplicates {
         let later_is_zero = is_zero_band(file, table, later)?;
         let equal = if later_is_zero {
             is_zero_band(file, table, earlier)?
@@ -176,7 +176,7 @@ fn compare(
                 error_at(table, later, both + ", with other contents"),
             )?;
         }
-        compared.push(Twins {
+        compared.push(DuplicateSlots {
             band,
             earlier,
             later,

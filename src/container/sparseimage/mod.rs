@@ -128,7 +128,7 @@ impl SparseImage {
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         load::find_orphans(&*file, &mut loaded.table)?;
-        let interrupted = !loaded.twins.is_empty();
+        let interrupted = !loaded.duplicates.is_empty();
         if file.info().access == Access::ReadWrite {
             recover::recover(&*file, &mut loaded)?;
         }

@@ -9,7 +9,7 @@ use zerocopy::big_endian::U32;
 
 use super::LAYER;
 use super::layout::{BandIndex, Label, slot_at};
-use super::load::{Loaded, Twins};
+use super::load::{DuplicateSlots, Loaded};
 use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
@@ -28,7 +28,7 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
         );
         return Err(Error::corrupt(LAYER, file_len, lost));
     }
-    if !loaded.twins.is_empty() {
+    if !loaded.duplicates.is_empty() {
         separate(file, loaded)?;
     }
     if !regions::is_zero(file, end..file_len)? {
@@ -39,27 +39,30 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
 
 /// Keeps the earliest slot of each band, with the contents of the latest, which is the valid one.
 ///
-/// A band in three slots is twice in `twins`. If one copy is zeros, all later ones are, and then
+/// A band in three slots is twice in `duplicates`. If one copy is zeros, all later ones are, and then
 /// all copies are zeroed before the first label is removed: whichever labels are left after a
 /// crash, the contents of the band are the same.
-fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Result<()> {
-    let zeros: BTreeSet<BandIndex> = twins
+fn separate(file: &dyn BlockDevice, Loaded { table, duplicates }: &mut Loaded) -> Result<()> {
+    let zeros: BTreeSet<BandIndex> = duplicates
         .iter()
-        .filter(|twins| !twins.equal)
-        .map(|twins| twins.band)
+        .filter(|duplicates| !duplicates.equal)
+        .map(|duplicates| duplicates.band)
         .collect();
-    for Twins { earlier, .. } in twins.iter().filter(|twins| zeros.contains(&twins.band)) {
+    for DuplicateSlots { earlier, .. } in duplicates
+        .iter()
+        .filter(|duplicates| zeros.contains(&duplicates.band))
+    {
         let place = table.place(*earlier);
         regions::blank(file, place..place + table.band_size)?;
     }
     file.flush()?;
     let mut kept = BTreeMap::new();
-    for Twins {
+    for DuplicateSlots {
         band,
         earlier,
         later,
         ..
-    } in twins.drain(..)
+    } in duplicates.drain(..)
     {
         let (node, within) = later.in_node();
         file.write_at(

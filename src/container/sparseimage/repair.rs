@@ -33,10 +33,10 @@ pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>
             "the file is truncated to {end} bytes, the end of its last band"
         ));
     }
-    if !loaded.twins.is_empty() {
+    if !loaded.duplicates.is_empty() {
         steps.push(format!(
             "{} bands stored in two slots are kept in one",
-            loaded.twins.len()
+            loaded.duplicates.len()
         ));
     }
     let unlabeled = table.spare.len() + if removes { table.orphans.len() } else { 0 };

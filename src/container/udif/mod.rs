@@ -10,7 +10,7 @@
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
-//!   [`licence`] the resources of a license. [`verify`]: the stored checksums.
+//!   [`license`] the resources of a license. [`verify`]: the stored checksums.
 //! * [`check`](mod@check): consistency check of the structures. [`sums`]: checksums of the data that
 //!   is read.
 //! * [`encode`](mod@encode): creation of an image of any disk.
@@ -18,7 +18,6 @@
 //! An image is readable despite a signature, additional resources or a sector count of 0; parts of
 //! the disk that the file does not contain read as zeros. Source: docs/formats/udif.md.
 
-mod ahead;
 mod base64_list;
 mod begins;
 mod cache;
@@ -29,24 +28,25 @@ mod edit;
 mod encode;
 mod index;
 mod layout;
-mod licence;
+mod license;
 mod list;
-mod parts;
 mod read;
+mod readahead;
 mod resources;
 mod roman;
 mod set;
+mod split;
 mod sums;
 mod verify;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use self::ahead::Ahead;
 use self::chunks::Chunks;
 use self::contents::ChunkReader;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
+use self::readahead::Ahead;
 use self::set::Fork;
 use super::{Format, SECTOR};
 use crate::codec::Codec;
@@ -58,11 +58,11 @@ pub use check::check;
 pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
 pub use layout::{Checksum, Segment};
-pub use licence::{LICENCE_KINDS, licence};
+pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
-pub use parts::{Cut, MOST_WRITTEN_PARTS, Parts};
 pub use resources::{Resource, from_list};
 pub use set::{MOST_PARTS, Part, first_path, part_path};
+pub use split::{Cut, MOST_WRITTEN_PARTS, Parts};
 pub use verify::Verdict;
 
 const LAYER: &str = "udif";

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::ahead::Reader;
 use super::chunks::{Chunk, ChunkIndex};
 use super::contents::{CACHE, LONG_CHUNK};
 use super::layout::RunKind;
+use super::readahead::Reader;
 use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use super::layout::BlockSize;
 use crate::Result;
 use crate::crypt::Xts;
-use crate::crypt::spread::{self, PIECE};
+use crate::crypt::parallel::{self, PIECE};
 
 /// The cipher for names and contents of an encrypted volume.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl VolumeCipher {
         read: impl Fn(u64, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<()> {
         let first = self.number(first, unit);
-        spread::each_mut(data, |number, piece| {
+        parallel::each_mut(data, |number, piece| {
             let at = (number * PIECE) as u64;
             read(at, piece)?;
             self.xts
@@ -63,7 +63,7 @@ impl VolumeCipher {
     /// Encrypts units in place, the first of which is `unit` units into the block numbered `first`.
     pub(super) fn encrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
         let first = self.number(first, unit);
-        let Ok(()) = spread::each_mut::<Infallible>(data, |number, piece| {
+        let Ok(()) = parallel::each_mut::<Infallible>(data, |number, piece| {
             self.xts.encrypt(
                 first.wrapping_add((number * PIECE / Xts::UNIT) as u64),
                 piece,

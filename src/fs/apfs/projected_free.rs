@@ -21,7 +21,7 @@ struct ProjectedFree {
 impl Container {
     /// Returns the [trusted](Self::trusted_free_map) free map plus the blocks in the free queue:
     /// all that a trim of the container discards.
-    pub fn foretold_free_map(&self) -> Result<Arc<dyn FreeMap>> {
+    pub fn projected_free_map(&self) -> Result<Arc<dyn FreeMap>> {
         let map = self.trusted_free_map()?;
         let mut queued: Vec<_> = write::queued(self)?
             .into_iter()

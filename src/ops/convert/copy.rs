@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
-use crate::ops::ahead::{self, Piece};
+use crate::ops::pipeline::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -137,7 +137,7 @@ fn front_to_back(
     progress: &dyn Progress,
 ) -> Result<Copied> {
     let mut copied = Copied::default();
-    ahead::in_order(from, range, progress, |piece| {
+    pipeline::in_order(from, range, progress, |piece| {
         let Piece::Data(at, bytes) = piece else {
             return Ok(());
         };

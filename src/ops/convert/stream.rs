@@ -10,7 +10,7 @@ use super::{ConvertOptions, Source};
 use crate::container::udif::ToStream;
 use crate::device::BlockDevice;
 use crate::open::Image;
-use crate::ops::ahead::{self, PIECE, Piece};
+use crate::ops::pipeline::{self, PIECE, Piece};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -66,7 +66,7 @@ fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<C
     let len = disk.info().len;
     progress.stage("copy", len);
     let (mut out, mut copied) = (Out::new(out), Copied::default());
-    ahead::in_order(disk, 0..len, progress, |piece| {
+    pipeline::in_order(disk, 0..len, progress, |piece| {
         match piece {
             Piece::Zeros(range) => out.zeros(range.end - range.start),
             Piece::Data(at, bytes) => {

@@ -35,7 +35,7 @@ const OTHERS: [(&[u8], &str); 9] = [
 ];
 
 /// Returns the cause that the bytes of `file` show. `None`: not recognized.
-pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Cause>> {
+pub(super) fn recognize(path: &Path, file: &dyn BlockDevice) -> Result<Option<Cause>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
     if let Some(cause) = text(&head) {
@@ -52,7 +52,7 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
             "is the beginning of a compressed image: the trailer `koly` at its end is missing",
         )));
     }
-    if let Some(foreign) = foreign::recognise(file)? {
+    if let Some(foreign) = foreign::recognize(file)? {
         return Ok(Some(other_format(path, foreign)));
     }
     let other = OTHERS.iter().find(|(magic, _)| head.starts_with(magic));

@@ -24,7 +24,7 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
         },
         Layer::File(file) => one("file", exact(file.info().len)),
         Layer::Crypt(crypt) => {
-            let ways = match crypt.ways_in.len() {
+            let ways = match crypt.key_slots.len() {
                 1 => "1 way".to_owned(),
                 n => format!("{n} key entries"),
             };

@@ -346,8 +346,8 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
     let Some(file) = LocalFile::open(path, Open::Read)? else {
         return Ok(None);
     };
-    let recognised = content::recognise(path, &file)?;
-    if recognised.is_none()
+    let recognized = content::recognize(path, &file)?;
+    if recognized.is_none()
         && crate::device::regions::is_zero(
             &file,
             file.info().len.saturating_sub(1 << 20)..file.info().len,
@@ -357,7 +357,7 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
                      end";
         return Ok(Some(content::cut_short(zeros)));
     }
-    Ok(recognised.or_else(|| content::unfinished(path)))
+    Ok(recognized.or_else(|| content::unfinished(path)))
 }
 
 /// Returns the cause for a damaged structure of a layer, if the file is not of another type.

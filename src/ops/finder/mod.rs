@@ -9,7 +9,7 @@
 mod alias;
 mod buddy;
 mod ds_store;
-mod look;
+mod settings;
 mod views;
 
 use std::fs;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use self::alias::Alias;
 use self::ds_store::{DsStore, Value};
-pub use self::look::{Arrange, Background, Bars, Icons, ListView, Look, View, Window};
+pub use self::settings::{Arrange, Background, Bars, Icons, ListView, Look, View, Window};
 use crate::fs::hfsplus::layout::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
@@ -47,11 +47,11 @@ pub(super) struct DressedVolume<'a> {
     pub(super) number: &'a dyn Fn(&Tree, u32) -> Result<u32>,
 }
 
-/// Adds the files and flags to `tree` with which the Finder shows it according to `look`. Names
-/// that `look` places or hides must exist.
-pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) -> Result<()> {
+/// Adds the files and flags to `tree` with which the Finder shows it according to `settings`. Names
+/// that `settings` places or hides must exist.
+pub(super) fn dress(tree: &mut Tree, settings: &Look, volume: &DressedVolume<'_>) -> Result<()> {
     let date = volume.created;
-    if let Some(path) = &look.icon {
+    if let Some(path) = &settings.icon {
         let icon = read(path)?;
         if !icon.starts_with(b"icns") {
             return Err(Error::new(
@@ -69,8 +69,8 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
         set_flags(&mut tree.nodes[0], HAS_CUSTOM_ICON)?;
     }
     for (names, flag) in [
-        (&look.hidden, INVISIBLE),
-        (&look.without_extension, EXTENSION_HIDDEN),
+        (&settings.hidden, INVISIBLE),
+        (&settings.without_extension, EXTENSION_HIDDEN),
     ] {
         for name in names {
             let node = find(tree, name)?;
@@ -80,16 +80,17 @@ pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &DressedVolume<'_>) ->
             }
         }
     }
-    let alias = match &look.background {
+    let alias = match &settings.background {
         Background::Picture(path) => Some(picture(tree, path, volume)?),
         Background::None | Background::Color(_) => None,
     };
     // Hidden files are often placed outside the window, even if they do not exist.
-    look.places
+    settings
+        .places
         .keys()
         .filter(|name| !name.starts_with('.'))
         .try_for_each(|name| find(tree, name).map(drop))?;
-    let store = store(look, alias)?;
+    let store = store(settings, alias)?;
     put(tree, 0, STORE, Stream::Bytes(store.into()), date)?;
     Ok(())
 }
@@ -123,18 +124,18 @@ fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<V
     Ok(alias.to_bytes())
 }
 
-fn store(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+fn store(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let mut store = DsStore::default();
-    let style = Value::Type(views::style(look.view));
-    store.add(".", b"bwsp", &Value::Blob(views::window(look)?))?;
+    let style = Value::Type(views::style(settings.view));
+    store.add(".", b"bwsp", &Value::Blob(views::window(settings)?))?;
     store.add(".", b"icvl", &style)?;
-    store.add(".", b"icvp", &Value::Blob(views::icons(look, alias)?))?;
-    if look.view != View::Icons {
-        store.add(".", b"lsvp", &Value::Blob(views::list(look)?))?;
+    store.add(".", b"icvp", &Value::Blob(views::icons(settings, alias)?))?;
+    if settings.view != View::Icons {
+        store.add(".", b"lsvp", &Value::Blob(views::list(settings)?))?;
     }
     store.add(".", b"vSrn", &Value::Long(1))?;
     store.add(".", b"vstl", &style)?;
-    for (name, (x, y)) in &look.places {
+    for (name, (x, y)) in &settings.places {
         let mut place = [x.to_be_bytes(), y.to_be_bytes()].concat();
         place.extend([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);
         store.add(name, b"Iloc", &Value::Blob(place))?;

@@ -9,19 +9,19 @@ use super::{Background, LAYER, Look, View};
 use crate::{Error, Kind, Result};
 
 /// Returns the window settings: `bwsp`.
-pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
+pub(super) fn window(settings: &Look) -> Result<Vec<u8>> {
     let super::Window {
         x,
         y,
         width,
         height,
-    } = look.window;
+    } = settings.window;
     let mut list = Dictionary::new();
     list.insert(
         "WindowBounds".into(),
         format!("{{{{{x}, {y}}}, {{{width}, {height}}}}}").into(),
     );
-    let bars = &look.bars;
+    let bars = &settings.bars;
     for (key, shown) in [
         ("ShowStatusBar", bars.status),
         ("ContainerShowSidebar", false),
@@ -42,8 +42,8 @@ pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
 
 /// Returns the icon view settings: `icvp`. `alias` refers to the background picture, if there is
 /// one.
-pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
-    let (kind, [red, green, blue]) = match look.background {
+pub(super) fn icons(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    let (kind, [red, green, blue]) = match settings.background {
         Background::None => (0, [1.0; 3]),
         Background::Color(color) => (1, color),
         Background::Picture(_) => (2, [1.0; 3]),
@@ -51,7 +51,7 @@ pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let mut list = Dictionary::new();
     list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
     list.insert("backgroundType".into(), Value::Integer(kind.into()));
-    let icons = &look.icons;
+    let icons = &settings.icons;
     for (key, number) in [
         ("backgroundColorRed", red),
         ("backgroundColorGreen", green),
@@ -81,20 +81,20 @@ pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
 }
 
 /// Returns the list view settings: `lsvp`.
-pub(super) fn list(look: &Look) -> Result<Vec<u8>> {
+pub(super) fn list(settings: &Look) -> Result<Vec<u8>> {
     let mut list = Dictionary::new();
     list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
     list.insert("sortColumn".into(), "name".into());
     for (key, number) in [
-        ("textSize", look.list.text_size),
-        ("iconSize", look.list.icon_size),
+        ("textSize", settings.list.text_size),
+        ("iconSize", settings.list.icon_size),
     ] {
         list.insert(key.into(), Value::Real(number));
     }
     for (key, on) in [
-        ("showIconPreview", look.icons.preview),
+        ("showIconPreview", settings.icons.preview),
         ("useRelativeDates", true),
-        ("calculateAllSizes", look.list.all_sizes),
+        ("calculateAllSizes", settings.list.all_sizes),
     ] {
         list.insert(key.into(), on.into());
     }

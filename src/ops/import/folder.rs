@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 
 use super::host_contents::{HostContents, HostEntry};
-use super::look::{ListedEntry, OpenFolder, What};
+use super::host_metadata::{ListedEntry, OpenFolder, What};
 use super::walk::{Listing, walk};
 use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};

@@ -7,8 +7,8 @@
 mod apple_double;
 mod folder;
 mod host_contents;
+mod host_metadata;
 mod items;
-mod look;
 mod single;
 mod tar;
 mod tar_contents;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::folder::{Assembly, LAYER};
-use super::look::{OpenFolder, What, look};
+use super::host_metadata::{OpenFolder, What, look};
 use super::walk::Listing;
 use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::FileType;
 
 use super::folder::{FolderOptions, LAYER};
-use super::look::{ListedEntry, OpenFolder, What, failed, look, xattrs_of};
+use super::host_metadata::{ListedEntry, OpenFolder, What, failed, look, xattrs_of};
 use crate::fs::source::Stream;
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;

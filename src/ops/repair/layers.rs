@@ -138,7 +138,7 @@ impl<'a> Work<'a> {
         let format = self
             .options
             .image_format
-            .map_or_else(|| open::recognise(&*plain), Ok)?;
+            .map_or_else(|| open::detect_container(&*plain), Ok)?;
         let disk: Arc<dyn BlockDevice> = match format {
             Format::Udsp => {
                 let steps = match sparseimage::plan(&plain, Orphans::Keep) {

@@ -39,7 +39,7 @@ impl FreeSpace {
 
     /// Opens the free maps in the state after a trim, which frees more space first. For estimates.
     pub fn projected_free(image: &Image) -> Self {
-        Self::with(image, Volume::foretold_free_map)
+        Self::with(image, Volume::projected_free_map)
     }
 
     fn with(image: &Image, map: OpenMap) -> Self {

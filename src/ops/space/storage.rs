@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::container::Placed;
+use crate::container::FileMapping;
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::{Bundle, StoredBands};
 use crate::container::sparseimage::SparseImage;
@@ -168,11 +168,11 @@ impl<'a> Storage<'a> {
         let mut at = range.start;
         while at < range.end {
             let rest = at..range.end;
-            let Placed {
+            let FileMapping {
                 at: place,
                 len: run,
             } = match layout {
-                Layout::Raw => Placed {
+                Layout::Raw => FileMapping {
                     at: Some(at),
                     len: rest.end - rest.start,
                 },

@@ -4,7 +4,7 @@
 //! ([`read`]), and written as a stream ([`write`]). Users and groups are identified by number, not
 //! by name.
 
-mod extended;
+mod extended_headers;
 mod layout;
 mod number;
 mod pax;

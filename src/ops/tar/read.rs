@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::extended::{Extended, PaxSparse};
+use super::extended_headers::{ExtendedHeaders, PaxSparse};
 use super::layout::{
     BLOCK, GNU, GnuTailRaw, MemberRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
 };
@@ -14,7 +14,7 @@ use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
 use crate::{Error, Kind, Result};
 
-pub(crate) use super::extended::Value;
+pub(crate) use super::extended_headers::Value;
 
 /// The type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) struct TarReader<'a> {
     file: &'a File,
     len: u64,
     at: u64,
-    global: Extended,
+    global: ExtendedHeaders,
 }
 
 impl<'a> TarReader<'a> {
@@ -90,7 +90,7 @@ impl<'a> TarReader<'a> {
             file,
             len,
             at: 0,
-            global: Extended::default(),
+            global: ExtendedHeaders::default(),
         };
         let mut start = vec![0; len.min(BLOCK) as usize];
         reader.read(0, &mut start)?;
@@ -151,7 +151,7 @@ impl<'a> TarReader<'a> {
         header: &MemberRaw,
         offset: u64,
         size: u64,
-        extended: Extended,
+        extended: ExtendedHeaders,
     ) -> Result<Member> {
         let kind = self.kind(header, offset, &extended)?;
         let is_gnu = header.magic == GNU;
@@ -224,7 +224,12 @@ impl<'a> TarReader<'a> {
         Ok(member)
     }
 
-    fn kind(&self, header: &MemberRaw, offset: u64, extended: &Extended) -> Result<MemberKind> {
+    fn kind(
+        &self,
+        header: &MemberRaw,
+        offset: u64,
+        extended: &ExtendedHeaders,
+    ) -> Result<MemberKind> {
         Ok(match header.typeflag {
             type_flag::OLD_FILE | type_flag::FILE => {
                 // Before POSIX, a slash at the end marked a folder.
@@ -294,7 +299,7 @@ impl<'a> TarReader<'a> {
         Ok(text(&bytes).to_vec())
     }
 
-    fn extend(&mut self, extended: &mut Extended, size: u64) -> Result<()> {
+    fn extend(&mut self, extended: &mut ExtendedHeaders, size: u64) -> Result<()> {
         let (data, bytes) = self.contents(size)?;
         for record in pax::records(&bytes) {
             let record =

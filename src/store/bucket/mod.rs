@@ -46,7 +46,7 @@ const HASTY_TRIES: usize = 2;
 /// Retries after that, about half a minute in all: enough for a gateway to restart. The pauses are
 /// random, each from the first to three times the previous one; a small number of them could be
 /// over in a second or two.
-const PATIENT_TRIES: usize = 24;
+const MAX_RETRIES: usize = 24;
 
 /// Maximum number of successive pages of a listing without a new key that announce another page.
 /// Stores return such pages for deleted keys.
@@ -90,7 +90,7 @@ impl Patience {
 /// pauses.
 pub struct Bucket {
     hasty: AmazonS3,
-    patient: AmazonS3,
+    retrying: AmazonS3,
     /// The server has sent a valid response.
     answered: AtomicBool,
     place: BucketPlace,
@@ -119,7 +119,7 @@ impl Bucket {
         let client = |tries| client(&place, options, tries, Arc::clone(&connected));
         Ok(Self {
             hasty: client(HASTY_TRIES)?,
-            patient: client(PATIENT_TRIES)?,
+            retrying: client(MAX_RETRIES)?,
             answered: AtomicBool::new(false),
             endpoint: redacted(options.endpoint()).into_owned(),
             place,
@@ -129,7 +129,7 @@ impl Bucket {
 
     fn s3(&self) -> &AmazonS3 {
         if self.answered.load(Ordering::Relaxed) {
-            &self.patient
+            &self.retrying
         } else {
             &self.hasty
         }

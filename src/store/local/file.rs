@@ -14,7 +14,7 @@ use rustix::fs::{CWD, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::FileMode;
-use super::loans::Loans;
+use super::pinned::PinnedRanges;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
 use crate::store::{Lock, Meta, Open};
@@ -53,7 +53,7 @@ pub struct LocalFile {
     lost: AtomicBool,
     /// Set once punching a hole has failed as unsupported.
     cannot_punch: AtomicBool,
-    loans: Arc<Loans>,
+    pinned: Arc<PinnedRanges>,
 }
 
 impl LocalFile {
@@ -179,7 +179,7 @@ impl LocalFile {
             named: AtomicBool::new(meta.nlink() > 0),
             lost: AtomicBool::new(false),
             cannot_punch: AtomicBool::new(false),
-            loans: Arc::default(),
+            pinned: Arc::default(),
         })
     }
 
@@ -286,7 +286,7 @@ impl LocalFile {
         // The new length is set first: it refuses new requests and file ranges, so that the old
         // ones come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
-        self.loans.wait_until_none_beyond(len);
+        self.pinned.wait_until_none_beyond(len);
         let _alone = self
             .in_flight
             .write()
@@ -393,11 +393,11 @@ impl BlockDevice for LocalFile {
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else {
+        let Some(pin) = self.pinned.take(&range, || self.check_range(&range))? else {
             return Ok(None);
         };
         Ok(Some(
-            FileRange::new(self.file.clone(), range.start, range.end - range.start).holding(loan),
+            FileRange::new(self.file.clone(), range.start, range.end - range.start).holding(pin),
         ))
     }
 }

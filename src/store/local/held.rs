@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{FileMode, LAYER, file};
-use crate::store::{Held, Lock};
+use crate::store::{Lock, LockHandle};
 use crate::{Error, Kind, Result, platform};
 
 /// An exclusive lock.
@@ -26,7 +26,7 @@ pub(super) struct HeldLock {
     pub(super) mode: FileMode,
 }
 
-impl Held for HeldLock {
+impl LockHandle for HeldLock {
     fn keep(&self) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {

@@ -7,8 +7,8 @@ mod copy;
 mod file;
 mod folders;
 mod held;
-mod loans;
 mod mode;
+mod pinned;
 mod replace;
 mod share;
 

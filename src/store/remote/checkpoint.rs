@@ -17,7 +17,7 @@ use super::layout::{
 };
 use super::lease;
 use super::log::Log;
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use crate::store::Put;
 use crate::{Error, Kind, Result};
 
@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 /// by piece.
 const MOST_IN_MEMORY: u64 = 64 << 20;
 /// Interval of checks for cancellation while waiting.
-const PATIENCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after an entry of ours during which a writer that takes over does not touch plain names.
 /// Less than any [`grace`](super::RemoteOptions).
 const PROOF: Duration = Duration::from_secs(20);
@@ -120,7 +120,9 @@ impl Shared {
     fn wait_settled(&self, advanced: &Advanced<'_>) -> Result<()> {
         while !self.is_settled() {
             advanced(0)?;
-            thread::sleep(PATIENCE.min(self.settles.saturating_duration_since(Instant::now())));
+            thread::sleep(
+                POLL_INTERVAL.min(self.settles.saturating_duration_since(Instant::now())),
+            );
         }
         Ok(())
     }
@@ -222,9 +224,9 @@ impl Shared {
                 continue;
             };
             match live.get_mut(&name) {
-                Some(Live::Open(file)) => file.pages_mut().moved(&before, &now, self.part),
-                Some(known @ Live::Known(_)) => *known = Live::Known(now),
-                Some(Live::Gone) | None => {}
+                Some(NameState::Open(file)) => file.pages_mut().moved(&before, &now, self.part),
+                Some(known @ NameState::Known(_)) => *known = NameState::Known(now),
+                Some(NameState::Gone) | None => {}
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::file::File;
 use super::layout::{Document, LAYER, Name, What};
 use super::log::{Appended, Log};
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use crate::device::Access;
 use crate::{Error, Kind, Result};
 
@@ -30,9 +30,9 @@ impl Shared {
             return Ok(());
         }
         let flushes = self.flushed_locally();
-        let noted = mem::take(
+        let dirty_names = mem::take(
             &mut self
-                .noted
+                .dirty_names
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .names,
@@ -40,17 +40,17 @@ impl Shared {
         let Some(log) = log.as_mut() else {
             return Ok(());
         };
-        if !noted.is_empty() {
-            self.commit_names(log, noted.into_iter().collect())
+        if !dirty_names.is_empty() {
+            self.commit_names(log, dirty_names.into_iter().collect())
                 .map_err(|error| self.lose(error))?;
         }
         self.settle(flushes)
     }
 
-    fn commit_names(&self, log: &mut Log, noted: Vec<String>) -> Result<()> {
-        let known: Vec<(String, Option<Live>)> = {
+    fn commit_names(&self, log: &mut Log, dirty_names: Vec<String>) -> Result<()> {
+        let known: Vec<(String, Option<NameState>)> = {
             let live = self.live();
-            noted
+            dirty_names
                 .into_iter()
                 .map(|name| (live.get(&name).cloned(), name))
                 .map(|(live, name)| (name, live))
@@ -58,9 +58,9 @@ impl Shared {
         };
         let mut files = Vec::new();
         for (_, live) in &known {
-            if let Some(Live::Open(file)) = live {
+            if let Some(NameState::Open(file)) = live {
                 // Cleared before the file is read: later changes set it again.
-                file.noted.store(false, Ordering::SeqCst);
+                file.dirty_names.store(false, Ordering::SeqCst);
                 files.push(file.clone());
             }
         }
@@ -68,9 +68,9 @@ impl Shared {
         let mut names = BTreeMap::new();
         for (name, live) in known {
             let now = match live {
-                Some(Live::Open(file)) => Name::File(Arc::new(file.pages_mut().committing())),
-                Some(Live::Known(file)) => Name::File(file),
-                Some(Live::Gone) | None => Name::Gone,
+                Some(NameState::Open(file)) => Name::File(Arc::new(file.pages_mut().committing())),
+                Some(NameState::Known(file)) => Name::File(file),
+                Some(NameState::Gone) | None => Name::Gone,
             };
             let before = log.state.names.get(&name);
             if before != Some(&now) && !(before.is_none() && now == Name::Gone) {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::layout::{Document, LAYER, Name, OBJECTS, ObjectId, ROOT, What};
 use super::lease::{self, Heartbeat};
 use super::log::Log;
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
@@ -157,7 +157,7 @@ impl Shared {
         *self.draft() = Some(draft);
         let mut live = self.live();
         let names: Vec<String> = live.keys().cloned().collect();
-        live.values_mut().for_each(|name| *name = Live::Gone);
+        live.values_mut().for_each(|name| *name = NameState::Gone);
         drop(live);
         names.iter().for_each(|name| self.note_name(name));
     }

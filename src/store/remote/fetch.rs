@@ -12,7 +12,7 @@ use super::shared::Shared;
 use crate::Result;
 
 /// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
-/// [tasks](super::ahead).
+/// [tasks](super::prefetch).
 const MOST_BEYOND: u64 = 1 << 20;
 /// Minimum number of bytes per connection, if a request is split over several.
 const LEAST_FETCH: u64 = 1 << 20;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Session;
-use super::ahead::Stream;
 use super::buffers::Buffer;
 use super::cache::Key;
 use super::fetch::Coming;
 use super::layout::{FileState, LAYER, Part};
-use super::pages::{Count, Held, PAGE, Pages, Source};
+use super::pages::{Count, PAGE, PageData, Pages, Source};
+use super::prefetch::Stream;
 use super::shared::Shared;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
@@ -40,7 +40,7 @@ pub(super) struct File {
     leaving: [Mutex<()>; LANES],
     failed: AtomicU64,
     /// The file is listed for the next commit.
-    pub(super) noted: AtomicBool,
+    pub(super) dirty_names: AtomicBool,
     /// The file is listed for the next flush to the local disk.
     pub(super) noted_locally: AtomicBool,
     pub(super) stream: Stream,
@@ -60,7 +60,7 @@ impl File {
             }),
             leaving: Default::default(),
             failed: AtomicU64::new(0),
-            noted: AtomicBool::new(false),
+            dirty_names: AtomicBool::new(false),
             noted_locally: AtomicBool::new(false),
             stream: Stream::default(),
             coming: Coming::default(),
@@ -69,7 +69,7 @@ impl File {
 
     /// Marks the file as listed; its creator lists it once it has its name.
     pub(super) fn set_noted(&self) {
-        self.noted.store(true, Ordering::SeqCst);
+        self.dirty_names.store(true, Ordering::SeqCst);
         self.noted_locally.store(true, Ordering::SeqCst);
     }
 
@@ -141,12 +141,12 @@ impl File {
         start: u64,
         len: u64,
         base: Option<(Source, u64)>,
-        pages: &[(u64, Held)],
+        pages: &[(u64, PageData)],
     ) -> Result<Part> {
         let stored = base.map_or(0, |(_, rest)| rest.min(len));
         let on_disk = pages
             .iter()
-            .filter(|(_, held)| matches!(held, Held::Disk(_)))
+            .filter(|(_, held)| matches!(held, PageData::Disk(_)))
             .count() as u64;
         let _counted = shared.in_memory(stored + on_disk * PAGE);
         let mut below = shared.buffers.take_for(stored);
@@ -162,9 +162,9 @@ impl File {
                 continue;
             };
             *to = match held {
-                Held::Zeros => None,
-                Held::Memory(bytes, _) => Some(bytes.clone()),
-                Held::Disk(block) => Some(Arc::new(self.bytes_of(shared, block)?)),
+                PageData::Zeros => None,
+                PageData::Memory(bytes, _) => Some(bytes.clone()),
+                PageData::Disk(block) => Some(Arc::new(self.bytes_of(shared, block)?)),
             };
         }
         let mut zeros = None;
@@ -193,7 +193,7 @@ impl File {
                     .binary_search_by_key(&(start / PAGE + n), |(page, _)| *page)
                     .map(|at| &pages[at].1);
                 match held {
-                    Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
+                    Ok(PageData::Memory(_, Some(block)) | PageData::Disk(block)) => {
                         cache.adopt(key.after(n * PAGE), piece.as_ref().len(), block.clone());
                     }
                     _ => cache.keep(key.after(n * PAGE), piece.as_ref()),

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::RemoteOptions;
-use super::beats::Beats;
 use super::layout::{Document, Holder, LAYER, What, lease_key, log_key};
 use super::log::{Appended, Log};
+use super::periodic::Beats;
 use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};

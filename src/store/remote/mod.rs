@@ -9,30 +9,30 @@
 //! ```
 //!
 //! [`Remote`] lists the files ([`store`]), each file holds its [`pages`] in [`buffers`], and one
-//! budget limits them all ([`shared`], [`room`]). [`helpers`] prefetch data ([`ahead`]) and store
+//! budget limits them all ([`shared`], [`eviction`]). [`task_pool`] prefetch data ([`prefetch`]) and store
 //! written data. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds data that
-//! exceeds the memory, and local flushes ([`locally`]).
+//! exceeds the memory, and local flushes ([`writeback`]).
 
-mod ahead;
-mod beats;
 mod buffers;
 mod cache;
 mod checkpoint;
 mod commit;
 mod draft;
+mod eviction;
 mod fetch;
 mod fields;
 mod file;
-mod helpers;
 mod layout;
 mod lease;
-mod locally;
 mod log;
 mod pages;
-mod room;
+mod periodic;
+mod prefetch;
 mod shared;
 mod snapshots;
 mod store;
+mod task_pool;
+mod writeback;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,11 +40,11 @@ use std::time::Duration;
 use super::objects::Objects;
 use crate::device::Access;
 use crate::{Error, Kind, Result};
-use beats::Beats;
 use cache::Cache;
 use layout::{Document, LAYER};
 use lease::Heartbeat;
 use log::Log;
+use periodic::Beats;
 use shared::Shared;
 
 pub use cache::{CacheOptions, FlushTo};

@@ -37,7 +37,7 @@ pub(super) enum PageState {
 
 /// The contents of a page.
 #[derive(Debug, Clone)]
-pub(super) enum Held {
+pub(super) enum PageData {
     Zeros,
     /// In memory, and in a block too, if there is one.
     Memory(Arc<Buffer>, Option<Arc<Block>>),
@@ -96,16 +96,16 @@ impl Page {
         }
     }
 
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> PageData {
         match (&self.bytes, &self.block) {
-            (Some(bytes), _) => Held::Memory(bytes.clone(), self.block.clone()),
-            (None, Some(block)) => Held::Disk(block.clone()),
-            (None, None) => Held::Zeros,
+            (Some(bytes), _) => PageData::Memory(bytes.clone(), self.block.clone()),
+            (None, Some(block)) => PageData::Disk(block.clone()),
+            (None, None) => PageData::Zeros,
         }
     }
 
     /// Returns true if its bytes, if it has any, are in memory and nowhere else.
-    pub(super) fn is_only_here(&self) -> bool {
+    pub(super) fn is_memory_only(&self) -> bool {
         self.state == PageState::Dirty && self.block.is_none()
     }
 
@@ -390,7 +390,7 @@ impl Pages {
     }
 
     /// Returns the pages of a part and marks them as being stored. `None`: nothing in it is dirty.
-    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<(u64, Held)>> {
+    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<(u64, PageData)>> {
         if !self.dirty.remove(&index) {
             return None;
         }

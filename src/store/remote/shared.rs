@@ -12,11 +12,11 @@ use super::buffers::Buffers;
 use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
-use super::helpers::Helpers;
 use super::layout::{FileState, Holder, LAYER, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
 use super::pages::{Count, PAGE};
+use super::task_pool::Helpers;
 use crate::device::Access;
 use crate::store::locks::Locks;
 use crate::store::objects::Objects;
@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 
 /// The state of a name.
 #[derive(Debug, Clone)]
-pub(super) enum Live {
+pub(super) enum NameState {
     /// A file that has not been opened.
     Known(Arc<FileState>),
     /// A file that is, or was, open.
@@ -35,11 +35,11 @@ pub(super) enum Live {
 
 /// Names with uncommitted changes.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct DirtyNames {
     /// For the next commit to the store.
     pub(super) names: BTreeSet<String>,
     /// For the next flush to the local disk, if flushes go there.
-    pub(super) locally: BTreeSet<String>,
+    pub(super) writeback: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(super) struct Shared {
     pub(super) plain_only: bool,
     pub(super) locks: Locks,
     /// The current state of all names.
-    pub(super) live: Mutex<BTreeMap<String, Live>>,
-    pub(super) noted: Mutex<Noted>,
+    pub(super) live: Mutex<BTreeMap<String, NameState>>,
+    pub(super) dirty_names: Mutex<DirtyNames>,
     pub(super) cache: Option<Cache>,
     /// The committed state. Locked during a commit.
     pub(super) log: Mutex<Option<Log>>,
@@ -98,7 +98,7 @@ impl Shared {
     ) -> Result<Self> {
         let names = log.iter().flat_map(|log| &log.state.names);
         let live = names.filter_map(|(name, known)| match known {
-            Name::File(file) => Some((name.clone(), Live::Known(file.clone()))),
+            Name::File(file) => Some((name.clone(), NameState::Known(file.clone()))),
             Name::Gone | Name::Done => None,
         });
         Ok(Self {
@@ -109,7 +109,7 @@ impl Shared {
             plain_only: log.is_none(),
             locks: Locks::default(),
             live: Mutex::new(live.collect()),
-            noted: Mutex::default(),
+            dirty_names: Mutex::default(),
             cache,
             draft: Mutex::default(),
             lost: Mutex::default(),
@@ -133,7 +133,7 @@ impl Shared {
         })
     }
 
-    pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+    pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, NameState>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Lists a file for the next commit.
     pub(super) fn note(&self, file: &File) {
-        let known = file.noted.swap(true, Ordering::SeqCst);
+        let known = file.dirty_names.swap(true, Ordering::SeqCst);
         if !known
             || (self.local_cache().is_some() && !file.noted_locally.swap(true, Ordering::SeqCst))
         {
@@ -187,11 +187,14 @@ impl Shared {
 
     /// Lists names together: one commit, and one local flush, includes all of them.
     pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dirty_names = self
+            .dirty_names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for name in names {
-            noted.names.insert(name.to_owned());
+            dirty_names.names.insert(name.to_owned());
             if self.local_cache().is_some() {
-                noted.locally.insert(name.to_owned());
+                dirty_names.writeback.insert(name.to_owned());
             }
         }
     }
@@ -211,7 +214,7 @@ impl Shared {
         let live = self.live();
         live.values()
             .filter_map(|name| {
-                if let Live::Open(file) = name {
+                if let NameState::Open(file) = name {
                     Some(file.clone())
                 } else {
                     None

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::Remote;
 use super::layout::{Document, FileState, LAYER, Name, Role, SnapshotRef, What};
 use super::log::{Log, read_all};
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use crate::store::{Put, check_name};
 use crate::{Error, Kind, Result};
 
@@ -206,7 +206,7 @@ impl Shared {
 
     fn show(&self, names: &BTreeMap<String, Name>) {
         let files = names.iter().filter_map(|(name, known)| match known {
-            Name::File(file) => Some((name.clone(), Live::Known(file.clone()))),
+            Name::File(file) => Some((name.clone(), NameState::Known(file.clone()))),
             Name::Gone | Name::Done => None,
         });
         *self.live() = files.collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Remote;
 use super::file::{File, Opened};
 use super::layout::{FileState, LAYER, Part, Plain, ROOT};
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
@@ -48,9 +48,9 @@ impl Shared {
     }
 
     /// Finds the state of a name. `None`: no file.
-    fn find(&self, name: &str) -> Result<Option<Live>> {
+    fn find(&self, name: &str) -> Result<Option<NameState>> {
         match self.live().get(name) {
-            Some(Live::Gone) => return Ok(None),
+            Some(NameState::Gone) => return Ok(None),
             Some(live) => return Ok(Some(live.clone())),
             None if !self.plain_only => return Ok(None),
             None => {}
@@ -58,13 +58,13 @@ impl Shared {
         Ok(self
             .objects
             .stat(name)?
-            .map(|found| Live::Known(Arc::new(FileState::of_plain(&found)))))
+            .map(|found| NameState::Known(Arc::new(FileState::of_plain(&found)))))
     }
 
     /// Opens the file of a name. `None`: there is none.
     pub(super) fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         if !self.plain_only
-            && let Some(Live::Known(known)) = self.find(name)?
+            && let Some(NameState::Known(known)) = self.find(name)?
             && let Some(plain) = &known.plain
         {
             self.check_plain(name, plain)?;
@@ -76,18 +76,18 @@ impl Shared {
     /// it is the one in the commit.
     pub(super) fn open_to_fetch(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         let known = match self.find(name)? {
-            None | Some(Live::Gone) => return Ok(None),
-            Some(Live::Open(file)) => return Ok(Some(file)),
-            Some(Live::Known(known)) => known,
+            None | Some(NameState::Gone) => return Ok(None),
+            Some(NameState::Open(file)) => return Ok(Some(file)),
+            Some(NameState::Known(known)) => known,
         };
         let mut live = self.live();
         match live.get(name) {
             // Another thread was faster.
-            Some(Live::Open(file)) => Ok(Some(file.clone())),
-            Some(Live::Gone) => Ok(None),
+            Some(NameState::Open(file)) => Ok(Some(file.clone())),
+            Some(NameState::Gone) => Ok(None),
             _ => {
                 let file = Arc::new(File::new(name, self, (*known).clone()));
-                live.insert(name.to_owned(), Live::Open(file.clone()));
+                live.insert(name.to_owned(), NameState::Open(file.clone()));
                 Ok(Some(file))
             }
         }
@@ -96,11 +96,11 @@ impl Shared {
     /// Creates a file under a name. `None`: it exists and must not be replaced.
     fn new_file(self: &Arc<Self>, name: &str, base: FileState, cond: Put) -> Option<Arc<File>> {
         let mut live = self.live();
-        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {
+        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(NameState::Gone)) {
             return None;
         }
         let file = Arc::new(File::new(name, self, base));
-        live.insert(name.to_owned(), Live::Open(file.clone()));
+        live.insert(name.to_owned(), NameState::Open(file.clone()));
         drop(live);
         self.note(&file);
         Some(file)
@@ -192,10 +192,10 @@ impl Store for Remote {
         filled.set_len(bytes.len() as u64, AfterDiscard::Zeros)?;
         filled.write_at(0, bytes)?;
         let mut live = shared.live();
-        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {
+        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(NameState::Gone)) {
             return Ok(false);
         }
-        live.insert(name.to_owned(), Live::Open(file));
+        live.insert(name.to_owned(), NameState::Open(file));
         drop(live);
         shared.note_name(name);
         Ok(true)
@@ -209,12 +209,12 @@ impl Store for Remote {
             version,
         };
         Ok(self.shared().find(name)?.map(|live| match live {
-            Live::Open(file) => {
+            NameState::Open(file) => {
                 let pages = file.pages();
                 meta(pages.base.len, pages.version)
             }
-            Live::Known(known) => self.shared().meta_of(&known),
-            Live::Gone => meta(0, 0),
+            NameState::Known(known) => self.shared().meta_of(&known),
+            NameState::Gone => meta(0, 0),
         }))
     }
 
@@ -242,8 +242,8 @@ impl Store for Remote {
         let file = Arc::new(File::new(to, self.shared(), base));
         file.set_noted();
         let mut live = self.shared().live();
-        live.insert(to.to_owned(), Live::Open(file));
-        live.insert(from.to_owned(), Live::Gone);
+        live.insert(to.to_owned(), NameState::Open(file));
+        live.insert(from.to_owned(), NameState::Gone);
         // Noted together, so that they are in one commit.
         self.shared().note_names([from, to]);
         Ok(())
@@ -253,10 +253,10 @@ impl Store for Remote {
         check(name)?;
         self.shared().check_changeable()?;
         let mut live = self.shared().live();
-        if matches!(live.get(name), None | Some(Live::Gone)) {
+        if matches!(live.get(name), None | Some(NameState::Gone)) {
             return Ok(false);
         }
-        live.insert(name.to_owned(), Live::Gone);
+        live.insert(name.to_owned(), NameState::Gone);
         drop(live);
         self.shared().note_name(name);
         Ok(true)
@@ -284,7 +284,7 @@ impl Store for Remote {
                 .range(prefix.to_owned()..)
                 .take_while(|(name, _)| name.starts_with(prefix));
             found
-                .filter(|(_, live)| !matches!(live, Live::Gone))
+                .filter(|(_, live)| !matches!(live, NameState::Gone))
                 .map(|(name, _)| name.clone())
                 .collect()
         };

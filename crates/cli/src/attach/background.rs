@@ -51,7 +51,7 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
 
 /// Reports to the launcher that everything is mounted, and detaches from the terminal and the
 /// shell's job. Later output goes to `log`.
-pub(super) fn let_go(attached: &Attached, log: &Path) -> Outcome {
+pub(super) fn report_ready(attached: &Attached, log: &Path) -> Outcome {
     let failed = |source: io::Error| Error::io(LAYER, "move to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;
     let nowhere = File::options()

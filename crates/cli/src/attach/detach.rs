@@ -18,7 +18,7 @@ use crate::source::whole_name;
 
 const LAYER: &str = "detach";
 /// The time that a server has for writing its pending data.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time that programs have for closing files: a starting program holds its parent's files until
 /// it runs.
 const LETTING_GO: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ pub(crate) fn detach(what: &OsStr, force: bool) -> Outcome<Detached> {
             let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
             match soon(
                 |ended: &bandsaw::Result<()>| !ended.as_ref().is_err_and(is_conflict),
-                || server::let_go_of(folder),
+                || server::unmount_folder(folder),
             ) {
                 Err(error) if is_conflict(&error) => return Err(in_use(&entry, &others(folder))),
                 // It may have been unmounted already.
@@ -181,7 +181,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
     let began = Instant::now();
     let same = |other: &Entry| (&other.device, other.process) == (&entry.device, entry.process);
     while registry.entries()?.iter().any(same) {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > DETACH_TIMEOUT {
             let message = format!(
                 "the server (process {}) is still writing in the background",
                 entry.process
@@ -192,7 +192,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let word = server::word_of(registry, &entry.device);
+    let word = server::failure_file(registry, &entry.device);
     match fs::read_to_string(&word) {
         Ok(failed) => {
             let _ = fs::remove_file(&word);

@@ -34,7 +34,7 @@ pub(super) fn give(
     on_end: impl FnOnce() + Send + 'static,
 ) -> Outcome<Option<KernelDisk>> {
     let options = Options {
-        watch: Arc::new(Lines(output.clone())),
+        events: Arc::new(Lines(output.clone())),
         ..Options::default()
     };
     let server = Server::new(

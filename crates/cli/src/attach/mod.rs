@@ -7,17 +7,17 @@
 #[cfg(target_os = "linux")]
 mod background;
 #[cfg(target_os = "linux")]
-mod detach;
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod default_mount_point;
 #[cfg(target_os = "linux")]
-mod faces;
+mod detach;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
-mod server;
+mod mountables;
 #[cfg(target_os = "linux")]
-mod whereabouts;
+mod server;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
 
 #[cfg(target_os = "linux")]
 use std::ffi::OsString;
@@ -29,10 +29,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) use background::launch;
 #[cfg(target_os = "linux")]
 pub(crate) use detach::detach;
-#[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{detach, launch};
 #[cfg(target_os = "linux")]
 pub(crate) use server::{Job, Places, serve, tell};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unsupported::{detach, launch};
 
 /// An attached or mounted image, as `--json` prints it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -17,8 +17,8 @@ use bandsaw_mount::{MountOptions, Mounted, unmount};
 use bandsaw_nbd::kernel::KernelDisk;
 use bandsaw_registry::{Entry, Mount, Part, Registration, Registry, Use};
 
-use super::faces::{self, Face};
-use super::whereabouts::{self, Place};
+use super::default_mount_point::{self, Place};
+use super::mountables::{self, Mountable};
 use super::{Attached, AttachedVolume, background, kernel};
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
@@ -88,7 +88,9 @@ pub(crate) fn serve(
     let begun =
         publish(&mut registration, job, &image, &attached, &session).and_then(|()| {
             match job.background {
-                true => background::let_go(&attached, &log_of(&registry, registration.device())),
+                true => {
+                    background::report_ready(&attached, &log_of(&registry, registration.device()))
+                }
                 false => tell(&attached),
             }
         });
@@ -98,7 +100,7 @@ pub(crate) fn serve(
     }
     let ended = session.end();
     if job.background {
-        leave_word(&registry, registration.device(), &ended);
+        write_failure(&registry, registration.device(), &ended);
     }
     // Threads must not block others while a program has files open.
     registration.until_exit();
@@ -106,7 +108,7 @@ pub(crate) fn serve(
 }
 
 /// Returns the error of a background process, for the process that detaches the image.
-pub(super) fn word_of(registry: &Registry, device: &str) -> PathBuf {
+pub(super) fn failure_file(registry: &Registry, device: &str) -> PathBuf {
     registry.folder().join(format!("{device}.failed"))
 }
 
@@ -114,14 +116,14 @@ fn log_of(registry: &Registry, device: &str) -> PathBuf {
     registry.folder().join(format!("{device}.log"))
 }
 
-fn leave_word(registry: &Registry, device: &str, ended: &Outcome) {
+fn write_failure(registry: &Registry, device: &str, ended: &Outcome) {
     let log = log_of(registry, device);
     if fs::metadata(&log).is_ok_and(|meta| meta.len() == 0) {
         let _ = fs::remove_file(&log);
     }
     if let Err(failure) = ended {
         // Best effort, as the log has it too.
-        let _ = fs::write(word_of(registry, device), failure.message());
+        let _ = fs::write(failure_file(registry, device), failure.message());
     }
 }
 
@@ -175,42 +177,42 @@ fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
     }
 }
 
-fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
+fn mountables(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Mountable>> {
     let read_only = job.options.read_only;
     match places(job, image) {
-        Places::Disk(_) | Places::DiskAnywhere => Ok(vec![faces::disk(image)]),
-        Places::Volume(_) => Ok(vec![faces::one(
+        Places::Disk(_) | Places::DiskAnywhere => Ok(vec![mountables::disk(image)]),
+        Places::Volume(_) => Ok(vec![mountables::one(
             image,
             &job.address,
             job.opening,
             read_only,
             output,
         )?]),
-        Places::Volumes(_) if job.address.volume.is_some() => Ok(vec![faces::one(
+        Places::Volumes(_) if job.address.volume.is_some() => Ok(vec![mountables::one(
             image,
             &job.address,
             job.opening,
             read_only,
             output,
         )?]),
-        Places::Volumes(_) => faces::all(image, job.opening, read_only, output),
+        Places::Volumes(_) => mountables::all(image, job.opening, read_only, output),
     }
 }
 
 /// The mounted objects.
 struct Session {
-    mounted: Vec<(Shower, AttachedVolume, Mount)>,
+    mounted: Vec<(ActiveMount, AttachedVolume, Mount)>,
     /// The device names of APFS containers, by the devices that hold them.
     containers: Vec<(String, Registration)>,
 }
 
 /// A mounted volume or disk.
-enum Shower {
+enum ActiveMount {
     Folder(Mounted),
     Kernel(KernelDisk),
 }
 
-impl Shower {
+impl ActiveMount {
     fn end(self) -> bandsaw::Result<()> {
         match self {
             Self::Folder(mounted) => mounted.end(),
@@ -232,8 +234,8 @@ impl Session {
         if !job.for_kernel || !bandsaw_nbd::kernel::is_available() {
             return Ok(None);
         }
-        let face = faces::disk(image);
-        let read_only = face.read_only();
+        let mountable = mountables::disk(image);
+        let read_only = mountable.read_only();
         trim(job, image, read_only, output);
         let end = signals.sender()?;
         let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else {
@@ -242,15 +244,15 @@ impl Session {
         let mount_point = disk.id().path();
         let volume = AttachedVolume {
             device: device.to_owned(),
-            name: face.name,
+            name: mountable.name,
             file_system: None,
-            format: Some(face.format),
+            format: Some(mountable.format),
             mount_point,
             read_only,
         };
         let mount = entry_of(&volume, None, false);
         Ok(Some(Self {
-            mounted: vec![(Shower::Kernel(disk), volume, mount)],
+            mounted: vec![(ActiveMount::Kernel(disk), volume, mount)],
             containers: Vec::new(),
         }))
     }
@@ -264,20 +266,27 @@ impl Session {
         signals: &Signals,
         output: &Output,
     ) -> Outcome<Self> {
-        let faces = faces(job, image, output)?;
+        let mountables = mountables(job, image, output)?;
         if job.trim {
-            faces.iter().for_each(|face| face.release_held(output));
+            mountables
+                .iter()
+                .for_each(|mountable| mountable.release_held(output));
         }
-        trim(job, image, faces.iter().all(Face::read_only), output);
-        let left = Arc::new(AtomicUsize::new(faces.len()));
+        trim(
+            job,
+            image,
+            mountables.iter().all(Mountable::read_only),
+            output,
+        );
+        let left = Arc::new(AtomicUsize::new(mountables.len()));
         let mut session = Self {
             mounted: Vec::new(),
             containers: Vec::new(),
         };
-        for face in faces {
+        for mountable in mountables {
             let mounted = session.add(
                 (job, places(job, image)),
-                face,
+                mountable,
                 device,
                 registry,
                 (signals.sender()?, left.clone()),
@@ -295,25 +304,25 @@ impl Session {
     fn add(
         &mut self,
         (job, places): (&Job<'_>, &Places),
-        face: Face,
+        mountable: Mountable,
         device: &str,
         registry: &Registry,
         (end, left): (std::os::unix::net::UnixStream, Arc<AtomicUsize>),
         output: &Output,
     ) -> Outcome {
         let Place { folder, made } = match places {
-            Places::Volume(folder) | Places::Disk(folder) => whereabouts::named(folder)?,
+            Places::Volume(folder) | Places::Disk(folder) => default_mount_point::named(folder)?,
             Places::DiskAnywhere => {
-                whereabouts::for_volume(registry.folder(), &format!("{device}.disk"))?
+                default_mount_point::for_volume(registry.folder(), &format!("{device}.disk"))?
             }
-            Places::Volumes(root) => whereabouts::for_volume(
-                &root.clone().unwrap_or_else(whereabouts::root),
-                &face.name,
+            Places::Volumes(root) => default_mount_point::for_volume(
+                &root.clone().unwrap_or_else(default_mount_point::root),
+                &mountable.name,
             )?,
         };
-        let read_only = face.read_only();
-        let store = format!("{device}{}", face.suffix);
-        let container = face
+        let read_only = mountable.read_only();
+        let store = format!("{device}{}", mountable.suffix);
+        let container = mountable
             .summary
             .as_ref()
             .map(|_| self.container(&store, registry))
@@ -332,22 +341,22 @@ impl Session {
                 signals::end(&end);
             }
         };
-        let is_disk = matches!(face.shown, bandsaw_mount::Shown::Disk(..));
-        let mounted = Mounted::new(face.shown, &folder, &options, note, on_end);
+        let is_disk = matches!(mountable.shown, bandsaw_mount::Shown::Disk(..));
+        let mounted = Mounted::new(mountable.shown, &folder, &options, note, on_end);
         if mounted.is_err() && made {
             let _ = fs::remove_dir(&folder);
         }
         let mounted = mounted.map_err(advise)?;
         let mut volume = AttachedVolume {
             device: store.clone(),
-            name: face.name,
-            file_system: Some(face.format.clone()).filter(|_| !is_disk),
-            format: Some(face.format).filter(|_| is_disk),
+            name: mountable.name,
+            file_system: Some(mountable.format.clone()).filter(|_| !is_disk),
+            format: Some(mountable.format).filter(|_| is_disk),
             mount_point: mounted.folder().to_owned(),
             read_only,
         };
-        let mut mount = entry_of(&volume, face.volume.as_ref(), made);
-        if let (Some(container), Some(summary)) = (container, face.summary) {
+        let mut mount = entry_of(&volume, mountable.volume.as_ref(), made);
+        if let (Some(container), Some(summary)) = (container, mountable.summary) {
             volume.device = format!("{container}s{}", summary.label.number);
             mount.device.clone_from(&volume.device);
             mount.container = Some(container);
@@ -355,7 +364,8 @@ impl Session {
             mount.sealed = summary.sealed;
         }
         mount.store = Some(store);
-        self.mounted.push((Shower::Folder(mounted), volume, mount));
+        self.mounted
+            .push((ActiveMount::Folder(mounted), volume, mount));
         Ok(())
     }
 
@@ -468,7 +478,7 @@ fn publish(
     let mounts: Vec<_> = session
         .mounted
         .iter()
-        .filter(|(shower, ..)| matches!(shower, Shower::Folder(_)))
+        .filter(|(active, ..)| matches!(active, ActiveMount::Folder(_)))
         .map(|(.., mount)| mount.clone())
         .collect();
     registration.publish(Entry {
@@ -491,9 +501,9 @@ fn publish(
         kernel_disk: session
             .mounted
             .iter()
-            .find_map(|(shower, ..)| match shower {
-                Shower::Kernel(disk) => Some(disk.id().into()),
-                Shower::Folder(_) => None,
+            .find_map(|(active, ..)| match active {
+                ActiveMount::Kernel(disk) => Some(disk.id().into()),
+                ActiveMount::Folder(_) => None,
             }),
         mounts,
         ..Entry::new(job.used)
@@ -520,6 +530,6 @@ pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
 }
 
 /// Unmounts a folder of a server, which then notices its end.
-pub(super) fn let_go_of(folder: &Path) -> bandsaw::Result<()> {
+pub(super) fn unmount_folder(folder: &Path) -> bandsaw::Result<()> {
     unmount(folder, false)
 }

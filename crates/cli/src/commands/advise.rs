@@ -10,8 +10,8 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
+use crate::info_text::exact;
 use crate::output::{Output, Style, messages};
-use crate::sheet::exact;
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 

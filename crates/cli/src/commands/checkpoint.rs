@@ -10,9 +10,9 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Outcome};
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::reaching::Reaching;
 use crate::source;
 use crate::text::counted;
 
@@ -35,7 +35,7 @@ pub(crate) struct Checkpoint {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::Url)]
     image: OsString,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`.
@@ -54,7 +54,7 @@ impl Checkpoint {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let bar = Bar::new(output);
-        let done = checkpoint(Path::new(&image), self.reaching.reach(), &bar);
+        let done = checkpoint(Path::new(&image), self.network_args.reach(), &bar);
         drop(bar);
         let Checkpointed {
             copied,

@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::encrypting::{Cipher, Decrypting, Encrypting};
 use crate::facts::ImageInfo;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::info_text;
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
-use crate::sheet;
 use crate::source::{self, Opening};
 use crate::target::{self, Container, file_mode};
 use crate::verifying::VERIFY_HINT;
@@ -84,12 +84,12 @@ pub(crate) struct Convert {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
-    wish: Wish,
+    encryption: EncryptionArgs,
 }
 
 /// The encryption of the new image.
 #[derive(Debug, Default, Args)]
-struct Wish {
+struct EncryptionArgs {
     /// Encrypt the new image with aes-256 (default) or aes-128
     ///
     /// The new image gets new keys.
@@ -163,9 +163,9 @@ impl Convert {
             skip_free: false,
             container,
             opening,
-            wish: Wish {
+            encryption: EncryptionArgs {
                 decrypting,
-                ..Wish::default()
+                ..EncryptionArgs::default()
             },
         }
     }
@@ -198,11 +198,16 @@ impl Convert {
 
     /// Returns the encryption of the new image, after asking for its passphrase.
     fn encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
-        let cipher = match (self.wish.encrypt, source.encryption()) {
+        let cipher = match (self.encryption.encrypt, source.encryption()) {
             (Some(cipher), _) => cipher,
-            (None, Some(old)) if self.wish.re_encrypt => Cipher::of_bits(old.key_bits),
+            (None, Some(old)) if self.encryption.re_encrypt => Cipher::of_bits(old.key_bits),
             _ => {
-                return match self.wish.encrypting.given().or(self.wish.new.given()) {
+                return match self
+                    .encryption
+                    .encrypting
+                    .given()
+                    .or(self.encryption.new.given())
+                {
                     Some(option) => {
                         Err(Failure::usage(option, "requires --encrypt or --re-encrypt"))
                     }
@@ -211,19 +216,24 @@ impl Convert {
             }
         };
         let passphrase = || {
-            (self.wish.new.choose(self.opening.on_stdin())).advise(Kind::WrongKey, || {
+            (self.encryption.new.choose(self.opening.on_stdin())).advise(Kind::WrongKey, || {
                 "--new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass gives the passphrase of the new \
                  image; those without `new-` open the source"
                     .to_owned()
             })
         };
-        self.wish.encrypting.with(cipher, passphrase).map(Some)
+        self.encryption
+            .encrypting
+            .with(cipher, passphrase)
+            .map(Some)
     }
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
-        if source.encryption().is_none() && (self.wish.decrypting.decrypt || self.wish.re_encrypt) {
-            let option = if self.wish.decrypting.decrypt {
+        if source.encryption().is_none()
+            && (self.encryption.decrypting.decrypt || self.encryption.re_encrypt)
+        {
+            let option = if self.encryption.decrypting.decrypt {
                 "--decrypt"
             } else {
                 "--re-encrypt"
@@ -235,8 +245,8 @@ impl Convert {
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the code signature of the source is not copied");
         }
-        if self.wish.encrypt.is_none() && !self.wish.re_encrypt {
-            (self.wish.decrypting.check(&source)).map_err(|refused| {
+        if self.encryption.encrypt.is_none() && !self.encryption.re_encrypt {
+            (self.encryption.decrypting.check(&source)).map_err(|refused| {
                 refused.hint(
                     "use --re-encrypt to encrypt the copy with new \
                                                  keys",
@@ -280,7 +290,7 @@ impl Convert {
             was_complete,
         };
         output.done(&converted, |out| {
-            sheet::write(&converted.image, output, out)?;
+            info_text::write(&converted.image, output, out)?;
             if was_complete {
                 return writeln!(
                     out,
@@ -348,8 +358,8 @@ impl Convert {
             return Err(Failure::usage("TARGET", "standard output is a terminal")
                 .hint("redirect it to a file or pipe"));
         }
-        if self.wish.encrypt.is_some() || self.wish.re_encrypt {
-            let what = if self.wish.re_encrypt {
+        if self.encryption.encrypt.is_some() || self.encryption.re_encrypt {
+            let what = if self.encryption.re_encrypt {
                 "--re-encrypt"
             } else {
                 "--encrypt"

@@ -22,11 +22,11 @@ use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
 use crate::help::COMPRESSION;
+use crate::info_text;
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
-use crate::reaching::Reaching;
-use crate::sheet;
 use crate::target::{self, Container};
 
 /// Create an image, blank or filled from a folder or archive
@@ -146,7 +146,7 @@ pub(crate) struct Create {
     #[command(flatten)]
     encrypting_volume: EncryptingVolume,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`: that of `info`, and the results of compression.
@@ -198,7 +198,7 @@ impl Create {
             thin: self.thin,
             look: None,
             resources: Vec::new(),
-            network: self.reaching.reach().without_cache(),
+            network: self.network_args.reach().without_cache(),
             mode: self.container.mode.map(target::file_mode),
             round_band_size: self.container.round,
         };
@@ -260,7 +260,7 @@ impl Create {
             compressed,
         };
         output.done(&facts, |out| {
-            sheet::write(&facts.image, output, out)?;
+            info_text::write(&facts.image, output, out)?;
             facts
                 .recovery_key
                 .iter()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
-use bandsaw::container::udif::{Resource, licence};
+use bandsaw::container::udif::{Resource, license};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::finder::{Background, Window};
 use bandsaw::ops::format::NewFormat;
@@ -16,10 +16,10 @@ use super::create::epoch;
 use super::resources::add as resources;
 use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
+use crate::info_text;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::recipe::{self, Recipe};
-use crate::sheet;
 
 /// Create a disk image for distributing software
 ///
@@ -134,7 +134,7 @@ impl Dmg {
         let facts = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        output.done(&facts, |out| sheet::write(&facts, output, out))
+        output.done(&facts, |out| info_text::write(&facts, output, out))
     }
 
     fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {
@@ -244,5 +244,5 @@ fn item(path: &Path) -> Outcome<Item> {
 }
 
 fn resources_of(path: &Path) -> Outcome<Vec<Resource>> {
-    Ok(licence(&resources::read(path)?).map_err(|error| error.in_file(path))?)
+    Ok(license(&resources::read(path)?).map_err(|error| error.in_file(path))?)
 }

@@ -14,9 +14,9 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Described, Failures, Outcome};
+use crate::info_text::{Sheet, exact, held};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
-use crate::sheet::{Sheet, exact, held};
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 
@@ -258,10 +258,10 @@ impl BandsFacts {
         }
     }
 
-    pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
         let kind = &format!("{}s", self.unit);
         let (stored, count) = (grouped(self.allocated_units), grouped(self.units));
-        sheet.fact(
+        info_text.fact(
             kind,
             &format!("{stored} of {count} stored, {} each", exact(self.unit_size)),
         )?;
@@ -270,19 +270,19 @@ impl BandsFacts {
             grouped(self.partly_free_units),
             grouped(self.free_units),
         );
-        sheet.fact(
+        info_text.fact(
             "",
             &format!("{full} full, {partly} partly free, {free} completely free"),
         )?;
         if !self.stray_files.is_empty() {
             let stray = counted(self.stray_files.len() as u64, "file is", "files are");
-            sheet.fact(
+            info_text.fact(
                 "stray",
                 &format!("{stray} not a band of the disk; run `bandsaw check` to list them"),
             )?;
         }
         if self.packable > 0 {
-            sheet.fact(
+            info_text.fact(
                 "unused",
                 &format!("packing would shorten the file by {}", exact(self.packable)),
             )?;
@@ -298,7 +298,7 @@ impl BandsFacts {
     }
 
     /// Prints the free space that stays allocated because the host has no holes.
-    pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_kept(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
         if self.unreclaimable == 0 {
             return Ok(());
         }
@@ -307,7 +307,7 @@ impl BandsFacts {
         } else {
             &format!("in parts of {}s", self.unit)
         };
-        sheet.fact(
+        info_text.fact(
             "kept",
             &format!(
                 "{} {parts}: the host is not known to support holes in files",
@@ -317,7 +317,7 @@ impl BandsFacts {
     }
 
     /// Prints a line for each band, if requested.
-    pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_each(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
         if self.list.is_empty() {
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl BandsFacts {
                 grouped(unit.reclaimable),
             ]);
         }
-        sheet.lines(&table.lines("  "))
+        info_text.lines(&table.lines("  "))
     }
 }
 
@@ -380,21 +380,21 @@ impl Item {
         else {
             return Ok(());
         };
-        let mut sheet = Sheet::new(output, out);
-        sheet.heading(&output.name(&self.path))?;
+        let mut info_text = Sheet::new(output, out);
+        info_text.heading(&output.name(&self.path))?;
         let disk = self.image.as_ref().map(|image| image.size);
         if let Some(image) = &self.image {
-            sheet.fact("format", image.format)?;
+            info_text.fact("format", image.format)?;
         }
-        sheet.fact("size", &exact(disk.unwrap_or(size)))?;
-        sheet.fact("on disk", &exact(allocated))?;
+        info_text.fact("size", &exact(disk.unwrap_or(size)))?;
+        info_text.fact("on disk", &exact(allocated))?;
         let sparse = self
             .image
             .as_ref()
             .map_or(sparse_files > 0 && files == 1, |image| image.sparse);
         let share = disk.unwrap_or(size).max(1);
         let percent = size::percent(allocated, share);
-        sheet.fact(
+        info_text.fact(
             "sparse",
             &if sparse {
                 format!("yes, {percent} of the size is allocated")
@@ -403,7 +403,7 @@ impl Item {
             },
         )?;
         if folders > 0 {
-            sheet.fact(
+            info_text.fact(
                 "files",
                 &format!(
                     "{}, {}",
@@ -413,22 +413,22 @@ impl Item {
             )?;
         }
         if let Some(error) = &self.error {
-            sheet.fact(
+            info_text.fact(
                 "inside",
                 &format!("not measured: {}", output.text(&error.message)),
             )?;
         }
         match &self.image {
-            Some(image) => image.write(output, &mut sheet),
+            Some(image) => image.write(output, &mut info_text),
             None => Ok(()),
         }
     }
 }
 
 impl ImageFacts {
-    fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    fn write(&self, output: &Output, info_text: &mut Sheet<'_>) -> io::Result<()> {
         if let Some(bands) = &self.units {
-            bands.write(sheet)?;
+            bands.write(info_text)?;
         }
         for volume in &self.volumes {
             let name = volume
@@ -436,18 +436,18 @@ impl ImageFacts {
                 .as_deref()
                 .map(|name| output.name(name))
                 .unwrap_or_default();
-            sheet.fact(
+            info_text.fact(
                 "volume",
                 &format!("{} on {}  {name}", volume.file_system, volume.place),
             )?;
             if let (Some(used), Some(free)) = (volume.used, volume.free) {
-                sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
+                info_text.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
             }
             if let Some(pending) = volume.pending.filter(|pending| *pending > 0) {
-                sheet.fact("", &held(pending))?;
+                info_text.fact("", &held(pending))?;
             }
             if let Some(refused) = &volume.refused {
-                sheet.fact(
+                info_text.fact(
                     "",
                     &format!("free space is skipped: {}", output.text(&refused.message)),
                 )?;
@@ -461,17 +461,17 @@ impl ImageFacts {
             } else {
                 "nothing: this format has no free space"
             };
-            return sheet.fact("compact", why);
+            return info_text.fact("compact", why);
         };
         let (whole, parts) = (
             exact(bands.reclaimable_whole),
             exact(bands.reclaimable_parts),
         );
         match self.reclaimable {
-            0 => sheet.fact("compact", "would free nothing")?,
+            0 => info_text.fact("compact", "would free nothing")?,
             returns => {
-                sheet.fact("compact", &format!("would free {}", exact(returns)))?;
-                sheet.fact(
+                info_text.fact("compact", &format!("would free {}", exact(returns)))?;
+                info_text.fact(
                     "",
                     &format!(
                         "{whole} in whole {}s, {parts} in parts of others",
@@ -480,7 +480,7 @@ impl ImageFacts {
                 )?;
             }
         }
-        bands.write_kept(sheet)?;
-        bands.write_each(sheet)
+        bands.write_kept(info_text)?;
+        bands.write_each(info_text)
     }
 }

@@ -12,8 +12,8 @@ use clap::{ArgAction, Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::reaching::Reaching;
 use crate::source;
 
 /// Erase the keys of an encrypted image, permanently
@@ -48,7 +48,7 @@ impl EraseKeys {
         let Some(file) = KeyFile::open(
             Path::new(&image),
             Access::ReadWrite,
-            Reaching::default().reach(),
+            NetworkArgs::default().reach(),
         )?
         else {
             return Err(Error::new(
@@ -60,7 +60,7 @@ impl EraseKeys {
             .into());
         };
         file.check_erasable()?;
-        let erased = file.description().ways_in.len();
+        let erased = file.description().key_slots.len();
         self.make_sure(&image)?;
         file.erase_keys()?;
         output.warn("copies of the image or its header can still be opened");

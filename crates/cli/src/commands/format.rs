@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::create::epoch;
 use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::failure::{Failure, Outcome};
+use crate::info_text::exact;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlocking, Iterations};
 use crate::progress::Bar;
-use crate::sheet::exact;
 use crate::source::{self, Opening};
 
 /// Create an empty volume in an image

@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
-use crate::{in_use, map, sheet};
+use crate::{in_use, info_text, map};
 
 /// Show the format, layers and volumes of an image
 ///
@@ -112,7 +112,7 @@ impl Info {
                 map: drawn,
             },
             |out| {
-                sheet::write(&facts, output, out)?;
+                info_text::write(&facts, output, out)?;
                 drawing
                     .as_ref()
                     .map_or(Ok(()), |drawing| map::write(drawing, output, out))

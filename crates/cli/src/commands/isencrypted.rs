@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::facts::{CryptFacts, KeySlotKind};
 use crate::failure::Outcome;
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::reaching::Reaching;
 use crate::source;
 
 /// Tell whether an image is encrypted
@@ -28,7 +28,7 @@ pub(crate) struct IsEncrypted {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`.
@@ -43,7 +43,11 @@ struct EncryptionReport {
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let file = KeyFile::open(Path::new(&image), Access::ReadOnly, self.reaching.reach())?;
+        let file = KeyFile::open(
+            Path::new(&image),
+            Access::ReadOnly,
+            self.network_args.reach(),
+        )?;
         let encryption = file
             .as_ref()
             .map(|file| CryptFacts::new(file.description()));

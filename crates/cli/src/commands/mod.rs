@@ -1,6 +1,7 @@
 //! The verbs, one file each: arguments, one call into the library, output.
 
 mod advise;
+mod apple_cli;
 #[cfg(target_os = "linux")]
 mod attach;
 mod bench;
@@ -23,7 +24,6 @@ mod dmg;
 mod du;
 mod erase_keys;
 mod extract;
-mod faces;
 mod format;
 mod info;
 mod isencrypted;
@@ -182,9 +182,9 @@ pub(crate) enum Command {
     #[command(alias = "erasekeys")]
     EraseKeys(erase_keys::EraseKeys),
     /// Emulate macOS's hdiutil, for programs that call it
-    Hdiutil(faces::Hdiutil),
+    Hdiutil(apple_cli::Hdiutil),
     /// Emulate `diskutil image` of macOS 26
-    Diskutil(faces::Diskutil),
+    Diskutil(apple_cli::Diskutil),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the candidates for a word

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::facts::KeySlotInfo;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase, Wrapping};
-use crate::reaching::Reaching;
 use crate::source;
 
 /// Change passphrases of an encrypted image
@@ -78,7 +78,7 @@ struct Change {
     #[command(flatten)]
     wrapping: Wrapping,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ struct Add {
     #[command(flatten)]
     wrapping: Wrapping,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 #[derive(Debug, Args)]
@@ -114,7 +114,7 @@ struct Remove {
     #[command(flatten)]
     unlocking: ImageUnlocking,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ struct List {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`: the current key slots.
@@ -150,14 +150,14 @@ impl Change {
             return Err(Failure::usage("passwd", "an image is required"));
         };
         let image = source::image(image)?;
-        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.network_args)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
         let new = new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?;
         ring.replace(entry, &new)?;
         warn_of_copies(output);
         report(
             image,
-            &self.reaching,
+            &self.network_args,
             output,
             &format!("changed passphrase {}", entry + 1),
         )
@@ -165,7 +165,7 @@ impl Change {
 
     /// Returns the key slot to change.
     fn entry(&self, ring: &KeyRing) -> bandsaw::Result<usize> {
-        let key_slots = ring.ways_in();
+        let key_slots = ring.key_slots();
         let is_passphrase =
             |entry: usize| matches!(key_slots.get(entry), Some(KeySlot::Passphrase { .. }));
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, "--entry", message));
@@ -199,7 +199,7 @@ impl Add {
             .as_deref()
             .map(passphrase::certificate)
             .transpose()?;
-        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.network_args)?;
         let new = match certificate {
             Some(certificate) => NewKeySlot::Certificate(certificate),
             None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
@@ -207,7 +207,7 @@ impl Add {
         let entry = ring.insert(&new)?;
         report(
             image,
-            &self.reaching,
+            &self.network_args,
             output,
             &format!("added entry {}", entry + 1),
         )
@@ -217,7 +217,7 @@ impl Add {
 impl Remove {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.network_args)?;
         let removed = ring
             .remove(self.entry as usize - 1)
             .map_err(|error| error.in_file(&image));
@@ -227,7 +227,7 @@ impl Remove {
         warn_of_copies(output);
         report(
             image,
-            &self.reaching,
+            &self.network_args,
             output,
             &format!("removed entry {}", self.entry),
         )
@@ -236,7 +236,7 @@ impl Remove {
 
 impl List {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = KeySlotsReport::of(source::image(&self.image)?, &self.reaching)?;
+        let facts = KeySlotsReport::of(source::image(&self.image)?, &self.network_args)?;
         output.facts(&facts, |out| {
             facts
                 .key_slots
@@ -247,24 +247,28 @@ impl List {
 }
 
 impl KeySlotsReport {
-    fn of(image: ImagePath, reaching: &Reaching) -> Outcome<Self> {
-        let file = header(&image, Access::ReadOnly, reaching)?;
+    fn of(image: ImagePath, network_args: &NetworkArgs) -> Outcome<Self> {
+        let file = header(&image, Access::ReadOnly, network_args)?;
         Ok(Self {
-            key_slots: KeySlotInfo::all(&file.description().ways_in),
+            key_slots: KeySlotInfo::all(&file.description().key_slots),
             path: image.to_string(),
         })
     }
 }
 
-fn header(image: &ImagePath, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
-    KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
+fn header(image: &ImagePath, access: Access, network_args: &NetworkArgs) -> Outcome<KeyFile> {
+    KeyFile::open(Path::new(image), access, network_args.reach())?.ok_or_else(|| {
         let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
         Failure::from(error).hint("use `bandsaw convert` to create an encrypted copy")
     })
 }
 
-fn unlock(image: &ImagePath, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outcome<KeyRing> {
-    header(image, Access::ReadWrite, reaching)?
+fn unlock(
+    image: &ImagePath,
+    unlocking: &ImageUnlocking,
+    network_args: &NetworkArgs,
+) -> Outcome<KeyRing> {
+    header(image, Access::ReadWrite, network_args)?
         .unlock(unlocking)
         .map_err(|error| source::advise(error, image))
 }
@@ -294,8 +298,8 @@ fn warn_of_copies(output: &Output) {
 }
 
 /// Prints the result and the current key slots.
-fn report(image: ImagePath, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
-    let facts = KeySlotsReport::of(image, reaching)?;
+fn report(image: ImagePath, network_args: &NetworkArgs, output: &Output, done: &str) -> Outcome {
+    let facts = KeySlotsReport::of(image, network_args)?;
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image now opens with")?;
         facts

@@ -12,9 +12,9 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Outcome};
+use crate::info_text::exact;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::sheet::exact;
 use crate::source::{self, Opening};
 use crate::target;
 

@@ -15,9 +15,9 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::trim;
+use crate::exports::{self, Part};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::parts::{self, Part};
 use crate::signals::{self, Signals};
 use crate::source::{self, Opening, whole_name};
 
@@ -266,13 +266,13 @@ impl Serve {
             connections: usize::from(self.max_connections),
             ..Limits::default()
         };
-        let watch = Arc::new(Lines {
+        let events = Arc::new(Lines {
             output: output.clone(),
             verbose: self.verbose,
         });
         Ok(Options {
             limits,
-            watch,
+            events,
             #[cfg(feature = "tls")]
             tls: self
                 .tls_certificates
@@ -286,7 +286,7 @@ impl Serve {
 /// Returns the server, and the name, description and size of each export.
 #[expect(clippy::type_complexity, reason = "three facts of each")]
 fn server(image: &Image, options: Options) -> Outcome<(Server, Vec<(String, String, u64)>)> {
-    let parts = parts::of(image)?;
+    let parts = exports::of(image)?;
     let told = parts
         .iter()
         .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))

@@ -11,9 +11,9 @@ use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::reaching::Reaching;
 use crate::source;
 use crate::text::{Table, minute, rfc3339};
 
@@ -62,7 +62,7 @@ struct One {
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ struct All {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::DirPath)]
     image: OsString,
     #[command(flatten)]
-    reaching: Reaching,
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`: the existing snapshots.
@@ -94,19 +94,19 @@ impl Snapshot {
         match &self.verb {
             SnapshotVerb::Create(one) => {
                 let work = |image: &Path, bar: &Bar| {
-                    snapshot::create(image, &one.name, one.reaching.reach(), bar)
+                    snapshot::create(image, &one.name, one.network_args.reach(), bar)
                 };
                 one.run(work, "saved as", output)
             }
             SnapshotVerb::Restore(one) => {
                 let work = |image: &Path, bar: &Bar| {
-                    snapshot::restore(image, &one.name, one.reaching.reach(), bar)
+                    snapshot::restore(image, &one.name, one.network_args.reach(), bar)
                 };
                 one.run(work, "restored from", output)
             }
             SnapshotVerb::Delete(one) => {
                 let work = |image: &Path, _: &Bar| {
-                    snapshot::delete(image, &one.name, one.reaching.reach())
+                    snapshot::delete(image, &one.name, one.network_args.reach())
                 };
                 one.run(work, "no longer has the snapshot", output)
             }
@@ -126,7 +126,7 @@ impl One {
         let bar = Bar::new(output);
         work(Path::new(&image), &bar).map_err(|error| self.advise(error, &image))?;
         drop(bar);
-        let facts = SnapshotsReport::of(image, &self.reaching)?;
+        let facts = SnapshotsReport::of(image, &self.network_args)?;
         output.done(&facts, |out| {
             writeln!(
                 out,
@@ -139,7 +139,7 @@ impl One {
 
     /// Adds a hint if the bundle exists but the snapshot does not.
     fn advise(&self, error: Error, image: &ImagePath) -> Failure {
-        let others = || snapshot::list(Path::new(image), self.reaching.reach());
+        let others = || snapshot::list(Path::new(image), self.network_args.reach());
         match error.kind() {
             Kind::NotFound
                 if others()
@@ -157,7 +157,7 @@ impl One {
 
 impl All {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = SnapshotsReport::of(source::image(&self.image)?, &self.reaching)?;
+        let facts = SnapshotsReport::of(source::image(&self.image)?, &self.network_args)?;
         output.facts(&facts, |out| {
             let mut table = Table::new([false, false]);
             for snapshot in &facts.snapshots {
@@ -169,8 +169,8 @@ impl All {
 }
 
 impl SnapshotsReport {
-    fn of(image: ImagePath, reaching: &Reaching) -> Outcome<Self> {
-        let snapshots = snapshot::list(Path::new(&image), reaching.reach())?;
+    fn of(image: ImagePath, network_args: &NetworkArgs) -> Outcome<Self> {
+        let snapshots = snapshot::list(Path::new(&image), network_args.reach())?;
         let facts = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));
             SnapshotFacts {

@@ -186,7 +186,7 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
         // found.
         Err(failure)
             if failure.kind() == Kind::NotFound
-                && failure.is_told()
+                && failure.is_reported()
                 && Path::new(image).exists() =>
         {
             Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT)

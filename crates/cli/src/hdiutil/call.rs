@@ -13,9 +13,9 @@ use plist::Value as Plist;
 use super::table::{Effect, Opt, Takes, Verb};
 use crate::args::{Cli, Color, Global};
 use crate::failure::{Failure, Outcome};
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
-use crate::reaching::Reaching;
 use crate::source::Opening;
 
 /// A parsed command line.
@@ -234,7 +234,7 @@ impl Call {
         Ok(KeyFile::open(
             Path::new(path),
             Access::ReadOnly,
-            Reaching::default().reach(),
+            NetworkArgs::default().reach(),
         )?
         .is_some())
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use bandsaw::Kind;
 use bandsaw::address::redacted;
 use bandsaw::container::Format;
-use bandsaw::container::udif::{Checksum, LICENCE_KINDS, part_path};
+use bandsaw::container::udif::{Checksum, LICENSE_KINDS, part_path};
 use bandsaw::open::Image;
 use plist::Value as Plist;
 
@@ -117,7 +117,7 @@ fn describe(call: &Call, image: &Image) -> Outcome {
         ("Checksum Type", sum.to_owned()),
         ("Encrypted", image.encryption().is_some().to_string()),
         ("Partitioned", PARTITIONED.to_string()),
-        ("Software License Agreement", has_licence(image).to_string()),
+        ("Software License Agreement", has_license(image).to_string()),
     ];
     call.tell(
         &lines
@@ -138,11 +138,11 @@ fn sum_kind(image: &Image) -> &'static str {
     }
 }
 
-fn has_licence(image: &Image) -> bool {
+fn has_license(image: &Image) -> bool {
     image.udif().is_some_and(|udif| {
         udif.resources()
             .iter()
-            .any(|resource| LICENCE_KINDS.contains(&resource.kind.as_str()))
+            .any(|resource| LICENSE_KINDS.contains(&resource.kind.as_str()))
     })
 }
 
@@ -176,7 +176,7 @@ fn facts(call: &Call, image: &Image) -> Outcome<Vec<(&'static str, Plist)>> {
             yes(format.is_udif() || format.is_plain() && !is_encrypted),
         ),
         ("Partitioned", yes(PARTITIONED)),
-        ("Software License Agreement", yes(has_licence(image))),
+        ("Software License Agreement", yes(has_license(image))),
     ]);
     let mut entries = vec![
         ("Backing Store Information", place.stores(image)),

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::facts::{dictionary, number, text};
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;
-use crate::reaching::Reaching;
+use crate::network_args::NetworkArgs;
 
 pub(super) const VERB: Verb = Verb {
     names: &["isencrypted"],
@@ -29,12 +29,12 @@ fn run(call: &Call) -> Outcome {
     let file = KeyFile::open(
         Path::new(call.image()),
         Access::ReadOnly,
-        Reaching::default().reach(),
+        NetworkArgs::default().reach(),
     )?;
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
         let count =
-            |is: fn(&KeySlot) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
+            |is: fn(&KeySlot) -> bool| header.key_slots.iter().filter(|way| is(way)).count() as u64;
         entries.extend([
             ("blocksize", number(header.block.into())),
             (
@@ -50,7 +50,7 @@ fn run(call: &Call) -> Outcome {
                 "private-key-count",
                 number(count(|way| matches!(way, KeySlot::PublicKey { .. }))),
             ),
-            ("max-key-count", number(header.most_ways_in())),
+            ("max-key-count", number(header.max_key_slots())),
         ]);
     }
     call.plist(dictionary(entries))

@@ -182,7 +182,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
         Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => {
             "Resource busy"
         }
-        Kind::Conflict if failure.is_told() => "Resource temporarily unavailable",
+        Kind::Conflict if failure.is_reported() => "Resource temporarily unavailable",
         Kind::NotFound if failure.reason() == Some(Reason::NoVolumes) => attach::NOTHING_TO_MOUNT,
         Kind::Conflict => "File exists",
         Kind::NotFound => "No such file or directory",
@@ -202,7 +202,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
     };
     let program = face.name();
     eprintln!("{program}: {verb} failed - {words}");
-    if !failure.is_told() {
+    if !failure.is_reported() {
         eprintln!("{program}: {}", redacted(&failure.message()));
     }
 }

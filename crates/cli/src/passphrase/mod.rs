@@ -4,8 +4,8 @@
 //! the image or volume that it makes. The options of the second have the prefix `--volume-`, those
 //! of the third `--new-`. On standard input they come in this order, each ended by a NUL.
 
-mod handed;
 mod keys;
+mod scrub_env;
 mod source;
 mod stdin;
 
@@ -23,8 +23,8 @@ use clap::{
 };
 
 use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
-pub(crate) use handed::hide;
 pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
+pub(crate) use scrub_env::hide;
 use source::Source;
 
 /// The hint for a missing or wrong key of an image.
@@ -54,18 +54,18 @@ pub(crate) trait Role: fmt::Debug + Clone + Default {
 
 /// The passphrase of an encrypted image, for every verb that opens one. Without an option it is
 /// asked for on the terminal.
-pub(crate) type Passphrase = PassphraseOf<TheImage>;
+pub(crate) type Passphrase = PassphraseOf<ImagePassphraseRole>;
 /// The passphrase of an encrypted volume in an image. Without an option it is asked for on the
 /// terminal.
-pub(crate) type VolumePassphrase = PassphraseOf<TheVolume>;
+pub(crate) type VolumePassphrase = PassphraseOf<VolumePassphraseRole>;
 /// The passphrase of a new image or volume, for verbs that also open one. Without an option it is
 /// asked for on the terminal, twice.
-pub(crate) type NewPassphrase = PassphraseOf<TheNew>;
+pub(crate) type NewPassphrase = PassphraseOf<NewPassphraseRole>;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TheImage;
+pub(crate) struct ImagePassphraseRole;
 
-impl Role for TheImage {
+impl Role for ImagePassphraseRole {
     const GROUP: &'static str = "passphrase";
     const OPTIONS: [&'static str; 4] = ["--stdinpass", "--passfile", "--passfd", "--passenv"];
     const WHAT: &'static str = "the passphrase of the image";
@@ -75,9 +75,9 @@ impl Role for TheImage {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TheVolume;
+pub(crate) struct VolumePassphraseRole;
 
-impl Role for TheVolume {
+impl Role for VolumePassphraseRole {
     const GROUP: &'static str = "volume-passphrase";
     const OPTIONS: [&'static str; 4] = [
         "--volume-stdinpass",
@@ -92,9 +92,9 @@ impl Role for TheVolume {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TheNew;
+pub(crate) struct NewPassphraseRole;
 
-impl Role for TheNew {
+impl Role for NewPassphraseRole {
     const GROUP: &'static str = "new-passphrase";
     const OPTIONS: [&'static str; 4] = [
         "--new-stdinpass",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::crypt::Secret;
 use bandsaw::{Error, Kind, Result, platform};
 
-use super::{handed, stdin};
+use super::{scrub_env, stdin};
 
 /// The longest passphrase: a longer file is probably the wrong one.
 pub(super) const LONGEST: usize = 64 << 10;
@@ -56,7 +56,9 @@ impl Source {
                 secret.map(Some).map_err(|error| failed(option, error))
             }
             Self::Variable(option, name) => {
-                if let Some(secret) = handed::read(option).map_err(|error| failed(option, error))? {
+                if let Some(secret) =
+                    scrub_env::read(option).map_err(|error| failed(option, error))?
+                {
                     return Ok(Some(secret));
                 }
                 let value = std::env::var_os(name).ok_or_else(|| {

@@ -45,7 +45,7 @@ impl VolumeFs {
     fn described(&self, node: NodeId) -> Answer<Attributes> {
         self.fs
             .attributes(node)
-            .map_err(|error| self.notes.errno(&error))
+            .map_err(|error| self.events.errno(&error))
     }
 
     /// Fails if macOS's flags make the object immutable.
@@ -106,7 +106,7 @@ impl VolumeFs {
             .and_then(|id| change.attributes(id));
         made.map_err(|error| match error.kind() {
             Kind::Limit if too_long => Errno::ENAMETOOLONG,
-            _ => self.notes.errno(&error),
+            _ => self.events.errno(&error),
         })
     }
 
@@ -131,7 +131,7 @@ impl VolumeFs {
             .remove(parent, name)
             .map_err(|error| match error.kind() {
                 Kind::Conflict => Errno::ENOTEMPTY,
-                _ => self.notes.errno(&error),
+                _ => self.events.errno(&error),
             })
     }
 
@@ -142,7 +142,7 @@ impl VolumeFs {
         let found = self
             .fs
             .lookup(parent, name)
-            .map_err(|error| self.notes.errno(&error))?
+            .map_err(|error| self.events.errno(&error))?
             .ok_or(Errno::ENOENT)?;
         if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 {
             Err(Errno::EPERM)
@@ -161,10 +161,10 @@ impl VolumeFs {
         linked.map_err(|error| match error.kind() {
             Kind::Unsupported => Errno::EPERM,
             Kind::Limit if error.layer().ends_with("name") || error.layer().ends_with("space") => {
-                self.notes.errno(&error)
+                self.events.errno(&error)
             }
             Kind::Limit => Errno::EMLINK,
-            _ => self.notes.errno(&error),
+            _ => self.events.errno(&error),
         })
     }
 
@@ -181,7 +181,7 @@ impl VolumeFs {
             self.check_may_leave(to.0, new)?;
             return change
                 .swap((from.0, old), (to.0, new))
-                .map_err(|error| self.notes.errno(&error));
+                .map_err(|error| self.events.errno(&error));
         }
         if !RenameFlags::RENAME_NOREPLACE.contains(flags) {
             return Err(Errno::EINVAL); // neither format has what an overlay leaves behind
@@ -207,7 +207,7 @@ impl VolumeFs {
                         _ => Errno::EEXIST,
                     }
                 }
-                _ => self.notes.errno(&error),
+                _ => self.events.errno(&error),
             })
     }
 
@@ -218,7 +218,7 @@ impl VolumeFs {
         let file = self.files.get(node);
         let done = file.set_len(&self.volume(), len);
         self.files.close(file);
-        done.map_err(|error| self.notes.errno(&error))?;
+        done.map_err(|error| self.events.errno(&error))?;
         if req.uid() != 0 {
             self.drop_privileges(node)
         } else {
@@ -284,7 +284,7 @@ impl VolumeFs {
 
     /// Converts the result for the kernel; notifies the owner of faults of the image.
     pub(super) fn done<T>(&self, result: Result<T>) -> Answer<T> {
-        result.map_err(|error| self.notes.errno(&error))
+        result.map_err(|error| self.events.errno(&error))
     }
 }
 

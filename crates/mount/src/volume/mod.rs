@@ -22,8 +22,8 @@ use fuser::{
 
 use self::files::{Files, Volume};
 use self::handles::{Handle, Handles};
+use crate::events::Notes;
 use crate::gate::Gate;
-use crate::notes::Notes;
 use crate::stat::{self, View};
 
 /// Lifetime of the kernel's cache entries: no other process changes the volume.
@@ -61,7 +61,7 @@ pub(crate) struct VolumeFs {
     files: Files,
     handles: Handles,
     gate: Arc<Gate>,
-    notes: Arc<Notes>,
+    events: Arc<Notes>,
     /// True if the kernel's write-back cache is enabled.
     gathers: bool,
     /// True if names are case-insensitive or normalized: the kernel must not cache names with
@@ -82,7 +82,7 @@ pub(crate) struct Setting {
     pub(crate) gathers: bool,
     pub(crate) decomposed: bool,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) events: Arc<Notes>,
 }
 
 impl VolumeFs {
@@ -99,7 +99,7 @@ impl VolumeFs {
             gathers,
             decomposed,
             gate,
-            notes,
+            events,
         } = setting;
         let is_hfs = info.format.starts_with("HFS");
         let view = View {
@@ -120,7 +120,7 @@ impl VolumeFs {
             files: Files::default(),
             handles: Handles::default(),
             gate,
-            notes,
+            events,
         }
     }
 
@@ -208,7 +208,7 @@ impl VolumeFs {
         };
         if let Err(error) = opened {
             self.files.close(file);
-            return Err(self.notes.errno(&error));
+            return Err(self.events.errno(&error));
         }
         if write && flags.0 & O_TRUNC != 0 {
             self.resize(req, node, 0)?;

@@ -375,7 +375,7 @@ impl Filesystem for VolumeFs {
                 }
                 // Removed since the folder was listed.
                 Err(error) if error.kind() == Kind::NotFound => Ok(false),
-                Err(error) => Err(self.notes.errno(&error)),
+                Err(error) => Err(self.events.errno(&error)),
             }
         });
         match told {

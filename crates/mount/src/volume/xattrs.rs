@@ -21,7 +21,7 @@ impl VolumeFs {
         let names = self
             .fs
             .xattrs(node)
-            .map_err(|error| self.notes.errno(&error))?;
+            .map_err(|error| self.events.errno(&error))?;
         let mut list = Vec::new();
         for name in names {
             list.extend_from_slice(PREFIX.as_bytes());
@@ -52,7 +52,7 @@ impl VolumeFs {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err(Errno::NO_XATTR),
             Err(error) if error.kind() == Kind::Limit => Err(Errno::E2BIG),
-            Err(error) => Err(self.notes.errno(&error)),
+            Err(error) => Err(self.events.errno(&error)),
         }
     }
 
@@ -70,7 +70,7 @@ impl VolumeFs {
             && self
                 .fs
                 .xattr(node, name)
-                .map_err(|error| self.notes.errno(&error))?
+                .map_err(|error| self.events.errno(&error))?
                 .is_none()
         {
             return Err(Errno::NO_XATTR);
@@ -82,7 +82,7 @@ impl VolumeFs {
         };
         change
             .set_xattr(node, name, &Memory::read_only(value), existing)
-            .map_err(|error| self.notes.errno(&error))
+            .map_err(|error| self.events.errno(&error))
     }
 
     pub(super) fn remove_xattr(&self, node: NodeId, name: &str) -> Answer<()> {
@@ -93,7 +93,7 @@ impl VolumeFs {
             .remove_xattr(node, name)
             .map_err(|error| match error.kind() {
                 Kind::NotFound => Errno::NO_XATTR,
-                _ => self.notes.errno(&error),
+                _ => self.events.errno(&error),
             })
     }
 }

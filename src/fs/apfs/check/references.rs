@@ -18,7 +18,7 @@ use crate::progress::Progress;
 
 const LAYER: &str = "apfs extent references";
 /// Maximum number of runs that are reported individually.
-const TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 
 /// The extent references of a volume, those in its snapshots' trees included, oldest first.
 #[derive(Debug, Default)]
@@ -160,7 +160,7 @@ impl References {
                 continue;
             }
             told += 1;
-            if told > TOLD {
+            if told > MAX_REPORTED {
                 continue;
             }
             let message = format!(
@@ -175,12 +175,12 @@ impl References {
                 report.warning(wrong(LAYER, message))
             }
         }
-        if told > TOLD {
+        if told > MAX_REPORTED {
             report.damage(wrong(
                 LAYER,
                 format!(
                     "{} more runs of blocks have wrong reference counts for {whose}",
-                    told - TOLD
+                    told - MAX_REPORTED
                 ),
             ));
         }

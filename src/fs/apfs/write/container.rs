@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LAYER;
-use super::allowed;
 use super::checkpoint::Rings;
 use super::ephemeral::Ephemeral;
+use super::preconditions;
 use super::space::{Kept, SMALL, Space};
 use super::volume::KEPT_CHECKPOINTS;
 use crate::device::failed::Failed;
@@ -52,7 +52,7 @@ struct ContainerState {
 /// container cannot be modified.
 pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64>>> {
     let ephemeral = Ephemeral::read(container)?;
-    match allowed::check_container(container, &ephemeral) {
+    match preconditions::check_container(container, &ephemeral) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Conflict) => {
             return Ok(Vec::new());
@@ -83,11 +83,11 @@ impl ContainerMut {
     pub fn open(container: &Arc<Container>) -> Result<Self> {
         let alone = container.writer.take()?;
         container.store.device.info().check_writable(LAYER)?;
-        allowed::check_newest(container)?;
+        preconditions::check_newest(container)?;
         // Allocation is only safe with a correct free map.
         container.trusted_free_map()?;
         let ephemeral = Ephemeral::read(container)?;
-        allowed::check_container(container, &ephemeral)?;
+        preconditions::check_container(container, &ephemeral)?;
         let store = container.store.clone();
         let space = Space::open(&store, container.spaceman()?, &ephemeral.queue_nodes)?;
         let raw = container.superblock;

@@ -8,7 +8,6 @@
 //!
 //! Sections cited as §n are those of `docs/formats/apfs.md`.
 
-mod allowed;
 mod attributes;
 mod checkpoint;
 mod commit;
@@ -24,6 +23,7 @@ mod inode;
 mod moves;
 mod nodes;
 mod orphans;
+mod preconditions;
 mod queue;
 #[cfg(any(test, feature = "testing"))]
 mod snapshot;

@@ -12,7 +12,7 @@ use super::ephemeral::Ephemeral;
 use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, FIRST_NEW};
-use super::{LAYER, WriteOptions, allowed};
+use super::{LAYER, WriteOptions, preconditions};
 use crate::device::failed::Failed;
 use crate::fs::apfs::btree::{Addressing, Key, TreeKind};
 use crate::fs::apfs::build::node::TreeKind as Shape;
@@ -81,7 +81,7 @@ impl Volume {
         key: AskKey<'_>,
     ) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
-        allowed::check_newest(container)?;
+        preconditions::check_newest(container)?;
         // Allocation is only safe with a correct free map.
         container.trusted_free_map()?;
         let index = number
@@ -93,7 +93,8 @@ impl Volume {
         };
         let (raw, _) = container.volume_superblock(oid)?;
         let ephemeral = Ephemeral::read(container)?;
-        allowed::check(container, &raw, &ephemeral).map_err(|error| error.named(raw.label()))?;
+        preconditions::check(container, &raw, &ephemeral)
+            .map_err(|error| error.named(raw.label()))?;
         let read = container.open_volume(number, None, key)?;
         let store = container.store.clone();
         let next_oid = Arc::new(AtomicU64::new(container.superblock.next_oid.get()));

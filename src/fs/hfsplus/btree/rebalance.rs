@@ -28,7 +28,7 @@ impl Tree {
             // Records appended in order are likely to continue in order, so the full node stays
             // full.
             let ascending = appended && draft.used_before(draft.len() - 1) <= size;
-            if !ascending && let Some(left) = self.neighbour(parent, slot.checked_sub(1))? {
+            if !ascending && let Some(left) = self.neighbor(parent, slot.checked_sub(1))? {
                 self.check_adjacent(&left, &draft)?;
                 return match share(left, draft, size) {
                     Ok((left, right)) => {
@@ -75,12 +75,12 @@ impl Tree {
     /// Merges a node that is nearly empty with a neighbor, if both fit in one node.
     fn merge(&mut self, draft: Draft, parent: &PathNode) -> Result<(Range<usize>, Vec<Draft>)> {
         let (slot, size) = (parent.index, usize::from(self.node_size));
-        if let Some(left) = self.neighbour(parent, slot.checked_sub(1))?
+        if let Some(left) = self.neighbor(parent, slot.checked_sub(1))?
             && left.used() + draft.used() <= size
         {
             return Ok((slot - 1..slot + 1, vec![self.join(left, draft)?]));
         }
-        if let Some(right) = self.neighbour(parent, Some(slot + 1))?
+        if let Some(right) = self.neighbor(parent, Some(slot + 1))?
             && draft.used() + right.used() <= size
         {
             return Ok((slot..slot + 2, vec![self.join(draft, right)?]));
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// Returns the child of `parent` in `slot`, if there is one.
-    fn neighbour(&self, parent: &PathNode, slot: Option<usize>) -> Result<Option<Draft>> {
+    fn neighbor(&self, parent: &PathNode, slot: Option<usize>) -> Result<Option<Draft>> {
         let Some(slot) = slot
             .and_then(|slot| u16::try_from(slot).ok())
             .filter(|&slot| slot < parent.node.records)

@@ -15,10 +15,10 @@ mod forks;
 mod geometry;
 mod header;
 mod objects;
-mod own;
 mod recipe;
 pub(super) mod records;
 mod tree;
+mod volume_files;
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use zerocopy::big_endian::U16;
 
-use super::own::{self, Own, Purpose};
+use super::volume_files::{self, Own, Purpose};
 use crate::fs::build::tree::{by_parent, check, links, path};
 use crate::fs::hfsplus::layout::Cnid;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
@@ -187,7 +187,7 @@ impl Objects {
                     .iter()
                     .map(|(place, _)| &keys[place.clone()])
                     .collect();
-                self.own = own::place(own, &sorted, order)?;
+                self.own = volume_files::place(own, &sorted, order)?;
             }
             for (slot, (_, child)) in self.children[range].iter_mut().zip(&places) {
                 *slot = *child;

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// A block that a transaction changes.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct JournalBlock {
     /// Target offset on the volume in bytes; `None` for a killed block, which is not to be written.
     target: Option<u64>,
     len: u32,
@@ -27,7 +27,7 @@ struct BlockList {
     first: bool,
     /// Sequence number of its transaction; 0 in old journals.
     sequence: u32,
-    blocks: Vec<Block>,
+    blocks: Vec<JournalBlock>,
     /// Bytes of the list and its blocks in the ring.
     len: u64,
 }
@@ -138,11 +138,11 @@ impl Journal {
         })
     }
 
-    fn block(&self, info: &BlockInfoRaw, has_checksum: bool) -> Result<Block, String> {
+    fn block(&self, info: &BlockInfoRaw, has_checksum: bool) -> Result<JournalBlock, String> {
         let (number, len) = (self.order.u64(info.number), self.order.u32(info.size));
         let checksum = Some(self.order.u32(info.checksum)).filter(|&sum| has_checksum && sum != 0);
         if number == KILLED_BLOCK {
-            return Ok(Block {
+            return Ok(JournalBlock {
                 target: None,
                 len,
                 checksum,
@@ -151,7 +151,7 @@ impl Journal {
         let target = number.checked_mul(self.header_size.into());
         let volume = self.device.info().len;
         match target.and_then(|target| target.checked_add(len.into())) {
-            Some(end) if end <= volume && len > 0 => Ok(Block {
+            Some(end) if end <= volume && len > 0 => Ok(JournalBlock {
                 target,
                 len,
                 checksum,

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bandsaw::container::udif::{Resource, from_list, licence};
-use bandsaw::ops::resources::{OWN, add, add_licence};
+use bandsaw::container::udif::{Resource, from_list, license};
+use bandsaw::ops::resources::{OWN, add, add_license};
 use bandsaw::{Error, Kind};
 use clap::{ArgGroup, Args};
 
@@ -57,25 +57,25 @@ pub(crate) struct Add {
 impl Add {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         let new = self.new_resources()?;
-        let is_licence = self.license.is_some();
+        let is_license = self.license.is_some();
         change(&self.from, &self.to, output, |resources| {
             if self.replace_all {
                 resources.retain(|resource| OWN.contains(&resource.kind.as_str()));
             }
-            let add = if is_licence { add_licence } else { add };
+            let add = if is_license { add_license } else { add };
             add(resources, new, self.replace)
         })
     }
 
     fn new_resources(&self) -> Outcome<Vec<Resource>> {
-        let (path, is_licence) = match (&self.xml, &self.license) {
+        let (path, is_license) = match (&self.xml, &self.license) {
             (Some(path), _) => (path, false),
             (None, Some(path)) => (path, true),
             (None, None) => return Ok(Vec::new()),
         };
         let bytes = read(path)?;
-        let made = if is_licence {
-            licence(&bytes)
+        let made = if is_license {
+            license(&bytes)
         } else {
             from_list(&bytes)
         };

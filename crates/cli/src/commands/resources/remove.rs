@@ -1,6 +1,6 @@
 //! `bandsaw resources remove`: resources removed from a finished image.
 
-use bandsaw::container::udif::LICENCE_KINDS;
+use bandsaw::container::udif::LICENSE_KINDS;
 use bandsaw::ops::resources::{Selector, remove};
 use bandsaw::{Error, Result};
 use clap::Args;
@@ -38,7 +38,7 @@ impl Remove {
             remove(resources, &self.which)?;
             let before = resources.len();
             resources.retain(|resource| {
-                !self.license || !LICENCE_KINDS.contains(&resource.kind.as_str())
+                !self.license || !LICENSE_KINDS.contains(&resource.kind.as_str())
             });
             if self.license && resources.len() == before {
                 return Err(Error::not_found("resource", "a license"));

@@ -12,8 +12,8 @@ use clap::{Args, ValueHint};
 use super::{advise, split};
 use crate::facts::LayerFacts;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::info_text;
 use crate::output::Output;
-use crate::sheet;
 use crate::source::{self, Opening};
 
 /// Create an empty layer over an image or other layers
@@ -88,6 +88,6 @@ impl Create {
             made => made.map_err(|error| source::advise(error, &base))?,
         }
         let facts = LayerFacts::new(&open_layer(&new, Access::ReadOnly)?)?;
-        output.done(&facts, |out| sheet::layer(&facts, output, out))
+        output.done(&facts, |out| info_text::layer(&facts, output, out))
     }
 }

@@ -16,7 +16,7 @@ use crate::fs::bitmap::{count_clear, run_at, set_bits};
 use crate::{Error, Result};
 
 /// Maximum number of differing runs that are reported individually.
-const TOLD: u64 = 100;
+const MAX_REPORTED: u64 = 100;
 
 /// The state of the walk along the chunks.
 struct Chunks<'r> {
@@ -83,12 +83,12 @@ impl CheckedSpace<'_> {
                 whole &= self.cib(cab * per_cab + place, address, &mut chunks, report)?;
             }
         }
-        if chunks.told > TOLD {
+        if chunks.told > MAX_REPORTED {
             report.damage(wrong(
                 LAYER,
                 format!(
                     "{} more runs of blocks are in use but marked free",
-                    chunks.told - TOLD
+                    chunks.told - MAX_REPORTED
                 ),
             ));
         }
@@ -297,7 +297,7 @@ impl Chunks<'_> {
                 let (marked, until) = run_at(bits, at, end);
                 if !marked {
                     self.told += 1;
-                    if self.told <= TOLD {
+                    if self.told <= MAX_REPORTED {
                         let (first, last) =
                             (range.start + at as u64, range.start + until as u64 - 1);
                         let message =

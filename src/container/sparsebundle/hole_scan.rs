@@ -13,9 +13,9 @@ const FEW: u64 = 4;
 
 /// Number of consecutive lookups of bands that are missing.
 #[derive(Debug, Default)]
-pub(super) struct Missed(AtomicU64);
+pub(super) struct ConsecutiveMisses(AtomicU64);
 
-impl Missed {
+impl ConsecutiveMisses {
     /// Resets the count after a band was found.
     pub(super) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::help::BUCKETS;
 
 /// The options for remote images, for every verb that opens or makes an image.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Reaching {
+pub(crate) struct NetworkArgs {
     /// Fail a request after this many seconds of silence
     ///
     /// The default is 60.
@@ -56,7 +56,7 @@ enum Flush {
     Local,
 }
 
-impl Reaching {
+impl NetworkArgs {
     /// Returns the options for the library.
     pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         let flush = match self.flush {

@@ -6,13 +6,13 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::beats::Beats;
 use super::buffers::Buffer;
 use super::cache::{Block, Cache, FlushTo, Recorded};
 use super::file::File;
 use super::layout::LAYER;
 use super::pages::PAGE;
-use super::shared::{Live, Shared};
+use super::periodic::Beats;
+use super::shared::{NameState, Shared};
 use crate::{Error, Kind, Result};
 
 impl Shared {
@@ -40,20 +40,20 @@ impl Shared {
         if journal.paused {
             return Ok(false);
         }
-        let noted = mem::take(
+        let dirty_names = mem::take(
             &mut self
-                .noted
+                .dirty_names
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .locally,
+                .writeback,
         );
-        if noted.is_empty() {
+        if dirty_names.is_empty() {
             return Ok(true);
         }
         let mut record = || {
-            let live: Vec<(String, Option<Live>)> = {
+            let live: Vec<(String, Option<NameState>)> = {
                 let live = self.live();
-                noted
+                dirty_names
                     .iter()
                     .map(|name| (name.clone(), live.get(name).cloned()))
                     .collect()
@@ -61,16 +61,16 @@ impl Shared {
             let mut names = BTreeMap::new();
             for (name, live) in live {
                 let recorded = match live {
-                    Some(Live::Open(file)) => {
+                    Some(NameState::Open(file)) => {
                         // Cleared before the file is read: later changes set it again.
                         file.noted_locally.store(false, Ordering::SeqCst);
                         file.recorded(self, cache)?
                     }
-                    Some(Live::Known(file)) => Recorded::File {
+                    Some(NameState::Known(file)) => Recorded::File {
                         state: (*file).clone(),
                         pages: Vec::new(),
                     },
-                    Some(Live::Gone) | None => Recorded::Gone,
+                    Some(NameState::Gone) | None => Recorded::Gone,
                 };
                 names.insert(name, recorded);
             }
@@ -80,11 +80,11 @@ impl Shared {
         if record().is_some() {
             return Ok(true);
         }
-        self.noted
+        self.dirty_names
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .locally
-            .extend(noted);
+            .writeback
+            .extend(dirty_names);
         Ok(false)
     }
 
@@ -113,16 +113,16 @@ impl Shared {
         let journal = cache.journal();
         for (name, recorded) in journal.names() {
             let live = match recorded {
-                Recorded::Gone => Live::Gone,
+                Recorded::Gone => NameState::Gone,
                 Recorded::File { state, pages } => {
                     let file = File::new(name, self, state.clone());
-                    file.noted.store(true, Ordering::SeqCst);
+                    file.dirty_names.store(true, Ordering::SeqCst);
                     self.count(file.pages_mut().replay(pages, self.part));
-                    Live::Open(Arc::new(file))
+                    NameState::Open(Arc::new(file))
                 }
             };
             self.live().insert(name.clone(), live);
-            self.noted
+            self.dirty_names
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .names

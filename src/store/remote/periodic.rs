@@ -24,7 +24,7 @@ impl Beats {
     ) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = stop.clone();
-        let beats = move || {
+        let periodic = move || {
             let (stop, changed) = &*stopped;
             loop {
                 let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Beats {
                 }
             }
         };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(beats);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(periodic);
         let thread = thread.map_err(|error| Error::io(LAYER, "start a thread", error))?;
         Ok(Self {
             stop,

@@ -8,20 +8,20 @@ use crate::Result;
 /// The ends of the file ranges in use. A count would not suffice: truncation waits only for ranges
 /// past the new length.
 #[derive(Debug, Default)]
-pub(super) struct Loans {
-    state: Mutex<LoanState>,
+pub(super) struct PinnedRanges {
+    state: Mutex<PinState>,
     returned: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct LoanState {
+struct PinState {
     ends: Vec<u64>,
     /// Number of waiting truncations; without any, a wakeup, which is a system call, is skipped.
     cuts: usize,
 }
 
-impl Loans {
-    fn state(&self) -> MutexGuard<'_, LoanState> {
+impl PinnedRanges {
+    fn state(&self) -> MutexGuard<'_, PinState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -32,21 +32,21 @@ impl Loans {
         self: &Arc<Self>,
         range: &Range<u64>,
         check: impl FnOnce() -> Result<()>,
-    ) -> Result<Option<Loan>> {
+    ) -> Result<Option<PinnedRange>> {
         let mut state = self.state();
         check()?;
         if range.is_empty() {
             return Ok(None);
         }
         state.ends.push(range.end);
-        Ok(Some(Loan {
-            loans: self.clone(),
+        Ok(Some(PinnedRange {
+            pinned: self.clone(),
             end: range.end,
         }))
     }
 
     pub(super) fn wait_until_none_beyond(&self, len: u64) {
-        let beyond = |state: &mut LoanState| state.ends.iter().any(|end| *end > len);
+        let beyond = |state: &mut PinState| state.ends.iter().any(|end| *end > len);
         let mut state = self.state();
         state.cuts += 1;
         self.returned
@@ -56,19 +56,19 @@ impl Loans {
     }
 }
 
-pub(super) struct Loan {
-    loans: Arc<Loans>,
+pub(super) struct PinnedRange {
+    pinned: Arc<PinnedRanges>,
     end: u64,
 }
 
-impl Drop for Loan {
+impl Drop for PinnedRange {
     fn drop(&mut self) {
-        let mut state = self.loans.state();
+        let mut state = self.pinned.state();
         if let Some(index) = state.ends.iter().position(|end| *end == self.end) {
             state.ends.swap_remove(index);
         }
         if state.cuts > 0 {
-            self.loans.returned.notify_all();
+            self.pinned.returned.notify_all();
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn users_of(path: &Path) -> Vec<User> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let mut users: Vec<User> = processes
+    let mut open_files: Vec<User> = processes
         .filter_map(|entry| {
             let folder = entry.ok()?.path();
             let process: u32 = folder.file_name()?.to_str()?.parse().ok()?;
@@ -37,8 +37,8 @@ pub fn users_of(path: &Path) -> Vec<User> {
             })
         })
         .collect();
-    users.sort_by_key(|user| user.process);
-    users
+    open_files.sort_by_key(|user| user.process);
+    open_files
 }
 
 /// Returns the first path at or below `path` that the process of this folder of `/proc` uses. Links
@@ -81,8 +81,8 @@ mod tests {
     fn an_open_file_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
-        let ours = |users: Vec<User>| {
-            users
+        let ours = |open_files: Vec<User>| {
+            open_files
                 .into_iter()
                 .find(|user| user.process == std::process::id())
         };

@@ -1,4 +1,4 @@
-//! `mapped/` of a version 2 bundle: bitmaps of the mapped blocks of a band. Source:
+//! `band_bitmap/` of a version 2 bundle: bitmaps of the mapped blocks of a band. Source:
 //! docs/formats/sparsebundle.md §7.
 //!
 //! The order of the bits within a byte is not known. A zero byte means eight unmapped blocks in
@@ -29,12 +29,12 @@ pub(super) fn is_len(len: u64, band_size: u64) -> bool {
 }
 
 #[derive(Debug)]
-pub(super) struct Mapped {
+pub(super) struct BandBitmap {
     /// Empty if the length of the file is invalid: all blocks are then mapped.
     bits: Box<[u8]>,
 }
 
-impl Mapped {
+impl BandBitmap {
     /// Reads the map of a band. Returns `None` if there is no map.
     pub(super) fn load(
         store: &dyn Store,
@@ -80,10 +80,12 @@ mod tests {
 
     const BAND: u64 = 4 * PER_BYTE;
 
-    fn load(bytes: &[u8]) -> Mapped {
+    fn load(bytes: &[u8]) -> BandBitmap {
         let store = MemoryStore::default();
         store.put("mapped/a", bytes, Put::Replace).unwrap();
-        Mapped::load(&store, BandIndex(10), BAND).unwrap().unwrap()
+        BandBitmap::load(&store, BandIndex(10), BAND)
+            .unwrap()
+            .unwrap()
     }
 
     #[test]
@@ -104,7 +106,7 @@ mod tests {
         assert_eq!(load(&[0; 5]).run_at(0), (false, u64::MAX));
         assert_eq!(load(&[]).run_at(BAND), (false, u64::MAX));
         assert!(
-            Mapped::load(&MemoryStore::default(), BandIndex(0), BAND)
+            BandBitmap::load(&MemoryStore::default(), BandIndex(0), BAND)
                 .unwrap()
                 .is_none()
         );

@@ -8,7 +8,7 @@ use super::roman;
 use crate::{Error, Kind, Result};
 
 /// Types of the resources of a license.
-pub const LICENCE_KINDS: [&str; 5] = ["LPic", "STR#", "TEXT", "RTF ", "styl"];
+pub const LICENSE_KINDS: [&str; 5] = ["LPic", "STR#", "TEXT", "RTF ", "styl"];
 
 /// Number of the resources of the first language.
 const FIRST: &str = "5000";
@@ -29,7 +29,7 @@ const WORDS: [&str; 6] = [
 /// RTF if Mac Roman cannot represent it.
 ///
 /// [`Kind::Invalid`] for other encodings and for an empty text, [`Kind::Limit`] above 16 MiB.
-pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
+pub fn license(text: &[u8]) -> Result<Vec<Resource>> {
     let refused = |kind, message: &'static str| Err(Error::new(kind, "license", message));
     if text.len() > MOST_BYTES {
         return refused(Kind::Limit, "the license is longer than 16 MiB");
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn text_becomes_what_classic_mac_os_reads() {
-        let made = licence("Caf\u{e9} \u{2014} all rights reserved\n".as_bytes()).unwrap();
+        let made = license("Caf\u{e9} \u{2014} all rights reserved\n".as_bytes()).unwrap();
         assert_eq!(kinds(&made), ["LPic", "STR#", "TEXT", "styl"]);
         assert_eq!(made[0].data, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         assert!(
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn other_scripts_become_rtf_and_rtf_stays() {
-        let made = licence("許 {a}\n😀".as_bytes()).unwrap();
+        let made = license("許 {a}\n😀".as_bytes()).unwrap();
         assert_eq!(kinds(&made), ["LPic", "STR#", "RTF "]);
         let text = String::from_utf8(made[2].data.clone()).unwrap();
         assert!(
@@ -165,16 +165,16 @@ mod tests {
             "{text}"
         );
         let rtf = b"{\\rtf1 plain \xe9}";
-        assert_eq!(licence(rtf).unwrap()[2].data, rtf);
+        assert_eq!(license(rtf).unwrap()[2].data, rtf);
     }
 
     #[test]
     fn what_is_no_text_is_refused() {
         for bytes in [&b""[..], b" \n", b"\xff\xfe\x00"] {
-            assert_eq!(licence(bytes).unwrap_err().kind(), Kind::Invalid);
+            assert_eq!(license(bytes).unwrap_err().kind(), Kind::Invalid);
         }
         assert_eq!(
-            licence(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(),
+            license(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(),
             Kind::Limit
         );
     }

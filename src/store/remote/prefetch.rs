@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::fetch::Claimed;
 use super::file::File;
 use super::pages::PAGE;
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 
 /// Bytes that one task fetches, in one request; half of it until so much was read. Every request
 /// costs the store as much as a megabyte or two, and a long sequential read uses all of it.
@@ -99,10 +99,10 @@ impl File {
         };
         let known = shared.live().get(&name).cloned();
         match known {
-            Some(Live::Open(next)) => go_on(shared, &next),
-            Some(Live::Gone) => {}
+            Some(NameState::Open(next)) => go_on(shared, &next),
+            Some(NameState::Gone) => {}
             // Opening it may need a request.
-            Some(Live::Known(_)) | None => {
+            Some(NameState::Known(_)) | None => {
                 if !self.stream.passed.swap(true, Ordering::Relaxed) {
                     let helped = shared.clone();
                     shared.readers.begin(shared.connections + 1, move || {

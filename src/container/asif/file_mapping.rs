@@ -7,7 +7,7 @@ use super::chunks::{ChunkPart, ChunkSource};
 use super::layout::{ChunkEntry, DiskChunk};
 use super::mask::BlockState;
 use crate::Result;
-use crate::container::Placed;
+use crate::container::FileMapping;
 use crate::device::{Extent, ExtentKind};
 
 /// Storage of a run of the disk.
@@ -21,13 +21,13 @@ enum Stands {
 impl Asif {
     /// Returns the file offset of the start of `range`, which must not be empty, and the length of
     /// the run.
-    pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
+    pub fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
         Ok(match self.stands(&range)? {
-            Stands::At(place) => Placed {
+            Stands::At(place) => FileMapping {
                 at: Some(place.start),
                 len: place.end - place.start,
             },
-            Stands::Nowhere(extent) => Placed {
+            Stands::Nowhere(extent) => FileMapping {
                 at: None,
                 len: extent.len,
             },

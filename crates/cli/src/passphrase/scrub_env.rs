@@ -17,7 +17,7 @@ use bandsaw::crypt::Secret;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::source::all;
-use super::{Role, TheImage, TheNew, TheVolume};
+use super::{ImagePassphraseRole, NewPassphraseRole, Role, VolumePassphraseRole};
 
 /// The variable that tells the second run which pipe holds the passphrase of which option:
 /// `--passenv=5`, separated by spaces.
@@ -27,9 +27,9 @@ const LONGEST: usize = 16 << 10;
 
 /// The options that name an environment variable.
 const OPTIONS: [&str; 3] = [
-    TheImage::OPTIONS[3],
-    TheVolume::OPTIONS[3],
-    TheNew::OPTIONS[3],
+    ImagePassphraseRole::OPTIONS[3],
+    VolumePassphraseRole::OPTIONS[3],
+    NewPassphraseRole::OPTIONS[3],
 ];
 
 /// Runs this program again without the variables that its arguments, `words`, name. Returns if

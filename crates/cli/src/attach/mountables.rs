@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::source::Opening;
 
 /// A volume or disk to mount.
-pub(super) struct Face {
+pub(super) struct Mountable {
     /// The suffix after the name of the disk: `s2`. For an APFS volume it is that of its container's
     /// store.
     pub(super) suffix: String,
@@ -29,7 +29,7 @@ pub(super) struct Face {
     pub(super) shown: Shown,
 }
 
-impl Face {
+impl Mountable {
     pub(super) fn read_only(&self) -> bool {
         match &self.shown {
             Shown::Volume(_) => true,
@@ -50,7 +50,7 @@ impl Face {
 }
 
 /// Returns the disk as one file.
-pub(super) fn disk(image: &Image) -> Face {
+pub(super) fn disk(image: &Image) -> Mountable {
     let name = image.path().to_string_lossy();
     // The query of a URL is not part of the name.
     let name = if name.contains("://") {
@@ -62,7 +62,7 @@ pub(super) fn disk(image: &Image) -> Face {
         .file_stem()
         .map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
     let name = format!("{stem}.img");
-    Face {
+    Mountable {
         suffix: String::new(),
         summary: None,
         volume: None,
@@ -79,9 +79,9 @@ pub(super) fn one(
     opening: &Opening,
     read_only: bool,
     output: &Output,
-) -> Outcome<Face> {
+) -> Outcome<Mountable> {
     let volume = image.volume(address.volume.as_ref())?;
-    face(image, volume, address, opening, read_only, output)
+    mountable(image, volume, address, opening, read_only, output)
 }
 
 /// Returns every readable volume and prints a warning for the others. Fails with [`Kind::NotFound`]
@@ -91,8 +91,8 @@ pub(super) fn all(
     opening: &Opening,
     read_only: bool,
     output: &Output,
-) -> Outcome<Vec<Face>> {
-    let mut faces = Vec::new();
+) -> Outcome<Vec<Mountable>> {
+    let mut mountables = Vec::new();
     let mut failed = None;
     for volume in image
         .volumes()
@@ -113,7 +113,7 @@ pub(super) fn all(
                 volume: Some(selector),
                 ..Address::image(image.path())
             };
-            match face(
+            match mountable(
                 image,
                 volume,
                 &address,
@@ -121,7 +121,7 @@ pub(super) fn all(
                 read_only || together,
                 output,
             ) {
-                Ok(face) => faces.push(face),
+                Ok(mountable) => mountables.push(mountable),
                 Err(failure) => {
                     output.warn(&format!("{address} is not mounted: {}", failure.message()));
                     failed = failed.or(Some(failure));
@@ -129,8 +129,8 @@ pub(super) fn all(
             }
         }
     }
-    match faces.is_empty() {
-        false => Ok(faces),
+    match mountables.is_empty() {
+        false => Ok(mountables),
         true => Err(failed.unwrap_or_else(|| {
             let error = Error::new(
                 Kind::NotFound,
@@ -170,14 +170,14 @@ fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     }
 }
 
-fn face(
+fn mountable(
     image: &Image,
     volume: &Volume,
     address: &Address,
     opening: &Opening,
     read_only: bool,
     output: &Output,
-) -> Outcome<Face> {
+) -> Outcome<Mountable> {
     let writable =
         !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
     // Read before the volume is open for writing.
@@ -212,7 +212,7 @@ fn face(
     let suffix = volume
         .partition
         .map_or_else(String::new, |number| format!("s{number}"));
-    Ok(Face {
+    Ok(Mountable {
         suffix,
         summary,
         name: info.name.clone(),

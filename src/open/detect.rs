@@ -27,7 +27,7 @@ const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
 const HEAD: usize = 2048;
 
 /// Returns the file system that begins at the first byte of `device`.
-pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
+pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
     if let Some(found) = hfsplus::probe_front(device)? {
         return Ok(Some(of_apple(found)));
     }
@@ -115,7 +115,7 @@ mod tests {
     fn found(change: impl FnOnce(&mut [u8])) -> Option<VolumeFormat> {
         let mut bytes = vec![0; LEN];
         change(&mut bytes);
-        recognise(&Memory::from(bytes)).unwrap()
+        detect_file_system(&Memory::from(bytes)).unwrap()
     }
 
     fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
@@ -203,7 +203,10 @@ mod tests {
     #[test]
     fn short_disks_are_looked_at_with_care() {
         for len in [0, 1, 40, 511, 512, 1026, 1100, 2048, 0x8005] {
-            assert_eq!(recognise(&Memory::from(vec![0; len])).unwrap(), None);
+            assert_eq!(
+                detect_file_system(&Memory::from(vec![0; len])).unwrap(),
+                None
+            );
         }
     }
 }

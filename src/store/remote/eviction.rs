@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::cache::Cache;
 use super::file::File;
 use super::pages::PAGE;
-use super::shared::{Live, Shared};
+use super::shared::{NameState, Shared};
 use crate::Result;
 
 /// A dirty part, with the time of its last use.
@@ -66,14 +66,14 @@ impl Shared {
     /// Forgets files that are not open and of which nothing is in memory.
     fn forget_files(&self) {
         for name in self.live().values_mut() {
-            if let Live::Open(file) = name
+            if let NameState::Open(file) = name
                 && Arc::strong_count(file) == 1
-                && !file.noted.load(Ordering::SeqCst)
+                && !file.dirty_names.load(Ordering::SeqCst)
                 && !file.noted_locally.load(Ordering::SeqCst)
                 && file.pages().pages.is_empty()
             {
                 let base = Arc::new(file.pages().base.clone());
-                *name = Live::Known(base);
+                *name = NameState::Known(base);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Shared {
                 let (mut used, mut count) = (0, 0);
                 for (_, page) in pages.pages.range(index * per_part..(index + 1) * per_part) {
                     used = used.max(page.used.load(Ordering::Relaxed));
-                    count += u64::from(page.is_only_here());
+                    count += u64::from(page.is_memory_only());
                 }
                 let len = pages
                     .base

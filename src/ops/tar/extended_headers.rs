@@ -23,7 +23,7 @@ pub(crate) enum Value {
 const MOST_IN_HAND: usize = 4096;
 /// Properties of the next member from extended headers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Extended {
+pub(super) struct ExtendedHeaders {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) len: Option<u64>,
@@ -50,7 +50,7 @@ pub(super) struct PaxSparse {
     pub(super) map: Vec<u64>,
 }
 
-impl Extended {
+impl ExtendedHeaders {
     /// Applies one pax record, whose value is at offset `place` of the archive.
     pub(super) fn set(&mut self, key: &[u8], value: &[u8], place: u64) -> Result<()> {
         let Ok(key) = std::str::from_utf8(key) else {
