@@ -45,6 +45,9 @@ pub enum Lost {
         /// Size afterwards, in bytes.
         to: u64,
     },
+    /// Contents of some file in this many bytes of blocks that are marked used, and that no file
+    /// states any more.
+    Unowned(u64),
     /// An extended attribute, or a part of its value.
     Attribute(String),
     /// Extended attributes whose names cannot be read.
@@ -62,6 +65,7 @@ impl Lost {
             Self::End { .. } => "end",
             Self::Shared => "shared",
             Self::Resource { .. } => "resource-fork",
+            Self::Unowned(_) => "unowned",
             Self::Attribute(_) | Self::Attributes => "attributes",
         }
     }
@@ -89,6 +93,12 @@ impl fmt::Display for Lost {
             Self::Resource { from, to: 0 } => write!(f, "its resource fork of {from} bytes"),
             Self::Resource { from, to } => {
                 write!(f, "all but {to} of the {from} bytes of its resource fork")
+            }
+            Self::Unowned(bytes) => {
+                write!(
+                    f,
+                    "{bytes} bytes of contents, in used blocks that belong to no file"
+                )
             }
             Self::Attribute(name) => write!(f, "its attribute {name}"),
             Self::Attributes => f.write_str("extended attributes"),

@@ -311,6 +311,12 @@ impl Case {
             "GONE",
         );
         add(
+            self.accepting.as_ref().is_some_and(|repair| {
+                repair.is_done() && repair.is_accepted && !is_missing(&repair.gone)
+            }),
+            "NEEDLESS",
+        );
+        add(
             self.check.exit == Some(0) && is_missing(&self.gone_before),
             "UNSEEN",
         );

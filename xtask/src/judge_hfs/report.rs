@@ -9,7 +9,7 @@ use super::case::{Case, Repair};
 use super::volumes::{How, Kept};
 
 /// The columns of verdicts.
-const VERDICTS: [&str; 18] = [
+const VERDICTS: [&str; 19] = [
     "cases",
     "they reject",
     "missed",
@@ -17,6 +17,7 @@ const VERDICTS: [&str; 18] = [
     "we warn, they accept",
     "mended by exit 0",
     "mended with --accept-loss in addition",
+    "of these nothing missing",
     "mended by them",
     "mended only by them",
     "undecided with --accept-loss too",
@@ -109,6 +110,7 @@ impl Row {
             is("WARNED"),
             mended(&case.repair),
             case.accepting.as_ref().is_some_and(mended),
+            case.is_rejected && is("NEEDLESS"),
             case.is_rejected && case.theirs.is_accepted,
             is("ONLYTHEIRS"),
             best.is_undecided(),

@@ -148,7 +148,8 @@ struct Step {
 struct Lost {
     volume: String,
     volume_path: String,
-    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource_fork`, `attributes`.
+    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource_fork`, `unowned`,
+    /// `attributes`.
     loss: String,
     message: String,
 }

@@ -5,7 +5,7 @@ use zerocopy::big_endian::U16;
 use super::blocks::Use;
 use super::forks::Forks;
 use super::report::{Report, wrong};
-use crate::decmpfs;
+use crate::decmpfs::{self, Compression};
 use crate::fs::hfsplus::layout::{
     AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
 };
@@ -59,7 +59,7 @@ impl Attributes {
             ));
             return;
         };
-        self.own(&key);
+        self.own(&key, &parsed);
         if let AttributeRecord::Extents(extents) = parsed {
             return self.go_on(&key, extents, forks, report);
         }
@@ -84,10 +84,15 @@ impl Attributes {
         }
     }
 
-    fn own(&mut self, key: &AttributeKey<'_>) {
+    fn own(&mut self, key: &AttributeKey<'_>, value: &AttributeRecord<'_>) {
         let is_named =
             |name: &str| key.name.len() == name.len() && decode_attribute_name(key.name) == name;
-        let (security, compression) = (is_named(SECURITY), is_named(decmpfs::ATTRIBUTE));
+        let is_compression = match value {
+            AttributeRecord::Inline(value) => Compression::parse(value).is_some(),
+            AttributeRecord::Fork(_) | AttributeRecord::Extents(_) => true,
+        };
+        let security = is_named(SECURITY);
+        let compression = is_compression && is_named(decmpfs::ATTRIBUTE);
         match self.owners.last_mut() {
             Some(last) if last.id == key.file => {
                 last.security |= security;

@@ -68,7 +68,7 @@ impl Sample {
         AllocBlock(self.fork(tree).extents[0].start_block.get()).offset(block_size) as usize
     }
 
-    pub(super) fn tree(&mut self, tree: Cnid) -> &mut TreeHeaderRaw {
+    pub(in crate::fs::hfsplus) fn tree(&mut self, tree: Cnid) -> &mut TreeHeaderRaw {
         let at = self.start(tree) + NODE_DESCRIPTOR;
         TreeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + size_of::<TreeHeaderRaw>()]).unwrap()
     }

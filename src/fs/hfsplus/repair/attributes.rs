@@ -8,10 +8,10 @@ use zerocopy::big_endian::U16;
 use super::forks::{Taken, raw};
 use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
-use crate::decmpfs;
+use crate::decmpfs::{self, Compression};
 use crate::fs::hfsplus::layout::{
     AttributeKey, AttributeRecord, Extent, ExtentsAttributeRaw, ExtentsRaw, ForkAttributeRaw,
-    ForkRaw, SECURITY, VolumeHeader, extents_of,
+    ForkRaw, InlineAttributeHeadRaw, SECURITY, VolumeHeader, extents_of,
 };
 use crate::fs::hfsplus::unicode::decode_attribute_name;
 
@@ -50,12 +50,16 @@ pub(super) struct Values {
     pub(super) records: Vec<Box<[u8]>>,
     pub(super) owners: HashMap<u32, Owner>,
     pub(super) lost: Vec<LostAttribute>,
+    /// The blocks of values that are not kept.
+    pub(super) dropped_blocks: Vec<Extent>,
 }
 
 /// Keeps the records of complete attributes of objects in `ids` and claims their blocks.
+/// `compressed` are the empty files with the flag of compressed contents.
 pub(super) fn mend(
     records: Vec<SalvagedRecord>,
     ids: &HashSet<u32>,
+    compressed: &HashSet<u32>,
     VolumeHeader {
         total_blocks,
         block_size,
@@ -112,6 +116,7 @@ pub(super) fn mend(
                 subject(),
             );
             kept.lost.push(lost());
+            kept.dropped_blocks.append(&mut value.blocks);
             continue;
         }
         let capacity = blocks * u64::from(block_size);
@@ -126,9 +131,13 @@ pub(super) fn mend(
                 subject(),
             );
         }
+        let is_compression = text == decmpfs::ATTRIBUTE;
+        if is_compression && compressed.contains(&file) && value.restore_magic() {
+            steps.on_subject("restore the mark of compressed contents", subject());
+        }
         let owner = kept.owners.entry(file).or_default();
         owner.has_security |= text == SECURITY;
-        owner.is_compressed |= text == decmpfs::ATTRIBUTE;
+        owner.is_compressed |= is_compression && value.is_compression();
         kept.records.append(&mut value.records);
     }
     kept
@@ -198,6 +207,43 @@ impl RepairedValue {
         if let Some(fork) = self.records.first_mut().and_then(|record| fork_mut(record)) {
             fork.logical_size = size.into();
         }
+    }
+
+    /// Returns the bytes of a value that is stored in its record.
+    fn inline(&mut self) -> Option<&mut [u8]> {
+        let data = data_mut(self.records.first_mut()?)?;
+        let len = match AttributeRecord::parse(data)? {
+            AttributeRecord::Inline(value) => value.len(),
+            AttributeRecord::Fork(_) | AttributeRecord::Extents(_) => return None,
+        };
+        let at = size_of::<InlineAttributeHeadRaw>();
+        data.get_mut(at..at + len)
+    }
+
+    /// Returns false if the value is stored in its record and does not describe compressed
+    /// contents.
+    fn is_compression(&mut self) -> bool {
+        self.inline()
+            .is_none_or(|value| Compression::parse(value).is_some())
+    }
+
+    /// Restores the first bytes of the description of compressed contents, which are the same in
+    /// all, if the rest describes a known compression. Returns true if that changed anything.
+    fn restore_magic(&mut self) -> bool {
+        let Some(value) = self.inline() else {
+            return false;
+        };
+        let mut restored = value.to_vec();
+        let Some(magic) = restored.first_chunk_mut() else {
+            return false;
+        };
+        *magic = decmpfs::layout::MAGIC;
+        let is_known = Compression::parse(&restored).is_some_and(|found| found.method().is_some());
+        if Compression::parse(value).is_none() && is_known {
+            value.copy_from_slice(&restored);
+            return true;
+        }
+        false
     }
 
     fn take(&mut self, extents: &ExtentsRaw, total_blocks: u32) {

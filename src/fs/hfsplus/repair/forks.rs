@@ -143,6 +143,12 @@ impl More {
         self.records.keys().map(|&(file, _)| file)
     }
 
+    /// Returns the extents in all records, whether or not they belong to a fork.
+    pub(super) fn all_extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        let records = self.records.values().flat_map(BTreeMap::values);
+        records.flat_map(extents_of)
+    }
+
     /// Returns the extents of a fork up to the first invalid one, limited to the larger of its
     /// number of blocks and its size.
     fn extents(&self, fork: &ForkRaw, name: Name, header: &VolumeHeader) -> Vec<Extent> {

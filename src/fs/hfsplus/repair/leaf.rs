@@ -8,9 +8,10 @@ use zerocopy::big_endian::U32;
 
 use crate::fs::hfsplus::btree::{Node, TreeKind};
 use crate::fs::hfsplus::layout::{
-    AttributeKey, AttributeRecord, CatalogKey, CatalogRecord, EXTENTS_KEY_LENGTH, ExtentRecordRaw,
-    ExtentsAttributeRaw, FIRST_RECORD, FileRaw, FolderRaw, ForkAttributeRaw,
-    InlineAttributeHeadRaw, NodeDescriptorRaw, ThreadHeadRaw, node_kind,
+    ATTRIBUTES_MIN_KEY_LENGTH, AttributeKey, AttributeRecord, CATALOG_MIN_KEY_LENGTH, CatalogKey,
+    CatalogRecord, EXTENTS_KEY_LENGTH, ExtentRecordRaw, ExtentsAttributeRaw, FIRST_RECORD, FileRaw,
+    FolderRaw, ForkAttributeRaw, InlineAttributeHeadRaw, NodeDescriptorRaw, ThreadHeadRaw,
+    node_kind,
 };
 
 /// The node, as far as it can be read.
@@ -22,6 +23,8 @@ pub(super) struct Leaf {
     pub(super) previous: u32,
     /// Ranges of the records in the node.
     pub(super) records: Vec<Range<usize>>,
+    /// Offsets from which on nothing can be read up to the next record, in ascending order.
+    pub(super) gaps: Vec<usize>,
     /// True if each record was where the offsets say, and could be read.
     pub(super) is_whole: bool,
 }
@@ -45,6 +48,7 @@ pub(super) fn read(bytes: &[u8], kind: TreeKind) -> Option<Leaf> {
         next: link(head.forward_link),
         previous: link(head.backward_link),
         records: Vec::new(),
+        gaps: Vec::new(),
         is_whole: true,
     };
     if is_head_whole && let Ok(node) = Node::parse(0, bytes.into()) {
@@ -71,9 +75,10 @@ pub(super) fn read(bytes: &[u8], kind: TreeKind) -> Option<Leaf> {
     } else {
         offsets.all.len()
     };
-    let records = offsets.records(bytes, kind, most, is_head_whole);
+    let (records, gaps) = offsets.records(bytes, kind, most, is_head_whole);
     (is_head_whole || !records.is_empty()).then_some(Leaf {
         records,
+        gaps,
         is_whole: false,
         ..sure
     })
@@ -120,16 +125,17 @@ impl Offsets {
     }
 
     /// Returns at most `most` records, each of which begins or ends at an offset, by the lengths
-    /// that they state. Where a record is damaged, the search goes on at the next offset. If the
-    /// head is damaged, records both begin and end at an offset.
+    /// that they state, and the offsets where records cannot be read. Where a record is damaged,
+    /// the search goes on at the next offset. If the head is damaged, records both begin and end
+    /// at an offset.
     fn records(
         &self,
         bytes: &[u8],
         kind: TreeKind,
         most: usize,
         is_head_whole: bool,
-    ) -> Vec<Range<usize>> {
-        let mut found = Vec::new();
+    ) -> (Vec<Range<usize>>, Vec<usize>) {
+        let (mut found, mut gaps) = (Vec::new(), Vec::new());
         let mut at = usize::from(FIRST_RECORD);
         while found.len() < most {
             let stated = bytes
@@ -147,6 +153,15 @@ impl Offsets {
                 at = next;
                 continue;
             }
+            // A wrong length must not hide the record that begins at the next offset.
+            let is_next_whole = |next: usize| {
+                length(&bytes[next..], kind)
+                    .is_some_and(|length| self.has(next + length.next_multiple_of(2)))
+            };
+            let stated = stated.filter(|&end| {
+                let inner = next.filter(|&next| is_head_whole && begins && next < end);
+                self.has(end) || !inner.is_some_and(is_next_whole)
+            });
             match stated {
                 Some(end)
                     if (begins && self.has(end))
@@ -156,16 +171,22 @@ impl Offsets {
                     at = end;
                 }
                 _ => {
+                    let record = next.map_or(at..at, |next| at..next);
+                    let is_record = is_head_whole && begins;
+                    let is_mended = is_record && mended(&bytes[record.clone()], kind).is_some();
+                    if !is_mended {
+                        gaps.push(at);
+                    }
                     let Some(next) = next else { break };
                     // A record of no known type between two offsets; its key may be readable.
-                    if is_head_whole && begins && has_key(&bytes[at..next], kind) {
-                        found.push(at..next);
+                    if is_mended || (is_record && has_key(&bytes[record.clone()], kind)) {
+                        found.push(record);
                     }
                     at = next;
                 }
             }
         }
-        found
+        (found, gaps)
     }
 }
 
@@ -180,6 +201,41 @@ fn has_key(record: &[u8], kind: TreeKind) -> bool {
         TreeKind::Catalog(_) => CatalogKey::split(record).is_some(),
         TreeKind::Attributes => AttributeKey::split(record).is_some(),
     }
+}
+
+/// Returns a copy of a record, between two offsets, with its lengths of the key and of the name
+/// corrected by each other. `None` if they agree, or if the result is no record of this length.
+pub(super) fn mended(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
+    let is_exact = |record: &[u8]| {
+        length(record, kind).is_some_and(|length| length.next_multiple_of(2) == record.len())
+    };
+    let stated = |at: usize| Some(u16::from_be_bytes(*record.get(at..)?.first_chunk()?));
+    let with = |at: usize, value: u16| {
+        let mut copy: Box<[u8]> = record.into();
+        copy.get_mut(at..at + 2)?
+            .copy_from_slice(&value.to_be_bytes());
+        Some(copy)
+    };
+    let (least, name_at) = match kind {
+        TreeKind::Extents => (EXTENTS_KEY_LENGTH, None),
+        TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, Some(6)),
+        TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, Some(12)),
+    };
+    if is_exact(record) || is_thread(record, kind) {
+        return None;
+    }
+    let by_name = match name_at {
+        Some(at) => stated(at)
+            .and_then(|units| units.checked_mul(2))
+            .and_then(|bytes| bytes.checked_add(least)),
+        None => Some(least),
+    };
+    let by_key = name_at.and_then(|at| Some((at, stated(0)?.checked_sub(least)? / 2)));
+    let candidates = [
+        by_name.and_then(|length| with(0, length)),
+        by_key.and_then(|(at, units)| with(at, units)),
+    ];
+    candidates.into_iter().flatten().find(|copy| is_exact(copy))
 }
 
 /// Returns true for a record of the catalog that is as long as that of a file or folder, and states
@@ -253,6 +309,25 @@ mod tests {
         Sample::new(false).node(Cnid::CATALOG, 1).to_vec()
     }
 
+    /// Returns a leaf of the extents tree with three records.
+    fn extents_leaf() -> Vec<u8> {
+        let record = size_of::<ExtentRecordRaw>();
+        let mut bytes = vec![0; 1024];
+        bytes[8..12].copy_from_slice(&[node_kind::LEAF as u8, 1, 0, 3]);
+        for index in 0..4 {
+            let at = usize::from(FIRST_RECORD) + index * record;
+            let end = bytes.len() - 2 * index;
+            bytes[end - 2..end].copy_from_slice(&(at as u16).to_be_bytes());
+            if index < 3 {
+                bytes[at..at + 2].copy_from_slice(&EXTENTS_KEY_LENGTH.to_be_bytes());
+                bytes[at + 7] = 20 + index as u8;
+                bytes[at + 15] = 100;
+                bytes[at + 19] = 1;
+            }
+        }
+        bytes
+    }
+
     fn records(bytes: &[u8]) -> Vec<Vec<u8>> {
         let leaf = read(bytes, CATALOG).unwrap();
         let slices = leaf.records.into_iter().map(|range| bytes[range].to_vec());
@@ -291,12 +366,76 @@ mod tests {
     }
 
     #[test]
+    fn lengths_of_keys_and_names_are_corrected_by_each_other() {
+        let sound = leaf();
+        let ranges = read(&sound, CATALOG).unwrap().records;
+        for range in &ranges {
+            let record = &sound[range.clone()];
+            for at in [0, 6] {
+                for bit in 0..16 {
+                    let mut wrong = record.to_vec();
+                    wrong[at + bit / 8] ^= 1 << (bit % 8);
+                    let found = mended(&wrong, CATALOG);
+                    assert_eq!(found.as_deref(), Some(record), "byte {at}, bit {bit}");
+                }
+            }
+            assert!(mended(record, CATALOG).is_none());
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_of_a_thread_hides_no_other_record() {
+        let sound = leaf();
+        let whole = read(&sound, CATALOG).unwrap().records;
+        let is_followed =
+            |at: &usize| is_thread(&sound[whole[*at].clone()], CATALOG) && *at + 1 < whole.len();
+        let at = (0..whole.len()).find(is_followed).unwrap();
+        let mut bytes = sound.clone();
+        // The name's length is behind the key, the type, a reserved number and the parent.
+        let name_length = whole[at].start + 8 + 8;
+        bytes[name_length + 1] += 9;
+        let found = read(&bytes, CATALOG).unwrap().records;
+        for other in whole.iter().enumerate().filter(|(other, _)| *other != at) {
+            assert!(found.contains(other.1), "record {}", other.0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_of_a_key_costs_no_extents() {
+        let sound = extents_leaf();
+        let whole = read(&sound, TreeKind::Extents).unwrap().records;
+        assert_eq!(whole.len(), 3);
+        let first = whole[0].clone();
+        for bit in 0..16 {
+            let mut bytes = sound.clone();
+            bytes[first.start + bit / 8] ^= 1 << (bit % 8);
+            let found = read(&bytes, TreeKind::Extents).unwrap().records;
+            assert_eq!(found, whole, "bit {bit}");
+            let record = mended(&bytes[first.clone()], TreeKind::Extents);
+            assert_eq!(record.as_deref(), Some(&sound[first.clone()]), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_place_of_zeroed_records_is_known() {
+        let sound = leaf();
+        let whole = read(&sound, CATALOG).unwrap();
+        assert!(whole.gaps.is_empty());
+        let mut bytes = sound.clone();
+        bytes[whole.records[2].start..whole.records[3].end].fill(0);
+        let found = read(&bytes, CATALOG).unwrap();
+        assert_eq!(found.records.len(), whole.records.len() - 2);
+        assert_eq!(found.gaps.first(), Some(&whole.records[2].start));
+    }
+
+    #[test]
     fn one_record_is_lost_where_one_is_damaged() {
         let sound = leaf();
         let whole = records(&sound);
         let first = read(&sound, CATALOG).unwrap().records[3].clone();
         let mut bytes = sound.clone();
-        bytes[first.start..first.start + 2].fill(0xFF);
+        // The length of the key, the parent and the length of the name.
+        bytes[first.start..first.start + 8].fill(0xFF);
         let found = records(&bytes);
         assert_eq!(found.len(), whole.len() - 1);
         assert!(found.iter().all(|record| whole.contains(record)));

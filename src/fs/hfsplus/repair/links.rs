@@ -10,9 +10,12 @@ use zerocopy::big_endian::{U16, U32};
 
 use super::objects::{AllObjects, Body, RepairedObject};
 use super::steps::Steps;
-use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, mode_type, record_flags};
+use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, ForkRaw, mode_type, record_flags};
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::{decode_name, units};
+
+/// Bytes of the smallest block that a volume can have.
+const SMALLEST_BLOCK: u64 = 512;
 
 /// Returns the numbers of the files that are links to folders.
 pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
@@ -27,6 +30,7 @@ pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
 
 /// Repairs links to files.
 pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
+    clear_forks(objects, steps);
     restore_types(objects, steps);
     correct_counts_elsewhere(objects, steps);
     restore_private_folder(objects, steps);
@@ -154,6 +158,49 @@ pub(super) fn is_link(file: &FileRaw) -> bool {
     file.kind() == FILE_LINK_TYPE
         && file.data_fork.total_blocks.get() == 0
         && file.resource_fork.total_blocks.get() == 0
+}
+
+/// Clears the forks of links whose numbers are those of no fork: a link has no contents, and its
+/// chain and its target tell that it is one.
+fn clear_forks(objects: &mut AllObjects, steps: &mut Steps) {
+    let private: HashSet<u32> = objects
+        .all
+        .iter()
+        .filter(|object| is_private(object))
+        .map(RepairedObject::id)
+        .collect();
+    let targets: HashSet<u32> = objects
+        .all
+        .iter()
+        .filter(|object| private.contains(&object.parent))
+        .filter_map(|object| inode_number(&object.name))
+        .collect();
+    let volume_len = objects.volume_len;
+    let is_impossible = |fork: &ForkRaw| {
+        fork.logical_size.get() > volume_len
+            && u64::from(fork.total_blocks.get()) > volume_len / SMALLEST_BLOCK
+    };
+    for object in &mut objects.all {
+        let is_elsewhere = !private.contains(&object.parent);
+        let Some(file) = object.file_mut().filter(|_| is_elsewhere) else {
+            continue;
+        };
+        let forks = [&file.data_fork, &file.resource_fork];
+        let is_damaged = file.kind() == FILE_LINK_TYPE
+            && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
+            && targets.contains(&file.bsd.special.get())
+            && forks.iter().any(|fork| is_impossible(fork))
+            && forks
+                .iter()
+                .all(|fork| fork.total_blocks.get() == 0 || is_impossible(fork));
+        if is_damaged {
+            (file.data_fork, file.resource_fork) = Default::default();
+            if let Some(before) = &mut object.before {
+                (before.data, before.resource) = (0, 0);
+            }
+            steps.on("clear the forks of hard links", object.serial);
+        }
+    }
 }
 
 /// Restores the type of links that lost it: files without contents that are in a chain, and refer

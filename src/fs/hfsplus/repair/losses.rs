@@ -14,6 +14,7 @@ use super::links::{is_link, is_private};
 use super::objects::{AllObjects, Before, Lead, RepairedObject};
 use super::salvage::Salvaged;
 use super::steps::Subject;
+use crate::Result;
 use crate::fs::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, EXTENTS_PER_RECORD, Extent, SECURITY, VolumeHeader,
     extents_of, record_flags,
@@ -34,8 +35,12 @@ pub(super) struct Trees {
     pub(super) is_catalog_damaged: bool,
     /// True if records of the attributes tree may be missing.
     pub(super) is_attributes_damaged: bool,
+    /// True if the attributes tree holds more records than its header states.
+    pub(super) has_stale_attributes: bool,
     /// Records of the catalog that were not used: strays, and those that newer ones contradict.
     pub(super) unused: Vec<Box<[u8]>>,
+    /// The extents of the trees and the bitmap as they were.
+    pub(super) own: Vec<Extent>,
 }
 
 impl Trees {
@@ -43,7 +48,9 @@ impl Trees {
         Self {
             is_catalog_damaged: catalog.is_damaged,
             is_attributes_damaged: attributes.is_damaged,
+            has_stale_attributes: attributes.has_surplus,
             unused: std::mem::take(&mut catalog.unused),
+            own: Vec::new(),
         }
     }
 }
@@ -56,18 +63,19 @@ pub(super) struct Paths<'a> {
     by_serial: HashMap<u32, &'a RepairedObject>,
     /// Number of the folder with the targets of hard links.
     private: Option<u32>,
-    /// A link to each target, by its reference.
-    links: HashMap<u32, &'a RepairedObject>,
+    /// The links to each target, by its reference.
+    links: HashMap<u32, Vec<&'a RepairedObject>>,
 }
 
 impl<'a> Paths<'a> {
     pub(super) fn new(objects: &'a AllObjects) -> Self {
         let all = || objects.removed.iter().chain(&objects.all);
         let private = objects.all.iter().find(|object| is_private(object));
-        let mut links = HashMap::new();
+        let mut links: HashMap<u32, Vec<_>> = HashMap::new();
         for object in all() {
             if let Some(file) = object.file().filter(|file| is_link(file)) {
-                links.entry(file.bsd.special.get()).or_insert(object);
+                let reference = file.bsd.special.get();
+                links.entry(reference).or_default().push(object);
             }
         }
         Self {
@@ -102,14 +110,19 @@ impl<'a> Paths<'a> {
 
     /// Returns the path of an object; that of a link for the target of links.
     fn object(&self, object: &RepairedObject) -> String {
-        if object.id() == Cnid::ROOT.0 {
-            return "/".to_owned();
+        let shown = self.links_to(object).first().copied().unwrap_or(object);
+        match shown.id() == Cnid::ROOT.0 {
+            true => "/".to_owned(),
+            false => self.entry(shown.parent, &shown.name),
         }
-        let link = inode_number(&object.name)
+    }
+
+    /// Returns all links to an object.
+    fn links_to(&self, object: &RepairedObject) -> &[&'a RepairedObject] {
+        inode_number(&object.name)
             .filter(|_| Some(object.parent) == self.private)
-            .and_then(|number| self.links.get(&number));
-        let shown = link.copied().unwrap_or(object);
-        self.entry(shown.parent, &shown.name)
+            .and_then(|number| self.links.get(&number))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns true if there is a record or a thread of the object with this number.
@@ -142,17 +155,17 @@ impl<'a> Paths<'a> {
     }
 }
 
-/// Compares the volume as it was read with the repaired one. `own` are the extents of the volume's
-/// own files as they were.
+/// Compares the volume as it was read with the repaired one. `ownerless` counts the blocks that are
+/// marked used and that nothing states; `None` if that cannot be told.
 pub(super) fn find(
     paths: &Paths<'_>,
     trees: &Trees,
     values: &Values,
     mended: &Mended,
     overflow_files: impl Iterator<Item = u32>,
-    own: &[Extent],
     header: &VolumeHeader,
-) -> Losses {
+    ownerless: &dyn Fn() -> Result<Option<u64>>,
+) -> Result<Losses> {
     let mut search = Search {
         paths,
         objects: paths.objects,
@@ -165,7 +178,7 @@ pub(super) fn find(
     search.unused(trees, &entries);
     drop(entries);
     search.unnamed(trees, header, &threads);
-    search.forks(mended, own);
+    search.forks(mended, &trees.own);
     search.attributes(trees, values);
     if trees.is_catalog_damaged {
         for file in overflow_files {
@@ -174,8 +187,9 @@ pub(super) fn find(
             }
         }
     }
+    search.ownerless(trees, header, ownerless)?;
     search.losses.sort();
-    search.losses
+    Ok(search.losses)
 }
 
 struct Search<'a> {
@@ -195,6 +209,61 @@ impl<'a> Search<'a> {
             &mut self.losses.possible
         };
         list.push(Loss { path, what });
+    }
+
+    /// Adds a loss of an object, under all of its names.
+    fn add_certain(&mut self, object: &RepairedObject, what: &Lost) {
+        let links = self.paths.links_to(object);
+        if links.is_empty() {
+            self.add(self.paths.object(object), what.clone(), true);
+        }
+        for link in links {
+            let path = self.paths.entry(link.parent, &link.name);
+            self.add(path, what.clone(), true);
+        }
+    }
+
+    /// Adds contents whose record is lost in a leaf that is readable otherwise: their blocks are
+    /// marked used, and nothing states them any more.
+    fn ownerless(
+        &mut self,
+        trees: &Trees,
+        header: &VolumeHeader,
+        blocks: &dyn Fn() -> Result<Option<u64>>,
+    ) -> Result<()> {
+        let objects = self.objects;
+        // The end of such a record, with its mode and forks, may have been overwritten with zeros.
+        let is_cut = |object: &&RepairedObject| {
+            let (Some(file), Some(before)) = (object.file(), object.before) else {
+                return false;
+            };
+            let is_empty = (before.data, before.resource) == (0, 0) && !before.is_compressed;
+            is_empty && !is_link(file) && (before.is_before_gap || file.bsd.file_mode.get() == 0)
+        };
+        let cut: Vec<&RepairedObject> = objects.all.iter().filter(is_cut).collect();
+        let is_unthreaded = |object: &RepairedObject| {
+            object.before.is_some_and(|before| {
+                let has_thread =
+                    object.is_folder() || before.flags & record_flags::THREAD_EXISTS != 0;
+                has_thread && !objects.threads.contains_key(&before.id)
+            })
+        };
+        // An older state of a leaf has objects that were deleted since, with their threads.
+        let is_stale = || objects.all.iter().any(is_unthreaded);
+        if cut.is_empty() && !trees.is_catalog_damaged && !is_stale() {
+            return Ok(());
+        }
+        let Some(blocks) = blocks()?.filter(|&blocks| blocks > 0) else {
+            return Ok(());
+        };
+        for object in &cut {
+            self.add_certain(object, &Lost::Contents(None));
+        }
+        if self.losses.certain.is_empty() {
+            let bytes = blocks * u64::from(header.block_size);
+            self.add("/".to_owned(), Lost::Unowned(bytes), true);
+        }
+        Ok(())
     }
 
     /// Returns the entries in folders that something unread may refer to.
@@ -355,11 +424,11 @@ impl<'a> Search<'a> {
                     0 => Lost::Contents(Some(from)),
                     _ => Lost::End { from, to },
                 };
-                self.add(self.paths.object(object), what, true);
+                self.add_certain(object, &what);
             }
             if resource < before.resource {
                 let (from, to) = (before.resource, resource);
-                self.add(self.paths.object(object), Lost::Resource { from, to }, true);
+                self.add_certain(object, &Lost::Resource { from, to });
             }
         }
         let mut places = Taken::default();
@@ -367,7 +436,7 @@ impl<'a> Search<'a> {
         for (serial, extents) in &mended.moved {
             let object = self.paths.by_serial.get(serial);
             if let Some(object) = object.filter(|object| !self.is_twin(object, extents)) {
-                self.add(self.paths.object(object), Lost::Shared, true);
+                self.add_certain(object, &Lost::Shared);
                 extents.iter().for_each(|&extent| places.insert(extent));
             }
         }
@@ -383,7 +452,7 @@ impl<'a> Search<'a> {
                 || overlaps(&file.resource_fork.extents)
                 || further.contains(&object.id())
             {
-                self.add(self.paths.object(object), Lost::Shared, true);
+                self.add_certain(object, &Lost::Shared);
             }
         }
     }
@@ -407,7 +476,12 @@ impl<'a> Search<'a> {
         for lost in &values.lost {
             named.insert(lost.file);
             let path = self.paths.number(lost.file);
-            self.add(path, Lost::Attribute(lost.name.clone()), lost.is_live);
+            // A deleted file's attribute in an older state of a leaf, which has one record more.
+            let is_stale = trees.has_stale_attributes
+                && !trees.is_catalog_damaged
+                && !self.paths.is_known(lost.file);
+            let is_certain = lost.is_live && !is_stale;
+            self.add(path, Lost::Attribute(lost.name.clone()), is_certain);
         }
         let mut without = Vec::new();
         for object in &self.objects.all {
@@ -417,7 +491,7 @@ impl<'a> Search<'a> {
             let owner = values.owners.get(&object.id()).copied().unwrap_or_default();
             let has_any = values.owners.contains_key(&object.id());
             if before.is_compressed && !owner.is_compressed && before.data == 0 {
-                self.add(self.paths.object(object), Lost::Contents(None), true);
+                self.add_certain(object, &Lost::Contents(None));
             } else if before.flags & record_flags::HAS_ATTRIBUTES != 0 && !has_any {
                 if !named.contains(&object.id()) {
                     without.push(object);

@@ -434,7 +434,7 @@ fn put_together(
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
     let more = More::read(&overflow.records);
-    let damage = losses::Trees::new(&mut catalog, &values);
+    let mut damage = losses::Trees::new(&mut catalog, &values);
     let referenced: HashSet<u32> = attributes::files(&values.records)
         .chain(more.files())
         .collect();
@@ -455,19 +455,15 @@ fn put_together(
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
     // A journal whose blocks belong to no file would overwrite the files that get them.
     let journaled = header.has(volume_attributes::JOURNALED);
-    if journaled && (journal::pending(device, header).is_err() || !objects.has_journal()) {
+    let is_journal_dropped =
+        journaled && (journal::pending(device, header).is_err() || !objects.has_journal());
+    if is_journal_dropped {
         objects.drop_journal(steps);
         raw.attributes = (raw.attributes.get() & !volume_attributes::JOURNALED).into();
         raw.journal_info_block = 0.into();
     }
-    let own = [
-        raw.extents_file,
-        raw.catalog_file,
-        raw.attributes_file,
-        raw.allocation_file,
-    ];
-    let own: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
-    let mut old = own.clone();
+    damage.own = special_extents(&raw, header);
+    let mut old = damage.own.clone();
     if old_trees != OldTrees::Keep {
         old = in_place(&raw.allocation_file, header);
     }
@@ -479,7 +475,15 @@ fn put_together(
         .for_each(|extent| mended.taken.insert(extent));
     mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
     let ids: HashSet<u32> = objects.all.iter().map(RepairedObject::id).collect();
-    let values = attributes::mend(values.records, &ids, header, &mut mended.taken, steps);
+    let compressed = objects.compressed();
+    let values = attributes::mend(
+        values.records,
+        &ids,
+        &compressed,
+        header,
+        &mut mended.taken,
+        steps,
+    );
     mended.objects(&mut objects, &more, header, total_blocks, steps)?;
     let folder_links = links::folder_links(&objects);
     objects.count(&values.owners, &folder_links, steps);
@@ -497,15 +501,31 @@ fn put_together(
     };
     let (losses, mut steps) = {
         let paths = Paths::new(&objects);
+        let ownerless = || {
+            // The blocks of a journal that has lost its files belong to nothing either.
+            if is_journal_dropped {
+                return Ok(None);
+            }
+            let mut stated = mended.taken.clone();
+            let special = alternate
+                .iter()
+                .flat_map(|raw| special_extents(raw, header));
+            let stray = more.all_extents().chain(special);
+            let stray = stray.chain(objects.deleted_blocks.iter().copied());
+            let stray = stray.chain(values.dropped_blocks.iter().copied());
+            let all = stray.chain(damage.own.iter().chain(&mended.reserved).copied());
+            all.for_each(|extent| stated.insert(extent));
+            salvage.ownerless(&stated)
+        };
         let found = losses::find(
             &paths,
             &damage,
             &values,
             &mended,
             more.files(),
-            &own,
             header,
-        );
+            &ownerless,
+        )?;
         let name_of = |subject: &Subject| paths.subject(subject);
         (found, all_steps.finish(name_of))
     };
@@ -561,6 +581,18 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
         steps.add("truncate the startup file to the blocks that it still has");
         *fork = mended;
     }
+}
+
+/// Returns the extents of the trees and of the bitmap in a volume header that are within the volume.
+fn special_extents(raw: &VolumeHeaderRaw, header: &VolumeHeader) -> Vec<Extent> {
+    let files = [
+        raw.extents_file,
+        raw.catalog_file,
+        raw.attributes_file,
+        raw.allocation_file,
+    ];
+    let each = |fork: &ForkRaw| in_place(fork, header);
+    files.iter().flat_map(each).collect()
 }
 
 /// Returns the extents of one of the volume's own files that are within the volume.

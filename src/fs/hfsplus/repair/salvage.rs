@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
+use super::forks::Taken;
 use super::leaf::{self, Leaf};
 use super::rewrite::TreeSpec;
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
@@ -25,6 +26,8 @@ use crate::{Kind, Result};
 
 /// Seconds by which a record may be newer than the volume header.
 const DAY: u64 = 24 * 60 * 60;
+/// Bytes of the bitmap that are read at a time.
+const PIECE: u64 = 1 << 16;
 
 /// The evidence that a record belongs to its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,8 @@ pub(super) struct SalvagedRecord {
     /// Key and data, unchanged.
     pub(super) bytes: Box<[u8]>,
     pub(super) standing: Standing,
+    /// True if what follows in its leaf cannot be read: its own end may be damaged as well.
+    pub(super) is_before_gap: bool,
 }
 
 impl SalvagedRecord {
@@ -61,6 +66,8 @@ pub(super) struct Salvaged {
     pub(super) torn: bool,
     /// True if the structure of the tree is damaged, so that records may be missing.
     pub(super) is_damaged: bool,
+    /// True if the leaves hold more records than the header states: some are remains.
+    pub(super) has_surplus: bool,
     /// Records that are not used: strays of a tree that is whole, and older ones with the same
     /// key.
     pub(super) unused: Vec<Box<[u8]>>,
@@ -103,8 +110,10 @@ impl Salvage<'_> {
             },
             torn: false,
             is_damaged: false,
+            has_surplus: false,
             unused: Vec::new(),
         };
+        let mut stated = None;
         let Some(file) = self.file(id, name)? else {
             return Ok(found);
         };
@@ -114,6 +123,7 @@ impl Salvage<'_> {
             found.spec.node_size = header.node_size.get();
             found.spec.key_compare_type = header.key_compare_type;
             found.spec.clump = header.clump_size.get();
+            stated = Some(u64::from(header.leaf_records.get()));
         } else {
             found.spec.node_size = likely_node_size(&file, default_node)?;
         }
@@ -150,6 +160,7 @@ impl Salvage<'_> {
                 leaves.keep(number, leaf, Standing::Live);
             }
         }
+        found.has_surplus = stated.is_some_and(|stated| stated < leaves.records.len() as u64);
         found.is_damaged = !whole || report.len() > 0 || !leaves.is_whole;
         if found.is_damaged {
             // A tree without a root is damaged like one whose root cannot be read.
@@ -182,6 +193,35 @@ impl Salvage<'_> {
             is_same
         });
         Ok(found)
+    }
+
+    /// Counts the blocks that the bitmap marks used and that are not in `stated`. `None` if the
+    /// bitmap cannot be read.
+    pub(super) fn ownerless(&self, stated: &Taken) -> Result<Option<u64>> {
+        let total = u64::from(self.header.total_blocks);
+        let Some(bitmap) = self.file(Cnid::ALLOCATION, "bitmap")? else {
+            return Ok(None);
+        };
+        if bitmap.len() < total.div_ceil(8) {
+            return Ok(None);
+        }
+        let mut found = 0;
+        let mut free_from = 0;
+        for (start, end) in stated.runs().chain([(total, total)]) {
+            let mut at = free_from;
+            let gap_end = start.min(total);
+            free_from = end;
+            while at < gap_end {
+                self.progress.check()?;
+                let until = gap_end.min((at / 8 + PIECE) * 8);
+                let first = at / 8;
+                let bytes = bitmap.read_vec(first, (until.div_ceil(8) - first) as usize)?;
+                let is_used = |block: &u64| bit(&bytes, (block - first * 8) as u32);
+                found += (at..until).filter(is_used).count() as u64;
+                at = until;
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Opens the tree's file at the location in the primary header, otherwise at that in the
@@ -315,14 +355,17 @@ impl Leaves<'_> {
     fn keep(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: Standing) {
         self.links.insert(number, (leaf.next, leaf.previous));
         self.is_whole &= leaf.is_whole;
-        let records = leaf
-            .records
-            .into_iter()
-            .filter_map(|range| bytes.get(range));
-        self.records.extend(records.map(|record| SalvagedRecord {
-            bytes: record.into(),
-            standing,
-        }));
+        for range in leaf.records {
+            let Some(record) = bytes.get(range.clone()) else {
+                continue;
+            };
+            let mended = (!leaf.is_whole).then(|| leaf::mended(record, self.kind));
+            self.records.push(SalvagedRecord {
+                bytes: mended.flatten().unwrap_or_else(|| record.into()),
+                standing,
+                is_before_gap: leaf.gaps.binary_search(&range.end).is_ok(),
+            });
+        }
     }
 
     /// Returns the map of used nodes if it is in order: complete, with as many free nodes as the

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::decision::Undecided;
+use crate::decmpfs;
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use crate::fs::hfsplus::check::sample::Sample;
@@ -13,7 +14,8 @@ use crate::fs::hfsplus::links::{INODE, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{
-    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, Lost, NewKind, NewNode,
+    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, Lost,
+    NewKind, NewNode, UF_COMPRESSED,
 };
 use crate::progress::Silent;
 
@@ -695,4 +697,122 @@ fn a_sound_volume_needs_no_repair() {
     let repair = Repair::plan(device, &Silent).unwrap();
     assert!(!repair.is_needed() && repair.findings().is_empty());
     repair.apply(&Silent).unwrap();
+}
+
+#[test]
+fn the_mark_of_compressed_contents_is_restored() {
+    let device = Arc::new(Memory::from(Sample::new(false).bytes));
+    let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+    let file = NewNode::new(NewKind::File);
+    let id = volume.create(volume.root(), "packed", &file).unwrap();
+    let value = [&b"fpmc\x03\0\0\0\x05\0\0\0\0\0\0\0\xFF"[..], b"plain"].concat();
+    volume
+        .set_xattr_bytes(id, decmpfs::ATTRIBUTE, &value)
+        .unwrap();
+    volume.unmount().unwrap();
+    let mut sample = Sample {
+        bytes: device.to_vec(),
+    };
+    sample.file("packed", |raw| raw.bsd.owner_flags |= UF_COMPRESSED as u8);
+    let whole = items(sample.bytes.clone());
+    assert_eq!(whole["/packed"].contents, b"plain");
+    sample.attribute(decmpfs::ATTRIBUTE, |record| {
+        let magic = record.windows(4).position(|bytes| bytes == b"fpmc");
+        record[magic.unwrap()] = b'3';
+    });
+    let found = sample.check();
+    assert!(found.iter().any(is_wrong), "{found:?}");
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    assert!(repair.losses().is_empty(), "{:?}", repair.losses());
+    repair.apply(&Silent).unwrap();
+    assert!(items(device.to_vec()) == whole);
+}
+
+#[test]
+fn a_link_whose_forks_are_noise_stays_a_link() {
+    let mut sample = Sample::new(false);
+    let whole = items(sample.bytes.clone());
+    sample.file("second name", |raw| {
+        raw.resource_fork.logical_size = u64::MAX.into();
+        raw.resource_fork.total_blocks = u32::MAX.into();
+        raw.resource_fork.extents[0].start_block = 0x7265_6D6F.into();
+        raw.resource_fork.extents[0].block_count = 3.into();
+    });
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    assert!(repair.losses().is_empty(), "{:?}", repair.losses());
+    repair.apply(&Silent).unwrap();
+    assert!(items(device.to_vec()) == whole);
+}
+
+#[test]
+fn a_file_whose_record_ends_in_zeros_is_a_loss() {
+    let mut sample = Sample::new(false);
+    let (mut names, mut cut) = (Vec::new(), 0);
+    for leaf in 1..8 {
+        names = sample.objects_in_leaf(leaf);
+        cut = leaf;
+        if names.len() > 3 && names[1].starts_with("file ") {
+            break;
+        }
+    }
+    let name = names[1].clone();
+    let wanted = |record: &[u8]| {
+        let (key, data) = CatalogKey::split(record).unwrap();
+        decode_name(key.name) == name
+            && !matches!(CatalogRecord::parse(data), Some(CatalogRecord::Thread(_)))
+    };
+    // Both forks of one record, and the next one, as by a sector of zeros.
+    let mut bytes = Vec::new();
+    sample.record(Cnid::CATALOG, wanted, |record| bytes = record.to_vec());
+    let node = sample.node(Cnid::CATALOG, cut);
+    let at = node
+        .windows(bytes.len())
+        .position(|window| window == bytes)
+        .unwrap();
+    let end = at + bytes.len();
+    node[end - 168..end + 40].fill(0);
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device, &Silent).unwrap();
+    let certain = &repair.losses().certain;
+    let is_named = certain
+        .iter()
+        .any(|loss| loss.path.ends_with(&name) && loss.what == Lost::Contents(None));
+    assert!(is_named, "{name}: {certain:?}");
+}
+
+#[test]
+fn used_blocks_that_an_older_leaf_does_not_state_are_a_loss() {
+    let losses = |is_used: bool| {
+        let mut sample = Sample::new(false);
+        let wanted = |record: &[u8]| {
+            let data = CatalogKey::split(record).unwrap().1;
+            matches!(CatalogRecord::parse(data), Some(CatalogRecord::Thread(thread))
+                if decode_name(thread.name) == "file 5")
+        };
+        // An object without a thread, as one that was deleted since.
+        sample.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
+        if is_used {
+            sample.flip(2000);
+        }
+        let repair = Repair::plan(Arc::new(Memory::from(sample.bytes)), &Silent).unwrap();
+        repair.losses().certain.clone()
+    };
+    assert!(losses(false).is_empty(), "{:?}", losses(false));
+    let found = losses(true);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].what, Lost::Unowned(4096));
+}
+
+#[test]
+fn an_attribute_that_the_tree_does_not_count_is_a_possible_loss() {
+    let mut sample = Sample::new(false);
+    sample.attribute("small", |record| record[5] ^= 0x01);
+    let tree = sample.tree(Cnid::ATTRIBUTES);
+    tree.leaf_records = (tree.leaf_records.get() - 1).into();
+    let repair = Repair::plan(Arc::new(Memory::from(sample.bytes)), &Silent).unwrap();
+    let losses = repair.losses();
+    assert!(losses.certain.is_empty(), "{losses:?}");
+    assert_eq!(losses.possible.len(), 1, "{losses:?}");
 }

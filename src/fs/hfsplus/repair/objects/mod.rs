@@ -12,8 +12,8 @@ use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
 use crate::fs::UF_COMPRESSED;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, ExtentsRaw, FileRaw, FolderRaw, ForkRaw,
-    JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit, mode_type, record_flags,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, Extent, ExtentsRaw, FileRaw, FolderRaw, ForkRaw,
+    JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit, extents_of, mode_type, record_flags,
     record_type,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
@@ -42,6 +42,8 @@ pub(super) struct Before {
     pub(super) resource: u64,
     /// Number of entries of a folder.
     pub(super) valence: u32,
+    /// True if what follows in its leaf cannot be read.
+    pub(super) is_before_gap: bool,
 }
 
 #[derive(Debug)]
@@ -158,6 +160,7 @@ impl Before {
                 data: 0,
                 resource: 0,
                 valence: folder.valence.get(),
+                is_before_gap: false,
             },
             Body::File(file) => Self {
                 id: file.file_id.get(),
@@ -167,6 +170,7 @@ impl Before {
                 data: size_of_fork(&file.data_fork),
                 resource: size_of_fork(&file.resource_fork),
                 valence: 0,
+                is_before_gap: false,
             },
         }
     }
@@ -209,6 +213,8 @@ pub(super) struct AllObjects {
     pub(super) unreadable: Vec<Unreadable>,
     /// Folders of the files that were deleted because nothing needs them any more.
     pub(super) deleted_from: Vec<u32>,
+    /// The blocks that those files state.
+    pub(super) deleted_blocks: Vec<Extent>,
     pub(super) threads: BTreeMap<u32, Lead>,
     next_serial: u32,
     names: NameOrder,
@@ -218,7 +224,7 @@ pub(super) struct AllObjects {
     /// Date of the last modification of the volume.
     modified: U32,
     /// Length of the volume in bytes.
-    volume_len: u64,
+    pub(super) volume_len: u64,
 }
 
 impl AllObjects {
@@ -234,6 +240,7 @@ impl AllObjects {
             removed: Vec::new(),
             unreadable: Vec::new(),
             deleted_from: Vec::new(),
+            deleted_blocks: Vec::new(),
             threads: BTreeMap::new(),
             next_serial: 0,
             names,
@@ -250,7 +257,7 @@ impl AllObjects {
             let (parent, name) = (key.parent.0, name_of(key.name, steps));
             let is_thread = name.is_empty();
             if let Some(body) = Body::mistyped(data).filter(|_| !is_thread) {
-                let serial = objects.add_read(parent, name, body);
+                let serial = objects.add_read(parent, name, body, record.is_before_gap);
                 steps.on("correct the types of records", serial);
                 continue;
             }
@@ -258,10 +265,12 @@ impl AllObjects {
             let is_object = |len: usize| !is_thread || data.len() == len;
             match CatalogRecord::parse(data) {
                 Some(CatalogRecord::Folder(folder)) if is_object(size_of::<FolderRaw>()) => {
-                    objects.add_read(parent, name, Body::Folder(*folder));
+                    let body = Body::Folder(*folder);
+                    objects.add_read(parent, name, body, record.is_before_gap);
                 }
                 Some(CatalogRecord::File(file)) if is_object(size_of::<FileRaw>()) => {
-                    objects.add_read(parent, name, Body::File(*file));
+                    let body = Body::File(*file);
+                    objects.add_read(parent, name, body, record.is_before_gap);
                 }
                 Some(CatalogRecord::Thread(thread)) if is_thread => {
                     let lead = Lead {
@@ -299,9 +308,12 @@ impl AllObjects {
     }
 
     /// Adds an object that was read from the catalog, and returns its serial number.
-    fn add_read(&mut self, parent: u32, name: Box<[U16]>, body: Body) -> u32 {
-        let before = Some(Before::of(parent, &body, self.volume_len));
-        self.add(parent, name, body, before)
+    fn add_read(&mut self, parent: u32, name: Box<[U16]>, body: Body, is_before_gap: bool) -> u32 {
+        let before = Before {
+            is_before_gap,
+            ..Before::of(parent, &body, self.volume_len)
+        };
+        self.add(parent, name, body, Some(before))
     }
 
     fn add(&mut self, parent: u32, name: Box<[U16]>, body: Body, before: Option<Before>) -> u32 {
@@ -328,6 +340,11 @@ impl AllObjects {
         for object in self.all.extract_if(.., |object| is_useless(object)) {
             self.threads.remove(&object.id());
             self.deleted_from.push(object.parent);
+            if let Some(file) = object.file() {
+                let forks = [&file.data_fork, &file.resource_fork];
+                let blocks = forks.into_iter().flat_map(|fork| extents_of(&fork.extents));
+                self.deleted_blocks.extend(blocks);
+            }
         }
     }
 
@@ -402,6 +419,16 @@ impl AllObjects {
                 steps.on("correct counts and flags", object.serial);
             }
         }
+    }
+
+    /// Returns the numbers of the empty files with the flag of compressed contents.
+    pub(super) fn compressed(&self) -> HashSet<u32> {
+        let none = HashMap::new();
+        self.all
+            .iter()
+            .filter(|object| object.is_empty_though_compressed(&none))
+            .map(RepairedObject::id)
+            .collect()
     }
 
     /// Returns a bit for each text encoding in use, as in the volume header.
