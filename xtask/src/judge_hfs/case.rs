@@ -229,7 +229,7 @@ impl Judged<'_> {
 fn comparable(facts: &Value) -> Value {
     let mut facts = facts.clone();
     if let Some(facts) = facts.as_object_mut() {
-        for different in ["dry_run", "undo", "losses_file"] {
+        for different in ["dry_run", "undo_path", "losses_path"] {
             facts.remove(different);
         }
     }
