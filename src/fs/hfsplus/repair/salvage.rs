@@ -17,7 +17,7 @@ use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, FIRST_RECORD, ForkRaw, HEADER_MAP_OFFSET, KEY_COMPARE_BINARY,
     KEY_COMPARE_FOLD, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, Variant, VolumeHeader,
-    VolumeHeaderRaw, fork_type, node_kind, volume_attributes,
+    VolumeHeaderRaw, extents_of, fork_type, node_kind, volume_attributes,
 };
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::unicode::NameOrder;
@@ -47,6 +47,8 @@ pub(super) struct SalvagedRecord {
     pub(super) standing: Standing,
     /// True if what follows in its leaf cannot be read: its own end may be damaged as well.
     pub(super) is_before_gap: bool,
+    /// Number of its leaf.
+    leaf: u32,
 }
 
 impl SalvagedRecord {
@@ -168,7 +170,7 @@ impl Salvage<'_> {
             found.unused = self.scan(&mut leaves, is_torn)?;
             found.torn = is_torn && (!whole || !leaves.records.is_empty());
         }
-        found.records = leaves.records;
+        found.records = std::mem::take(&mut leaves.records);
         let order = found.order;
         let all = found.records.len();
         found
@@ -184,14 +186,23 @@ impl Salvage<'_> {
                 .then(a.standing.cmp(&b.standing))
                 .then_with(|| changed(&b.bytes, kind, latest).cmp(&changed(&a.bytes, kind, latest)))
         });
-        let unused = &mut found.unused;
-        found.records.dedup_by(|later, first| {
-            let is_same = order.compare(&first.bytes, &later.bytes) == Some(Ordering::Equal);
-            if is_same && first.bytes != later.bytes {
-                unused.push(std::mem::take(&mut later.bytes));
+        let newest = Newest::new(self.bitmap()?, kind, &leaves.links, latest);
+        let all = std::mem::take(&mut found.records);
+        for mut record in all {
+            let former = found.records.last_mut().filter(|former| {
+                order.compare(&former.bytes, &record.bytes) == Some(Ordering::Equal)
+            });
+            let Some(former) = former else {
+                found.records.push(record);
+                continue;
+            };
+            if former.bytes != record.bytes {
+                if newest.is_later(&record, former)? {
+                    std::mem::swap(&mut record, former);
+                }
+                found.unused.push(record.bytes);
             }
-            is_same
-        });
+        }
         Ok(found)
     }
 
@@ -199,12 +210,9 @@ impl Salvage<'_> {
     /// bitmap cannot be read.
     pub(super) fn ownerless(&self, stated: &Taken) -> Result<Option<u64>> {
         let total = u64::from(self.header.total_blocks);
-        let Some(bitmap) = self.file(Cnid::ALLOCATION, "bitmap")? else {
+        let Some(bitmap) = self.bitmap()? else {
             return Ok(None);
         };
-        if bitmap.len() < total.div_ceil(8) {
-            return Ok(None);
-        }
         let mut found = 0;
         let mut free_from = 0;
         for (start, end) in stated.runs().chain([(total, total)]) {
@@ -222,6 +230,13 @@ impl Salvage<'_> {
             }
         }
         Ok(Some(found))
+    }
+
+    /// Opens the bitmap; `None` if it does not cover the volume.
+    fn bitmap(&self) -> Result<Option<ForkDevice>> {
+        let len = u64::from(self.header.total_blocks).div_ceil(8);
+        let bitmap = self.file(Cnid::ALLOCATION, "bitmap")?;
+        Ok(bitmap.filter(|bitmap| bitmap.len() >= len))
     }
 
     /// Opens the tree's file at the location in the primary header, otherwise at that in the
@@ -364,6 +379,7 @@ impl Leaves<'_> {
                 bytes: mended.flatten().unwrap_or_else(|| record.into()),
                 standing,
                 is_before_gap: leaf.gaps.binary_search(&range.end).is_ok(),
+                leaf: number,
             });
         }
     }
@@ -413,6 +429,102 @@ impl Leaves<'_> {
 fn bit(map: &[u8], number: u32) -> bool {
     map.get(number as usize / 8)
         .is_some_and(|byte| byte & (0x80 >> (number % 8)) != 0)
+}
+
+/// The evidence on the age of records with one key.
+struct Newest<'a> {
+    bitmap: Option<ForkDevice>,
+    kind: TreeKind,
+    /// Next and previous leaf of each.
+    links: &'a HashMap<u32, (u32, u32)>,
+    /// The number of leaves that state to be a neighbor of a leaf that states another one.
+    contradictions: HashMap<u32, i32>,
+    /// Seconds up to which a date is possible.
+    latest: u64,
+}
+
+impl<'a> Newest<'a> {
+    fn new(
+        bitmap: Option<ForkDevice>,
+        kind: TreeKind,
+        links: &'a HashMap<u32, (u32, u32)>,
+        latest: u64,
+    ) -> Self {
+        let mut contradictions = HashMap::new();
+        for (&leaf, &(next, previous)) in links {
+            if !follows(links, leaf, next) {
+                *contradictions.entry(next).or_default() += 1;
+            }
+            if !follows(links, previous, leaf) {
+                *contradictions.entry(previous).or_default() += 1;
+            }
+        }
+        Self {
+            bitmap,
+            kind,
+            links,
+            contradictions,
+            latest,
+        }
+    }
+
+    /// Returns true if `record` is of a later state than `other`, a record with the same key,
+    /// although its date is not: blocks of the other one are marked free, or the neighbors of the
+    /// other one's leaf state other links.
+    fn is_later(&self, record: &SalvagedRecord, other: &SalvagedRecord) -> Result<bool> {
+        let date = |record: &SalvagedRecord| changed(&record.bytes, self.kind, self.latest);
+        if (record.standing, date(record)) != (other.standing, date(other)) {
+            return Ok(false);
+        }
+        let states_free = self.states_free(&record.bytes)?;
+        if states_free != self.states_free(&other.bytes)? {
+            return Ok(!states_free);
+        }
+        Ok(self.agreement(record.leaf) > self.agreement(other.leaf))
+    }
+
+    /// Returns true if a block of a file's record is marked free, or outside of the volume.
+    fn states_free(&self, record: &[u8]) -> Result<bool> {
+        let file = CatalogKey::split(record).and_then(|(_, data)| CatalogRecord::parse(data));
+        let (TreeKind::Catalog(_), Some(CatalogRecord::File(file)), Some(bitmap)) =
+            (self.kind, file, &self.bitmap)
+        else {
+            return Ok(false);
+        };
+        for extent in [&file.data_fork, &file.resource_fork]
+            .into_iter()
+            .flat_map(|fork| extents_of(&fork.extents))
+        {
+            let (start, end) = (u64::from(extent.start.0), extent.end());
+            if end > bitmap.len() * 8 {
+                return Ok(true);
+            }
+            // One piece of a long run is enough, and bounds the time.
+            let first = start / 8;
+            let end = end.min((first + PIECE) * 8);
+            let bytes = bitmap.read_vec(first, (end.div_ceil(8) - first) as usize)?;
+            if !(start..end).all(|block| bit(&bytes, (block - first * 8) as u32)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns how many neighbors of a leaf agree with its links, less those that contradict them.
+    fn agreement(&self, leaf: u32) -> i32 {
+        let contradictions = self.contradictions.get(&leaf).copied().unwrap_or(0);
+        let agree = self.links.get(&leaf).map_or(0, |&(next, previous)| {
+            i32::from(follows(self.links, leaf, next))
+                + i32::from(follows(self.links, previous, leaf))
+        });
+        agree - contradictions
+    }
+}
+
+/// Returns true if both leaves state that `next` follows `leaf`.
+fn follows(links: &HashMap<u32, (u32, u32)>, leaf: u32, next: u32) -> bool {
+    links.get(&leaf).is_some_and(|&(ahead, _)| ahead == next)
+        && links.get(&next).is_some_and(|&(_, back)| back == leaf)
 }
 
 /// Returns the time of the last change that a record of the catalog states; 0 if it states none

@@ -9,7 +9,7 @@ use crate::decmpfs;
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use crate::fs::hfsplus::check::sample::Sample;
-use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE};
+use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw};
 use crate::fs::hfsplus::links::{INODE, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
@@ -815,4 +815,59 @@ fn an_attribute_that_the_tree_does_not_count_is_a_possible_loss() {
     let losses = repair.losses();
     assert!(losses.certain.is_empty(), "{losses:?}");
     assert_eq!(losses.possible.len(), 1, "{losses:?}");
+}
+
+/// Puts an older state of a leaf in its place, in which `change` was made to the record of a file,
+/// and its newest state in place of the next leaf. Both have the same dates. Returns the path of
+/// that file and the contents before the damage.
+fn with_older_leaf(
+    sample: &mut Sample,
+    is_linked: bool,
+    change: impl FnOnce(&mut FileRaw),
+) -> (String, Item) {
+    let whole = items(sample.bytes.clone());
+    let is_plain = |name: &&String| name.starts_with("file ");
+    let mut leaves = (1..8).map(|leaf| (leaf, sample.objects_in_leaf(leaf)));
+    let (leaf, names) = leaves
+        .find(|(_, names)| names.iter().filter(is_plain).count() > 2)
+        .unwrap();
+    let name = names.iter().find(is_plain).unwrap();
+    let newest = sample.node(Cnid::CATALOG, leaf).to_vec();
+    sample.file(name, change);
+    let links = sample.node(Cnid::CATALOG, leaf + 1)[..8].to_vec();
+    let next = sample.node(Cnid::CATALOG, leaf + 1);
+    next.copy_from_slice(&newest);
+    next[..8].copy_from_slice(&links);
+    if !is_linked {
+        // The leaf was the last one then.
+        sample.node(Cnid::CATALOG, leaf)[..4].fill(0);
+    }
+    let mut found = whole.into_iter();
+    found
+        .find(|(path, _)| path.ends_with(&format!("/{name}")))
+        .unwrap()
+}
+
+#[test]
+fn a_record_whose_blocks_are_free_gives_way_to_one_of_the_same_date() {
+    let mut sample = Sample::new(false);
+    let (path, before) = with_older_leaf(&mut sample, true, |raw| {
+        raw.data_fork.extents[0].start_block = 2000.into();
+    });
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    repair.apply(&Silent).unwrap();
+    assert!(items(device.to_vec())[&path] == before, "{path}");
+}
+
+#[test]
+fn a_record_of_a_leaf_that_its_neighbors_contradict_gives_way() {
+    let mut sample = Sample::new(false);
+    let (path, before) = with_older_leaf(&mut sample, false, |raw| {
+        raw.data_fork.logical_size = 100.into();
+    });
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    repair.apply(&Silent).unwrap();
+    assert!(items(device.to_vec())[&path] == before, "{path}");
 }
