@@ -64,6 +64,21 @@ impl Spill {
         }
     }
 
+    /// Uses the temporary file for changes beyond `memory` bytes.
+    #[cfg(test)]
+    pub(crate) fn limited(folder: PathBuf, memory: u64) -> Self {
+        Self {
+            memory,
+            ..Self::to(folder)
+        }
+    }
+
+    /// Returns the number of bytes of changes so far.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// Fails with [`Kind::Limit`] beyond `bytes` of changes.
     fn in_memory(bytes: u64) -> Self {
         Self {
@@ -312,7 +327,12 @@ impl CowDevice {
     /// Creates a device over `below` for at most `bytes` of changes in memory; more fail with
     /// [`Kind::Limit`].
     pub(crate) fn new(below: Arc<dyn BlockDevice>, bytes: u64) -> Self {
-        let changes = Changes::new(below.info().len, Arc::new(Spill::in_memory(bytes)));
+        Self::spilling(below, Arc::new(Spill::in_memory(bytes)))
+    }
+
+    /// Creates a device over `below` whose changes are stored in `spill`.
+    pub(crate) fn spilling(below: Arc<dyn BlockDevice>, spill: Arc<Spill>) -> Self {
+        let changes = Changes::new(below.info().len, spill);
         Self::with(Arc::new(changes), Some(below), Access::ReadWrite)
     }
 
@@ -327,6 +347,14 @@ impl CowDevice {
             below,
             access,
         }
+    }
+
+    /// Returns the number of bytes of changes that are kept in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(&self) -> u64 {
+        let state = self.changes.state();
+        let kept = |chunk: &&Chunk| matches!(chunk.bytes, Bytes::Memory(_));
+        state.chunks.values().filter(kept).count() as u64 * CHUNK
     }
 
     /// Writes the changes in `range` to `target`, a device like the one below. Does not flush.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::apfs::{self, VolumeQuery};
@@ -10,7 +11,7 @@ use super::quick_check;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::decision::Which;
-use crate::device::{BlockDevice, Slice};
+use crate::device::{BlockDevice, Slice, Spill};
 use crate::fs::apfs::{Container, VolumeWriter};
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
@@ -251,15 +252,19 @@ impl Volume {
 
     /// Plans the repair of a damaged volume. `None`: repair of this format is not supported, or
     /// there is nothing to do. `header` selects the volume header if the two disagree and the
-    /// remaining evidence does not decide.
+    /// remaining evidence does not decide. Changes that do not fit in memory go to an unlinked file
+    /// in the folder `temporary`.
     pub fn plan_repair(
         &self,
         header: Option<Which>,
+        temporary: &Path,
         progress: &dyn Progress,
     ) -> Result<Option<hfsplus::Repair>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                let repair = hfsplus::Repair::plan_assuming(self.device.clone(), header, progress)?;
+                let spill = Arc::new(Spill::to(temporary.to_owned()));
+                let device = self.device.clone();
+                let repair = hfsplus::Repair::plan_on(device, header, &spill, progress)?;
                 Ok(repair.is_needed().then_some(repair))
             }
             _ => Ok(None),

@@ -373,11 +373,12 @@ impl<'a> Work<'a> {
             .for_volume(volume.partition, is_only)
             .header;
         let mut steps: Vec<RepairStep> = Vec::new();
-        let plan = match volume.plan_repair(header, self.progress) {
+        let temporary = &self.chosen.temporary;
+        let plan = match volume.plan_repair(header, temporary, self.progress) {
             Err(error) if error.kind() == Kind::Conflict => {
                 volume.replay_journal().and_then(|()| {
                     steps.push(format!("{place}: replay the journal").into());
-                    volume.plan_repair(header, self.progress)
+                    volume.plan_repair(header, temporary, self.progress)
                 })
             }
             plan => plan,

@@ -4,8 +4,8 @@
 //! No block in use is overwritten before the header, a single sector, refers to the new trees:
 //! after a crash the volume is in its former state, or repaired. Only if a volume has no room for
 //! new trees, they overwrite the old ones. If only counts, headers and the bitmap are wrong, they
-//! are corrected in place. The result is first assembled in memory and checked there; see
-//! [`Repair`].
+//! are corrected in place. The result is first assembled on a copy-on-write view and checked there;
+//! see [`Repair`].
 
 mod attributes;
 mod forks;
@@ -22,6 +22,7 @@ mod steps;
 mod tests;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::forks::{Copy, Mended, More, Taken};
@@ -38,20 +39,18 @@ use super::layout::{
 };
 use super::{header, journal, read_structure};
 use crate::decision::Which;
-use crate::device::{BlockDevice, CowDevice};
+use crate::device::{BlockDevice, CowDevice, Spill};
 use crate::fs::{Losses, RepairStep};
 use crate::problem::{Problem, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ repair";
-/// Maximum memory for the repaired parts in bytes: the trees of a volume with millions of files.
-const MEMORY: u64 = 4 << 30;
 
 /// Number of files of a journal: the journal and its info block.
 const JOURNAL_FILES: u64 = 2;
 
-/// A repair that has been planned and checked in memory, but not written.
+/// A repair that has been planned and checked on a view, but not written.
 #[derive(Debug)]
 pub struct Repair {
     device: Arc<dyn BlockDevice>,
@@ -82,6 +81,8 @@ impl Repair {
     ///
     /// Fails with [`Kind::Undecided`] if the two volume headers disagree and the evidence on the
     /// volume is inconclusive.
+    ///
+    /// The new trees are kept in memory up to 64 MiB, then in an unlinked file in `/tmp`.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
         Self::plan_assuming(device, None, progress)
     }
@@ -91,6 +92,17 @@ impl Repair {
     pub fn plan_assuming(
         device: Arc<dyn BlockDevice>,
         assumed: Option<Which>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let spill = Arc::new(Spill::to(PathBuf::from("/tmp")));
+        Self::plan_on(device, assumed, &spill, progress)
+    }
+
+    /// Plans a repair like [`plan_assuming`](Self::plan_assuming), with its changes in `spill`.
+    pub(crate) fn plan_on(
+        device: Arc<dyn BlockDevice>,
+        assumed: Option<Which>,
+        spill: &Arc<Spill>,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let (findings, facts) = check_and_count(device.clone(), progress)?;
@@ -122,18 +134,18 @@ impl Repair {
         let tried = match (is_changed, facts) {
             // Facts counted with another header are not valid.
             (true, _) => {
-                let work = in_place_alone(&device, &header, None, progress)?;
+                let work = in_place_alone(&device, &header, None, spill, progress)?;
                 let (left, facts) = check_and_count(work.overlay.clone(), progress)?;
                 match facts {
                     Some(facts) if left.iter().any(is_wrong) => {
-                        corrected(&device, &header, &left, &facts, progress)?
+                        corrected(&device, &header, &left, &facts, spill, progress)?
                     }
                     Some(facts) if is_journal_whole(&header, &facts) => Some((work, left)),
                     _ => None,
                 }
             }
             (false, Some(facts)) => {
-                corrected(&device, &header, &repair.findings, &facts, progress)?
+                corrected(&device, &header, &repair.findings, &facts, spill, progress)?
             }
             (false, None) => None,
         };
@@ -151,7 +163,7 @@ impl Repair {
                 .push("rewrite both headers and mark the volume clean".into());
             repair.work = Some(work);
         } else {
-            let rebuilt = Rebuilt::new(&device, &header, progress)?;
+            let rebuilt = Rebuilt::new(&device, &header, spill, progress)?;
             repair.left = check(rebuilt.work.overlay.clone(), progress)?;
             (repair.steps, repair.losses) = (rebuilt.steps, rebuilt.losses);
             repair
@@ -235,6 +247,7 @@ fn corrected(
     header: &VolumeHeader,
     found: &[Problem],
     facts: &Facts,
+    spill: &Arc<Spill>,
     progress: &dyn Progress,
 ) -> Result<Option<(Work, Vec<Problem>)>> {
     let is_enough = found
@@ -244,7 +257,7 @@ fn corrected(
     if !is_enough || !facts.complete || facts.overlaps || !is_journal_whole(header, facts) {
         return Ok(None);
     }
-    let work = in_place_alone(device, header, Some(facts), progress)?;
+    let work = in_place_alone(device, header, Some(facts), spill, progress)?;
     let parsed = VolumeHeader::parse(&work.header, HEADER_OFFSET, device.info().len)?;
     let left = check::check_in_place(work.overlay.clone(), &parsed, facts, progress)?;
     Ok(Some((work, left)))
@@ -276,9 +289,10 @@ fn in_place_alone(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
     facts: Option<&Facts>,
+    spill: &Arc<Spill>,
     progress: &dyn Progress,
 ) -> Result<Work> {
-    let overlay = Arc::new(CowDevice::new(device.clone(), MEMORY));
+    let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
     let mut raw = header.raw;
     rewrite::mark_clean(&mut raw);
     rewrite::mend_clumps(&mut raw, header, alternate(device, header)?.as_ref());
@@ -349,7 +363,7 @@ fn alternate(
         .map(|_| raw))
 }
 
-/// A volume with new trees, assembled in memory.
+/// A volume with new trees, assembled on a view.
 struct Rebuilt {
     work: Work,
     steps: Vec<RepairStep>,
@@ -361,6 +375,7 @@ impl Rebuilt {
     fn new(
         device: &Arc<dyn BlockDevice>,
         header: &VolumeHeader,
+        spill: &Arc<Spill>,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let total = header.total_blocks;
@@ -375,7 +390,7 @@ impl Rebuilt {
         let grown = (most > total).then_some((most, OldTrees::Keep));
         let mut refused = None;
         for (total_blocks, old_trees) in attempts.into_iter().chain(grown) {
-            match put_together(device, header, total_blocks, old_trees, progress) {
+            match put_together(device, header, total_blocks, old_trees, spill, progress) {
                 Err(error) if error.kind() == Kind::Limit => refused = Some(error),
                 done => return done,
             }
@@ -384,12 +399,13 @@ impl Rebuilt {
     }
 }
 
-/// Assembles the repaired volume, of `total_blocks`, in memory.
+/// Assembles the repaired volume, of `total_blocks`, on a view.
 fn put_together(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
     total_blocks: u32,
     old_trees: OldTrees,
+    spill: &Arc<Spill>,
     progress: &dyn Progress,
 ) -> Result<Rebuilt> {
     let mut all_steps = Steps::default();
@@ -538,7 +554,7 @@ fn put_together(
         values.records,
     ];
     let trees = specs.into_iter().zip(records).collect();
-    let overlay = Arc::new(CowDevice::new(device.clone(), MEMORY));
+    let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
     let work = Rewrite {
         overlay,
         header: &grown,

@@ -1,5 +1,6 @@
 //! Writing of new trees to free blocks, the bitmap, and the header that refers to them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
@@ -7,10 +8,14 @@ use zerocopy::big_endian::U32;
 
 use super::forks::{Copy, Taken, raw};
 use super::{LAYER, Work};
-use crate::device::{BlockDevice, BlockDeviceExt, CowDevice, Memory};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, Extent as DeviceExtent,
+    FileRange, Info,
+};
 use crate::fs::RepairStep;
 use crate::fs::hfsplus::btree::TreeKind;
 use crate::fs::hfsplus::build::{self, map_nodes};
+use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace};
 use crate::fs::hfsplus::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw,
     HEADER_OFFSET, VARIABLE_INDEX_KEYS, VolumeHeader, VolumeHeaderRaw, extents_of,
@@ -259,27 +264,14 @@ impl Rewrite<'_> {
             total_nodes: u32::try_from(bytes / u64::from(node)).unwrap_or(u32::MAX),
             clump,
         };
-        let len = usize::try_from(bytes)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree does not fit in memory"))?;
-        let memory = Memory::zeros(len);
-        build::write_tree(&memory, 0, kind, pairs())?;
-        let mut at = 0;
-        for extent in &extents {
-            let (mut place, end) = (extent.start.offset(size), extent.end() * u64::from(size));
-            while place < end {
-                let piece = memory.read_vec(at, PIECE.min((end - place) as usize))?;
-                if crate::device::is_zero(&piece) {
-                    self.overlay.discard(
-                        place..place + piece.len() as u64,
-                        crate::device::AfterDiscard::Zeros,
-                    )?;
-                } else {
-                    self.overlay.write_at(place, &piece)?;
-                }
-                at += piece.len() as u64;
-                place += piece.len() as u64;
-            }
-        }
+        let space = ForkSpace {
+            device: self.overlay.clone(),
+            block_size: size,
+            total_blocks: self.header.total_blocks,
+        };
+        let file = TreeFile(space.device_over(&extents, bytes));
+        file.0.zero(0..bytes)?;
+        build::write_tree(&file, 0, kind, pairs())?;
         Ok(fork_over(&extents, size, clump))
     }
 
@@ -307,6 +299,50 @@ impl Rewrite<'_> {
             first += len as u64 * 8;
         }
         Ok(u32::try_from(total - used).unwrap_or(0))
+    }
+}
+
+/// The file of a new tree, of fixed length.
+#[derive(Debug)]
+struct TreeFile(ForkDevice);
+
+impl BlockDevice for TreeFile {
+    fn info(&self) -> Info {
+        Info {
+            access: Access::ReadWrite,
+            ..self.0.info()
+        }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.0.overwrite(offset, buf)
+    }
+
+    fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
+        match leave {
+            AfterDiscard::Zeros => self.0.zero(range),
+            AfterDiscard::Any => Ok(()),
+        }
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<DeviceExtent> {
+        self.0.extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
+        self.0.set_len(len, leave)
+    }
+
+    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
+        self.0.file_range(range)
     }
 }
 

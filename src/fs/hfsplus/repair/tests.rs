@@ -871,3 +871,23 @@ fn a_record_of_a_leaf_that_its_neighbors_contradict_gives_way() {
     repair.apply(&Silent).unwrap();
     assert!(items(device.to_vec())[&path] == before, "{path}");
 }
+
+#[test]
+fn new_trees_beyond_the_limit_of_memory_go_to_a_file() {
+    const LIMIT: u64 = 16 << 10;
+    let mut sample = Sample::new(false);
+    lose_records(&mut sample, 1);
+    let in_memory = Arc::new(Memory::from(sample.bytes.clone()));
+    let repair = Repair::plan(in_memory.clone(), &Silent).unwrap();
+    repair.apply(&Silent).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let spill = Arc::new(Spill::limited(folder.path().to_owned(), LIMIT));
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan_on(device.clone(), None, &spill, &Silent).unwrap();
+    assert!(spill.used() > LIMIT, "{} bytes", spill.used());
+    let kept = repair.work.as_ref().unwrap().overlay.in_memory();
+    assert!(kept <= LIMIT, "{kept} bytes");
+    repair.apply(&Silent).unwrap();
+    assert!(device.to_vec() == in_memory.to_vec());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
