@@ -56,7 +56,7 @@ pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
 pub use self::load::{directories, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
-pub use self::repair::{plan, repair};
+pub use self::repair::repair;
 
 const LAYER: &str = "asif";
 

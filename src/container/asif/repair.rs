@@ -10,9 +10,9 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
-/// data of the disk is lost or in doubt.
-pub fn plan(
+/// Repairs the image in `file`, durably. Returns one sentence for each step. Fails, without a
+/// change, if data of the disk is lost or in doubt.
+pub fn repair(
     file: &Arc<dyn BlockDevice>,
     orphans: Orphans,
     progress: &dyn Progress,
@@ -42,16 +42,6 @@ pub fn plan(
             "the file is truncated to {end} bytes, the end of its last chunk"
         ));
     }
-    Ok(steps)
-}
-
-/// Repairs the image in `file`, durably. Returns one sentence for each step.
-pub fn repair(
-    file: &Arc<dyn BlockDevice>,
-    orphans: Orphans,
-    progress: &dyn Progress,
-) -> Result<Vec<String>> {
-    let steps = plan(file, orphans, progress)?;
     if steps.is_empty() {
         return Ok(steps);
     }

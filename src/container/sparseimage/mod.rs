@@ -38,7 +38,7 @@ use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
-pub use self::repair::{plan, repair};
+pub use self::repair::repair;
 
 const LAYER: &str = "sparse image";
 

@@ -10,9 +10,9 @@ use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
 use crate::{Error, Kind, Result};
 
-/// Returns one sentence for each step that [`repair`] would take on the image in `file`. Fails if
-/// data of the disk is lost.
-pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>> {
+/// Repairs the image in `file`, durably. Returns one sentence for each step. Fails, without a
+/// change, if data of the disk is lost.
+pub fn repair(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>> {
     let mut problems = Problems::default();
     let mut loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
     load::find_orphans(&**file, &mut loaded.table)?;
@@ -50,17 +50,10 @@ pub fn plan(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>
             unlabeled + beyond
         ));
     }
-    Ok(steps)
-}
-
-/// Repairs the image in `file`, durably. Returns one sentence for each step.
-pub fn repair(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<String>> {
-    let steps = plan(file, orphans)?;
     if steps.is_empty() {
         return Ok(steps);
     }
-    let end = load::load(&**file, &mut Findings::Open)?.table.end();
-    if file.info().len < end {
+    if len < end {
         file.set_len(end, AfterDiscard::Zeros)?;
         file.flush()?;
     }

@@ -141,15 +141,8 @@ impl<'a> Work<'a> {
             .map_or_else(|| open::detect_container(&*plain), Ok)?;
         let disk: Arc<dyn BlockDevice> = match format {
             Format::Udsp => {
-                let steps = match sparseimage::plan(&plain, Orphans::Keep) {
-                    Ok(_) => {
-                        let orphans = self.decide_orphans(format, "sparse image")?;
-                        let steps = sparseimage::plan(&plain, orphans)?;
-                        self.check_ends(&steps, "sparse image", format)?;
-                        sparseimage::repair(&plain, orphans)
-                    }
-                    Err(error) => Err(error),
-                };
+                let repair = |orphans| sparseimage::repair(&plain, orphans);
+                let steps = self.with_orphans(format, "sparse image", &repair);
                 if !self.take_outside("sparse image", steps)? {
                     return Ok(());
                 }
@@ -158,15 +151,9 @@ impl<'a> Work<'a> {
             Format::Asif => {
                 let steps = self.decide_directory(&plain)?;
                 self.take_outside("ASIF", Ok(steps))?;
-                let steps = match asif::plan(&plain, Orphans::Keep, self.progress) {
-                    Ok(_) => {
-                        let orphans = self.decide_orphans(format, "ASIF")?;
-                        let steps = asif::plan(&plain, orphans, self.progress)?;
-                        self.check_ends(&steps, "ASIF", format)?;
-                        asif::repair(&plain, orphans, self.progress)
-                    }
-                    Err(error) => Err(error),
-                };
+                let progress = self.progress;
+                let repair = |orphans| asif::repair(&plain, orphans, progress);
+                let steps = self.with_orphans(format, "ASIF", &repair);
                 if !self.take_outside("ASIF", steps)? {
                     return Ok(());
                 }
@@ -188,6 +175,22 @@ impl<'a> Work<'a> {
             }
         };
         self.map(&disk)
+    }
+
+    /// Performs the repairs of a file that keep its orphans, then decides about these. Returns the
+    /// steps.
+    fn with_orphans(
+        &mut self,
+        format: Format,
+        layer: &'static str,
+        repair: &dyn Fn(Orphans) -> Result<Vec<String>>,
+    ) -> Result<Vec<String>> {
+        let mut steps = repair(Orphans::Keep)?;
+        if self.decide_orphans(format, layer, &mut steps)? == Orphans::Remove {
+            steps.extend(repair(Orphans::Remove)?);
+        }
+        self.check_ends(&steps, layer, format)?;
+        Ok(steps)
     }
 
     pub(super) fn take_outside(

@@ -32,12 +32,13 @@ struct Restoration {
 }
 
 impl Work<'_> {
-    /// Decides what becomes of the orphans of an image, and performs a restoration. Fails with
-    /// [`Kind::Undecided`] if they may be the data of a place without storage.
+    /// Decides what becomes of the orphans of an image, and performs a restoration, which it adds to
+    /// `steps`. Fails with [`Kind::Undecided`] if they may be the data of a place without storage.
     pub(super) fn decide_orphans(
         &mut self,
         format: Format,
         layer: &'static str,
+        steps: &mut Vec<String>,
     ) -> Result<Orphans> {
         let (disk, found) = self.opened(self.staged, format)?;
         if found.is_empty() {
@@ -76,7 +77,7 @@ impl Work<'_> {
                 match restoration {
                     // The volumes are sound with it, and not without it.
                     Some(restoration) if is_chosen || !is_sound => {
-                        self.restore(format, layer, &restoration)?;
+                        steps.push(self.restore(format, &restoration)?);
                         return Ok(Orphans::Keep);
                     }
                     Some(restoration) => {
@@ -226,15 +227,14 @@ impl Work<'_> {
         })
     }
 
-    fn restore(&mut self, format: Format, layer: &'static str, found: &Restoration) -> Result<()> {
+    fn restore(&self, format: Format, found: &Restoration) -> Result<String> {
         self.restore_in(self.staged, format, found.place, found.unit)?;
-        let step = format!(
+        Ok(format!(
             "the data at byte {} is {} {} again",
             found.place,
             unit_kind(format).words().0,
             found.unit
-        );
-        self.take_outside(layer, Ok(vec![step])).map(drop)
+        ))
     }
 
     fn restore_in(&self, store: &Staged, format: Format, place: u64, unit: u64) -> Result<()> {
