@@ -57,6 +57,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "touch",
             "compress",
             "decompress",
+            "stat",
         ],
     ),
     (

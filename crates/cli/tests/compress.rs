@@ -622,3 +622,161 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
         }
     }
 }
+
+/// What `afsctool -v` says: each figure is computed again from the attributes themselves.
+#[test]
+fn sizes_of_compressed_files_are_told_as_afsctool_tells_them() {
+    let scratch = Scratch::new();
+    let plain = text(700_000);
+    scratch.write("in/folder/long.txt", &plain);
+    scratch.write("in/short.txt", &plain[..3000]);
+    scratch.write("in/plain", "%PDF-1.4");
+    for fs in ["hfs+", "apfs"] {
+        let create = [
+            "create",
+            "v.img",
+            "--overwrite",
+            "--fs",
+            fs,
+            "--size",
+            "16m",
+            "--volname",
+            "V",
+            "--from",
+            "in",
+        ];
+        scratch.ok(&create);
+        scratch.ok(&[
+            "xattr",
+            "--set",
+            "com.example.note=four",
+            "v.img:/short.txt",
+        ]);
+        scratch.ok(&["compress", "v.img:/"]);
+        let file = |path: &str| scratch.json(&["stat", path])["file"].clone();
+        let attribute = |name: &str, path: &str| {
+            let output = scratch.run(&["cat", "--xattr", name, path]);
+            assert!(output.status.success(), "{output:?}");
+            output.stdout.len() as u64
+        };
+        let long = file("v.img:/folder/long.txt");
+        let fork = attribute("com.apple.ResourceFork", "v.img:/folder/long.txt");
+        let header = attribute("com.apple.decmpfs", "v.img:/folder/long.txt");
+        assert!(fork > 10_000 && fork < 350_000 && header == 16, "{fork}");
+        let number = |file: &Value, name: &str| file[name].as_u64().unwrap();
+        assert_eq!(number(&long, "size"), 700_000);
+        assert_eq!(number(&long, "stored"), fork);
+        assert_eq!(number(&long, "stored_with_attribute"), fork + 16);
+        assert_eq!(number(&long, "total"), fork + 16 + 268 + 248);
+        assert_eq!(
+            (&long["compressed"], &long["stored_in"]),
+            (&true.into(), &"resource_fork".into())
+        );
+        assert_eq!(long["content_type"], "public.plain-text");
+        let saving = 100.0 * (1.0 - (fork + 16) as f64 / 700_000.0);
+        assert!(
+            (long["savings_percent"].as_f64().unwrap() - saving).abs() < 1e-9,
+            "{long}"
+        );
+        let short = file("v.img:/short.txt");
+        let value = attribute("com.apple.decmpfs", "v.img:/short.txt");
+        assert_eq!(short["stored_in"], "attribute");
+        assert_eq!(number(&short, "stored"), value - 16);
+        assert_eq!(number(&short, "xattrs"), 1);
+        assert_eq!(number(&short, "xattr_size"), 4);
+        assert_eq!(number(&short, "xattr_overhead"), 2 * 268);
+        assert_eq!(number(&short, "total"), value + 4 + 2 * 268 + 248);
+        let plain = file("v.img:/plain");
+        assert_eq!(
+            (&plain["compressed"], &plain["content_type"]),
+            (&false.into(), &"com.adobe.pdf".into())
+        );
+        assert_eq!(number(&plain, "stored"), 8);
+        // `info` of a file is the same; folders have totals.
+        assert_eq!(scratch.json(&["info", "v.img:/short.txt"])["file"], short);
+        let folder = scratch.json(&["stat", "v.img:/", "--top", "1"])["folder"].clone();
+        let all = [
+            ("files", 3),
+            ("compressed_files", 2),
+            ("folders", 1),
+            ("size", 703_008),
+        ];
+        for (name, value) in all {
+            assert_eq!(number(&folder, name), value, "{name}: {folder}");
+        }
+        assert_eq!(number(&folder, "stored"), fork + 16 + value + 8);
+        assert_eq!(number(&folder, "compressed_stored"), fork + 16 + value);
+        let largest = folder["largest_savings"].as_array().unwrap();
+        assert_eq!(largest.len(), 1);
+        assert_eq!(largest[0]["volume_path"], "/folder/long.txt");
+        assert_eq!(number(&largest[0], "saved"), 700_000 - fork - 16);
+        let du = scratch.json(&["du", "v.img:/"])["items"][0]["inside"].clone();
+        assert_eq!(
+            (number(&du, "size"), number(&du, "stored")),
+            (703_008, fork + 24 + value)
+        );
+        let listed = scratch.ok(&["ls", "-l", "v.img:/"]);
+        let line = |name: &str| listed.lines().find(|line| line.ends_with(name)).unwrap();
+        let mode = |name: &str| line(name).split(' ').next().unwrap().to_owned();
+        assert_eq!(
+            (mode("short.txt").len(), mode("plain").len()),
+            (12, 10),
+            "{listed}"
+        );
+        assert!(mode("short.txt").ends_with("@z"), "{listed}");
+        let shown = scratch.ok(&["stat", "v.img:/folder/long.txt"]);
+        assert!(
+            shown.contains("yes, zlib (type 4), in the resource fork"),
+            "{shown}"
+        );
+        assert!(shown.contains(&format!("{saving:.1} %")), "{shown}");
+        scratch.fails(3, &["stat", "v.img:/nothing"]);
+    }
+}
+
+/// A compressed file as `ditto` leaves it on a file system without attributes.
+#[test]
+fn sizes_of_files_of_the_host_are_in_their_apple_double() {
+    let scratch = Scratch::new();
+    let mut double = Vec::new();
+    double.extend(0x0005_1607_u32.to_be_bytes());
+    double.extend(0x0002_0000_u32.to_be_bytes());
+    double.extend([0; 16]);
+    double.extend(2_u16.to_be_bytes());
+    for entry in [[9_u32, 50, 118], [2, 168, 1000]] {
+        entry
+            .iter()
+            .for_each(|word| double.extend(word.to_be_bytes()));
+    }
+    double.extend([0; 34]);
+    double.extend(b"ATTR");
+    for word in [0_u32, 168, 152, 16, 0, 0, 0, 1] {
+        double.extend(word.to_be_bytes());
+    }
+    double.extend([152_u32, 16].iter().flat_map(|word| word.to_be_bytes()));
+    double.extend([0, 0, 18]);
+    double.extend(b"com.apple.decmpfs\0\0\0\0");
+    assert_eq!(double.len(), 152);
+    double.extend(b"fpmc");
+    double.extend(4_u32.to_le_bytes());
+    double.extend(4242_u64.to_le_bytes());
+    double.extend([0; 1000]);
+    scratch.write("._a.txt", &double);
+    scratch.write("a.txt", "");
+    for path in ["a.txt", "._a.txt"] {
+        let file = scratch.json(&["stat", path])["file"].clone();
+        let of = |name: &str| file[name].as_u64().unwrap();
+        assert_eq!(
+            (of("size"), of("stored"), of("stored_with_attribute")),
+            (4242, 1000, 1016)
+        );
+        assert_eq!(file["method"], "zlib");
+    }
+    // Without them it is a plain file; a damaged one is not followed.
+    scratch.write("._a.txt", &double[..150]);
+    let file = scratch.json(&["stat", "a.txt"])["file"].clone();
+    assert_eq!(
+        (&file["compressed"], &file["size"]),
+        (&false.into(), &0.into())
+    );
+}

@@ -338,6 +338,11 @@ fn changing(runs: &Runs, name: &str) {
     runs.ok(&[&["cp", &at("/copied"), &format!("out-{name}/copied")], key].concat());
     runs.ok(&[&["compress", "--estimate", "-v", &at("/")], key].concat());
     runs.ok(&[&["compress", "-v", &at("/")], key].concat());
+    let total = runs.ok(&[&["stat", &at("/")], key].concat());
+    let largest = &total["folder"]["largest_savings"][0]["volume_path"];
+    let file = runs.ok(&[&["stat", &at(largest.as_str().unwrap())], key].concat());
+    assert_eq!(file["file"]["compressed"], true, "{file}");
+    runs.ok(&[&["du", &at("/")], key].concat());
     runs.ok(&[&["decompress", "-v", &at("/")], key].concat());
     runs.ok(&[&["trim", name], key].concat());
     runs.ok(&[&["compact", name], key].concat());

@@ -74,13 +74,12 @@ const RUN: Run = Run {
 fn class(verb: &str) -> Option<Class> {
     use Class::{Elsewhere, Group, Reads, Writes};
     Some(match verb {
-        "advise" | "bench-compare" | "bench-files" | "bench-gate" | "bench-images" | "cat"
-        | "check" | "checksum" | "completions" | "convert" | "create" | "detach" | "diagnose"
-        | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join" | "list" | "ls"
-        | "passwd-list" | "report" | "resources-extract" | "resources-list" | "segment"
-        | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info" | "tree" | "verify" => {
-            Reads
-        }
+        "advise" | "bench-articles" | "bench-compare" | "bench-files" | "bench-gate"
+        | "bench-images" | "cat" | "check" | "checksum" | "completions" | "convert" | "create"
+        | "detach" | "diagnose" | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join"
+        | "list" | "ls" | "passwd-list" | "report" | "resources-extract" | "resources-list"
+        | "segment" | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info"
+        | "stat" | "tree" | "verify" => Reads,
         "bench" | "resources" | "snapshot" | "stack" => Group,
         "checkpoint" => Elsewhere("changes bundles in buckets only"),
         "erase-keys" => Elsewhere("destroys the contents"),

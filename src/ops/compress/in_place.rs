@@ -266,7 +266,7 @@ fn why_left(
 }
 
 /// Returns the attribute that describes the compression of a file, if it has one.
-fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
+pub(super) fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
     let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else {
         return Ok(None);
     };

@@ -6,6 +6,7 @@ mod choose;
 mod host;
 mod in_place;
 mod incoming;
+mod usage;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub use self::choose::Types;
 pub use self::host::{compress_host, decompress_host, estimate_host};
 pub use self::in_place::{compress, compress_one, decompress, decompress_file, estimate};
 pub(crate) use self::incoming::{Room, compress_tree, spool_len};
+pub use self::usage::{FileUsage, FolderUsage, content_type};
 
 const LAYER: &str = "compress";
 /// Bytes copied or compared at a time.

@@ -94,11 +94,17 @@ pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
     (member.kind == MemberKind::File).then(|| [&member.path[..slash], name].concat())
 }
 
-/// Returns the attributes in an AppleDouble file. `None` for other files.
-pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
-    let [SparsePiece { at: 0, offset, len }] = member.pieces[..] else {
-        return Ok(None);
-    };
+/// Returns the attributes in an AppleDouble file in an archive. `None` for other files.
+pub(super) fn of_member(file: &File, member: &Member) -> Result<Option<Xattrs>> {
+    match member.pieces[..] {
+        [SparsePiece { at: 0, offset, len }] => read(file, offset, len),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the attributes in an AppleDouble file of `len` bytes at `offset` of `file`. `None` for
+/// other files.
+pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>> {
     let mut head = vec![0; len.min(MOST_HEADERS) as usize];
     match file.read_exact_at(&mut head, offset) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {

@@ -136,7 +136,7 @@ impl Growing {
             }
         }
         if let Some(path) = apple_double::partner(&member)
-            && let Some(xattrs) = apple_double::read(file, &member)?
+            && let Some(xattrs) = apple_double::of_member(file, &member)?
         {
             self.pending = Some(Pending {
                 path,

@@ -4,9 +4,11 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::address::ImagePath;
+use bandsaw::address::{Address, ImagePath};
 use bandsaw::container::Format;
 use bandsaw::device::Access;
+use bandsaw::fs::FileKind;
+use bandsaw::ops::compress::{FileUsage, FolderUsage};
 use bandsaw::ops::space::{Fill, SpaceMap};
 use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
 use bandsaw::{Kind, size};
@@ -17,7 +19,7 @@ use crate::failure::{Described, Failures, Outcome};
 use crate::info_text::{Sheet, exact, held};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, Opening, Place};
 use crate::text::{Table, counted, grouped};
 
 /// Show the space that images use and could free
@@ -28,16 +30,19 @@ use crate::text::{Table, counted, grouped};
 /// from 1 MiB on, `compact`, `trim` and attaching the image release it first, so it counts as space
 /// that would be freed. On a host without holes in files (such as FAT, exFAT and most file servers)
 /// the space that could not be freed is shown separately. Other files and folders are measured as
-/// such. Nothing is changed, and of an image only maps are read.
+/// such. Nothing is changed, and of an image only maps are read. Of a file or folder in a volume
+/// (IMAGE:/PATH) the length of the contents is shown, and what is stored of them, which is less for
+/// compressed files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw du Docs.sparsebundle               sizes, and space that could be freed
   bandsaw du *.sparsebundle ~/Pictures       several items with a total
+  bandsaw du Docs.sparsebundle:/Letters      a folder in a volume
   bandsaw du --bands Docs.sparsebundle       list every band
   bandsaw du --json Docs.sparsebundle        for programs")]
 pub(crate) struct Du {
-    /// Images, or files and folders of the host
+    /// Images, files and folders in them, or files and folders of the host
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
     /// List every allocated band or chunk
@@ -62,9 +67,26 @@ struct Item {
     host: Option<HostFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<ImageFacts>,
+    /// A file or folder in a volume, if one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<InsideFacts>,
     /// The reason why a file that looks like an image was only measured from outside, or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Described>,
+}
+
+/// Files in a volume. Sizes are in bytes.
+#[derive(Serialize)]
+struct InsideFacts {
+    volume_path: String,
+    files: u64,
+    compressed_files: u64,
+    folders: u64,
+    /// The length of all contents, and what is stored of them.
+    size: u64,
+    stored: u64,
+    /// Storage on the volume.
+    allocated: u64,
 }
 
 #[derive(Serialize)]
@@ -151,12 +173,18 @@ impl Du {
         let bar = Bar::new(output);
         let mut failures = Failures::default();
         for image in &self.images {
-            let path = source::image(image)?;
-            let (item, error) = failures.split(self.item(&path, &bar))?;
+            let address = source::address(image)?;
+            let path = &address.image;
+            let measured = match address.path.is_some() {
+                true => self.inside(&address, output, &bar),
+                false => self.item(&source::image(image)?, &bar),
+            };
+            let (item, error) = failures.split(measured)?;
             items.push(item.unwrap_or(Item {
                 path: path.to_string(),
                 host: None,
                 image: None,
+                inside: None,
                 error,
             }));
         }
@@ -180,6 +208,7 @@ impl Du {
                     path: path.to_string(),
                     host: Some(host),
                     image: Some(ImageFacts::new(&usage, self.bands)),
+                    inside: None,
                     error: None,
                 })
             }
@@ -196,10 +225,35 @@ impl Du {
                     path: path.to_string(),
                     host: Some(host),
                     image: None,
+                    inside: None,
                     error,
                 })
             }
         }
+    }
+
+    fn inside(&self, address: &Address, output: &Output, bar: &Bar) -> Outcome<Item> {
+        let place = Place::open(address, &self.opening, output)?;
+        let of = &place.attributes;
+        let usage = match of.kind {
+            FileKind::Folder => FolderUsage::of(&*place.fs, &place.path, of.id, 0, bar)?,
+            _ => FolderUsage::of_file(&FileUsage::of(&*place.fs, of)?),
+        };
+        Ok(Item {
+            path: address.image.to_string(),
+            host: None,
+            image: None,
+            inside: Some(InsideFacts {
+                volume_path: place.shown_path().to_owned(),
+                files: usage.files,
+                compressed_files: usage.compressed,
+                folders: usage.folders,
+                size: usage.size,
+                stored: usage.stored,
+                allocated: usage.allocated,
+            }),
+            error: None,
+        })
     }
 }
 
@@ -370,6 +424,9 @@ impl UsageReport {
 
 impl Item {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(inside) = &self.inside {
+            return inside.write(output, out);
+        }
         let Some(HostFacts {
             files,
             folders,
@@ -422,6 +479,23 @@ impl Item {
             Some(image) => image.write(output, &mut info_text),
             None => Ok(()),
         }
+    }
+}
+
+impl InsideFacts {
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        let mut sheet = Sheet::new(output, out);
+        sheet.heading(&output.name(&self.volume_path))?;
+        sheet.fact("size", &exact(self.size))?;
+        sheet.fact("stored", &exact(self.stored))?;
+        sheet.fact("on volume", &exact(self.allocated))?;
+        let files = counted(self.files, "file", "files");
+        let folders = counted(self.folders, "folder", "folders");
+        let compressed = grouped(self.compressed_files);
+        sheet.fact(
+            "files",
+            &format!("{files}, {compressed} of them compressed; {folders}"),
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::du::BandsFacts;
+use super::stat::Stat;
 use crate::facts::ImageInfo;
 use crate::failure::Outcome;
 use crate::output::Output;
@@ -26,6 +27,8 @@ use crate::{in_use, info_text, map};
 ///
 /// Of an image that Bandsaw has mounted, attached or served for writing, the format, the size and
 /// the use are shown, as nothing else may read it meanwhile.
+///
+/// Of a file or folder in an image (IMAGE:/PATH) this shows what `bandsaw stat` does.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -72,6 +75,10 @@ impl Info {
     /// Prints everything that is known, even if the image opens only in part; the reason for that
     /// is the failure.
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let address = source::address(&self.image)?;
+        if address.path.is_some() {
+            return Stat::of(self.image.clone(), self.opening.clone()).run(output);
+        }
         let path = source::image(&self.image)?;
         let mut facts = ImageInfo::new(&path);
         let mut drawing = None;

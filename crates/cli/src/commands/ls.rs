@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Entry, FileKind};
+use bandsaw::fs::{Entry, FileKind, UF_COMPRESSED};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -15,7 +15,9 @@ use crate::text::{Table, minute};
 
 /// List files and folders of a volume
 ///
-/// VOLUME@SNAPSHOT names a snapshot of an APFS volume; `bandsaw info` lists the snapshots.
+/// VOLUME@SNAPSHOT names a snapshot of an APFS volume; `bandsaw info` lists the snapshots. With
+/// --long, `@` after the mode marks extended attributes, and `z` compressed files, of which
+/// `bandsaw stat` shows more.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -143,8 +145,12 @@ impl Ls {
             if let Some(target) = node::target(&*place.fs, attributes)? {
                 name = format!("{name} -> {}", output.name(&target));
             }
+            let mut mode = node::mode(attributes);
+            if attributes.flags & UF_COMPRESSED != 0 {
+                mode.push('z');
+            }
             table.row([
-                node::mode(attributes),
+                mode,
                 attributes.links.to_string(),
                 attributes.uid.to_string(),
                 attributes.gid.to_string(),

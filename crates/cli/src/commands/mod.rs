@@ -49,6 +49,7 @@ mod segment;
 mod serve;
 mod snapshot;
 mod stack;
+mod stat;
 mod touch;
 mod tree;
 pub(crate) mod trim;
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Ls(ls::Ls),
     /// Show a folder of a volume as a tree
     Tree(tree::Tree),
+    /// Show how files are compressed, and what that saves
+    Stat(stat::Stat),
     /// Print files of a volume
     Cat(cat::Cat),
     /// Extract files of a volume to a folder or tar archive
@@ -213,6 +216,7 @@ impl Command {
             Self::Dmg(verb) => verb.run(output),
             Self::Info(verb) => verb.run(output),
             Self::Ls(verb) => verb.run(output),
+            Self::Stat(verb) => verb.run(output),
             Self::Tree(verb) => verb.run(output),
             Self::Cat(verb) => verb.run(output),
             Self::Extract(verb) => verb.run(output),
