@@ -21,6 +21,9 @@ pub(crate) struct ArticlesArgs {
     /// Write the page only.
     #[arg(long)]
     page: bool,
+    /// A note about the run for the page.
+    #[arg(long, default_value = "")]
+    note: String,
     /// The command; by default the one that is built beside this program.
     #[arg(long)]
     bandsaw: Option<PathBuf>,
@@ -41,5 +44,5 @@ pub(crate) fn run(args: &ArticlesArgs) -> Result<()> {
         let status = status.with_context(|| format!("{}: build it first", program.display()))?;
         ensure!(status.success(), "{}: {status}", program.display());
     }
-    Ok(Results::open(&args.results)?.publish(&root().join("docs"), "articles")?)
+    Ok(Results::open(&args.results)?.publish(&root().join("docs"), "articles", &args.note)?)
 }

@@ -1109,7 +1109,7 @@ fn articles_are_repeated_on_one_page() {
     let page = fs::read_to_string(scratch.path("results/articles.md")).unwrap();
     assert!(page.contains("## First and second write") && !page.contains("## Band sizes"));
     // The same command goes on.
-    let told = scratch.json(&ours);
+    let told = scratch.json(&[&ours[..], &["--note", "a <quiet> disk"]].concat());
     assert_eq!(
         fs::read(&first).unwrap(),
         before,
@@ -1136,6 +1136,9 @@ fn articles_are_repeated_on_one_page() {
         plots += 1;
     }
     assert_eq!(plots, 16);
+    assert!(page.contains("This run: a <quiet> disk"));
+    let html = fs::read_to_string(scratch.path("results/articles.html")).unwrap();
+    assert!(html.contains("This run: a &lt;quiet&gt; disk"));
     for disk in ["| ASIF, encrypted APFS |", "| UDRW, encrypted APFS |"] {
         assert!(page.contains(disk), "the virtual machine's disk {disk}");
     }

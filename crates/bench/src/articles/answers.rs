@@ -233,6 +233,7 @@ fn returned(report: &Report) -> Vec<String> {
             bytes(compacted)
         ));
     }
+    all.sort_unstable();
     all
 }
 

@@ -42,6 +42,8 @@ pub struct Experiment {
     vm: bool,
     /// Names of the plots on the page.
     plots: &'static [&'static str],
+    /// Beginnings of the titles of its tables, besides those of speeds.
+    tables: &'static [&'static str],
 }
 
 /// All experiments, in the order of the page.
@@ -56,6 +58,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         file_systems: &[NewFormat::Apfs, NewFormat::HfsPlusJournaled],
         vm: false,
         plots: &["ratios-write", "boxes-write"],
+        tables: &[],
     },
     Experiment {
         protocol: Protocol::Steady,
@@ -67,6 +70,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         file_systems: &[NewFormat::Apfs],
         vm: true,
         plots: &["ratios-write", "ratios-read"],
+        tables: &["The process"],
     },
     Experiment {
         protocol: Protocol::Space,
@@ -78,6 +82,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         file_systems: &[NewFormat::Apfs, NewFormat::HfsPlusJournaled],
         vm: false,
         plots: &["space", "ratios-write"],
+        tables: &["Size on disk"],
     },
     Experiment {
         protocol: Protocol::Bands,
@@ -94,6 +99,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
             "stream-rate-used",
             "stream-rate-possible",
         ],
+        tables: &["One file compressed"],
     },
     Experiment {
         protocol: Protocol::Compression,
@@ -105,6 +111,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         file_systems: &[NewFormat::HfsPlus],
         vm: false,
         plots: &["compression-cold", "compression-warm", "compression-saved"],
+        tables: &["Compressed files", "Times of reading"],
     },
     Experiment {
         protocol: Protocol::Refill,
@@ -116,6 +123,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         file_systems: &[NewFormat::Apfs],
         vm: false,
         plots: &["ratios-write", "ratios-read", "space"],
+        tables: &["Size on disk"],
     },
 ];
 

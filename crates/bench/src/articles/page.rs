@@ -1,20 +1,24 @@
 //! The page of all experiments: a section for each article, as HTML and as Markdown.
 
 use super::Experiment;
+use crate::images::Protocol;
 use crate::reference::references;
 use crate::report::plot::{self, Plot};
 use crate::report::table::{self, Table};
-use crate::report::{HOST, ImageKind, Report, Series, html};
+use crate::report::{HOST, ImageKind, Report, Series, Space, html};
 use crate::sample::Direction;
-use crate::units::rate;
+use crate::units::{bytes, decimal, rate};
 
 const INTRODUCTION: &str = "Every experiment of the articles about disk images by which this program began, repeated by one command: \
-    `bandsaw bench articles`. Each section has the article's conclusion as a question, the answers of this run, its tables and its plots.";
+    `bandsaw bench articles`. Each section has the article's conclusion as a question, the answers of this run, its tables and its plots. A run \
+    in memory (tmpfs) shows the processor time that images cost, not the speed of a disk.";
 const HARDWARE: &str = "Columns and marks named \"published\" were measured by the author on other hardware, with macOS. Compare ratios \
     to the host, not speeds.";
 const NOISE: &str = "A difference is called one only beyond the noise: if the interval of the ratio, in which it is in 95 of 100 cases, \
     does not contain 1. Few files make wide intervals.";
 
+const DRAWN: &str =
+    "Plots show the images through a mount, where that was measured; tables have all.";
 const KERNEL: &str = "The kernel's own file system behind NBD is not a column here: it needs a kernel with network block devices and a \
     driver for HFS+. On such a machine, `bandsaw attach` makes the device, and `bandsaw bench files` measures the mounted volume.";
 
@@ -36,7 +40,7 @@ pub struct Section {
 impl Section {
     /// Returns the section of an experiment with these results.
     pub(super) fn new(experiment: &'static Experiment, report: &Report) -> Self {
-        let mut plots = plot::plots(report);
+        let mut plots = plot::plots(&drawn(experiment, report));
         plots.retain(|plot| experiment.plots.contains(&&*plot.name));
         for plot in &mut plots {
             plot.name = format!("{}-{}", experiment.protocol.name(), plot.name);
@@ -51,25 +55,132 @@ impl Section {
             answers: experiment.answers(report),
             ways,
             facts: table::facts(report),
-            tables: tables(report),
+            tables: tables(experiment, report),
             plots,
         }
     }
 }
 
-/// Returns the tables of an experiment: those of the article first.
-fn tables(report: &Report) -> Vec<Table> {
+/// Returns the part of a report that is drawn: the images through one interface, so that they can be
+/// told apart. The articles measured mounted volumes.
+fn drawn(experiment: &Experiment, report: &Report) -> Report {
+    let has = |way: &str| {
+        let mut images = report
+            .series
+            .iter()
+            .filter_map(|series| series.image.as_ref());
+        images.any(|image| image.via == way)
+    };
+    let ways = ["mount", "library", "nbd"].into_iter();
+    let way = ways.clone().find(|way| has(way)).unwrap_or_default();
+    let through = format!(", {way}");
+    let is_through =
+        |label: &str| label == HOST || label.contains(&through) || label.contains("encrypted");
+    // The article of rewriting has three tables; its plot compares two steps with one file system.
+    let is_drawn = |series: &&Series| {
+        let rewrite = experiment.protocol == Protocol::Rewrite;
+        let file_system = series
+            .image
+            .as_ref()
+            .is_none_or(|image| image.file_system == "APFS");
+        let step = series.step.as_deref() != Some("first, attached anew");
+        is_through(&series.label) && (!rewrite || file_system && step)
+    };
+    let mut part = report.clone();
+    part.series = report.series.iter().filter(is_drawn).cloned().collect();
+    part.ratios.retain(|against| {
+        part.series
+            .iter()
+            .any(|series| series.name() == against.label)
+    });
+    part.compressed.retain(|file| is_through(&file.series));
+    part
+}
+
+/// Returns the tables of an experiment: speeds beside those of the article, then the others that
+/// its article has.
+fn tables(experiment: &Experiment, report: &Report) -> Vec<Table> {
     let mut tables = beside(report);
-    let kept = [
-        "Size on disk",
-        "One file compressed",
-        "Compressed files",
-        "Times of reading",
-        "The process",
-    ];
+    let has = |title: &str| experiment.tables.iter().any(|of| title.starts_with(of));
+    if has("Size on disk") {
+        tables.extend(sizes(report));
+    }
     let others = table::tables(report).into_iter();
-    tables.extend(others.filter(|table| kept.iter().any(|kept| table.title.starts_with(kept))));
+    tables.extend(others.filter(|table| table.title != "Size on disk" && has(&table.title)));
     tables
+}
+
+/// Returns a table of the size on disk of each image, with a column for each step, and tables of the
+/// number of bands and of the free space in the volume.
+fn sizes(report: &Report) -> Vec<Table> {
+    let title = |what: &str, by: &str| format!("{what}, {by}");
+    let scale = format!("Apple's: published, times {}", report.settings.plan.scale);
+    let on_disk = pivot(report, &title("Size on disk", &scale), true, |space| {
+        Some(bytes(space.on_disk))
+    });
+    let bands = pivot(report, "Number of bands", false, |space| {
+        space.bands.map(|bands| bands.to_string())
+    });
+    let free = pivot(report, "Free space in the volume", false, |space| {
+        space.free.map(bytes)
+    });
+    [on_disk, bands, free].into_iter().flatten().collect()
+}
+
+fn pivot(
+    report: &Report,
+    title: &str,
+    has_published: bool,
+    value: impl Fn(&Space) -> Option<String>,
+) -> Option<Table> {
+    let of_images = report.series.iter().filter(|series| series.space.len() > 1);
+    let mut images: Vec<&Series> = of_images.collect();
+    images.sort_by(|one, other| one.label.cmp(&other.label));
+    let mut steps: Vec<&str> = Vec::new();
+    for space in images.iter().flat_map(|series| &series.space) {
+        if !steps.contains(&&*space.at) && value(space).is_some() {
+            steps.push(&space.at);
+        }
+    }
+    let cell = |series: &Series, step: &str| {
+        let mut space = series.space.iter();
+        let found = space.find(|space| space.at == step);
+        found.and_then(&value).unwrap_or_default()
+    };
+    let mut table = Table {
+        title: title.to_owned(),
+        heading: [""]
+            .iter()
+            .chain(&steps)
+            .map(|&step| step.to_owned())
+            .collect(),
+        rows: Vec::new(),
+    };
+    let mut published: Vec<Vec<String>> = Vec::new();
+    for series in images {
+        let row = steps.iter().map(|step| cell(series, step));
+        let row: Vec<String> = [series.label.clone()].into_iter().chain(row).collect();
+        if row[1..].iter().any(|cell| !cell.is_empty()) {
+            table.rows.push(row);
+        }
+        let theirs = steps.iter().map(|step| {
+            let sizes = references().of_step(report, series, step);
+            sizes
+                .first()
+                .map_or_else(String::new, |(size, _)| decimal(*size))
+        });
+        let format = series.image.as_ref().map_or("", |image| &image.format);
+        let theirs: Vec<String> = [format!("Apple's {format}")]
+            .into_iter()
+            .chain(theirs)
+            .collect();
+        let is_known = theirs[1..].iter().any(|cell| !cell.is_empty());
+        if has_published && is_known && !published.contains(&theirs) {
+            published.push(theirs);
+        }
+    }
+    table.rows.extend(published);
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// An image at a step, whatever the interface.
@@ -164,9 +275,8 @@ fn beside_at(
         } else {
             String::new()
         };
-        let bands = band_size.map_or_else(String::new, |size| {
-            format!(", bands of {}", crate::units::bytes(size))
-        });
+        let bands =
+            band_size.map_or_else(String::new, |size| format!(", bands of {}", bytes(size)));
         let mut row = vec![format!(
             "{}{encrypted}, {}{bands}",
             image.format, image.file_system
@@ -224,11 +334,14 @@ fn ways(sections: &[&Section]) -> String {
 }
 
 /// Formats all sections as Markdown, with the plots in the folder `plots`.
-pub(super) fn markdown(sections: &[&Section], plots: &str) -> String {
+pub(super) fn markdown(sections: &[&Section], plots: &str, note: &str) -> String {
     let mut page = format!(
-        "# The articles' experiments\n\n{INTRODUCTION}\n\n{HARDWARE} {NOISE}\n\n{}\n",
+        "# The articles' experiments\n\n{INTRODUCTION}\n\n{HARDWARE} {NOISE} {DRAWN}\n\n{}\n",
         ways(sections)
     );
+    if !note.is_empty() {
+        page += &format!("\nThis run: {note}\n");
+    }
     for section in sections {
         let experiment = section.experiment;
         page += &format!("\n## {}\n\n{}\n\n", experiment.title, source(experiment));
@@ -259,14 +372,17 @@ pub(super) fn markdown(sections: &[&Section], plots: &str) -> String {
 }
 
 /// Formats all sections as one page without references to other files.
-pub(super) fn html(sections: &[&Section]) -> String {
+pub(super) fn html(sections: &[&Section], note: &str) -> String {
     let mut body = [
         INTRODUCTION,
-        &format!("{HARDWARE} {NOISE}"),
+        &format!("{HARDWARE} {NOISE} {DRAWN}"),
         &ways(sections),
     ]
     .map(|text| html::paragraph(&text.replace('`', "")))
     .to_vec();
+    if !note.is_empty() {
+        body.push(html::paragraph(&format!("This run: {note}")));
+    }
     for section in sections {
         let experiment = section.experiment;
         body.push(html::heading(2, experiment.title));

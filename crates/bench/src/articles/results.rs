@@ -160,25 +160,26 @@ impl Results {
         Ok(())
     }
 
-    /// Writes the pages of all results: as HTML, and as Markdown with its plots in `plots/`.
-    pub fn write_pages(&self) -> Result<()> {
-        write(&self.page(), &page::html(&self.sections()))?;
-        self.write_markdown(&self.folder, "articles.md", "plots")
+    /// Writes the pages of all results, with a note about the run unless it is empty: as HTML, and as
+    /// Markdown with its plots in `plots/`.
+    pub fn write_pages(&self, note: &str) -> Result<()> {
+        write(&self.page(), &page::html(&self.sections(), note))?;
+        self.write_markdown(&self.folder, "articles.md", "plots", note)
     }
 
     /// Writes the page as Markdown to the file `docs/NAME.md`, and its plots to `docs/NAME`.
-    pub fn publish(&self, docs: &Path, name: &str) -> Result<()> {
-        self.write_markdown(docs, &format!("{name}.md"), name)
+    pub fn publish(&self, docs: &Path, name: &str, note: &str) -> Result<()> {
+        self.write_markdown(docs, &format!("{name}.md"), name, note)
     }
 
-    fn write_markdown(&self, folder: &Path, name: &str, plots: &str) -> Result<()> {
+    fn write_markdown(&self, folder: &Path, name: &str, plots: &str, note: &str) -> Result<()> {
         let (sections, beside) = (self.sections(), folder.join(plots));
         fs::create_dir_all(&beside)
             .map_err(|source| Error::io(LAYER, "create", source).in_file(&beside))?;
         for plot in sections.iter().flat_map(|section| &section.plots) {
             write(&beside.join(format!("{}.svg", plot.name)), &plot.svg_file())?;
         }
-        write(&folder.join(name), &page::markdown(&sections, plots))
+        write(&folder.join(name), &page::markdown(&sections, plots, note))
     }
 }
 

@@ -65,6 +65,9 @@ pub(crate) struct Articles {
     /// The default is all three, but for mount where this system has no FUSE.
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     via: Vec<Via>,
+    /// Add this text about the run to the page, such as the disk or other load
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
     /// Show the plan, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -122,9 +125,9 @@ impl Articles {
             })?;
             results.save(experiment, &report)?;
             // The page of what is done so far is there even if the next protocol fails.
-            results.write_pages()?;
+            results.write_pages(&self.note)?;
         }
-        results.write_pages()?;
+        results.write_pages(&self.note)?;
         show(&results, output)
     }
 
