@@ -652,7 +652,7 @@ fn sizes_of_compressed_files_are_told_as_afsctool_tells_them() {
             "com.example.note=four",
             "v.img:/short.txt",
         ]);
-        scratch.ok(&["compress", "v.img:/"]);
+        scratch.ok(&["compress", "v.img:/folder", "v.img:/short.txt"]);
         let file = |path: &str| scratch.json(&["stat", path])["file"].clone();
         let attribute = |name: &str, path: &str| {
             let output = scratch.run(&["cat", "--xattr", name, path]);
