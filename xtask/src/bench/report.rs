@@ -315,6 +315,8 @@ whose program is missing is left out.
 
 ## Protocols of published measurements
 
+`bandsaw bench articles` repeats all of them by one command; [articles](articles.md) is a run on a real disk.
+
 `bandsaw bench files` and `bandsaw bench images` repeat published measurements of Apple's disk images. Each page
 is the report of one run and names its machine, file system and scale. The runs use smaller files than the
 articles, so that latency counts for more, and files below 1 MB show the speed of memory.
