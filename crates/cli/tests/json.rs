@@ -565,7 +565,7 @@ fn usage_errors(runs: &Runs) {
         &["cat", "raw.img:/hello.txt"][..],
         &["completions", "bash"],
         &["resources", "extract", "made.dmg"],
-        &["info", "raw.img:/x"],
+        &["verify", "raw.img:/x"],
     ] {
         assert_eq!(runs.fails(2, args)["kind"], "invalid", "{args:?}");
     }

@@ -25,6 +25,8 @@ use crate::text::{counted, grouped};
 const LAYER: &str = "stat";
 /// Bytes at the start of a file that tell the type of its contents.
 const HEAD: u64 = 16;
+/// Size of a sector in bytes: no image is shorter.
+const SECTOR: u64 = 512;
 
 /// Show how files are compressed, and what that saves
 ///
@@ -132,11 +134,13 @@ impl Stat {
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let address = source::address(&self.address)?;
+        let file = address.image.as_path().metadata();
+        let is_short = file.is_ok_and(|file| file.len() < SECTOR);
         let facts = match self.host(&address, true)? {
             Some(facts) => facts,
             None => match self.inside(&address, output) {
-                // A file that is not an image is one of the host.
-                Err(failure) if failure.kind() == Kind::Unsupported => {
+                // A file that is not an image, or too short for one, is one of the host.
+                Err(failure) if failure.kind() == Kind::Unsupported || is_short => {
                     self.host(&address, false)?.ok_or(failure)?
                 }
                 inside => inside?,
