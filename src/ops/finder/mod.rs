@@ -113,7 +113,7 @@ fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<V
         Stream::Bytes(read(path)?.into()),
         volume.created,
     )?;
-    let date = mac_date(volume.created);
+    let date = mac_date(volume.created, false);
     let alias = Alias {
         volume: volume.name,
         volume_created: date,

@@ -87,6 +87,7 @@ impl Catalog<'_> {
         let record = journal_file(
             own.cnid,
             self.style.volume_date(),
+            self.style.expanded,
             fork,
             self.blocks.block_size(),
         );

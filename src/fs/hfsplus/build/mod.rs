@@ -97,6 +97,7 @@ impl Plan {
         let style = Style {
             created: options.created,
             latest: options.latest,
+            expanded: false,
             hfsx: options.case_sensitive,
         };
         let mut plan = Self {

@@ -23,6 +23,7 @@ const UF_IMMUTABLE: u8 = 0x02;
 pub(in crate::fs::hfsplus) fn journal_file(
     cnid: Cnid,
     date: u32,
+    expanded: bool,
     extent: Extent,
     block_size: u32,
 ) -> FileRaw {
@@ -37,7 +38,7 @@ pub(in crate::fs::hfsplus) fn journal_file(
     let finder_flags = (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into();
     FileRaw {
         record_type: record_type::FILE.into(),
-        flags: record_flags::THREAD_EXISTS.into(),
+        flags: (record_flags::THREAD_EXISTS | times_flag(expanded)).into(),
         file_id: cnid.0.into(),
         dates: DatesRaw {
             create: date,
@@ -62,6 +63,15 @@ pub(in crate::fs::hfsplus) fn journal_file(
     }
 }
 
+/// Returns the flag of a record whose dates count from 1970 if `expanded`.
+pub(in crate::fs::hfsplus) fn times_flag(expanded: bool) -> u16 {
+    if expanded {
+        record_flags::EXPANDED_TIMES
+    } else {
+        0
+    }
+}
+
 /// Properties common to all records of a volume.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs::hfsplus) struct Style {
@@ -69,6 +79,8 @@ pub(in crate::fs::hfsplus) struct Style {
     pub(in crate::fs::hfsplus) created: Timestamp,
     /// Upper limit of all dates.
     pub(in crate::fs::hfsplus) latest: Option<Timestamp>,
+    /// True if dates count from 1970 instead of 1904.
+    pub(in crate::fs::hfsplus) expanded: bool,
     /// True if folders record the number of folders in them.
     pub(in crate::fs::hfsplus) hfsx: bool,
 }
@@ -77,7 +89,7 @@ impl Style {
     fn date(&self, moment: Timestamp) -> u32 {
         let moment = self.latest.map_or(moment, |latest| moment.min(latest));
         // macOS replaces dates before 1970 by 1970; Linux reads them as dates in the future.
-        mac_date(moment.max(Timestamp::from_seconds(0)))
+        mac_date(moment.max(Timestamp::from_seconds(0)), self.expanded)
     }
 
     fn dates(&self, source: &SourceNode) -> DatesRaw {
@@ -131,7 +143,8 @@ impl Style {
         folders: u32,
     ) -> FolderRaw {
         let (user_info, finder_info) = finder_info::<FolderInfoRaw>(source);
-        let mut flags = record_flags::HAS_DATE_ADDED | attribute_flags(source);
+        let mut flags =
+            record_flags::HAS_DATE_ADDED | attribute_flags(source) | times_flag(self.expanded);
         if self.hfsx {
             flags |= record_flags::HAS_FOLDER_COUNT;
         }
@@ -168,7 +181,8 @@ impl Style {
         first: AllocBlock,
     ) -> FileRaw {
         let (mut user_info, mut finder_info) = finder_info::<FileInfoRaw>(source);
-        let mut flags = record_flags::THREAD_EXISTS | attribute_flags(source);
+        let mut flags =
+            record_flags::THREAD_EXISTS | attribute_flags(source) | times_flag(self.expanded);
         if matches!(source.kind, SourceKind::Symlink(_)) {
             (user_info.file_type, user_info.creator) = SYMLINK_TYPE;
         } else {
@@ -212,7 +226,10 @@ impl Style {
         let (file_type, creator) = FILE_LINK_TYPE;
         FileRaw {
             record_type: record_type::FILE.into(),
-            flags: (record_flags::THREAD_EXISTS | record_flags::HAS_LINK_CHAIN).into(),
+            flags: (record_flags::THREAD_EXISTS
+                | record_flags::HAS_LINK_CHAIN
+                | times_flag(self.expanded))
+            .into(),
             file_id: cnid.0.into(),
             dates: self.own_dates(),
             bsd: BsdInfoRaw {
@@ -238,7 +255,7 @@ impl Style {
     pub(in crate::fs::hfsplus) fn private_folder(&self, cnid: Cnid, valence: u32) -> FolderRaw {
         FolderRaw {
             record_type: record_type::FOLDER.into(),
-            flags: record_flags::HAS_FOLDER_COUNT.into(),
+            flags: (record_flags::HAS_FOLDER_COUNT | times_flag(self.expanded)).into(),
             valence: valence.into(),
             folder_id: cnid.0.into(),
             dates: self.own_dates(),

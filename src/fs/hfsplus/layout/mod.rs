@@ -105,9 +105,11 @@ pub(crate) fn timestamp(date: u32, expanded: bool) -> Option<Timestamp> {
     (date != 0).then(|| Timestamp::from_seconds(i64::from(date) - epoch))
 }
 
-/// Converts a timestamp to seconds since 1904, clamped to the valid range (1904 to 2040).
-pub(crate) fn mac_date(moment: Timestamp) -> u32 {
-    let seconds = moment.seconds.saturating_add(MAC_TO_UNIX);
+/// Converts a timestamp to seconds since 1904, or since 1970 if `expanded`, clamped to the valid
+/// range (1904 to 2040, or 1970 to 2106).
+pub(crate) fn mac_date(moment: Timestamp, expanded: bool) -> u32 {
+    let epoch = if expanded { 0 } else { MAC_TO_UNIX };
+    let seconds = moment.seconds.saturating_add(epoch);
     u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
 }
 
@@ -131,9 +133,18 @@ mod tests {
             Some(Timestamp::from_seconds(1_700_000_000))
         );
         for date in [1, 2_082_844_800, u32::MAX] {
-            assert_eq!(timestamp(date, false).map(mac_date), Some(date));
+            assert_eq!(
+                timestamp(date, false).map(|moment| mac_date(moment, false)),
+                Some(date)
+            );
+            assert_eq!(
+                timestamp(date, true).map(|moment| mac_date(moment, true)),
+                Some(date)
+            );
         }
-        assert_eq!(mac_date(Timestamp::from_seconds(i64::MIN)), 1);
-        assert_eq!(mac_date(Timestamp::from_seconds(i64::MAX)), u32::MAX);
+        assert_eq!(mac_date(Timestamp::from_seconds(i64::MIN), false), 1);
+        assert_eq!(mac_date(Timestamp::from_seconds(i64::MAX), false), u32::MAX);
+        assert_eq!(mac_date(Timestamp::from_seconds(-1), true), 1);
+        assert_eq!(mac_date(Timestamp::from_seconds(i64::MAX), true), u32::MAX);
     }
 }

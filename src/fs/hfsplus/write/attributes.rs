@@ -4,7 +4,7 @@ use super::records::date_of;
 use super::volume::Volume;
 use crate::Result;
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::layout::{finder_flags, mode_type};
+use crate::fs::hfsplus::layout::{finder_flags, mode_type, record_flags};
 use crate::fs::{Change, NodeId, UF_COMPRESSED, UF_HIDDEN};
 
 impl Volume {
@@ -13,7 +13,7 @@ impl Volume {
             let mut found = volume.changeable(node)?;
             apply(&mut found.object, change);
             if change.changed.is_none() {
-                found.object.dates_mut().attribute_mod = volume.date().into();
+                found.object.set_changed(volume);
             }
             volume.put(found.parent, &found.name, &found.object)
         })
@@ -21,6 +21,7 @@ impl Volume {
 }
 
 fn apply(object: &mut Object, change: &Change) {
+    let expanded = object.has(record_flags::EXPANDED_TIMES);
     let dates = object.dates_mut();
     let fields = [
         (&mut dates.create, change.created),
@@ -31,7 +32,7 @@ fn apply(object: &mut Object, change: &Change) {
     ];
     for (field, moment) in fields {
         if let Some(moment) = moment {
-            *field = date_of(moment).into();
+            *field = date_of(moment, expanded).into();
         }
     }
     let (bsd, finder, kind) = match object {

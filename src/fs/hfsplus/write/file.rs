@@ -12,9 +12,11 @@ use crate::device::{
 };
 use crate::fs::hfsplus::catalog::{LocatedObject, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace};
-use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
+use crate::fs::hfsplus::layout::{
+    Cnid, FileRaw, ForkRaw, fork_type, mac_date, record_flags, timestamp,
+};
 use crate::fs::hfsplus::stat;
-use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK};
+use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied at a time.
@@ -48,6 +50,8 @@ pub(super) struct Known {
 pub(super) struct ContentDate {
     /// The date in the catalog, or the one to be written there if `stale`.
     modified: AtomicU32,
+    /// True if the dates of the file's record count from 1970.
+    expanded: bool,
     /// True if the date must still be written.
     stale: AtomicBool,
 }
@@ -92,8 +96,7 @@ impl OpenFork {
             id,
             kind,
             file: RwLock::new(device),
-            date: date
-                .unwrap_or_else(|| Arc::new(ContentDate::recorded(file.dates.content_mod.get()))),
+            date: date.unwrap_or_else(|| Arc::new(ContentDate::recorded(file))),
             compressed,
         });
         forks.insert(
@@ -132,7 +135,7 @@ impl OpenFork {
             let done = volume.resize_fork(&mut fork, len, zeros)?;
             volume.store_fork(&mut fork, &raw)?;
             *fork_of(&mut file, self.kind) = fork.raw;
-            let date = volume.date();
+            let date = volume.date_in(file.flags);
             (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
             volume.put(found.parent, &found.name, &Object::File(file))?;
             let space = ForkSpace {
@@ -152,7 +155,8 @@ impl OpenFork {
 
     /// Updates the modification date after a write that does not change the catalog.
     fn touch(&self) {
-        self.date.touch(self.shared.read().date());
+        let now = self.shared.read().now();
+        self.date.touch(mac_date(now, self.date.expanded));
     }
 }
 
@@ -163,9 +167,10 @@ impl Known {
 }
 
 impl ContentDate {
-    fn recorded(date: u32) -> Self {
+    fn recorded(file: &FileRaw) -> Self {
         Self {
-            modified: AtomicU32::new(date),
+            modified: AtomicU32::new(file.dates.content_mod.get()),
+            expanded: file.flags.get() & record_flags::EXPANDED_TIMES != 0,
             stale: AtomicBool::new(false),
         }
     }
@@ -183,10 +188,11 @@ impl ContentDate {
         self.stale.store(false, Ordering::Release);
     }
 
-    fn due(&self) -> Option<u32> {
+    fn due(&self) -> Option<Timestamp> {
         self.stale
             .load(Ordering::Acquire)
-            .then(|| self.modified.load(Ordering::Relaxed))
+            .then(|| timestamp(self.modified.load(Ordering::Relaxed), self.expanded))
+            .flatten()
     }
 
     /// Writes the pending date of a fork of `id`.
@@ -242,7 +248,11 @@ pub(super) fn set_attributes(
         let forks = shared.open_forks();
         keys(node)
             .filter_map(|key| forks.get(&key))
-            .for_each(|known| known.date.is_recorded(date_of(modified)));
+            .for_each(|known| {
+                known
+                    .date
+                    .is_recorded(date_of(modified, known.date.expanded))
+            });
     }
     Ok(())
 }
@@ -254,7 +264,7 @@ pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attrib
     let latest = keys(found.id)
         .filter_map(|key| forks.get(&key)?.date.due())
         .max();
-    if let Some(latest) = latest.and_then(|date| timestamp(date, false)) {
+    if let Some(latest) = latest {
         (found.modified, found.changed) = (Some(latest), Some(latest));
     }
 }

@@ -125,7 +125,7 @@ impl Volume {
         );
         if !chained {
             // Old files only count their links, without a chain.
-            link.flags = record_flags::THREAD_EXISTS.into();
+            link.flags = (link.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
         }
         self.enter(parent, name, &Object::File(link))?;
         if let Some(next) = next {
@@ -135,7 +135,7 @@ impl Volume {
             inode.first_link = id.0.into();
         }
         inode.bsd.special += 1;
-        inode.dates.attribute_mod = self.date().into();
+        inode.dates.attribute_mod = self.date_in(inode.flags).into();
         self.put(found.parent, &found.name, &Object::File(*inode))
     }
 
@@ -170,7 +170,7 @@ impl Volume {
             }
         }
         inode.bsd.special = inode.bsd.special.get().saturating_sub(1).into();
-        inode.dates.attribute_mod = self.date().into();
+        inode.dates.attribute_mod = self.date_in(inode.flags).into();
         self.put(private, &units, &Object::File(inode))?;
         match inode.bsd.special.get() {
             0 => self.discard(private, &units, inode, is_open),
@@ -219,10 +219,12 @@ impl Volume {
             .links
             .files_folder()
             .map_or(self.read.links.root_created(), |(_, created)| created);
-        let created = timestamp(date, false).unwrap_or(Timestamp::from_seconds(0));
+        let expanded = self.expanded_times();
+        let created = timestamp(date, expanded).unwrap_or(Timestamp::from_seconds(0));
         Style {
             created,
             latest: None,
+            expanded,
             hfsx: self.read.header.variant == Variant::Hfsx,
         }
     }

@@ -284,7 +284,13 @@ impl Volume {
             if self.read.catalog.get(Cnid::ROOT, &units)?.is_some() {
                 continue; // somebody's own file; the journal does without
             }
-            let file = journal_file(self.next_id()?, self.date(), extent, block_size);
+            let file = journal_file(
+                self.next_id()?,
+                self.date(),
+                self.expanded_times(),
+                extent,
+                block_size,
+            );
             self.read.links.hide_journal_file(Cnid(file.file_id.get()));
             self.enter(Cnid::ROOT, &units, &super::objects::file(file))?;
         }

@@ -87,7 +87,7 @@ impl Volume {
 
     /// Updates the dates of an object that is renamed, or moved to another folder if `moved`.
     fn date_move(&self, object: &mut Object, moved: bool) {
-        object.dates_mut().attribute_mod = self.date().into();
+        object.set_changed(self);
         if moved && object.has(record_flags::HAS_DATE_ADDED) {
             self.set_date_added(object);
         }

@@ -7,7 +7,9 @@ use super::LAYER;
 use super::volume::Volume;
 use crate::fs::NodeId;
 use crate::fs::hfsplus::catalog::{LocatedObject, Object, key};
-use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, Thread, fork_type, record_flags};
+use crate::fs::hfsplus::layout::{
+    Cnid, FileRaw, ForkRaw, Thread, fork_type, mac_date, record_flags,
+};
 use crate::{Error, Kind, Result};
 
 /// Wraps a file record.
@@ -30,6 +32,12 @@ impl Object {
             Self::File(file) => &mut file.flags,
         };
         *flags = (flags.get() & !clear | set).into();
+    }
+
+    /// Sets the date of the last change of the attributes to now.
+    pub(super) fn set_changed(&mut self, volume: &Volume) {
+        let date = volume.date_in(self.flags().into());
+        self.dates_mut().attribute_mod = date.into();
     }
 
     pub(super) fn dates_mut(&mut self) -> &mut crate::fs::hfsplus::layout::DatesRaw {
@@ -178,8 +186,9 @@ impl Volume {
 
     /// Updates a folder for an entry that was added or removed.
     fn count_entry(&mut self, id: Cnid, more: bool, is_folder: bool) -> Result<()> {
-        let date = self.date();
+        let now = self.now();
         self.change_folder(id, |folder| {
+            let date = mac_date(now, folder.flags.get() & record_flags::EXPANDED_TIMES != 0);
             let counted = |count: u32| {
                 if more {
                     count.saturating_add(1)
@@ -197,8 +206,9 @@ impl Volume {
 
     /// Updates the dates of a folder whose entries have changed.
     fn touch(&mut self, id: Cnid) -> Result<()> {
-        let date = self.date();
+        let now = self.now();
         self.change_folder(id, |folder| {
+            let date = mac_date(now, folder.flags.get() & record_flags::EXPANDED_TIMES != 0);
             (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into())
         })
     }

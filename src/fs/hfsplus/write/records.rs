@@ -1,6 +1,7 @@
 //! Records of new objects (§7).
 
 use super::volume::Volume;
+use crate::fs::hfsplus::build::records::times_flag;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE,
@@ -13,7 +14,12 @@ impl Volume {
     /// Creates the record of a new object without contents.
     pub(super) fn new_record(&self, id: Cnid, new: &NewNode) -> Object {
         let hfsx = self.read.header.variant == Variant::Hfsx;
-        let date = new.created.map_or_else(|| self.date(), date_of).into();
+        let expanded = self.expanded_times();
+        let times = times_flag(expanded);
+        let date = new
+            .created
+            .map_or_else(|| self.date(), |created| date_of(created, expanded))
+            .into();
         let dates = DatesRaw {
             create: date,
             content_mod: date,
@@ -40,7 +46,7 @@ impl Volume {
             };
             let mut folder = FolderRaw {
                 record_type: record_type::FOLDER.into(),
-                flags: (record_flags::HAS_DATE_ADDED | counted).into(),
+                flags: (record_flags::HAS_DATE_ADDED | counted | times).into(),
                 folder_id: id.0.into(),
                 dates,
                 bsd,
@@ -66,7 +72,7 @@ impl Volume {
         }
         Object::File(FileRaw {
             record_type: record_type::FILE.into(),
-            flags: flags.into(),
+            flags: (flags | times).into(),
             file_id: id.0.into(),
             dates,
             bsd,
@@ -79,8 +85,8 @@ impl Volume {
 
 /// Returns the on-disk form of a date. Dates before 1970 become 1970, as on macOS; Linux would read
 /// them as dates in the future.
-pub(super) fn date_of(moment: Timestamp) -> u32 {
-    mac_date(moment.max(Timestamp::from_seconds(0)))
+pub(super) fn date_of(moment: Timestamp, expanded: bool) -> u32 {
+    mac_date(moment.max(Timestamp::from_seconds(0)), expanded)
 }
 
 fn bsd(new: &NewNode) -> BsdInfoRaw {

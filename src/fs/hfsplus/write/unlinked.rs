@@ -45,7 +45,7 @@ impl Volume {
                 orphan = volume.unname(parent, &there_name, there, is_open)?;
             }
             let units = volume.new_name(parent, name)?;
-            object.dates_mut().attribute_mod = volume.date().into();
+            object.set_changed(volume);
             if object.has(record_flags::HAS_DATE_ADDED) {
                 volume.set_date_added(&mut object);
             }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use zerocopy::big_endian::U16;
+
 use super::bitmap::Bitmap;
 use super::buffer::Buffer;
 use super::log::Log;
@@ -10,7 +12,8 @@ use super::{LAYER, WriteOptions, recover};
 use crate::device::BlockDevice;
 use crate::device::failed::Failed;
 use crate::fs::hfsplus::layout::{
-    Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, volume_attributes,
+    Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, record_flags,
+    volume_attributes,
 };
 use crate::fs::hfsplus::links::Links;
 use crate::fs::hfsplus::{HfsPlus, btree};
@@ -69,12 +72,6 @@ impl Volume {
         let mut read = HfsPlus::open(buffer.clone())?;
         if header.has(volume_attributes::SOFTWARE_LOCK) {
             return Err(Error::new(Kind::ReadOnly, LAYER, "the volume is locked"));
-        }
-        if header.has(volume_attributes::EXPANDED_TIMES) {
-            return Err(Error::unsupported(
-                LAYER,
-                "read-only: the volume has dates after 2040",
-            ));
         }
         if !(read.clean || unfinished.is_some()) || !read.problems().is_empty() {
             let message = "read-only: the volume is damaged; repair it first";
@@ -151,9 +148,20 @@ impl Volume {
         })
     }
 
+    /// Returns true if the dates of the volume's header and of new records count from 1970. Each
+    /// record says of itself which form its dates have.
+    pub(super) fn expanded_times(&self) -> bool {
+        self.read.header.has(volume_attributes::EXPANDED_TIMES)
+    }
+
     /// Returns the time to be recorded for changes, as a date of the volume.
     pub(super) fn date(&self) -> u32 {
-        mac_date(self.now())
+        mac_date(self.now(), self.expanded_times())
+    }
+
+    /// Returns the time to be recorded for changes, as a date of a record with these flags.
+    pub(super) fn date_in(&self, flags: U16) -> u32 {
+        mac_date(self.now(), flags.get() & record_flags::EXPANDED_TIMES != 0)
     }
 
     /// Returns the header for modification by the current operation.

@@ -70,7 +70,7 @@ impl Volume {
                     .object
                     .set_flags(record_flags::HAS_ATTRIBUTES | security, 0);
             }
-            found.object.dates_mut().attribute_mod = volume.date().into();
+            found.object.set_changed(volume);
             volume.put(found.parent, &found.name, &found.object)
         })
     }
@@ -104,7 +104,7 @@ impl Volume {
                 };
                 found.object.set_flags(0, gone | security);
             }
-            found.object.dates_mut().attribute_mod = volume.date().into();
+            found.object.set_changed(volume);
             volume.put(found.parent, &found.name, &found.object)
         })
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::Kind;
-use crate::device::AfterDiscard;
+use crate::device::{AfterDiscard, BlockDevice};
+use crate::fs::hfsplus::layout::{HEADER_OFFSET, MAC_TO_UNIX};
 use crate::fs::{Change, FileKind, UF_HIDDEN};
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
@@ -576,4 +577,68 @@ fn a_journal_comes_to_stay_and_goes_again() {
             (b"kept".to_vec(), bytes(10_000, 3))
         );
     }
+}
+
+/// Marks the volume as one whose new records have dates since 1970 (attribute bit 29, as
+/// `newfs_hfs -B` makes it). The records that exist keep dates since 1904, each by its own flag.
+fn expand_times(device: &Memory) {
+    let len = device.info().len;
+    for offset in [HEADER_OFFSET, len - HEADER_OFFSET] {
+        let mut attributes = [0; 4];
+        device.read_at(offset + 4, &mut attributes).unwrap();
+        attributes[0] |= 0x20;
+        device.write_at(offset + 4, &attributes).unwrap();
+    }
+}
+
+#[test]
+fn dates_since_1970_follow_the_flag_of_each_record() {
+    let device = empty(2 << 20);
+    let fs = open(&device);
+    fs.create(fs.root(), "before", &file()).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    expand_times(&device);
+
+    let late = Timestamp::from_seconds(4_000_000_000);
+    let fs = open(&device);
+    let new = NewNode {
+        created: Some(late),
+        ..file()
+    };
+    let id = fs.create(fs.root(), "after", &new).unwrap();
+    fs.write_all(id, b"contents").unwrap();
+    let dir = fs.create(fs.root(), "folder", &folder()).unwrap();
+    fs.link(id, dir, "second name").unwrap();
+    let old = fs.lookup(fs.root(), "before").unwrap().unwrap().id;
+    fs.write_all(old, b"changed").unwrap();
+    let change = Change {
+        accessed: Some(late),
+        ..Change::default()
+    };
+    fs.set_attributes(id, &change).unwrap();
+    fs.set_attributes(old, &change).unwrap();
+    fs.rename((fs.root(), "before"), (dir, "moved"), Existing::Error)
+        .unwrap();
+    fs.unmount().unwrap();
+    sound(device.clone());
+
+    let read = HfsPlus::open(device.clone()).unwrap();
+    let after = read.resolve("/folder/second name").unwrap();
+    assert_eq!(
+        (after.created, after.modified, after.changed, after.accessed),
+        (Some(late), Some(NOW), Some(NOW), Some(late))
+    );
+    assert_eq!(
+        (after.links, contents(&read, "/after")),
+        (2, b"contents".to_vec())
+    );
+    let moved = read.resolve("/folder/moved").unwrap();
+    assert_eq!((moved.modified, moved.changed), (Some(NOW), Some(NOW)));
+    let last = Timestamp::from_seconds(i64::from(u32::MAX) - MAC_TO_UNIX);
+    assert_eq!(moved.accessed, Some(last), "a date since 1904 ends in 2040");
+    let folder = read.resolve("/folder").unwrap();
+    assert_eq!((folder.created, folder.modified), (Some(NOW), Some(NOW)));
+    assert_eq!(read.resolve("/").unwrap().modified, Some(NOW));
+    assert_eq!(read.volume().modified, Some(NOW));
 }
