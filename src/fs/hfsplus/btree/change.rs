@@ -107,7 +107,7 @@ impl Tree {
                 "a record with this key already exists",
             ));
         }
-        self.head.leaf_records += 1;
+        self.head.leaf_records = self.head.leaf_records.get().saturating_add(1).into();
         let record = [key, data].concat();
         match path.last() {
             Some(leaf) => {
@@ -144,7 +144,7 @@ impl Tree {
         let Some(leaf) = path.last().filter(|_| found) else {
             return Ok(false);
         };
-        self.head.leaf_records -= 1;
+        self.head.leaf_records = self.head.leaf_records.get().saturating_sub(1).into();
         let place = leaf.index..leaf.index + 1;
         self.splice(path, place, Vec::new())?;
         Ok(true)

@@ -57,7 +57,7 @@ impl Tree {
         self.mark(number, false)?;
         let map = self.map_mut()?;
         map.first_free = map.first_free.min(number);
-        self.head.free_nodes += 1;
+        self.head.free_nodes = self.head.free_nodes.get().saturating_add(1).into();
         Ok(())
     }
 
@@ -75,7 +75,12 @@ impl Tree {
         self.map()?;
         self.file = file;
         self.head.total_nodes = total.into();
-        self.head.free_nodes += total - before;
+        self.head.free_nodes = self
+            .head
+            .free_nodes
+            .get()
+            .saturating_add(total - before)
+            .into();
         let mut next = before;
         let node_size = self.node_size;
         while self.map()?.bits(node_size) < u64::from(total) {
@@ -106,7 +111,7 @@ impl Tree {
         self.file
             .overwrite(self.offset(last), U32::new(number).as_bytes())?;
         self.map_mut()?.nodes.push(number);
-        self.head.free_nodes -= 1;
+        self.head.free_nodes = self.head.free_nodes.get().saturating_sub(1).into();
         self.mark(number, true)
     }
 

@@ -157,6 +157,18 @@ pub(crate) struct VolumeHeaderRaw {
 }
 const _: () = assert!(size_of::<VolumeHeaderRaw>() == 512);
 
+impl VolumeHeaderRaw {
+    /// Adds to the number of free blocks, which may have been wrong before.
+    pub(crate) fn count_freed(&mut self, blocks: u32) {
+        self.free_blocks = self.free_blocks.get().saturating_add(blocks).into();
+    }
+
+    /// Subtracts from the number of free blocks, which may have been wrong before.
+    pub(crate) fn count_used(&mut self, blocks: u32) {
+        self.free_blocks = self.free_blocks.get().saturating_sub(blocks).into();
+    }
+}
+
 /// HFS Plus or HFSX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {

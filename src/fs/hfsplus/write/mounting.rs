@@ -216,7 +216,7 @@ impl Volume {
         self.bitmap.change(place, true, true)?;
         self.write_through()?;
 
-        self.header().free_blocks -= place.count;
+        self.header().count_used(place.count);
         self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
         self.header().last_mounted_version = JOURNALED_BY;
         self.set_volume_attributes(volume_attributes::JOURNALED, 0);
@@ -343,7 +343,7 @@ impl Volume {
             self.set_volume_attributes(0, volume_attributes::JOURNALED);
             self.header().last_mounted_version = OPENING;
             for place in &places {
-                self.header().free_blocks += place.count;
+                self.header().count_freed(place.count);
             }
             self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
             self.put_header()?;

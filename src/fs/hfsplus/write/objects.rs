@@ -92,8 +92,9 @@ impl Volume {
         self.put_name(parent, name, object)?;
         let folders = u32::from(matches!(object, Object::Folder(_)));
         let header = self.header();
-        header.folder_count += folders;
-        header.file_count += 1 - folders;
+        let (folder_count, file_count) = (header.folder_count.get(), header.file_count.get());
+        header.folder_count = folder_count.saturating_add(folders).into();
+        header.file_count = file_count.saturating_add(1 - folders).into();
         self.count_entry(parent, true, folders > 0)
     }
 

@@ -126,7 +126,7 @@ impl Volume {
             _ => self.take(more, 1, None)?,
         };
         self.set_total(total);
-        self.header().free_blocks += added;
+        self.header().count_freed(added);
         for piece in &pieces {
             self.zero(
                 piece.start.offset(block_size),
@@ -148,11 +148,11 @@ impl Volume {
         if in_new {
             for piece in &pieces {
                 self.bitmap.change(*piece, true, true)?;
-                self.header().free_blocks -= piece.count;
+                self.header().count_used(piece.count);
             }
         }
         self.bitmap.change(old_tail, false, false)?;
-        self.header().free_blocks += reserved;
+        self.header().count_freed(reserved);
         self.bitmap.change(
             Extent {
                 start: AllocBlock(total - tail),
@@ -161,7 +161,7 @@ impl Volume {
             true,
             true,
         )?;
-        self.header().free_blocks -= tail;
+        self.header().count_used(tail);
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Volume {
             if !kept.is_empty() {
                 // The difference is so small that the tails overlap: these blocks belonged to the
                 // old one.
-                volume.header().free_blocks += kept.end - kept.start;
+                volume.header().count_freed(kept.end - kept.start);
             }
             volume.bitmap.change(
                 Extent {

@@ -55,7 +55,7 @@ impl Volume {
             }
             for piece in pieces {
                 missing -= piece.count;
-                self.header().free_blocks -= piece.count;
+                self.header().count_used(piece.count);
                 taken.push(piece);
             }
         }
@@ -86,7 +86,7 @@ impl Volume {
                 self.bitmap
                     .allocate_ahead(fork.owner(), blocks, ahead, end, next)?
             {
-                self.header().free_blocks -= blocks;
+                self.header().count_used(blocks);
                 self.go_on_behind(taken);
                 return Ok(vec![taken]);
             }
@@ -105,7 +105,7 @@ impl Volume {
     /// Frees blocks.
     pub(super) fn give_back(&mut self, extent: Extent) -> Result<()> {
         self.bitmap.free(extent)?;
-        self.header().free_blocks += extent.count;
+        self.header().count_freed(extent.count);
         Ok(())
     }
 
