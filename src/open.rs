@@ -279,8 +279,7 @@ fn use_other_directory(
         return Ok(());
     };
     if options.access == Access::ReadWrite {
-        let why = format!("{why}; run `bandsaw repair` first");
-        return Err(Error::new(Kind::Undecided, "asif", why));
+        return Err(directories::refusal(&other, why));
     }
     layers.truncate(at);
     layers.push(Layer::Asif(other.clone()));

@@ -7,7 +7,8 @@ use super::gate::{self, Opened};
 use super::lists::{self, Settled};
 use super::remote::Elsewhere;
 use super::{
-    LAYER, Layer, OpenOptions, interrupted, layer_metadata, remote, snapshot, split_files, unlock,
+    LAYER, Layer, OpenOptions, directories, interrupted, layer_metadata, remote, snapshot,
+    split_files, unlock,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
@@ -277,7 +278,16 @@ fn open_asif(
     access: Access,
     layers: &mut Vec<Layer>,
 ) -> Result<Opened> {
-    let mut image = Asif::open(file)?;
+    let (mut image, warning) = match Asif::open(file.clone()) {
+        Ok(image) => (image, None),
+        Err(error) => match directories::that_loads(&file)? {
+            Some((other, why)) if access == Access::ReadWrite => {
+                return Err(directories::refusal(&other, why));
+            }
+            Some((other, why)) => (other, Some(why)),
+            None => return Err(error),
+        },
+    };
     if layers.iter().any(|layer| matches!(layer, Layer::Crypt(_))) {
         image = image.encrypted();
     }
@@ -292,7 +302,7 @@ fn open_asif(
         )),
         _ => Ok(Opened {
             format: Format::Asif,
-            warnings: Vec::new(),
+            warnings: warning.into_iter().collect(),
             disk: image,
             store: None,
         }),

@@ -356,7 +356,7 @@ fn examine_container(
             *orphans = image.orphans()?;
             Ok(Arc::new(image) as _)
         }),
-        Format::Asif => asif::check(plain, problems, progress).and_then(|mut image| {
+        Format::Asif => check_asif(plain, problems, progress).and_then(|mut image| {
             container::stands_alone(&image)?;
             if is_encrypted {
                 image = image.encrypted();
@@ -384,6 +384,19 @@ fn examine_container(
             .map(|image| Arc::new(image) as _),
     };
     found.judged(format.description(), checked)
+}
+
+/// Checks an ASIF image, with its other directory if the active one cannot be loaded.
+fn check_asif(
+    plain: &Arc<dyn BlockDevice>,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<asif::Asif> {
+    let Some((other, why)) = directories::that_loads(plain)? else {
+        return asif::check(plain, problems, progress);
+    };
+    problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
+    asif::check_with(plain, Some(other.directory().0), problems, progress)
 }
 
 fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn BlockDevice> {

@@ -135,3 +135,108 @@ fn a_verb_goes_on_with_the_number_that_the_volume_confirms() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 }
+
+fn number(bytes: &[u8], at: usize) -> usize {
+    let digits = bytes[at..at + 8].iter();
+    digits.fold(0, |value, byte| value << 8 | usize::from(*byte))
+}
+
+/// Returns the size of a directory of an ASIF image.
+fn directory_len(bytes: &[u8]) -> usize {
+    number(bytes, 0x18) - number(bytes, 0x10)
+}
+
+/// Each directory of an ASIF image in turn has the higher version and cannot be loaded.
+#[test]
+fn a_directory_that_cannot_be_loaded_has_an_alternative() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&[
+        "create", "x.asif", "--size", "12m", "--fs", "hfs+", "--from", "src",
+    ]);
+    let good = fs::read(scratch.path("x.asif")).unwrap();
+    let expected = scratch.ok(&["ls", "-R", "x.asif"]);
+    let places = [number(&good, 0x10), number(&good, 0x18)];
+    let active = usize::from(number(&good, places[1]) > number(&good, places[0]));
+    let len = directory_len(&good);
+    for broken in [0, 1] {
+        // Both name the same tables, the broken one with the higher version.
+        let mut bytes = good.clone();
+        bytes.copy_within(places[active]..places[active] + len, places[1 - active]);
+        for (index, place) in places.into_iter().enumerate() {
+            let version = 5 + u64::from(index == broken);
+            bytes[place..place + 8].copy_from_slice(&version.to_be_bytes());
+        }
+        let damages: [(&str, usize, [u8; 8]); 3] = [
+            ("a table", places[broken] + 8, [0x7F; 8]),
+            ("a place in the header", 0x10 + 8 * broken, [3; 8]),
+            (
+                "a place past the end",
+                0x10 + 8 * broken,
+                (1_u64 << 40).to_be_bytes(),
+            ),
+        ];
+        for (what, at, value) in damages {
+            let what = format!("directory {broken}, {what}");
+            let mut damaged = bytes.clone();
+            damaged[at..at + 8].copy_from_slice(&value);
+            let _ = fs::remove_dir_all(scratch.path("x.asif.undo"));
+            let path = scratch.write("x.asif", &damaged);
+            let other = 1 - broken;
+
+            let output = scratch.run(&["ls", "-R", "x.asif"]);
+            let told = stderr(&output);
+            assert!(output.status.success(), "{what}: {told}");
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                expected,
+                "{what}: {told}"
+            );
+            assert!(
+                told.contains(&format!("directory {other} is used")),
+                "{what}: {told}"
+            );
+            let output = scratch.run(&["check", "x.asif"]);
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(5), "{what}: {told}");
+            assert!(
+                told.contains(&format!("directory {broken} cannot be used")),
+                "{what}: {told}"
+            );
+            let output = scratch.run(&["diagnose", "x.asif"]);
+            assert_eq!(output.status.code(), Some(5), "{what}");
+            let choice = format!("directory={other}");
+            for verb in [
+                &["mkdir", "x.asif:/made"][..],
+                &["compact", "x.asif"],
+                &["resize", "x.asif", "--size", "14m"],
+            ] {
+                let output = scratch.run(verb);
+                let told = stderr(&output);
+                assert_eq!(output.status.code(), Some(9), "{what} {verb:?}: {told}");
+                assert!(
+                    told.contains(&choice) && told.contains("--assume"),
+                    "{what}: {told}"
+                );
+            }
+            assert!(fs::read(&path).unwrap() == damaged, "{what}");
+            assert!(!scratch.path("x.asif.undo").exists(), "{what}");
+
+            let output = scratch.run(&["mkdir", "x.asif:/made", "--assume", &choice]);
+            let told = stderr(&output);
+            assert!(output.status.success(), "{what}: {told}");
+            assert!(told.contains("x.asif.undo"), "{what}: {told}");
+            scratch.ok(&["check", "x.asif"]);
+            scratch.ok(&["rmdir", "x.asif:/made"]);
+            assert_eq!(scratch.ok(&["ls", "-R", "x.asif"]), expected, "{what}");
+
+            fs::remove_dir_all(scratch.path("x.asif.undo")).unwrap();
+            fs::write(&path, &damaged).unwrap();
+            scratch.ok(&["repair", "x.asif"]);
+            scratch.ok(&["check", "x.asif"]);
+            assert_eq!(scratch.ok(&["ls", "-R", "x.asif"]), expected, "{what}");
+            scratch.ok(&["repair", "--undo", "x.asif"]);
+            assert!(fs::read(&path).unwrap() == damaged, "{what}");
+        }
+    }
+}

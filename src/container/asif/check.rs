@@ -19,9 +19,19 @@ pub fn check(
     problems: &mut Problems,
     progress: &dyn Progress,
 ) -> Result<Asif> {
+    check_with(file, None, problems, progress)
+}
+
+/// Like [`check`], with the given directory instead of the one with the higher version.
+pub fn check_with(
+    file: &Arc<dyn BlockDevice>,
+    directory: Option<usize>,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<Asif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
-    let mut loaded = load::load(&**file, &mut findings)?;
+    let mut loaded = load::load_with(&**file, directory, &mut findings)?;
     let (beyond, end) = (loaded.beyond.clone(), loaded.used.end());
     let (metadata, sectors) = (loaded.header.metadata.take(), loaded.header.sectors);
     let image = Asif::over(file.clone(), loaded, Access::ReadOnly)?;

@@ -20,7 +20,7 @@ use super::mask::Mask;
 use super::space::Used;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// Minimum file length in bytes, as in macOS.
 const LEAST_FILE: u64 = 512;
@@ -65,12 +65,17 @@ pub(super) fn load_with(
         ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
-    let header = Header::parse(&raw)?;
+    let header = match directory {
+        Some(number) => parse_for(&raw, number)?,
+        None => Header::parse(&raw)?,
+    };
     for why in header.read_only.iter().chain(&header.metadata_read_only) {
         findings.report(Severity::Note, Error::unsupported(LAYER, why.clone()))?;
     }
     let (active, version) = choose_directory(file, &header, directory)?;
-    compare_directories(file, &header, version, findings)?;
+    if directory.is_none() {
+        compare_directories(file, &header, version, findings)?;
+    }
     let first = header.first_chunk();
     let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
     let mut walk = IndexWalk {
@@ -112,6 +117,18 @@ pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
     Ok(Header::parse(&raw).ok().map(|_| Uuid::from_bytes(raw.uuid)))
+}
+
+/// Parses a header for the use of directory `number`. An invalid place of the other one is ignored.
+fn parse_for(raw: &HeaderRaw, number: usize) -> Result<Header> {
+    Header::parse(raw).or_else(|error| {
+        let mut alone = raw.clone();
+        match alone.directories.get_mut(1 - number.min(1)) {
+            Some(other) if other.get() != 0 => *other = U64::ZERO,
+            _ => return Err(error),
+        }
+        Header::parse(&alone)
+    })
 }
 
 /// Returns the index and version of the active directory: `wanted`, or the one with the higher
@@ -161,18 +178,57 @@ fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usiz
     Ok(differ.then_some((header, active, 1 - active)))
 }
 
+/// Returns the only directory that has a place in `file`, and the header for its use, if the place
+/// of the other one is invalid.
+fn placed_directory(file: &dyn BlockDevice) -> Result<Option<(HeaderRaw, Header, usize)>> {
+    if file.info().len < LEAST_FILE {
+        return Ok(None);
+    }
+    let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+    let mut placed = Vec::new();
+    for number in 0..2 {
+        let Ok(header) = parse_for(&raw, number) else {
+            continue;
+        };
+        match choose_directory(file, &header, Some(number)) {
+            Ok(_) => placed.push((raw.clone(), header, number)),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(placed.pop().filter(|_| placed.is_empty()))
+}
+
 /// Returns the indexes of the active directory of the image in `file` and of the other one, which
-/// may be the right one if a version is damaged. `None` if there is only one, or both name the same
-/// tables.
+/// may be the right one if a version is damaged. A directory with an invalid place counts as the
+/// active one. `None` if there is only one, or both name the same tables.
 pub fn directories(file: &dyn BlockDevice) -> Result<Option<[usize; 2]>> {
-    Ok(two_directories(file)?.map(|(_, active, other)| [active, other]))
+    match two_directories(file) {
+        Ok(found) => Ok(found.map(|(_, active, other)| [active, other])),
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        Err(error) => match placed_directory(file)? {
+            Some((_, _, placed)) => Ok(Some([1 - placed, placed])),
+            None => Err(error),
+        },
+    }
 }
 
 /// Makes the directory `number` of the image in `file` the active one, durably, by changing versions
-/// only. Returns one sentence for each step.
+/// only. If the other one has an invalid place, it is written anew where a new image has it. Returns
+/// one sentence for each step.
 pub fn use_directory(file: &dyn BlockDevice, number: usize) -> Result<Vec<String>> {
-    let Some((header, active, other)) = two_directories(file)? else {
-        return Ok(Vec::new());
+    let (header, active, other) = match two_directories(file) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Vec::new()),
+        Err(error) if error.kind() == Kind::Io => return Err(error),
+        Err(error) => {
+            return match placed_directory(file)? {
+                Some((raw, header, placed)) if placed == number => {
+                    replace_other(file, raw, &header, number)
+                }
+                _ => Err(error),
+            };
+        }
     };
     if number == active {
         return Ok(Vec::new());
@@ -194,6 +250,34 @@ pub fn use_directory(file: &dyn BlockDevice, number: usize) -> Result<Vec<String
         (version, _) => write(active, version.saturating_sub(1))?,
     }
     Ok(steps)
+}
+
+/// Writes a copy of directory `number` as the other one, whose place in `raw` is invalid.
+fn replace_other(
+    file: &dyn BlockDevice,
+    mut raw: HeaderRaw,
+    header: &Header,
+    number: usize,
+) -> Result<Vec<String>> {
+    let (geometry, other) = (header.geometry, 1 - number);
+    let (at, len) = (geometry.directories()[other], geometry.directory_bytes());
+    let used = header.directories[number].unwrap_or_default();
+    let room = geometry.in_file(geometry.first_chunk(&[Some(used), None]), 0..0);
+    if at.abs_diff(used) < len || at + len > room.start {
+        let lost = format!("directory {other} has an invalid place, and its usual one is not free");
+        return Err(Error::corrupt(LAYER, at, lost));
+    }
+    let mut bytes = file.read_vec(used, len as usize)?;
+    let (head, _) = bytes.split_at_mut(8);
+    let version = u64::from_be_bytes(file.read_array(used)?);
+    // Of equal versions the first directory counts: both are the same.
+    head.copy_from_slice(&version.saturating_sub(1).to_be_bytes());
+    file.write_at(at, &bytes)?;
+    file.flush()?;
+    raw.directories[other] = at.into();
+    file.write_at(0, raw.as_bytes().get(..0x20).unwrap_or_default())?;
+    file.flush()?;
+    Ok(vec![format!("directory {other} is written anew")])
 }
 
 /// Reports directories of the same version that differ: readers may then disagree about the active

@@ -51,7 +51,7 @@ use crate::error::Place;
 use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
-pub use self::check::check;
+pub use self::check::{check, check_with};
 pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
 pub use self::load::{directories, peek_uuid, use_directory};
@@ -160,7 +160,9 @@ impl Asif {
     /// Opens the same file read-only with its other directory. `None` if there is none, or if it
     /// names the same tables.
     pub(crate) fn with_other_directory(&self) -> Result<Option<Self>> {
-        let Some([_, other]) = directories(&*self.file)? else {
+        let Some([_, other]) =
+            directories(&*self.file)?.filter(|[active, _]| *active == self.directory().0)
+        else {
             return Ok(None);
         };
         let image = Self::open_directory(self.file.clone(), other)?;
