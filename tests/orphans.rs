@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
@@ -14,6 +15,7 @@ use bandsaw::ops::compact::{self, Compacted};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::repair::{self, How, Options, Outcome, Repaired, repair};
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use bandsaw::store::Local;
@@ -184,6 +186,24 @@ fn check_lost_reference(sample: &Sample, damage: impl FnOnce(&mut Vec<u8>), what
     assert_eq!(sample.contents(), expected, "{what}");
     assert_eq!(sample.check(), (None, false), "{what}");
     sample.undo();
+    assert!(sample.bytes() == damaged, "{what}");
+
+    // Shrinking would move the zeros that are read there.
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    for size in [Size::Min, Size::Bytes(11 << 20)] {
+        let image = open::open(&sample.path, &options).unwrap();
+        let shrink = ResizeOptions {
+            size,
+            parts: Parts::All,
+            volume: None,
+            dry_run: false,
+        };
+        let error = resize(&image, &shrink, &Silent).unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{what}: {error}");
+    }
     assert!(sample.bytes() == damaged, "{what}");
 
     // Packing may move other bands, but not the orphan.

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
+use crate::decision::Undecided;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, OpenOptions, Volume, gate};
+use crate::ops::orphans::{self, Account};
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result, size};
@@ -93,6 +95,7 @@ pub fn resize(
         }
         None => Ok(()),
     });
+    let checked = checked.and_then(|()| check_orphans(image, options, progress));
     let done = checked.and_then(|()| match options.parts {
         Parts::Image => Parted::of(image).resize_disk(options),
         Parts::All | Parts::Partition => {
@@ -101,6 +104,36 @@ pub fn resize(
         }
     });
     done.map_err(|error| error.in_file(image.path()))
+}
+
+/// Refuses to shrink an image with stored data that may belong to a place in use: what seems to be
+/// zeros there would be moved, and its own place be used again. [`Kind::Undecided`] then.
+fn check_orphans(
+    image: &Image,
+    options: &ResizeOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    if matches!((options.size, options.parts), (Size::Bytes(to), Parts::All | Parts::Image) if to >= image.disk().info().len)
+    {
+        return Ok(());
+    }
+    let found = orphans::of_image(image, progress)?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    match orphans::account_image(image, &OpenOptions::default(), progress)? {
+        Account::Accounted | Account::Unknown(_) => Ok(()),
+        Account::Unresolved { why, .. } => {
+            let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
+            let what =
+                format!("{bytes} stored bytes do not belong to any part of the disk, and {why}");
+            Err(Undecided {
+                what,
+                alternatives: Vec::new(),
+            }
+            .into_error(LAYER))
+        }
+    }
 }
 
 /// A disk with its partition map and volumes.
