@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::quick_check::Budget;
-use super::{OpenOptions, Volume, VolumeFormat, find_volumes, volume_key};
+use super::{OpenOptions, Volume, VolumeFormat, contents, volume_key};
 use crate::decision::Which;
 use crate::device::{BlockDevice, CowDevice};
 use crate::fs::{LockedVolume, hfsplus};
-use crate::partition::{self, gpt};
+use crate::partition::{self, Scheme, gpt};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -212,21 +212,34 @@ pub(crate) fn of_disk(
 ) -> Result<Evidence> {
     let mut found = Evidence::default();
     let len = disk.info().len;
-    if let Some(told) = gpt::told_len(&**disk)? {
+    let told = gpt::told_len(&**disk)?;
+    if let Some(told) = told {
         found.add(Fact::MapLength { told, len });
         if told <= len {
             let is_found = gpt::are_copies_whole(&**disk)? == Some(true);
             found.add(Fact::Backup { is_found });
         }
     }
-    let map = match partition::probe(&**disk) {
-        Ok(map) => map,
+    let mut is_map = false;
+    let contents = contents::find_with(disk, |search| {
+        partition::probe_with(&**disk, search).inspect_err(|_| is_map = true)
+    });
+    let (map, volumes) = match contents {
+        Ok(contents) => contents,
         Err(error) if error.kind() == Kind::Io => return Err(error),
         Err(error) => {
-            found.add(Fact::MapUnusable(error.message().to_owned()));
+            let why = error.message().to_owned();
+            found.add(match is_map {
+                true => Fact::MapUnusable(why),
+                false => Fact::Unreadable(why),
+            });
             return Ok(found);
         }
     };
+    // Without the primary, the backup is looked for at the end of the disk only.
+    if told.is_none() && map.as_ref().is_some_and(|map| map.scheme == Scheme::Gpt) {
+        found.add(Fact::Backup { is_found: true });
+    }
     if let Some(cut) = map
         .iter()
         .flat_map(|map| &map.problems)
@@ -234,14 +247,6 @@ pub(crate) fn of_disk(
     {
         found.add(Fact::PartitionCut(cut.message().to_owned()));
     }
-    let volumes = match find_volumes(disk, map.as_ref()) {
-        Ok(volumes) => volumes,
-        Err(error) if error.kind() == Kind::Io => return Err(error),
-        Err(error) => {
-            found.add(Fact::Unreadable(error.message().to_owned()));
-            return Ok(found);
-        }
-    };
     for volume in &volumes {
         of_volume(volume, options, depth, &mut found, progress)?;
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::evidence::{self, Depth, Fact};
 use super::guarded::GuardedBundle;
 use super::lists::{self, Question, Resolved};
-use super::{Layer, OpenOptions, Volume, VolumeFormat, find_volumes};
+use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
 use crate::container::Format;
 use crate::container::sparsebundle::{Bundle, Facts};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
@@ -146,22 +146,44 @@ struct Gate<'a> {
 impl Gate<'_> {
     fn compare(&self) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
-        let map = match partition::probe(&**self.disk) {
-            Ok(map) => map,
+        // A GPT whose beginning is lost counts as well.
+        let (map, volumes) = match contents::find(self.disk) {
+            Ok(found) => found,
             Err(error) if error.kind() == Kind::Io => return Err(error),
             // Contents that cannot be read contradict nothing.
-            Err(_) => return Ok(warnings),
-        };
-        let volumes = match find_volumes(self.disk, map.as_ref()) {
-            Ok(volumes) => volumes,
-            Err(error) if error.kind() == Kind::Io => return Err(error),
-            Err(_) => Vec::new(),
+            Err(_) => match partition::probe(&**self.disk) {
+                Ok(map) => (map, Vec::new()),
+                Err(error) if error.kind() == Kind::Io => return Err(error),
+                Err(_) => return Ok(warnings),
+            },
         };
         if map.is_some() {
             warnings.extend(self.compare_maps(&volumes)?);
+        } else if volumes.is_empty() {
+            warnings.extend(self.compare_with_stored()?);
         }
         warnings.extend(self.compare_volumes(map.as_ref(), &volumes)?);
         Ok(warnings)
+    }
+
+    /// Compares the length of the disk of a local bundle, on which nothing was found, with the backup
+    /// of a GPT at the end of the last band: the beginning of the disk may be lost.
+    fn compare_with_stored(&self) -> Result<Option<String>> {
+        let Some(store) = self.store.filter(|_| !self.is_far) else {
+            return Ok(None);
+        };
+        let Some(facts) = lists::agreed(&**store) else {
+            return Ok(None);
+        };
+        match self.ask(store, |question| question.len_by_backup(facts))? {
+            Some(stated) if stated != facts.size => self
+                .decide_len(format!(
+                    "the backup of a partition map describes a disk of {stated} bytes, the container one of {}",
+                    facts.size
+                ))
+                .map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Compares the copies of a GPT with each other and with the length of the disk.

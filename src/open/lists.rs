@@ -127,6 +127,11 @@ impl Question<'_> {
         });
         match looked {
             Ok((true, Some(false))) => {}
+            // The beginning of the map may be lost, and its backup be elsewhere.
+            Ok((true, None)) => {
+                let told = self.told_size(facts, &lens)?;
+                return Ok(told.is_none_or(|told| told == facts.size));
+            }
             Ok((is_plausible, _)) => return Ok(is_plausible),
             Err(error) if is_of_facts(&error) => return Ok(false),
             Err(error) => return Err(error),
@@ -138,6 +143,13 @@ impl Question<'_> {
     /// Returns true if the backup of the partition map is found with another usual band size.
     pub(super) fn has_other_band_size(&self, facts: Facts) -> Result<bool> {
         Ok(self.whole_with_another(facts, &[])?.is_some())
+    }
+
+    /// Returns the length of the disk according to a partition map or a volume whose place the disk
+    /// with these values need not have.
+    pub(super) fn len_by_backup(&self, facts: Facts) -> Result<Option<u64>> {
+        let lens = sparsebundle::band_lens(self.store, self.progress)?;
+        self.told_size(facts, &lens)
     }
 
     /// Returns another band size with which both copies of the partition map are whole.
@@ -242,8 +254,8 @@ impl Question<'_> {
         Ok(readable(whole)?.flatten() == Some(true))
     }
 
-    /// Returns the length of the disk according to a partition map at its beginning, or to a volume
-    /// that spans it.
+    /// Returns the length of the disk according to a partition map at its beginning, to a volume
+    /// that spans it, or to a backup map at the end of the stored data.
     fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
         // Both are read regardless of the size in the lists, if the bands extend far enough.
         let most = lens
@@ -264,7 +276,13 @@ impl Question<'_> {
             Some(Some(told)) => Some(told),
             Some(None) => match readable(find_volumes(&disk, None))?.as_deref() {
                 Some([volume, ..]) => readable(volume.told_len())?.flatten(),
-                _ => None,
+                _ => {
+                    let end = lens.iter().max().map(|(last, len)| {
+                        let start = last.saturating_mul(facts.band_size);
+                        start.saturating_add(*len).min(disk.info().len)
+                    });
+                    readable(gpt::told_by_backup(&*disk, end.unwrap_or(0)))?.flatten()
+                }
             },
         };
         Ok(told.filter(|told| told.is_multiple_of(512)))

@@ -225,6 +225,20 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(None)
 }
 
+/// Returns the length of the disk in bytes that the backup of a GPT whose header ends at byte `end`
+/// states; `None` if there is no valid one. Nothing before it is read.
+pub fn told_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64>> {
+    for block in block_sizes(disk) {
+        let Some(lba) = (end / u64::from(block)).checked_sub(1) else {
+            continue;
+        };
+        if read_copy(disk, block, lba)?.is_ok() {
+            return Ok(Some((lba + 1) * u64::from(block)));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns true if both copies are valid and agree, and the backup is at the place stated by the
 /// primary; `None` if there is no valid primary.
 pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
