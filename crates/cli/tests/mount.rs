@@ -816,6 +816,7 @@ fn the_use_of_an_image_is_named() {
         vec!["reband", "a.sparsebundle", "--band-size", "2m"],
         vec!["report", "a.sparsebundle", "-o", "a.html"],
         vec!["snapshot", "create", "a.sparsebundle", "one"],
+        vec!["diagnose", "a.sparsebundle"],
     ] {
         let told = host.fails(4, &args);
         assert!(told.contains(&hint), "{args:?}: {told}");

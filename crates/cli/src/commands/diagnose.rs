@@ -11,6 +11,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Described, Failure, Outcome, code, layer_code};
+use crate::in_use;
 use crate::output::{Output, Style, messages};
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -88,7 +89,10 @@ impl Diagnose {
                     name,
                 })
                 .collect(),
-            cause: found.cause.as_ref().map(CauseFacts::new),
+            cause: found
+                .cause
+                .as_ref()
+                .map(|cause| CauseFacts::new(cause, &path)),
         };
         output.facts(&facts, |out| {
             writeln!(
@@ -135,13 +139,23 @@ impl Diagnose {
 }
 
 impl CauseFacts {
-    fn new(cause: &Cause) -> Self {
+    fn new(cause: &Cause, path: &ImagePath) -> Self {
+        let own = match cause.code {
+            "in-use" => in_use::entry_of(path.as_path()),
+            _ => None,
+        };
         Self {
             code: code(cause.code),
             layer: layer_code(cause.layer),
             name: cause.layer,
-            message: cause.what.clone(),
-            advice: cause.advice.clone(),
+            message: own.as_ref().map_or_else(
+                || cause.what.clone(),
+                |entry| format!("is in use by {}", in_use::user(entry)),
+            ),
+            advice: own.as_ref().map_or_else(
+                || cause.advice.clone(),
+                |entry| vec![in_use::way_out(entry)],
+            ),
             error: cause.error.as_ref().map(Described::new),
         }
     }
