@@ -5,6 +5,7 @@
 //! `scripts/test --full` sets after installing all programs, they fail. Heavy tests run with
 //! `--include-ignored`.
 
+mod accepted;
 mod apfs;
 mod apfs_encrypted;
 mod apfs_readers;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
+    accepted::add(&mut suite);
     apfs::add(&mut suite);
     apfs_encrypted::add(&mut suite);
     apfs_readers::add(&mut suite);
