@@ -32,7 +32,11 @@ pub(crate) fn parse(
 ) -> Result<Dictionary> {
     let limit = |text: String| Error::new(Kind::Limit, layer, text);
     let corrupt = || Error::new(Kind::Corrupt, layer, "expected a property list");
-    let broken = |error: plist::Error| corrupt().caused_by(error);
+    // The texts of the crate are those of its types.
+    let broken = |error: plist::Error| match error.is_eof() {
+        true => Error::new(Kind::Corrupt, layer, "the property list is truncated"),
+        false => corrupt(),
+    };
     let binary = bytes.starts_with(BINARY);
     let size = if binary {
         BinaryList::new(bytes)

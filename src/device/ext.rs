@@ -6,13 +6,25 @@ use std::sync::Arc;
 use super::{BlockDevice, Extent, ExtentKind, Slice};
 use crate::{Error, Kind, Result};
 
+/// Returns a vector of zeros, or [`Kind::Limit`] if there is no memory for it. For lengths that an
+/// image states.
+pub(crate) fn zeros(length: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| {
+        let message = format!("no memory for {length} bytes");
+        Error::new(Kind::Limit, "memory", message)
+    })?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
 /// Convenience methods over [`BlockDevice`], implemented for all devices.
 pub trait BlockDeviceExt: BlockDevice {
     /// Reads `length` bytes at `offset` into a vector. The range is checked before memory is
     /// allocated.
     fn read_vec(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         self.info().check("device", offset, length as u64)?;
-        let mut buf = vec![0; length];
+        let mut buf = zeros(length)?;
         self.read_at(offset, &mut buf)?;
         Ok(buf)
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use cow::{Changes, CowDevice, Spill};
+pub(crate) use ext::zeros;
 pub use ext::{BlockDeviceExt, Extents};
 pub use memory::Memory;
 pub(crate) use read_only::read_only;

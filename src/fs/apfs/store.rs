@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::layout::{BlockSize, ObjectRaw, Oid, Paddr, object_type, verify};
-use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::device::{self, BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 /// A container's blocks.
@@ -22,7 +22,7 @@ pub(super) struct Store {
 impl Store {
     /// Reads `count` blocks, beginning with `first`.
     pub(super) fn read(&self, layer: &'static str, first: Paddr, count: u64) -> Result<Box<[u8]>> {
-        let mut bytes = vec![0; self.length(layer, first, count)?].into_boxed_slice();
+        let mut bytes = device::zeros(self.length(layer, first, count)?)?.into_boxed_slice();
         self.device.read_at(self.offset(first), &mut bytes)?;
         Ok(bytes)
     }

@@ -182,7 +182,7 @@ impl Boot {
 
 impl MapReader for ExFat {
     fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
-        let mut bits = vec![0; count.div_ceil(8)];
+        let mut bits = crate::device::zeros(count.div_ceil(8))?;
         let (mut at, mut rest) = (index * (PER_PIECE / 8), &mut bits[..]);
         while !rest.is_empty() {
             let (number, within) = (at / self.boot.cluster_size, at % self.boot.cluster_size);

@@ -132,7 +132,7 @@ impl Fat {
 
 impl MapReader for Fat {
     fn piece(&self, index: u64, count: usize) -> Result<MapEntry> {
-        let mut bits = vec![0; count.div_ceil(8)];
+        let mut bits = crate::device::zeros(count.div_ceil(8))?;
         for table in self.boot.tables.clone() {
             let entries = self.entries(table, FIRST + index * PER_PIECE, count)?;
             entries
