@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::{corpus, opened};
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{self, Bundle};
-use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::error::Place;
 use bandsaw::open::{self, CreateOptions, Examination, OpenOptions, Verdict};
@@ -341,7 +341,7 @@ fn encrypted() -> Vec<u8> {
     let protection = Protection {
         key_bits: 128,
         block: 512,
-        iterations: LEAST_ITERATIONS,
+        iterations: MIN_ITERATIONS,
         key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase),
         certificates: Vec::new(),
@@ -440,7 +440,7 @@ fn encrypted_bundles() {
     let protection = Protection {
         key_bits: 128,
         block: 512,
-        iterations: LEAST_ITERATIONS,
+        iterations: MIN_ITERATIONS,
         key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase),
         certificates: Vec::new(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::converting::{StopAfter, names, open_as};
 use bandsaw::Kind;
 use bandsaw::container::Format;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, resume};
@@ -149,7 +149,7 @@ fn only_the_same_is_gone_on_with() {
 #[test]
 fn encrypted_images_are_gone_on_with() {
     let encryption = |passphrase: &str| Encryption {
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         // Large blocks are faster in debug builds.
         cipher_block: Some(4096),
         ..Encryption::new(Secret::new(passphrase.as_bytes().to_vec()))

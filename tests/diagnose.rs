@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::asif::{Asif, CreateOptions as AsifOptions, LayerKind};
-use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, Memory};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::diagnose::{Cause, Diagnosis, diagnose};
@@ -72,7 +72,7 @@ fn encrypted() -> Vec<u8> {
         &Protection {
             key_bits: 256,
             block: 512,
-            iterations: LEAST_ITERATIONS,
+            iterations: MIN_ITERATIONS,
             key_wrap: KeyWrap::TripleDes,
             passphrase: Some(passphrase),
             certificates: Vec::new(),

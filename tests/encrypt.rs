@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::Format;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
@@ -26,7 +26,7 @@ fn secret(text: &str) -> Secret {
 fn encryption(passphrase: &str, key_bits: u32) -> Option<Encryption> {
     Some(Encryption {
         key_bits,
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         ..Encryption::new(secret(passphrase))
     })
 }

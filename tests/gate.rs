@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
 use bandsaw::container::stack::Role;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::fs::{FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
 use bandsaw::open::stack::{LayerOptions, create_layer};
@@ -82,7 +82,7 @@ impl Fixture {
             Contents::Unknown => (None, Layout::None),
         };
         let encryption = matches!(contents, Contents::Encrypted(..)).then(|| Encryption {
-            iterations: Some(LEAST_ITERATIONS),
+            iterations: Some(MIN_ITERATIONS),
             ..Encryption::new(secret())
         });
         let options = CreateOptions {

@@ -13,7 +13,7 @@ use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
 use bandsaw::container::{Format, Orphans};
-use bandsaw::crypt::{Device, Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, Encryption, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{
@@ -277,7 +277,7 @@ fn encrypted_images() {
     let protection = Protection {
         key_bits: 128,
         block: 512,
-        iterations: LEAST_ITERATIONS,
+        iterations: MIN_ITERATIONS,
         key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase.clone()),
         certificates: Vec::new(),
@@ -923,7 +923,7 @@ fn every_container_is_undone() {
         for &is_encrypted in ways {
             let path = folder.path().join("image");
             let encryption = Encryption {
-                iterations: Some(LEAST_ITERATIONS),
+                iterations: Some(MIN_ITERATIONS),
                 ..Encryption::new(passphrase.clone())
             };
             let encryption = is_encrypted.then_some(encryption);

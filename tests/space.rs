@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::fs::{
     FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode,
@@ -64,7 +64,7 @@ fn make(path: &Path, format: Format, encrypted: bool) {
         source: Source::Empty,
     };
     let encryption = encrypted.then(|| Encryption {
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         ..Encryption::new(secret())
     });
     let band_size = format.has_bands().then_some(MIB);
@@ -376,7 +376,7 @@ fn zeros_are_given_back_where_nothing_is_known() {
     {
         let path = folder.path().join(format!("{encrypted} {name}"));
         let encryption = encrypted.then(|| Encryption {
-            iterations: Some(LEAST_ITERATIONS),
+            iterations: Some(MIN_ITERATIONS),
             ..Encryption::new(secret())
         });
         let options = CreateOptions {

@@ -66,7 +66,7 @@ const HASHES: usize = 1 << 15;
 /// Maximum number of candidates for a match. More would hardly help, as no match is longer than 67
 /// bytes.
 const DEPTH: usize = 48;
-const MOST_LITERALS: usize = 128;
+const MAX_LITERALS: usize = 128;
 
 /// A kind of match: length of its code, minimum and maximum length, maximum distance.
 struct Form {
@@ -236,7 +236,7 @@ impl AdcEncoder {
 }
 
 fn put_literals(literals: &[u8], packed: &mut Vec<u8>) {
-    for run in literals.chunks(MOST_LITERALS) {
+    for run in literals.chunks(MAX_LITERALS) {
         packed.push(0x7F + run.len() as u8);
         packed.extend_from_slice(run);
     }

@@ -10,7 +10,7 @@ const PACKED: &[u8; 4] = b"bv41";
 const PLAIN: &[u8; 4] = b"bv4-";
 const END: &[u8; 4] = b"bv4$";
 /// Shortest match; a token stores the length beyond it.
-const LEAST_MATCH: usize = 4;
+const MIN_MATCH: usize = 4;
 /// Nibble of a token after which more bytes of the length follow.
 const LONG: u8 = 15;
 
@@ -64,7 +64,7 @@ fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
         let distance = take(&mut rest, 2)?;
         let distance = usize::from(u16::from_le_bytes([distance[0], distance[1]]));
         let len = length(token & LONG, &mut rest)?
-            .checked_add(LEAST_MATCH)
+            .checked_add(MIN_MATCH)
             .ok_or(Fault::new(BROKEN))?;
         if distance == 0 || distance > at {
             return Err(Fault::new(BROKEN));

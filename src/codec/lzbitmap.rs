@@ -24,7 +24,7 @@ const FIRST_NUMBERED: u8 = 3;
 /// Nibble that repeats the previous number.
 const REPEAT: u8 = 15;
 /// Minimum number of repetitions that are encoded so.
-const LEAST_REPEATED: usize = 4;
+const MIN_REPEATED: usize = 4;
 /// Number of bytes decoded by one step.
 const STEP: usize = 8;
 
@@ -212,7 +212,7 @@ impl Nibbles<'_> {
             return Ok(1);
         }
         self.at += 1;
-        let mut times = LEAST_REPEATED;
+        let mut times = MIN_REPEATED;
         loop {
             let nibble = self.next()?;
             times += usize::from(nibble);

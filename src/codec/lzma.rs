@@ -8,10 +8,10 @@ use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
 /// Memory limit of the decoder in KiB: the largest preset has a dictionary of 64 MiB, macOS uses 8.
-const MOST_KIB: u32 = 96 << 10;
+const MAX_KIB: u32 = 96 << 10;
 
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
-    let mut stream = XzReader::new_mem_limit(packed, false, MOST_KIB);
+    let mut stream = XzReader::new_mem_limit(packed, false, MAX_KIB);
     stream
         .read_exact(plain)
         .map_err(|error| match error.kind() {

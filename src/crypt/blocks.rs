@@ -12,7 +12,7 @@ use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Kind, Result};
 
 /// Maximum size of a cipher block in bytes.
-const MOST_BLOCK: usize = 4096;
+const MAX_BLOCK: usize = 4096;
 /// Number of zero bytes encrypted at a time: enough for all cores.
 const ZEROS: u64 = 4 << 20;
 
@@ -190,7 +190,7 @@ impl CipherBlocks {
         within: usize,
         part: &mut [u8],
     ) -> Result<()> {
-        let mut block = [0; MOST_BLOCK];
+        let mut block = [0; MAX_BLOCK];
         let block = &mut block[..self.block() as usize];
         let _neighbours = self.parts.shared(offset / self.block());
         self.read_whole(window, offset, block)?;
@@ -206,7 +206,7 @@ impl CipherBlocks {
         within: usize,
         part: &[u8],
     ) -> Result<()> {
-        let mut block = [0; MOST_BLOCK];
+        let mut block = [0; MAX_BLOCK];
         let block = &mut block[..self.block() as usize];
         let _alone = self.parts.exclusive(offset / self.block());
         self.read_whole(window, offset, block)?;

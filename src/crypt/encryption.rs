@@ -2,7 +2,7 @@
 
 use super::blocks::CipherBlocks;
 use super::header::Protection;
-use super::keys::{KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+use super::keys::{KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, calibrate};
 use super::public_key::Certificate;
 use super::secret::Secret;
 use crate::{Error, Kind, Result};
@@ -17,7 +17,7 @@ pub struct Encryption {
     /// Cipher block size in bytes, 512 or 4096. `None`: 512 as newer macOS writes, or 4096 for a
     /// file that may exceed 2 TiB.
     pub cipher_block: Option<u32>,
-    /// Iterations of the key derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`]. `None`:
+    /// Iterations of the key derivation, from [`MIN_ITERATIONS`] to [`MAX_ITERATIONS`]. `None`:
     /// as many as take a quarter of a second on this machine.
     pub iterations: Option<u32>,
     /// The cipher that wraps the keys for the passphrase.
@@ -63,10 +63,10 @@ impl Encryption {
             ));
         }
         match self.iterations {
-            Some(count) if !(LEAST_ITERATIONS..=MOST_ITERATIONS).contains(&count) => {
+            Some(count) if !(MIN_ITERATIONS..=MAX_ITERATIONS).contains(&count) => {
                 let message = format!(
-                    "invalid number of iterations {count}: expected {LEAST_ITERATIONS} to \
-                     {MOST_ITERATIONS}"
+                    "invalid number of iterations {count}: expected {MIN_ITERATIONS} to \
+                     {MAX_ITERATIONS}"
                 );
                 Err(Error::new(Kind::Invalid, LAYER, message))
             }
@@ -139,11 +139,11 @@ mod tests {
                 ..asked.clone()
             },
             Encryption {
-                iterations: Some(LEAST_ITERATIONS - 1),
+                iterations: Some(MIN_ITERATIONS - 1),
                 ..asked.clone()
             },
             Encryption {
-                iterations: Some(MOST_ITERATIONS + 1),
+                iterations: Some(MAX_ITERATIONS + 1),
                 ..asked.clone()
             },
         ] {
@@ -155,6 +155,6 @@ mod tests {
         }
         .protection(1 << 20)
         .unwrap();
-        assert!(protection.iterations >= LEAST_ITERATIONS && protection.key_bits == 128);
+        assert!(protection.iterations >= MIN_ITERATIONS && protection.key_bits == 128);
     }
 }

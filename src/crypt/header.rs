@@ -6,10 +6,10 @@ use zeroize::Zeroizing;
 
 use super::entry::{Content, KeyEntry, KeySlot, NewKeySlot, packed};
 use super::hmac::HmacKey;
-use super::keys::{Derivation, KeyMaterial, KeyWrap, MOST_ITERATIONS, random};
+use super::keys::{Derivation, KeyMaterial, KeyWrap, MAX_ITERATIONS, random};
 use super::layout::{
     DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE,
-    Header, HeaderRaw, MAGIC_V1, MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE,
+    Header, HeaderRaw, MAGIC_V1, MAGIC_V2, MAX_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE,
     Trailer, TrailerRaw,
 };
 use super::public_key::{Certificate, PrivateKey};
@@ -52,7 +52,7 @@ impl Description {
             1 => 1,
             _ => (self.data_offset.saturating_sub(HEADER_SIZE)
                 / (DIRECTORY_SIZE + PASSPHRASE_SIZE))
-                .min(u64::from(MOST_ENTRIES)),
+                .min(u64::from(MAX_ENTRIES)),
         }
     }
 
@@ -277,7 +277,7 @@ impl Locked {
                 if found.is_none() && left > 0 {
                     let message = format!(
                         "wrong passphrase for all key entries tried; the {left} others would take \
-                         more than {MOST_ITERATIONS} iterations"
+                         more than {MAX_ITERATIONS} iterations"
                     );
                     return Err(Error::new(Kind::Limit, LAYER, message));
                 }
@@ -443,7 +443,7 @@ fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &Passphrase)>, usize)
     let mut sum = 0;
     let fits = |(_, entry): &(usize, &Passphrase)| {
         sum += u64::from(entry.iterations);
-        sum <= u64::from(MOST_ITERATIONS)
+        sum <= u64::from(MAX_ITERATIONS)
     };
     let tried: Vec<_> = found.iter().copied().take_while(fits).collect();
     let left = found.len() - tried.len();

@@ -16,10 +16,10 @@ use crate::{Error, Kind, Result};
 /// passphrase.
 const MARK: &[u8; 5] = b"CKIE\0";
 /// Minimum number of iterations that is written.
-pub const LEAST_ITERATIONS: u32 = 150_000;
+pub const MIN_ITERATIONS: u32 = 150_000;
 /// Maximum number of iterations that is accepted: a forged count would cause minutes of
 /// computation.
-pub const MOST_ITERATIONS: u32 = 100_000_000;
+pub const MAX_ITERATIONS: u32 = 100_000_000;
 
 /// The keys of an image: an AES-128 or AES-256 key, and the MAC key for initialization vectors.
 /// Wiped when dropped.
@@ -123,12 +123,12 @@ impl Derivation {
 
 /// Fails for iteration counts of 0 or above the maximum.
 pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<()> {
-    if (1..=MOST_ITERATIONS).contains(&iterations) {
+    if (1..=MAX_ITERATIONS).contains(&iterations) {
         return Ok(());
     }
     let message = format!(
         "invalid number of iterations {iterations}: expected 1 to \
-                           {MOST_ITERATIONS}"
+                           {MAX_ITERATIONS}"
     );
     Err(Error::new(Kind::Limit, layer, message))
 }
@@ -281,13 +281,13 @@ impl WrapKey {
 }
 
 /// Returns the number of iterations that take about a quarter of a second on this machine, at least
-/// [`LEAST_ITERATIONS`].
+/// [`MIN_ITERATIONS`].
 pub fn calibrate() -> u32 {
     const TRIAL: u32 = 100_000;
     let start = Instant::now();
     HmacKey::new(b"calibration").pbkdf2(&[0; 20], TRIAL, &mut [0; 24]);
     let each = start.elapsed().max(Duration::from_micros(1)).as_secs_f64() / f64::from(TRIAL);
-    ((0.25 / each) as u32).clamp(LEAST_ITERATIONS, MOST_ITERATIONS)
+    ((0.25 / each) as u32).clamp(MIN_ITERATIONS, MAX_ITERATIONS)
 }
 
 /// Fills `bytes` from the system's random source.

@@ -27,7 +27,7 @@ pub(super) const DATA_OFFSET_4096: u64 = 0x1E000;
 /// Maximum size of a header in bytes; no known header is larger.
 pub(super) const LARGEST_HEADER: u64 = 1 << 20;
 /// Maximum number of entries for which a header has room; see [`DATA_OFFSET_512`].
-pub(super) const MOST_ENTRIES: u32 = 192;
+pub(super) const MAX_ENTRIES: u32 = 192;
 
 const AES: u32 = 0x8000_0001;
 const CBC: u32 = 5;
@@ -114,10 +114,9 @@ impl Header {
             );
             return Err(Error::corrupt(HEADER, 0x40, message));
         }
-        if header.entries > MOST_ENTRIES || Self::directory_at(header.entries) > header.data_offset
-        {
+        if header.entries > MAX_ENTRIES || Self::directory_at(header.entries) > header.data_offset {
             let message = format!(
-                "{} key entries before the data at {}: at most {MOST_ENTRIES} are possible",
+                "{} key entries before the data at {}: at most {MAX_ENTRIES} are possible",
                 header.entries, header.data_offset
             );
             return Err(Error::corrupt(HEADER, ENTRIES_AT, message));

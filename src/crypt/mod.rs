@@ -38,7 +38,7 @@ pub use header::{Description, Key, Locked, Protection};
 pub use hmac256::{hmac_sha256, pbkdf2_sha256};
 pub use key_ring::{KeyRing, erase_keys};
 pub(crate) use keys::random;
-pub use keys::{KeyMaterial, KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+pub use keys::{KeyMaterial, KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, calibrate};
 pub use public_key::{Certificate, PrivateKey};
 pub use secret::Secret;
 pub use sectors::Sectors;

@@ -21,7 +21,7 @@ const LAYER: &str = "encryption header";
 /// Number of bytes that a disk writes atomically.
 const SECTOR: u64 = 512;
 /// Maximum number of entries whose directory is within the first sector.
-const MOST_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
+const MAX_WRITTEN: u64 = (SECTOR - HEADER_SIZE) / DIRECTORY_SIZE;
 
 /// Replaces `old` with `new` (type and bytes of each entry). On return it is durable, and `old` is
 /// wiped. After an error the old entries are in force, unless its reason is
@@ -33,9 +33,9 @@ pub(super) fn rewrite(
     new: &[(u32, Vec<u8>)],
 ) -> Result<()> {
     for count in [old.len(), new.len()] {
-        if count as u64 > MOST_WRITTEN {
+        if count as u64 > MAX_WRITTEN {
             let message =
-                format!("cannot change {count} key entries safely: the maximum is {MOST_WRITTEN}");
+                format!("cannot change {count} key entries safely: the maximum is {MAX_WRITTEN}");
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
     }

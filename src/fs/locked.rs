@@ -4,7 +4,7 @@ use zeroize::Zeroizing;
 
 use crate::Result;
 #[cfg(doc)]
-use crate::crypt::MOST_ITERATIONS;
+use crate::crypt::MAX_ITERATIONS;
 use crate::crypt::{self, Secret};
 
 /// An encrypted volume whose key is needed.
@@ -34,7 +34,7 @@ pub struct VolumeEncryption {
     pub recovery_key: Option<Secret>,
     /// Passphrase hint, at most 255 bytes; readable without the passphrase.
     pub hint: Option<String>,
-    /// Number of iterations of the passphrase's derivation, 1 to [`MOST_ITERATIONS`].
+    /// Number of iterations of the passphrase's derivation, 1 to [`MAX_ITERATIONS`].
     pub iterations: u32,
 }
 

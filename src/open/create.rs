@@ -95,7 +95,7 @@ impl CreateOptions {
             return Ok(());
         };
         encryption.check()?;
-        encryption.block_for(self.most_encrypted()).map(drop)
+        encryption.block_for(self.max_encrypted()).map(drop)
     }
 
     fn is_raw(&self) -> bool {
@@ -104,7 +104,7 @@ impl CreateOptions {
 
     /// Returns the number of bytes under one run of block numbers once the disk is full: the disk
     /// and the container's metadata, or a band of a bundle.
-    fn most_encrypted(&self) -> u64 {
+    fn max_encrypted(&self) -> u64 {
         match self.format {
             Format::Udsb => self.len.min(*sparsebundle::BAND_SIZES.end()),
             Format::Udsp | Format::Asif => self.len.saturating_add(self.len / 256 + (64 << 20)),
@@ -122,7 +122,7 @@ impl CreateOptions {
             return Ok(self.band_size);
         };
         let unit = match &self.encryption {
-            Some(encryption) => encryption.block_for(self.most_encrypted())?.into(),
+            Some(encryption) => encryption.block_for(self.max_encrypted())?.into(),
             None => SECTOR,
         };
         Ok(Some(match self.format {
@@ -140,7 +140,7 @@ impl CreateOptions {
     pub(super) fn protection(&self) -> Result<Option<Protection>> {
         self.encryption
             .as_ref()
-            .map(|encryption| encryption.protection(self.most_encrypted()))
+            .map(|encryption| encryption.protection(self.max_encrypted()))
             .transpose()
     }
 }

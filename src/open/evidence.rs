@@ -286,12 +286,12 @@ fn of_volume(
     };
     let Some(told) = told else { return Ok(()) };
     // Without a partition map, the volume is as long as the disk, except for a partial last block.
-    let most_left = if volume.partition.is_none() {
+    let max_left = if volume.partition.is_none() {
         64 << 10
     } else {
         u64::MAX
     };
-    let fits = told <= room && room - told < most_left;
+    let fits = told <= room && room - told < max_left;
     found.add(Fact::VolumeLength {
         volume: name.clone(),
         told,

@@ -14,7 +14,7 @@ use crate::{Error, Kind, Reason, Result};
 const LAYER: &str = "quick check";
 /// Maximum number of tree nodes checked. Covers all of a volume of some ten thousand files, and the
 /// upper levels of larger ones: a change of one file must not take as long as a full check.
-const MOST_NODES: u64 = 512;
+const MAX_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Budget(AtomicU64);
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self(AtomicU64::new(MOST_NODES))
+        Self(AtomicU64::new(MAX_NODES))
     }
 }
 

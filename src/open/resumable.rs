@@ -20,7 +20,7 @@ use crate::{Error, Kind, Reason, Result};
 /// The first line of every note.
 const HEAD: &str = "bandsaw unfinished image 1";
 /// Maximum size of a note.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// A new image under a fixed temporary name. [`finish`](Self::finish) moves it to its place; if
 /// dropped before, it is kept.
@@ -206,7 +206,7 @@ impl Note {
         let Some(file) = self.folder.open(&self.name, Open::Read)? else {
             return Ok(None);
         };
-        let bytes = file.read_vec(0, file.info().len.min(MOST_BYTES) as usize)?;
+        let bytes = file.read_vec(0, file.info().len.min(MAX_BYTES) as usize)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let [HEAD, identity, done] = text.lines().collect::<Vec<_>>()[..] else {
             return Ok(None);

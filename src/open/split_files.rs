@@ -51,10 +51,10 @@ pub(super) fn find(
 }
 
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
-    if number > udif::MOST_PARTS || number > count {
+    if number > udif::MAX_PARTS || number > count {
         let message = format!(
             "invalid part number in the trailer: {number} of {count}, at most {} are possible",
-            udif::MOST_PARTS
+            udif::MAX_PARTS
         );
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
@@ -66,10 +66,10 @@ fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()
             format!("part {number} of an image in {count} files; open the first part{first}");
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
-    if count > udif::MOST_PARTS {
+    if count > udif::MAX_PARTS {
         let message = format!(
             "the image has {count} parts: at most {} are supported",
-            udif::MOST_PARTS
+            udif::MAX_PARTS
         );
         return Err(Error::new(Kind::Limit, LAYER, message));
     }

@@ -29,7 +29,7 @@ use crate::{Error, Kind, Result};
 const HEAD: usize = 16;
 
 /// Maximum number of files of a folder that are examined to find the image below a layer.
-const MOST_LOOKED_AT: usize = 10_000;
+const MAX_LOOKED_AT: usize = 10_000;
 
 /// A layer over a disk, in a file of its own.
 #[derive(Debug, Clone)]
@@ -475,7 +475,7 @@ pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
         .unwrap_or(Path::new("."));
     let failed = |source| Error::io(LAYER, "find the image below it", source).in_file(folder);
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)?.take(MOST_LOOKED_AT) {
+    for entry in fs::read_dir(folder).map_err(failed)?.take(MAX_LOOKED_AT) {
         let entry = entry.map_err(failed)?;
         let is_named = remembered
             .as_ref()

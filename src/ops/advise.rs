@@ -13,9 +13,9 @@ const SERVER_FILES: u64 = 20_000;
 /// Names per response to a list request of an object store.
 const NAMES_A_LIST: u64 = 1000;
 /// Preferred and smallest number of bands of a local disk. Streams on local disks were fastest with
-/// about `BEST_BANDS` bands, and slow with fewer than `LEAST_BANDS`.
+/// about `BEST_BANDS` bands, and slow with fewer than `MIN_BANDS`.
 const BEST_BANDS: u64 = 6000;
-const LEAST_BANDS: u64 = 3000;
+const MIN_BANDS: u64 = 3000;
 
 /// The storage on which a bundle is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,7 +53,7 @@ impl Place {
     }
 
     /// Returns the largest recommended number of bands of a full disk.
-    const fn most_bands(self) -> u64 {
+    const fn max_bands(self) -> u64 {
         match self {
             Self::Local => 65_536,
             Self::Smb => SERVER_FILES,
@@ -114,7 +114,7 @@ pub struct Advice {
 pub fn advise(len: u64, used: Option<u64>, place: Place) -> Advice {
     let (least, most) = BAND_SIZES.into_inner();
     let mut size = place.least();
-    while len.div_ceil(size) > place.most_bands() && size < most {
+    while len.div_ceil(size) > place.max_bands() && size < most {
         size *= 2;
     }
     // Larger bands only while enough of them remain to be read and written in parallel.
@@ -155,9 +155,9 @@ fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
                  access"
                     .to_owned(),
             );
-            if bands < LEAST_BANDS {
+            if bands < MIN_BANDS {
                 reasons.push(format!(
-                    "fewer than {LEAST_BANDS} bands are slow on a Mac, but bands below {shown} \
+                    "fewer than {MIN_BANDS} bands are slow on a Mac, but bands below {shown} \
                      bring no gain"
                 ));
             }

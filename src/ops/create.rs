@@ -22,7 +22,7 @@ use super::import::{self, FolderOptions, Item};
 use crate::codec::Level;
 use crate::container::Format;
 use crate::container::udif::Resource;
-use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use crate::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
@@ -422,7 +422,7 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
         )
     };
     let encryption = is_secret.then(|| Encryption {
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         ..Encryption::new(passphrase())
     });
     // Unwritten ranges are zeros in a sparse image, and would be noise in an encrypted raw one.

@@ -16,7 +16,7 @@ pub(super) const PIECE: usize = 1 << 20;
 /// Number of pieces read ahead.
 const AHEAD: usize = 4;
 /// Largest run of zeros handed over at a time, in bytes, so that progress stays visible.
-const MOST_ZEROS: u64 = 64 << 20;
+const MAX_ZEROS: u64 = 64 << 20;
 
 /// The next piece of the disk, with its offset.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ fn read(
                 disk.read_at(at, &mut buf[..len])?;
                 Read::Data(at, buf, len)
             } else {
-                Read::Zeros(at..range.end.min(at + MOST_ZEROS))
+                Read::Zeros(at..range.end.min(at + MAX_ZEROS))
             };
             at += match &read {
                 Read::Data(_, _, len) => *len as u64,

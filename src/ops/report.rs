@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::size;
 
 /// Largest number of cells in the map; several units share one if there are more.
-const MOST_CELLS: u64 = 1 << 16;
+const MAX_CELLS: u64 = 1 << 16;
 
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/map.js");
@@ -420,7 +420,7 @@ fn files(map: &SpaceMap, size: u64) -> u64 {
 }
 
 fn per_cell(map: &SpaceMap) -> u64 {
-    map.count().div_ceil(MOST_CELLS).max(1)
+    map.count().div_ceil(MAX_CELLS).max(1)
 }
 
 /// Returns the map as JSON: the word for a unit, the size of a cell in bytes, that of the disk,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::convert::keep_signature;
-use crate::container::udif::{Cut, MOST_WRITTEN_PARTS, Udif, part_path};
+use crate::container::udif::{Cut, MAX_WRITTEN_PARTS, Udif, part_path};
 use crate::open::{FileDraft, Image};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -90,7 +90,7 @@ pub fn segment(
 /// taken for a part of this set.
 fn check_next(first: &Path, count: u32) -> Result<()> {
     let next = part_path(first, count + 1);
-    if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
+    if count < MAX_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
         let message =
             format!("part of another set, but the new one has {count} parts; remove it first");
         return Err(Error::new(Kind::Conflict, LAYER, message).in_file(next));

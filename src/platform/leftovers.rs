@@ -96,7 +96,7 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
         let age = name
             .to_str()
             .and_then(|name| name.strip_prefix(prefix))
-            .and_then(least_age);
+            .and_then(min_age);
         if age.is_some_and(|age| is_older(&entry.path(), age))
             && remove_unless_locked(&entry.path())
         {
@@ -110,7 +110,7 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
 
 /// Returns the minimum age for removal of a name with this suffix; `None`: never remove it. `12-3`
 /// and `12` also contain a process number; systems without marks produce them.
-fn least_age(suffix: &str) -> Option<Duration> {
+fn min_age(suffix: &str) -> Option<Duration> {
     let parts: Vec<&str> = suffix.split('-').collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (given, process) = match parts[..] {

@@ -17,7 +17,7 @@ mod host;
 mod host;
 
 pub(crate) use host::{
-    MOST_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac,
+    MAX_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac,
     xattr_to_mac,
 };
 

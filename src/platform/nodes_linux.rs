@@ -91,4 +91,4 @@ pub(crate) fn make_special(
 }
 
 /// Maximum length of the value of an extended attribute that the kernel accepts.
-pub(crate) const MOST_XATTR: u64 = 64 << 10;
+pub(crate) const MAX_XATTR: u64 = 64 << 10;

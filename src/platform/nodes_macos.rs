@@ -75,4 +75,4 @@ pub(crate) fn make_special(
 
 /// Maximum length of the value of an extended attribute that is read into memory; HFS+ and APFS
 /// allow more.
-pub(crate) const MOST_XATTR: u64 = 1 << 30;
+pub(crate) const MAX_XATTR: u64 = 1 << 30;

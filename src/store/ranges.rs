@@ -16,10 +16,10 @@ const LAYER: &str = "remote file";
 pub(super) const PIECE: u64 = 256 << 10;
 
 /// Maximum number of pieces fetched in one request for sequential reads.
-const MOST_AHEAD: u64 = 8;
+const MAX_AHEAD: u64 = 8;
 
 /// Minimum length in bytes of a read that bypasses the cache.
-const LARGE: u64 = MOST_AHEAD * PIECE;
+const LARGE: u64 = MAX_AHEAD * PIECE;
 
 /// A source of known length that serves ranges.
 pub(super) trait Ranges: fmt::Debug + Send + Sync {
@@ -63,7 +63,7 @@ impl Pieces {
     pub(super) fn new(bytes: u64) -> Arc<Self> {
         let most = usize::try_from(bytes / PIECE)
             .unwrap_or(usize::MAX)
-            .max(MOST_AHEAD as usize);
+            .max(MAX_AHEAD as usize);
         Arc::new(Self {
             kept: Mutex::default(),
             most,
@@ -157,7 +157,7 @@ impl Fetched {
         }
         let follows = self.next.swap(index + 1, Ordering::Relaxed) == index;
         let ahead = if follows {
-            (self.ahead.load(Ordering::Relaxed) * 2).min(MOST_AHEAD)
+            (self.ahead.load(Ordering::Relaxed) * 2).min(MAX_AHEAD)
         } else {
             1
         };

@@ -19,7 +19,7 @@ const LAYER: &str = "web";
 const MEMORY: u64 = 32 << 20;
 
 /// Maximum number of bytes of a request.
-const MOST_AT_ONCE: usize = 8 << 20;
+const MAX_AT_ONCE: usize = 8 << 20;
 
 /// Attempts of a request with transient failures, and the pause after the first; each is twice as
 /// long as the previous one.
@@ -254,8 +254,8 @@ impl Ranges for WebFile {
 
     fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         for (at, piece) in (offset..)
-            .step_by(MOST_AT_ONCE)
-            .zip(into.chunks_mut(MOST_AT_ONCE))
+            .step_by(MAX_AT_ONCE)
+            .zip(into.chunks_mut(MAX_AT_ONCE))
         {
             // An interrupted transfer is resumed where it stopped.
             let mut filled = 0;

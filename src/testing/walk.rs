@@ -21,12 +21,12 @@ pub struct Walked {
 }
 
 /// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and
-/// attributes, until `most_objects` objects have been visited. Errors are counted, and the walk
+/// attributes, until `max_objects` objects have been visited. Errors are counted, and the walk
 /// continues.
-pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
+pub fn walk(volume: &dyn FileSystem, max_objects: u64) -> Walked {
     let mut walk = Walk {
         volume,
-        most_objects,
+        max_objects,
         met: Walked::default(),
     };
     let mut seen = HashSet::from([volume.root()]);
@@ -44,7 +44,7 @@ pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
 
 struct Walk<'a> {
     volume: &'a dyn FileSystem,
-    most_objects: u64,
+    max_objects: u64,
     met: Walked,
 }
 
@@ -63,7 +63,7 @@ impl Walk<'_> {
 
     /// Returns the entries of a folder up to the first unreadable one.
     fn entries(&mut self, folder: NodeId) -> Vec<Entry> {
-        let mut room = self.most_objects.saturating_sub(self.met.objects);
+        let mut room = self.max_objects.saturating_sub(self.met.objects);
         let mut entries = Vec::new();
         let answer = self.volume.list(folder, &mut |entry| {
             if room == 0 {

@@ -23,10 +23,10 @@ pub const SETS: u32 = 10;
 /// Minimum and maximum size of random files, in bytes.
 pub const RANDOM: (u64, u64) = (2_000_000, 2_000_000_000);
 /// Maximum number of files; more are a mistake.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 /// Maximum total bytes, so that sums do not overflow.
-const MOST_BYTES: u64 = 1 << 58;
-const MOST_SCALE: f64 = 1e9;
+const MAX_BYTES: u64 = 1 << 58;
+const MAX_SCALE: f64 = 1e9;
 
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Plan {
     pub fn files(&self) -> Result<Vec<PlannedFile>> {
         let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
         let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);
-        if per_set.saturating_mul(self.sets as usize) > MOST_FILES {
+        if per_set.saturating_mul(self.sets as usize) > MAX_FILES {
             return Err(invalid("too many files (limit 100,000)"));
         }
         self.check_scale()?;
@@ -106,7 +106,7 @@ impl Plan {
                 });
             }
         }
-        if bytes_of(&files) > MOST_BYTES {
+        if bytes_of(&files) > MAX_BYTES {
             return Err(Error::new(
                 Kind::Limit,
                 "benchmark",
@@ -122,7 +122,7 @@ impl Plan {
 
     /// Checks that the scale is in range.
     pub(crate) fn check_scale(&self) -> Result<()> {
-        if self.scale > 0.0 && self.scale <= MOST_SCALE {
+        if self.scale > 0.0 && self.scale <= MAX_SCALE {
             return Ok(());
         }
         Err(Error::new(

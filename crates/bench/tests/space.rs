@@ -28,11 +28,11 @@ fn what_is_freed_inside_returns_outside() {
         let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let measured = run(&scratch.path().join("image"), &case, &Silent).unwrap();
         assert!(
-            measured.full <= measured.most_when_full() + TABLES,
+            measured.full <= measured.max_when_full() + TABLES,
             "{case}: {measured:?}"
         );
         assert!(
-            measured.compacted <= measured.most_when_empty() + TABLES,
+            measured.compacted <= measured.max_when_empty() + TABLES,
             "{case}: {measured:?}"
         );
         assert!(

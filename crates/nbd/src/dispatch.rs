@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SLOW_MICROS: u32 = 60;
 /// Maximum latency recorded for one request: a single outlier (the thread had to wait for a
 /// processor) does not count as slow, two do.
-const MOST_MICROS: u32 = 4 * SLOW_MICROS;
+const MAX_MICROS: u32 = 4 * SLOW_MICROS;
 /// Minimum memory throughput in bytes per microsecond; the time of copying is not counted.
 const BYTES_PER_MICRO: u32 = 2048;
 
@@ -39,7 +39,7 @@ impl Pace {
         let waited = u32::try_from(took.as_micros())
             .unwrap_or(u32::MAX)
             .saturating_sub(moving)
-            .min(MOST_MICROS);
+            .min(MAX_MICROS);
         // Concurrent updates may be lost, which is harmless.
         let mean = self.micros.load(Ordering::Relaxed);
         self.micros

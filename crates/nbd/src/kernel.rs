@@ -28,7 +28,7 @@ use crate::server::Server;
 
 const FAMILY: &str = "nbd";
 /// Maximum number of connections; the kernel has a queue for each.
-const MOST_CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 mod command {
     pub(super) const CONNECT: u8 = 1;
@@ -74,7 +74,7 @@ impl KernelDisk {
     pub fn new(server: Server, on_end: impl FnOnce() + Send + 'static) -> Result<Self> {
         let family = Family::of(FAMILY).map_err(unavailable)?;
         let count =
-            thread::available_parallelism().map_or(1, |count| count.get().min(MOST_CONNECTIONS));
+            thread::available_parallelism().map_or(1, |count| count.get().min(MAX_CONNECTIONS));
         let pairs: io::Result<Vec<_>> = (0..count).map(|_| UnixStream::pair()).collect();
         let pairs = pairs.map_err(|source| Error::io(LAYER, "create a socket pair", source))?;
         let (theirs, ours): (Vec<_>, Vec<_>) = pairs

@@ -18,7 +18,7 @@ use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, sim
 use crate::worker_pool::WorkerPool;
 
 /// Maximum number of parts in one system call.
-const MOST_PARTS: usize = 512;
+const MAX_PARTS: usize = 512;
 
 /// A connection in its transmission phase.
 #[derive(Debug)]
@@ -250,7 +250,7 @@ impl Link {
                     parts.extend(body.as_deref().map(IoSlice::new));
                 }
                 if parts
-                    .chunks_mut(MOST_PARTS)
+                    .chunks_mut(MAX_PARTS)
                     .any(|parts| self.channel.send(parts, false).is_err())
                 {
                     // The receiving thread sees the closed socket, and ends.

@@ -16,11 +16,11 @@ use crate::platform;
 /// Source of explicit zeros.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 /// Maximum extents in a block status reply; the client asks again for the rest.
-const MOST_RUNS: usize = 4096;
+const MAX_RUNS: usize = 4096;
 /// Maximum extents examined before zeroing counts as slow.
 const FAST_RUNS: usize = 256;
 /// Maximum bytes read ahead for one CACHE request.
-const MOST_CACHED: u64 = 32 << 20;
+const MAX_CACHED: u64 = 32 << 20;
 
 /// Serves a request and adds its reply.
 pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
@@ -158,7 +158,7 @@ fn fill(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
 }
 
 fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
-    let end = range.end.min(range.start.saturating_add(MOST_CACHED));
+    let end = range.end.min(range.start.saturating_add(MAX_CACHED));
     let (mut at, mut piece) = (range.start, Vec::new());
     while at < end {
         at += match device.file_range(at..end)? {
@@ -185,7 +185,7 @@ fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
     let most = if request.has(flag::REQ_ONE) {
         1
     } else {
-        MOST_RUNS
+        MAX_RUNS
     };
     let mut runs: Vec<(u32, u32)> = Vec::new();
     let mut at = range.start;

@@ -14,9 +14,9 @@ use crate::write::Pending;
 use crate::{perform, read, write};
 
 /// Maximum number of threads, and so of concurrent requests to the device.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 /// Maximum number of queued jobs; at this limit receiving stops.
-const MOST_JOBS: usize = 256;
+const MAX_JOBS: usize = 256;
 /// Idle time after which a thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Stack size in bytes; nothing here recurses.
@@ -80,9 +80,9 @@ impl WorkerPool {
     pub(crate) fn post(link: &Arc<Link>, job: Job) {
         let worker_pool = &link.worker_pool;
         let mut state =
-            worker_pool.wait_while(worker_pool.state(), |state| state.jobs.len() >= MOST_JOBS);
+            worker_pool.wait_while(worker_pool.state(), |state| state.jobs.len() >= MAX_JOBS);
         state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() || state.threads == MOST_THREADS {
+        if state.idle >= state.jobs.len() || state.threads == MAX_THREADS {
             if state.idle > 0 {
                 worker_pool.work.notify_one();
             }

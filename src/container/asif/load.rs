@@ -23,7 +23,7 @@ use crate::problem::{Findings, Severity};
 use crate::{Error, Kind, Result};
 
 /// Minimum file length in bytes, as in macOS.
-const LEAST_FILE: u64 = 512;
+const MIN_FILE: u64 = 512;
 /// Number of table entries read at a time.
 const PIECE: usize = 4096;
 /// Maximum number of recorded chunks past the end of the disk, including metadata segments.
@@ -55,13 +55,11 @@ pub(super) fn load_with(
     findings: &mut Findings<'_>,
 ) -> Result<Loaded> {
     let file_len = file.info().len;
-    if file_len < LEAST_FILE {
+    if file_len < MIN_FILE {
         return Err(Error::corrupt(
             LAYER,
             0,
-            format!(
-                "the file is truncated: it has {file_len} bytes, its header alone {LEAST_FILE}"
-            ),
+            format!("the file is truncated: it has {file_len} bytes, its header alone {MIN_FILE}"),
         ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
@@ -112,7 +110,7 @@ pub(super) fn load_with(
 /// Returns the UUID in the header of the image in `file` without reading more. `None` if it is not
 /// an ASIF image.
 pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
-    if file.info().len < LEAST_FILE {
+    if file.info().len < MIN_FILE {
         return Ok(None);
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
@@ -165,7 +163,7 @@ fn choose_directory(
 /// Returns the indexes of the active directory and of the other one, if the file has two whose
 /// tables differ.
 fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usize)>> {
-    if file.info().len < LEAST_FILE {
+    if file.info().len < MIN_FILE {
         return Ok(None);
     }
     let header = Header::parse(&HeaderRaw::read(file.read_array::<HEADER>(0)?))?;
@@ -181,7 +179,7 @@ fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usiz
 /// Returns the only directory that has a place in `file`, and the header for its use, if the place
 /// of the other one is invalid.
 fn placed_directory(file: &dyn BlockDevice) -> Result<Option<(HeaderRaw, Header, usize)>> {
-    if file.info().len < LEAST_FILE {
+    if file.info().len < MIN_FILE {
         return Ok(None);
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);

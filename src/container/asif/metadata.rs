@@ -16,11 +16,11 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "asif metadata";
 /// Maximum length of the list in bytes. macOS writes 351 bytes.
-const MOST_BYTES: usize = 4 << 20;
-const MOST_SEGMENTS: usize = 64;
-const MOST_VALUES: usize = 65_536;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_SEGMENTS: usize = 64;
+const MAX_VALUES: usize = 65_536;
 /// Maximum size of its values in memory, in bytes.
-const MOST_MEMORY: u64 = 4 * MOST_BYTES as u64;
+const MAX_MEMORY: u64 = 4 * MAX_BYTES as u64;
 
 const INTERNAL: &str = "internal metadata";
 const STABLE_UUID: &str = "stable uuid";
@@ -77,7 +77,7 @@ impl Metadata {
             .rposition(|byte| *byte != 0)
             .map_or(0, |last| last + 1);
         let text = &bytes[..end];
-        let mut others = property_list::parse(LAYER, text, MOST_VALUES, MOST_MEMORY)?;
+        let mut others = property_list::parse(LAYER, text, MAX_VALUES, MAX_MEMORY)?;
         let mut take = |key| {
             others
                 .remove(key)
@@ -115,7 +115,7 @@ pub(super) fn read_segments(
     let mut next = Some(first);
     while let Some(chunk) = next {
         let at = check_place(geometry, sectors, chunk)?;
-        if chunks.contains(&chunk) || chunks.len() == MOST_SEGMENTS {
+        if chunks.contains(&chunk) || chunks.len() == MAX_SEGMENTS {
             return Err(Error::corrupt(
                 LAYER,
                 at,
@@ -127,11 +127,11 @@ pub(super) fn read_segments(
         let segment = Segment::parse(&transmute!(raw), geometry, at)?;
         check_padding(&segment, chunk, at, read)?;
         let start = data.len();
-        if start + segment.data_size as usize > MOST_BYTES {
+        if start + segment.data_size as usize > MAX_BYTES {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
-                format!("metadata exceeds {MOST_BYTES} bytes"),
+                format!("metadata exceeds {MAX_BYTES} bytes"),
             )
             .at(at));
         }

@@ -15,7 +15,7 @@ const PER_BYTE: u64 = 8 * BLOCK;
 /// Bytes that may precede the map in the file.
 const PREFIX: u64 = 16;
 /// Length of the map of an 8 GiB band, the largest that macOS makes. Longer maps are not loaded.
-const MOST_BYTES: u64 = (8 << 30) / PER_BYTE;
+const MAX_BYTES: u64 = (8 << 30) / PER_BYTE;
 
 /// Returns the offset of the map in a file of `len` bytes, or `None` if that length is invalid.
 fn start_of(len: u64, band_size: u64) -> Option<u64> {
@@ -46,7 +46,7 @@ impl BandBitmap {
         };
         let expected = band_size.div_ceil(PER_BYTE);
         let start = match start_of(file.info().len, band_size) {
-            Some(start) if expected <= MOST_BYTES => start,
+            Some(start) if expected <= MAX_BYTES => start,
             _ => {
                 return Ok(Some(Self {
                     bits: Box::default(),

@@ -32,8 +32,8 @@ const OPEN_BANDS: u64 = 4096;
 const OTHER_FILES: u64 = 128;
 /// Bounds of the growth of a band file, which otherwise doubles, so that a stream of small writes
 /// does not change the length for each of them. A flush truncates the unused tail.
-const LEAST_GROWTH: u64 = 1 << 20;
-const MOST_GROWTH: u64 = 16 << 20;
+const MIN_GROWTH: u64 = 1 << 20;
+const MAX_GROWTH: u64 = 16 << 20;
 
 /// The bands of a bundle as one contiguous range of bytes.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Bands {
 
     /// Returns the new length of a band file of `len` bytes that needs `needed` bytes.
     fn grown(&self, index: BandIndex, len: u64, needed: u64) -> u64 {
-        let ahead = len.saturating_add(len.clamp(LEAST_GROWTH, MOST_GROWTH));
+        let ahead = len.saturating_add(len.clamp(MIN_GROWTH, MAX_GROWTH));
         ahead
             .max(needed.next_multiple_of(BLOCK))
             .min(self.most(index, self.len()))

@@ -15,7 +15,7 @@ pub(super) const SHARDS: usize = 16;
 /// The cached slots, by band.
 pub(super) struct SlotCache {
     shards: [Shard; SHARDS],
-    most_per_shard: usize,
+    max_per_shard: usize,
 }
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl SlotCache {
     pub(super) fn new(most: usize) -> Self {
         Self {
             shards: Default::default(),
-            most_per_shard: (most / SHARDS).max(1),
+            max_per_shard: (most / SHARDS).max(1),
         }
     }
 
@@ -73,7 +73,7 @@ impl SlotCache {
         );
         CachedSlot {
             slot,
-            crowded: slots.len() > self.most_per_shard,
+            crowded: slots.len() > self.max_per_shard,
         }
     }
 
@@ -84,7 +84,7 @@ impl SlotCache {
         let long_ago = shard
             .clock
             .load(Ordering::Relaxed)
-            .saturating_sub(self.most_per_shard as u64 * 7 / 8);
+            .saturating_sub(self.max_per_shard as u64 * 7 / 8);
         let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result, crypt};
 const REMEMBERED: u64 = 1 << 22;
 
 /// Maximum number of missing bands that are looked for. A size that is damaged may mean millions.
-const MOST_MISSING: u64 = 1 << 17;
+const MAX_MISSING: u64 = 1 << 17;
 
 /// Reports every problem of the bundle in `store`, read-only: its property lists, its token, and
 /// each file of a band or a map. Fails if the bundle is damaged so much that nothing else can be
@@ -306,7 +306,7 @@ impl BundleWalk<'_> {
                 .is_some_and(|word| word >> (index % 64) & 1 == 1);
             if !met {
                 missing += 1;
-                if missing > MOST_MISSING {
+                if missing > MAX_MISSING {
                     break;
                 }
                 self.findings.advance(0)?;

@@ -23,7 +23,7 @@ impl Bands {
 
     /// Returns the maximum length of a band's file on a disk of `len` bytes: the last cipher block
     /// may extend past the end.
-    pub(super) fn most_stored(&self, index: BandIndex, len: u64) -> u64 {
+    pub(super) fn max_stored(&self, index: BandIndex, len: u64) -> u64 {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
@@ -154,7 +154,7 @@ impl Bands {
         let len = within
             .end
             .next_multiple_of(block.max(BLOCK))
-            .min(self.most_stored(index, self.len()));
+            .min(self.max_stored(index, self.len()));
         band.file.set_len(len, AfterDiscard::Zeros)?;
         // Only the blocks around those of the piece need zeros: the rest of the piece's own blocks
         // reads as zeros by the rule for blank blocks.

@@ -14,7 +14,7 @@ use crate::{Error, Kind, Result};
 
 /// Maximum number of threads in one flush, and the number of dirty bands that justifies another
 /// thread.
-const MOST_FLUSHERS: usize = 8;
+const MAX_FLUSHERS: usize = 8;
 const BANDS_PER_FLUSHER: usize = 4;
 /// A flush of one band that takes longer starts the other threads. Disks exceed this; memory does
 /// not, and there starting a thread would take longer than flushing a band.
@@ -74,7 +74,7 @@ impl Bands {
         // others then have nothing left to flush.
         slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
-        let others = (dirty / BANDS_PER_FLUSHER).min(MOST_FLUSHERS - 1);
+        let others = (dirty / BANDS_PER_FLUSHER).min(MAX_FLUSHERS - 1);
         let next = AtomicUsize::new(0);
         // Includes clean slots: a thread that is closing a band marks it clean before its flush is
         // done.

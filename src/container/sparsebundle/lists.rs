@@ -130,8 +130,8 @@ fn read_bytes(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
         .open(name, Open::Read)
         .and_then(|file| file.ok_or_else(missing))?;
     let len = file.info().len;
-    if len > plist::MOST_BYTES {
-        let message = format!("expected at most {} bytes, found {len}", plist::MOST_BYTES);
+    if len > plist::MAX_BYTES {
+        let message = format!("expected at most {} bytes, found {len}", plist::MAX_BYTES);
         return Err(Error::new(Kind::Limit, LAYER, message).named(name));
     }
     file.read_vec(0, len as usize)

@@ -12,9 +12,9 @@ pub(super) const INFO: &str = "Info.plist";
 pub(super) const BACKUP: &str = "Info.bckup";
 
 /// Maximum length of a list in bytes. macOS writes about 500 bytes.
-pub(super) const MOST_BYTES: u64 = 64 * 1024;
+pub(super) const MAX_BYTES: u64 = 64 * 1024;
 /// Maximum number of values and tags.
-const MOST_VALUES: usize = 4096;
+const MAX_VALUES: usize = 4096;
 
 const TYPE: &str = "com.apple.diskimage.sparsebundle";
 /// Replaces [`TYPE`] during a change of the band size.
@@ -219,7 +219,7 @@ pub(super) fn dictionary(lines: &str) -> String {
 
 /// Calls `each` for the keys of the list and their values.
 pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, &Value)) -> Result<()> {
-    let list = property_list::parse(LAYER, bytes, MOST_VALUES, 4 * MOST_BYTES)?;
+    let list = property_list::parse(LAYER, bytes, MAX_VALUES, 4 * MAX_BYTES)?;
     list.iter().for_each(|(key, value)| each(key, value));
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{Error, Kind, Result};
 /// Bytes compared at a time.
 const PIECE: usize = 1 << 20;
 /// Maximum number of steps of one plan; the rest is left to the next plan.
-const MOST_STEPS: usize = 65_536;
+const MAX_STEPS: usize = 65_536;
 
 /// Properties in a list of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub fn repair(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -
         plan.apply(store, progress)?;
         steps.extend(plan.steps.iter().map(ToString::to_string));
         // The number of steps in memory is bounded, that of leftovers is not.
-        if plan.steps.len() < MOST_STEPS {
+        if plan.steps.len() < MAX_STEPS {
             let refused = plan.refused;
             return Ok(Repaired { steps, refused });
         }
@@ -279,7 +279,7 @@ fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Resu
 }
 
 fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
-    if steps.len() < MOST_STEPS {
+    if steps.len() < MAX_STEPS {
         steps.push(step);
     }
 }
@@ -368,7 +368,7 @@ fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
 
 impl Plan {
     fn refuse(&mut self, name: &str, why: impl Into<std::borrow::Cow<'static, str>>) {
-        if self.refused.len() < MOST_STEPS {
+        if self.refused.len() < MAX_STEPS {
             self.refused
                 .push(Error::new(Kind::Corrupt, LAYER, why).named(name));
         }

@@ -10,7 +10,7 @@ use crate::store::Entry;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of problems listed; further ones are only counted.
-const MOST_PROBLEMS: usize = 100;
+const MAX_PROBLEMS: usize = 100;
 
 /// Result of [`Bundle::survey`].
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Survey {
 
 impl Survey {
     fn problem(&mut self, error: Error) {
-        if self.problems.len() < MOST_PROBLEMS {
+        if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(error);
         } else {
             self.further_problems += 1;
@@ -40,7 +40,7 @@ impl Survey {
     }
 
     fn longer(&mut self, name: &str, message: String) {
-        if self.too_long.len() < MOST_PROBLEMS {
+        if self.too_long.len() < MAX_PROBLEMS {
             self.too_long
                 .push(Error::new(Kind::Corrupt, LAYER, message).named(name));
         }

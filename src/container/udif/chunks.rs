@@ -28,7 +28,7 @@ impl Chunk {
 
 /// Maximum length of a compressed chunk, which is decoded as a whole in memory; usual ones have 1
 /// MiB.
-const MOST_CHUNK: u64 = 64 << 20;
+const MAX_CHUNK: u64 = 64 << 20;
 
 /// All chunks of an image: they do not overlap and are within the disk and the data fork.
 #[derive(Debug)]
@@ -112,8 +112,8 @@ pub(super) fn chunk(table: &Table, run: &SectorRun, fork_len: u64) -> Result<Chu
             "raw chunk of {len} bytes is stored in {}",
             run.length
         )),
-        RunKind::Packed(_) if len > MOST_CHUNK => damaged(format!(
-            "chunk of {len} bytes is too large: at most {MOST_CHUNK} are supported"
+        RunKind::Packed(_) if len > MAX_CHUNK => damaged(format!(
+            "chunk of {len} bytes is too large: at most {MAX_CHUNK} are supported"
         )),
         kind => Ok(Chunk {
             kind,

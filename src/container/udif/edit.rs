@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::index::{read_resources, read_trailer};
 use super::layout::KOLY_SIZE;
-use super::resources::{MOST_BYTES, Resource};
+use super::resources::{MAX_BYTES, Resource};
 use super::{BlockDevice, LAYER, image_list};
 use crate::device::AfterDiscard;
 use crate::{Error, Kind, Result};
@@ -51,9 +51,9 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
     }
     let (raw, koly) = read_trailer(file)?;
     let list = image_list(resources)?;
-    if list.len() as u64 > MOST_BYTES {
+    if list.len() as u64 > MAX_BYTES {
         let message = format!(
-            "too many resources: {} bytes, at most {MOST_BYTES} are possible",
+            "too many resources: {} bytes, at most {MAX_BYTES} are possible",
             list.len()
         );
         return Err(Error::new(Kind::Limit, LAYER, message));

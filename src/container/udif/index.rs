@@ -1,7 +1,7 @@
 //! Loading of the trailer, of the resources that it refers to, and of the block tables in them.
 
 use super::chunks::Chunks;
-use super::layout::{KOLY_SIZE, Koly, KolyRaw, MOST_SECTORS, Table};
+use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table};
 use super::resources::{self, Resource};
 use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, BlockDeviceExt};
@@ -28,10 +28,10 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
         (&koly.xml, true)
     };
     let length = place.end - place.start;
-    if length > resources::MOST_BYTES {
+    if length > resources::MAX_BYTES {
         let message = format!(
             "resources of {length} bytes are too large: at most {} are supported",
-            resources::MOST_BYTES
+            resources::MAX_BYTES
         );
         return Err(Error::new(Kind::Limit, LAYER, message).at(place.start));
     }
@@ -61,7 +61,7 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
 /// unreadable fork is ignored.
 fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &Koly) {
     let length = koly.resource_fork.end - koly.resource_fork.start;
-    if length > resources::MOST_BYTES {
+    if length > resources::MAX_BYTES {
         return;
     }
     let bytes = file.read_vec(koly.resource_fork.start, length as usize);
@@ -102,7 +102,7 @@ pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
     } else {
         koly.sector_count
     };
-    if sectors > MOST_SECTORS || sectors * SECTOR < chunks.end() {
+    if sectors > MAX_SECTORS || sectors * SECTOR < chunks.end() {
         let message = format!(
             "the disk has {sectors} sectors, but its last chunk ends at byte {}",
             chunks.end()

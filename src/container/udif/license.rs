@@ -13,7 +13,7 @@ pub const LICENSE_KINDS: [&str; 5] = ["LPic", "STR#", "TEXT", "RTF ", "styl"];
 /// Number of the resources of the first language.
 const FIRST: &str = "5000";
 /// Maximum length of a license in bytes.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// Texts of the dialog: the language, the four buttons, and their explanation.
 const WORDS: [&str; 6] = [
@@ -31,7 +31,7 @@ const WORDS: [&str; 6] = [
 /// [`Kind::Invalid`] for other encodings and for an empty text, [`Kind::Limit`] above 16 MiB.
 pub fn license(text: &[u8]) -> Result<Vec<Resource>> {
     let refused = |kind, message: &'static str| Err(Error::new(kind, "license", message));
-    if text.len() > MOST_BYTES {
+    if text.len() > MAX_BYTES {
         return refused(Kind::Limit, "the license is longer than 16 MiB");
     }
     let (kind, data) = match std::str::from_utf8(text) {
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(license(bytes).unwrap_err().kind(), Kind::Invalid);
         }
         assert_eq!(
-            license(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(),
+            license(&vec![b'a'; MAX_BYTES + 1]).unwrap_err().kind(),
             Kind::Limit
         );
     }

@@ -61,8 +61,8 @@ pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
 pub use resources::{Resource, from_list};
-pub use set::{MOST_PARTS, Part, first_path, part_path};
-pub use split::{Cut, MOST_WRITTEN_PARTS, Parts};
+pub use set::{MAX_PARTS, Part, first_path, part_path};
+pub use split::{Cut, MAX_WRITTEN_PARTS, Parts};
 pub use verify::Verdict;
 
 const LAYER: &str = "udif";

@@ -15,9 +15,9 @@ const LAYER: &str = "udif resources";
 
 /// Maximum length of a property list in bytes: enough for half a terabyte in chunks. Larger lists
 /// are not read, because several copies of the data are in memory at the same time.
-pub(super) const MOST_BYTES: u64 = 32 << 20;
+pub(super) const MAX_BYTES: u64 = 32 << 20;
 /// Maximum number of values and tags. Every block table is a dictionary of five entries.
-const MOST_VALUES: usize = 1 << 21;
+const MAX_VALUES: usize = 1 << 21;
 /// Key of the dictionary of types in an image's list.
 const IN_IMAGES: &str = "resource-fork";
 
@@ -64,7 +64,7 @@ pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
 fn read_list(bytes: &[u8]) -> Result<(Dictionary, DecodedList)> {
     let mut decoded = DecodedList::out_of(bytes);
     let list = std::mem::take(&mut decoded.list);
-    let list = property_list::parse(LAYER, &list, MOST_VALUES, 2 * MOST_BYTES)?;
+    let list = property_list::parse(LAYER, &list, MAX_VALUES, 2 * MAX_BYTES)?;
     Ok((list, decoded))
 }
 
@@ -86,7 +86,7 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
             // Entries of a binary list may share data, but the copies need memory each.
             resource.data = decoded.restored(resource.data);
             held += (size_of::<Resource>() + resource.data.len()) as u64;
-            if held > MOST_BYTES {
+            if held > MAX_BYTES {
                 return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
             }
             resources.push(resource);
@@ -135,7 +135,7 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             });
             // References may share data, but the copies need memory each.
             held += (size_of::<Resource>() + length) as u64;
-            if held > MOST_BYTES {
+            if held > MAX_BYTES {
                 return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
             }
         }

@@ -14,7 +14,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, FileRange, Info, Slice};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of parts of a set; all of them are open at the same time.
-pub const MOST_PARTS: u32 = 9999;
+pub const MAX_PARTS: u32 = 9999;
 
 /// A file of a set.
 #[derive(Debug, Clone)]

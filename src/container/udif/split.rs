@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of parts: part numbers have three digits.
-pub const MOST_WRITTEN_PARTS: u32 = 999;
+pub const MAX_WRITTEN_PARTS: u32 = 999;
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 /// Limits on the data of a part are rounded down to a multiple of this many bytes.
@@ -56,7 +56,7 @@ impl Udif {
     /// Plans the files. The result depends only on the image and `cut`.
     ///
     /// [`Kind::Invalid`] if a file would have no room for data, or there would be more than
-    /// [`MOST_WRITTEN_PARTS`] files.
+    /// [`MAX_WRITTEN_PARTS`] files.
     pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
         let list = match self.koly.xml.clone() {
             list if list.is_empty() => image_list(&self.resources)?,
@@ -164,17 +164,17 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
         Cut::Size { first, each } => {
             let (first, each) = (room(first, list + KOLY_SIZE)?.min(len), room(each, rest)?);
             let more = (len - first).div_ceil(each);
-            if more >= u64::from(MOST_WRITTEN_PARTS) {
+            if more >= u64::from(MAX_WRITTEN_PARTS) {
                 return Err(invalid(format!(
-                    "{} parts of {each} bytes are required: the maximum is {MOST_WRITTEN_PARTS}",
+                    "{} parts of {each} bytes are required: the maximum is {MAX_WRITTEN_PARTS}",
                     more + 1
                 )));
             }
             (0..=more).map(|n| (first + n * each).min(len)).collect()
         }
-        Cut::Count { parts, .. } if parts == 0 || parts > MOST_WRITTEN_PARTS => {
+        Cut::Count { parts, .. } if parts == 0 || parts > MAX_WRITTEN_PARTS => {
             return Err(invalid(format!(
-                "cannot split into {parts} parts: expected 1 to {MOST_WRITTEN_PARTS}"
+                "cannot split into {parts} parts: expected 1 to {MAX_WRITTEN_PARTS}"
             )));
         }
         Cut::Count { first, parts } => {

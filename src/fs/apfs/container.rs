@@ -24,7 +24,7 @@ const LAYER: &str = "apfs container";
 const KNOWN: u64 = container_incompatible::VERSION_2;
 
 /// Maximum number of checkpoints that are tried when the container is opened.
-const MOST_TRIED: usize = 32;
+const MAX_TRIED: usize = 32;
 
 /// An open container in the state of one of its checkpoints, read-only.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Container {
         }
         let wanted =
             |superblock: &&Superblock| checkpoint.is_none_or(|xid| superblock.xid() == xid);
-        let mut tried = found.iter().filter(wanted).take(MOST_TRIED).peekable();
+        let mut tried = found.iter().filter(wanted).take(MAX_TRIED).peekable();
         if tried.peek().is_none() {
             return Err(none_left(checkpoint, &found));
         }

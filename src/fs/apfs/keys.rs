@@ -13,7 +13,7 @@ use super::layout::{
     keybag_tag, object_type, verify,
 };
 use super::store::Store;
-use crate::crypt::{MOST_ITERATIONS, Xts, pbkdf2_sha256, unwrap_key};
+use crate::crypt::{MAX_ITERATIONS, Xts, pbkdf2_sha256, unwrap_key};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Result};
 
@@ -139,7 +139,7 @@ impl VolumeLock {
         };
         let mut hardware = self.volume_key.flags & blob_flags::HARDWARE != 0;
         // Limit for the iterations of all records together.
-        let mut budget = MOST_ITERATIONS;
+        let mut budget = MAX_ITERATIONS;
         let mut tried = false;
         for (_, record) in self
             .records

@@ -82,7 +82,7 @@ struct Filling<'a> {
 }
 
 /// Maximum number of threads: enough to keep a disk busy. Each one has a buffer of its own.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// Writes all contents of `tree` to `device` with several threads. The calling thread runs
 /// `meanwhile` first and then joins them.
@@ -105,7 +105,7 @@ pub(in crate::fs) fn fill(
         _ => {
             std::thread::available_parallelism()
                 .map_or(1, |n| n.get())
-                .min(MOST_THREADS) as u64
+                .min(MAX_THREADS) as u64
                 - 1
         }
     };

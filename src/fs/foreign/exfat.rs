@@ -16,7 +16,7 @@ const PER_PIECE: u64 = 1 << 16;
 /// Number of the first cluster.
 const FIRST: u64 = 2;
 /// Maximum length of a directory in bytes.
-const MOST_OF_DIRECTORY: u64 = 256 << 20;
+const MAX_OF_DIRECTORY: u64 = 256 << 20;
 
 /// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
@@ -83,7 +83,7 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
     let mut cluster = boot.root;
     'directory: for _ in 0..boot
         .clusters
-        .min(MOST_OF_DIRECTORY.div_ceil(boot.cluster_size))
+        .min(MAX_OF_DIRECTORY.div_ceil(boot.cluster_size))
     {
         // Read by sector, because these entries are at the front.
         let at = boot.place(cluster);

@@ -1,6 +1,6 @@
 //! Selection of the files to compress, and the limits of their compressed size.
 
-use super::{CompressOptions, Left, MOST_IN_ATTRIBUTE};
+use super::{CompressOptions, Left, MAX_IN_ATTRIBUTE};
 use crate::decmpfs::{Bounds, MAX_LEN};
 
 /// A set of file types, by file name extension.
@@ -83,7 +83,7 @@ impl CompressOptions {
         // No overflow: files to be compressed are shorter than 4 GiB.
         let most = size - size * u64::from(self.min_saving.min(100)) / 100;
         Bounds {
-            attribute: MOST_IN_ATTRIBUTE,
+            attribute: MAX_IN_ATTRIBUTE,
             fork: most.min(allocated.saturating_sub(block)),
         }
     }

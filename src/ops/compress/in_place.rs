@@ -271,7 +271,7 @@ pub(super) fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<
         return Ok(None);
     };
     // macOS ignores longer ones.
-    let len = value.info().len.min(super::MOST_IN_ATTRIBUTE as u64 + 1);
+    let len = value.info().len.min(super::MAX_IN_ATTRIBUTE as u64 + 1);
     value.read_vec(0, len as usize).map(Some)
 }
 

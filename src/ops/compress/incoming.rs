@@ -34,7 +34,7 @@ const SMALL: u64 = 1 << 20;
 /// Alignment of forks in the spool, in bytes, so that unused space can be discarded.
 const GRAIN: u64 = 4096;
 /// Smallest file, in bytes, that is examined for holes.
-const LEAST_SPARSE: u64 = 64 << 10;
+const MIN_SPARSE: u64 = 64 << 10;
 /// Used in place of a node number: the stream is in the spool. No tree has this many nodes.
 const SPOOL: u32 = u32::MAX;
 
@@ -220,7 +220,7 @@ impl Incoming<'_> {
     /// Returns the bytes of the blocks that the file would take uncompressed.
     fn allocated(&self) -> Result<u64> {
         let (len, block) = (self.stream.len(), u64::from(self.room.block));
-        if !self.room.holes || len < LEAST_SPARSE || matches!(self.stream, Stream::Bytes(_)) {
+        if !self.room.holes || len < MIN_SPARSE || matches!(self.stream, Stream::Bytes(_)) {
             return Ok(len.next_multiple_of(block));
         }
         let reader = self.tree.contents.open(self.stream)?;

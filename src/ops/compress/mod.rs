@@ -25,7 +25,7 @@ const LAYER: &str = "compress";
 /// Bytes copied or compared at a time.
 const PIECE: u64 = 4 << 20;
 /// Largest attribute that macOS accepts, in bytes.
-const MOST_IN_ATTRIBUTE: usize = 3802;
+const MAX_IN_ATTRIBUTE: usize = 3802;
 
 /// Options of a compression.
 #[derive(Debug, Clone)]

@@ -26,7 +26,7 @@ const WHOLE: usize = 1 << 20;
 /// Granularity at which zeros are omitted, in bytes: the usual block size of file systems.
 const BLOCK: usize = 4096;
 /// Largest number of threads; more of them only wait for the disk.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 
 /// Amount of data moved by a copy.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn side_by_side(
     };
     let cores = thread::available_parallelism()
         .map_or(1, usize::from)
-        .min(MOST_THREADS);
+        .min(MAX_THREADS);
     let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();

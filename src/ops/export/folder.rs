@@ -82,7 +82,7 @@ pub fn to_folder(
     let mut walk = ExportWalk::new(&shared, path, top.clone(), target, made);
     let threads = std::thread::available_parallelism()
         .map_or(1, |n| n.get())
-        .min(MOST_THREADS);
+        .min(MAX_THREADS);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| shared.work());
@@ -105,12 +105,12 @@ pub fn to_folder(
 }
 
 /// Number of threads sufficient to keep a disk busy.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// Number of entries in a batch, all of one folder, so that threads seldom contend for the same
 /// folder.
 pub(super) const BATCH: usize = 128;
 /// Number of queued batches above which the walking thread creates entries too.
-const MOST_WAITING: usize = 32;
+const MAX_WAITING: usize = 32;
 
 fn open_target(path: &Path) -> std::io::Result<(OwnedFd, bool)> {
     let made = match std::fs::create_dir(path) {
@@ -221,7 +221,7 @@ impl ExportShared<'_> {
     pub(super) fn push(&self, batch: Batch, buffer: &mut Vec<u8>) {
         let mut queue = self.queue();
         queue.waiting.push_back(batch);
-        let full = queue.waiting.len() > MOST_WAITING;
+        let full = queue.waiting.len() > MAX_WAITING;
         let own = if full {
             queue.waiting.pop_front()
         } else {

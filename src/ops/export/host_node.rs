@@ -347,12 +347,12 @@ fn set_xattr(node: BorrowedFd<'_>, name: &str, value: &dyn BlockDevice) -> Resul
     let refused =
         |kind, why: String| Error::new(kind, LAYER, format!("extended attribute {name}: {why}"));
     let len = value.info().len;
-    if len > nodes::MOST_XATTR {
+    if len > nodes::MAX_XATTR {
         return Err(refused(
             Kind::Unsupported,
             format!(
                 "{len} bytes are more than the host can store ({})",
-                nodes::MOST_XATTR
+                nodes::MAX_XATTR
             ),
         ));
     }

@@ -30,19 +30,19 @@ pub struct Exported {
     /// Bytes of contents.
     pub bytes: u64,
     /// Entries that could not be exported completely, each with its path in the volume. At most
-    /// [`MOST_PROBLEMS`].
+    /// [`MAX_PROBLEMS`].
     pub problems: Vec<Error>,
     /// Number of all problems, including those not kept.
     pub problem_count: u64,
     /// Entries that were skipped or changed because the options did not request them: special
-    /// files, and set-user-ID or set-group-ID bits. At most [`MOST_PROBLEMS`].
+    /// files, and set-user-ID or set-group-ID bits. At most [`MAX_PROBLEMS`].
     pub notes: Vec<Error>,
     /// Number of all notes, including those not kept.
     pub note_count: u64,
 }
 
 /// Largest number of problems that are kept; more are only counted.
-pub const MOST_PROBLEMS: usize = 1000;
+pub const MAX_PROBLEMS: usize = 1000;
 
 impl Exported {
     fn add(&mut self, other: Self) {
@@ -52,22 +52,22 @@ impl Exported {
         self.bytes += other.bytes;
         self.problem_count += other.problem_count;
         self.note_count += other.note_count;
-        let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
+        let room = MAX_PROBLEMS.saturating_sub(self.problems.len());
         self.problems.extend(other.problems.into_iter().take(room));
-        let room = MOST_PROBLEMS.saturating_sub(self.notes.len());
+        let room = MAX_PROBLEMS.saturating_sub(self.notes.len());
         self.notes.extend(other.notes.into_iter().take(room));
     }
 
     fn note(&mut self, error: Error) {
         self.note_count += 1;
-        if self.notes.len() < MOST_PROBLEMS {
+        if self.notes.len() < MAX_PROBLEMS {
             self.notes.push(error);
         }
     }
 
     fn problem(&mut self, error: Error) {
         self.problem_count += 1;
-        if self.problems.len() < MOST_PROBLEMS {
+        if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(error);
         }
     }

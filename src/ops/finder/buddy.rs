@@ -11,9 +11,9 @@ use super::LAYER;
 
 /// Size of the smallest block in bytes, as a power of two: the low bits of an address encode the
 /// block size.
-const LEAST_WIDTH: u32 = 5;
+const MIN_WIDTH: u32 = 5;
 /// Maximum size of all blocks together in bytes, as a power of two.
-const MOST_WIDTH: u32 = 31;
+const MAX_WIDTH: u32 = 31;
 /// The list of blocks is padded to a multiple of this number of entries.
 const ADDRESSES: usize = 256;
 /// Bytes before the first block. Block offsets do not include them.
@@ -54,15 +54,15 @@ pub(super) struct BuddyFile {
 impl BuddyFile {
     pub(super) fn new() -> Self {
         // The header takes the first of the smallest blocks, which leaves one block of each size.
-        let free = (0..=MOST_WIDTH).map(|width| {
-            (LEAST_WIDTH..MOST_WIDTH)
+        let free = (0..=MAX_WIDTH).map(|width| {
+            (MIN_WIDTH..MAX_WIDTH)
                 .contains(&width)
                 .then_some(1 << width)
         });
         let free = free.map(BTreeSet::from_iter).collect();
         Self {
             addresses: vec![Address(0)],
-            bytes: vec![0; 1 << LEAST_WIDTH],
+            bytes: vec![0; 1 << MIN_WIDTH],
             free,
         }
     }
@@ -79,7 +79,7 @@ impl BuddyFile {
     pub(super) fn finish(mut self, name: &str, number: u32) -> Result<Vec<u8>> {
         // Allocating the block for the list adds at most one free block of each size, with 4 bytes
         // in the list.
-        let longest = self.list(name, number).len() + 4 * MOST_WIDTH as usize;
+        let longest = self.list(name, number).len() + 4 * MAX_WIDTH as usize;
         let place = self.allocate(longest)?;
         self.addresses[0] = place;
         let list = self.list(name, number);
@@ -90,7 +90,7 @@ impl BuddyFile {
             .iter()
             .for_each(|word| header.extend(word.to_be_bytes()));
         header.extend(BEHIND);
-        self.write(Address::new(0, LEAST_WIDTH), &header);
+        self.write(Address::new(0, MIN_WIDTH), &header);
         Ok([&ALIGNMENT[..], &self.bytes].concat())
     }
 
@@ -119,8 +119,8 @@ impl BuddyFile {
     }
 
     fn allocate(&mut self, len: usize) -> Result<Address> {
-        let width = len.next_power_of_two().ilog2().max(LEAST_WIDTH);
-        let found = (width..MOST_WIDTH)
+        let width = len.next_power_of_two().ilog2().max(MIN_WIDTH);
+        let found = (width..MAX_WIDTH)
             .find_map(|wide| Some((wide, self.free.get_mut(wide as usize)?.pop_first()?)));
         let (wide, offset) =
             found.ok_or_else(|| Error::new(Kind::Limit, LAYER, ".DS_Store exceeds 2 GiB"))?;
@@ -165,7 +165,7 @@ mod tests {
                 assert_eq!(offset, end);
                 end + len
             }),
-            1 << MOST_WIDTH
+            1 << MAX_WIDTH
         );
     }
 }

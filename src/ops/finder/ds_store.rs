@@ -11,7 +11,7 @@ const NODE: usize = 4096;
 /// Size of the node header, in bytes.
 const HEAD: usize = 8;
 /// Largest record, in bytes, such that any two fit in a node together with their child numbers.
-const MOST_RECORD: usize = (NODE - HEAD) / 2 - 4;
+const MAX_RECORD: usize = (NODE - HEAD) / 2 - 4;
 
 /// A typed value.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,9 +61,9 @@ impl DsStore {
                 bytes.extend(blob);
             }
         }
-        if bytes.len() > MOST_RECORD {
+        if bytes.len() > MAX_RECORD {
             let message = format!(
-                "Finder record of {} bytes is too large: the maximum is {MOST_RECORD}; shorten \
+                "Finder record of {} bytes is too large: the maximum is {MAX_RECORD}; shorten \
                  the names",
                 bytes.len()
             );

@@ -26,7 +26,7 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "finder";
 
 /// Largest icon or picture file, in bytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 const ICON: &str = ".VolumeIcon.icns";
 const STORE: &str = ".DS_Store";
 const PICTURES: &str = ".background";
@@ -145,11 +145,11 @@ fn store(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |error| Error::io(LAYER, "read", error).in_file(path);
-    if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
+    if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
         return Err(Error::new(
             Kind::Limit,
             LAYER,
-            format!("is longer than {MOST_BYTES} bytes"),
+            format!("is longer than {MAX_BYTES} bytes"),
         )
         .in_file(path));
     }

@@ -26,9 +26,9 @@ const ENTRY_FINDER_INFO: u32 = 9;
 const ENTRY_RESOURCE_FORK: u32 = 2;
 
 /// Bytes of headers that are read; those of real files are much shorter.
-const MOST_HEADERS: u64 = 1 << 20;
+const MAX_HEADERS: u64 = 1 << 20;
 /// Longest value read into memory, in bytes. Longer values stay in the archive.
-const MOST_IN_HAND: u64 = 4096;
+const MAX_IN_HAND: u64 = 4096;
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -105,7 +105,7 @@ pub(super) fn of_member(file: &File, member: &Member) -> Result<Option<Xattrs>> 
 /// Returns the attributes in an AppleDouble file of `len` bytes at `offset` of `file`. `None` for
 /// other files.
 pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>> {
-    let mut head = vec![0; len.min(MOST_HEADERS) as usize];
+    let mut head = vec![0; len.min(MAX_HEADERS) as usize];
     match file.read_exact_at(&mut head, offset) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
             return Err(Error::io(LAYER, "read", error));
@@ -116,7 +116,7 @@ pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>>
         return Ok(None);
     };
     let stream = |at: u64, length: u64| match head.get(at as usize..(at + length) as usize) {
-        Some(bytes) if length <= MOST_IN_HAND => Stream::Bytes(bytes.into()),
+        Some(bytes) if length <= MAX_IN_HAND => Stream::Bytes(bytes.into()),
         _ => Stream::Extern {
             node: 0,
             offset: offset + at,

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Largest number of threads; the kernel's folder locks limit any gain from more.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// All entries below a folder.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) fn walk(
     let walk = Walk::begin(path, options, progress)?;
     let threads = std::thread::available_parallelism()
         .map_or(1, |n| n.get())
-        .min(MOST_THREADS);
+        .min(MAX_THREADS);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| walk.work());

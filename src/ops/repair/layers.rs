@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 
 const MIB: u64 = 1 << 20;
 /// Least number of bytes by which a disk grows for a full volume.
-const LEAST_ROOM: u64 = 16 * MIB;
+const MIN_ROOM: u64 = 16 * MIB;
 /// Type of free space in an Apple partition map.
 const FREE: &str = "Apple_Free";
 
@@ -324,7 +324,7 @@ impl<'a> Work<'a> {
         });
         let room = (volume.range.end - volume.range.start) / 4;
         let enough = from
-            .saturating_add(room.max(LEAST_ROOM))
+            .saturating_add(room.max(MIN_ROOM))
             .next_multiple_of(MIB);
         let message = match is_last {
             true => format!(
@@ -511,12 +511,12 @@ impl<'a> Work<'a> {
     /// Returns the newest older state of an APFS container that checks clean.
     fn state_in_order(&self, volume: &Volume) -> Result<Option<Container>> {
         /// Each state is checked in full.
-        const MOST_CHECKED: usize = 4;
+        const MAX_CHECKED: usize = 4;
         let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
         let Ok(open) = volume.container() else {
             return Ok(None);
         };
-        for &xid in open.checkpoints().iter().take(MOST_CHECKED) {
+        for &xid in open.checkpoints().iter().take(MAX_CHECKED) {
             match FallBack::plan(volume.device(), xid, &key, self.progress) {
                 Ok(Some(_)) => {
                     return Container::open(volume.device().clone(), Some(xid)).map(Some);

@@ -19,7 +19,7 @@ use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of places of the disk that are tried for an orphan.
-const MOST_TRIED: usize = 16;
+const MAX_TRIED: usize = 16;
 
 /// An orphan that could be the storage of a band or chunk without any.
 struct Restoration {
@@ -178,11 +178,11 @@ impl Work<'_> {
             .iter()
             .flat_map(|range| {
                 let last = range.end.saturating_sub(1).max(range.start) / size;
-                (range.start / size..=last).take(MOST_TRIED + 1)
+                (range.start / size..=last).take(MAX_TRIED + 1)
             })
-            .take(MOST_TRIED + 1)
+            .take(MAX_TRIED + 1)
             .collect();
-        if orphan.len != size || units.len() > MOST_TRIED {
+        if orphan.len != size || units.len() > MAX_TRIED {
             return Ok(None);
         }
         let mut fitting = None;

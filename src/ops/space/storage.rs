@@ -15,9 +15,9 @@ use crate::{Error, Result, platform};
 
 const LAYER: &str = "storage";
 /// Largest number of pieces of a raw disk.
-const MOST_PIECES: u64 = 4096;
+const MAX_PIECES: u64 = 4096;
 /// Size of the smallest piece, in bytes.
-const LEAST_PIECE: u64 = 1 << 20;
+const MIN_PIECE: u64 = 1 << 20;
 
 /// The unit in which a disk is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,9 +115,7 @@ impl<'a> Storage<'a> {
                 ..
             } => (
                 UnitKind::Piece,
-                len.div_ceil(MOST_PIECES)
-                    .next_power_of_two()
-                    .max(LEAST_PIECE),
+                len.div_ceil(MAX_PIECES).next_power_of_two().max(MIN_PIECE),
             ),
         }
     }

@@ -20,7 +20,7 @@ pub(crate) enum Value {
 }
 
 /// Longest value read into memory, in bytes. Longer values stay in the archive.
-const MOST_IN_HAND: usize = 4096;
+const MAX_IN_HAND: usize = 4096;
 /// Properties of the next member from extended headers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExtendedHeaders {
@@ -96,7 +96,7 @@ impl ExtendedHeaders {
             // GNU tar's escape of a `=` in a key.
             let name = name.replace("%3D", "=").replace("%25", "%");
             let value = match value.len() {
-                0..=MOST_IN_HAND => Value::Bytes(value.to_vec()),
+                0..=MAX_IN_HAND => Value::Bytes(value.to_vec()),
                 len => Value::At(place, len as u64),
             };
             self.put_xattr(name, value);

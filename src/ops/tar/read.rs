@@ -65,9 +65,9 @@ pub(crate) struct Member {
 }
 
 /// Largest extended header, in bytes; those of real files are smaller.
-const MOST_PAX: u64 = 64 << 20;
+const MAX_PAX: u64 = 64 << 20;
 /// Largest number of pieces of a sparse file, which limits memory.
-const MOST_PIECES: usize = 4 << 20;
+const MAX_PIECES: usize = 4 << 20;
 
 /// Reads an archive from a file.
 #[derive(Debug)]
@@ -283,9 +283,9 @@ impl<'a> TarReader<'a> {
     /// Returns offset and contents of an extended header, and advances past it.
     fn contents(&mut self, size: u64) -> Result<(u64, Vec<u8>)> {
         let data = self.at;
-        if size > MOST_PAX {
+        if size > MAX_PAX {
             let message =
-                format!("extended header of {size} bytes is too large: the maximum is {MOST_PAX}");
+                format!("extended header of {size} bytes is too large: the maximum is {MAX_PAX}");
             return Err(Error::new(Kind::Limit, LAYER, message).at(data));
         }
         self.skip(data, size)?;
@@ -340,7 +340,7 @@ impl<'a> TarReader<'a> {
             map.push(self.field("sparse offset", &entry.offset, offset)?);
             map.push(self.field("sparse length", &entry.len, offset)?);
         }
-        if map.len() > 2 * MOST_PIECES {
+        if map.len() > 2 * MAX_PIECES {
             Err(bad_map(offset))
         } else {
             Ok(())
@@ -368,7 +368,7 @@ impl<'a> TarReader<'a> {
                 .flatten()
                 .and_then(|count| usize::try_from(count).ok());
             let count = count
-                .filter(|&count| count <= MOST_PIECES)
+                .filter(|&count| count <= MAX_PIECES)
                 .ok_or_else(|| bad_map(offset))?;
             map = numbers
                 .take(2 * count)
@@ -389,7 +389,7 @@ impl<'a> TarReader<'a> {
         let (mut lines, mut expected) = (0, None);
         while expected.is_none_or(|expected| lines < expected) {
             let from = text.len();
-            if from as u64 + BLOCK > stored.min(MOST_PAX) {
+            if from as u64 + BLOCK > stored.min(MAX_PAX) {
                 return Err(bad_map(data));
             }
             text.resize(from + BLOCK as usize, 0);
@@ -403,7 +403,7 @@ impl<'a> TarReader<'a> {
                 let count: Option<usize> = count.and_then(|digits| digits.parse().ok());
                 expected = Some(
                     1 + 2 * count
-                        .filter(|&count| count <= MOST_PIECES)
+                        .filter(|&count| count <= MAX_PIECES)
                         .ok_or_else(|| bad_map(data))?,
                 );
             }

@@ -25,10 +25,10 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// Maximum length in bytes of a response other than an object's contents: a page of a listing, the
 /// result of a copy. A page has 1000 keys of 1024 bytes at most, which may be escaped.
-const MOST_OF_AN_ANSWER: u64 = 8 << 20;
+const MAX_OF_AN_ANSWER: u64 = 8 << 20;
 
 /// Maximum number of bytes of an error message that are read. The rest is ignored.
-const MOST_OF_AN_ERROR: u64 = 64 << 10;
+const MAX_OF_AN_ERROR: u64 = 64 << 10;
 
 /// Requests with a longer body are limited by the timeout of the whole request only: the time to
 /// send the body is not known.
@@ -93,12 +93,12 @@ impl Service {
         let (parts, body) = answer.into_parts();
         let end = match (asked, sent(&parts.headers)) {
             _ if parts.status.is_client_error() || parts.status.is_server_error() => {
-                End::Cut(MOST_OF_AN_ERROR)
+                End::Cut(MAX_OF_AN_ERROR)
             }
             (Some(asked), Some(sent)) if parts.status == StatusCode::PARTIAL_CONTENT => {
                 End::Exact(asked.min(sent))
             }
-            _ => End::AtMost(MOST_OF_AN_ANSWER),
+            _ => End::AtMost(MAX_OF_AN_ANSWER),
         };
         let alarm = Box::pin(sleep(self.silence));
         let body = Limited {

@@ -50,11 +50,11 @@ const MAX_RETRIES: usize = 24;
 
 /// Maximum number of successive pages of a listing without a new key that announce another page.
 /// Stores return such pages for deleted keys.
-const MOST_EMPTY_PAGES: usize = 1000;
+const MAX_EMPTY_PAGES: usize = 1000;
 
 /// Maximum number of keys of a listing. A bundle of 64 TiB in bands of 8 MiB has half as many
 /// bands.
-const MOST_KEYS: usize = 16 << 20;
+const MAX_KEYS: usize = 16 << 20;
 
 /// Timeouts of requests.
 #[derive(Debug, Clone, Copy)]
@@ -417,13 +417,12 @@ impl Objects for Bucket {
                 empty += 1;
             }
             keys += page.result.objects.len();
-            if empty > MOST_EMPTY_PAGES
-                || page.page_token.is_some() && page.page_token == page_token
+            if empty > MAX_EMPTY_PAGES || page.page_token.is_some() && page.page_token == page_token
             {
                 return endless("repeats a key: is it an S3 service?");
             }
-            if keys > MOST_KEYS {
-                return endless(&format!("has too many keys (limit {MOST_KEYS})"));
+            if keys > MAX_KEYS {
+                return endless(&format!("has too many keys (limit {MAX_KEYS})"));
             }
             for object in &page.result.objects {
                 // Placeholder objects of graphical tools for folders have keys that end with `/`,

@@ -17,7 +17,7 @@ pub(super) const IN_ONE: usize = 16 << 20;
 
 /// Minimum size of a part in bytes; S3 allows 10,000 parts of an object.
 const PIECE: u64 = 8 << 20;
-const MOST_PIECES: u64 = 10_000;
+const MAX_PIECES: u64 = 10_000;
 
 /// Number of concurrent parts, all of which are in memory.
 const AT_A_TIME: u64 = 4;
@@ -76,7 +76,7 @@ impl Bucket {
         len: u64,
         fill: &Fill<'_>,
     ) -> Result<Vec<PartId>> {
-        let piece = PIECE.max(len.div_ceil(MOST_PIECES));
+        let piece = PIECE.max(len.div_ceil(MAX_PIECES));
         let count = len.div_ceil(piece);
         let next = AtomicU64::new(0);
         let stored = Mutex::new(vec![None; count as usize]);

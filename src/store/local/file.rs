@@ -23,7 +23,7 @@ use crate::{Error, Kind, Reason, Result};
 const LAYER: &str = "file";
 
 /// Maximum number of times that a file may be replaced between opening and locking.
-const MOST_REPLACED: usize = 10;
+const MAX_REPLACED: usize = 10;
 
 /// A regular file (or a disk) of the host.
 ///
@@ -86,7 +86,7 @@ impl LocalFile {
     /// another file replaced it while waiting for the lock, the new one is opened instead.
     pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
         let path = path.as_ref();
-        for _ in 0..MOST_REPLACED {
+        for _ in 0..MAX_REPLACED {
             let Some(file) = Self::open(path, how)? else {
                 return Ok(None);
             };

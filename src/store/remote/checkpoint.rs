@@ -25,7 +25,7 @@ use crate::{Error, Kind, Result};
 const BATCH: usize = 64;
 /// Maximum number of bytes of files assembled in memory at one time. Larger files are copied piece
 /// by piece.
-const MOST_IN_MEMORY: u64 = 64 << 20;
+const MAX_IN_MEMORY: u64 = 64 << 20;
 /// Interval of checks for cancellation while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after an entry of ours during which a writer that takes over does not touch plain names.
@@ -161,7 +161,7 @@ impl Shared {
         }
         let (large, mut files): (Vec<_>, Vec<_>) = files
             .into_iter()
-            .partition(|(_, file)| file.len > MOST_IN_MEMORY);
+            .partition(|(_, file)| file.len > MAX_IN_MEMORY);
         while !files.is_empty() {
             let _moving = self.moving();
             let some = files.len().min(BATCH);
@@ -267,7 +267,7 @@ impl Shared {
             .unwrap_or(0)
             .max(1);
         let threads = (self.connections as u64)
-            .min(MOST_IN_MEMORY / largest)
+            .min(MAX_IN_MEMORY / largest)
             .max(1);
         let work = || {
             let mut done = BTreeMap::new();

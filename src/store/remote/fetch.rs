@@ -13,9 +13,9 @@ use crate::Result;
 
 /// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
 /// [tasks](super::prefetch).
-const MOST_BEYOND: u64 = 1 << 20;
+const MAX_BEYOND: u64 = 1 << 20;
 /// Minimum number of bytes per connection, if a request is split over several.
-const LEAST_FETCH: u64 = 1 << 20;
+const MIN_FETCH: u64 = 1 << 20;
 
 /// Pages of a file that are being fetched: the first ones, and their ends.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl File {
         };
         let each = bytes
             .div_ceil(connections as u64)
-            .max(LEAST_FETCH)
+            .max(MIN_FETCH)
             .next_multiple_of(PAGE);
         if bytes <= each {
             read(offset, &mut into)?;
@@ -207,7 +207,7 @@ impl File {
     /// Fetches the pages from `page` up to that of `last` into memory; more after a sequential run
     /// of `run` bytes.
     pub(super) fn load(&self, shared: &Shared, page: u64, last: u64, run: u64) -> Result<()> {
-        let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MOST_BEYOND));
+        let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MAX_BEYOND));
         let staying = shared.staying();
         match self.claim(shared, page, wanted) {
             Claimed::Mine(claim) => {
@@ -249,7 +249,7 @@ impl File {
             .range(page..)
             .next()
             .map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
-        let most = shared.part.min(shared.most_fetched());
+        let most = shared.part.min(shared.max_fetched());
         let bytes = rest
             .min(wanted)
             .min(next_known)

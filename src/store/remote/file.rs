@@ -27,7 +27,7 @@ const AT_ONCE: usize = 4 << 20;
 const LANES: usize = 8;
 /// Minimum length in bytes of a sequential run whose data is kept in memory; shorter reads are
 /// served from the local disk directly, as whole pages would seldom be reused.
-const LEAST_KEPT: u64 = 2 * PAGE;
+const MIN_KEPT: u64 = 2 * PAGE;
 
 /// A file that is open, or that has pages in memory.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ impl File {
                             }
                         }
                         None if inner.source(page, shared.part).0 == Source::Zeros => out.fill(0),
-                        None if run < LEAST_KEPT && self.read_cached(shared, &inner, at, out) => {}
+                        None if run < MIN_KEPT && self.read_cached(shared, &inner, at, out) => {}
                         None => break Some((page, false)),
                     }
                     at += n as u64;

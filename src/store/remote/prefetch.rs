@@ -16,7 +16,7 @@ const PIECE: u64 = 8 << 20;
 /// in any order.
 const NEAR: u64 = 1 << 20;
 /// Bytes that must be read sequentially before readahead begins.
-const LEAST_RUN: u64 = 1 << 20;
+const MIN_RUN: u64 = 1 << 20;
 
 /// The access pattern of a file.
 #[derive(Debug, Default)]
@@ -47,16 +47,16 @@ impl Stream {
 
 impl Shared {
     /// Returns the maximum number of bytes fetched ahead.
-    fn most_ahead(&self) -> u64 {
-        (self.most_fetched() * 2).min(self.connections as u64 * PIECE)
+    fn max_ahead(&self) -> u64 {
+        (self.max_fetched() * 2).min(self.connections as u64 * PIECE)
     }
 }
 
 impl File {
     /// Starts tasks that prefetch data after `end`, the end of a sequential run of `run` bytes.
     pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, run: u64) {
-        if run >= LEAST_RUN {
-            self.fetch_until(shared, end, end + run.min(shared.most_ahead()), run);
+        if run >= MIN_RUN {
+            self.fetch_until(shared, end, end + run.min(shared.max_ahead()), run);
         }
     }
 
@@ -82,7 +82,7 @@ impl File {
         }
         self.stream.begun.store(at, Ordering::Relaxed);
         // Bounds the number of files followed, even if they are short.
-        let rest = until.saturating_sub(len.max(LEAST_RUN));
+        let rest = until.saturating_sub(len.max(MIN_RUN));
         if at >= len && rest > 0 {
             self.go_on_after(shared, rest, run);
         }

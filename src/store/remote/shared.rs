@@ -206,7 +206,7 @@ impl Shared {
     }
 
     /// Returns the maximum number of bytes of one fetch: a fraction of the memory budget.
-    pub(super) fn most_fetched(&self) -> u64 {
+    pub(super) fn max_fetched(&self) -> u64 {
         (self.memory / 8).max(PAGE)
     }
 

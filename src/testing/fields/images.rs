@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::container::Format;
-use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use crate::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use crate::device::BlockDeviceExt;
 use crate::fs::Timestamp;
 use crate::open::OpenOptions;
@@ -193,7 +193,7 @@ fn make(
         source: Source::Folder(source.to_owned()),
     };
     let encryption = encrypted.then(|| Encryption {
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         ..Encryption::new(Secret::new(PASSPHRASE.into()))
     });
     let options = CreateOptions {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Result;
 use crate::codec::Level;
 use crate::container::sparsebundle::Rebanded;
-use crate::crypt::{KeyWrap, LEAST_ITERATIONS, NewKeySlot, Secret};
+use crate::crypt::{KeyWrap, MIN_ITERATIONS, NewKeySlot, Secret};
 use crate::decmpfs::{Method, Packing};
 use crate::device::{Access, BlockDeviceExt};
 use crate::fs::{
@@ -240,7 +240,7 @@ impl Verb {
                     0,
                     &NewKeySlot::Passphrase {
                         passphrase: keys.clone(),
-                        iterations: LEAST_ITERATIONS,
+                        iterations: MIN_ITERATIONS,
                         wrap: KeyWrap::default(),
                     },
                 )

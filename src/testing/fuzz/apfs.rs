@@ -12,7 +12,7 @@ use crate::testing::walk;
 
 /// Maximum number of objects read. Real folders contain more, but the claims of a corrupt one must
 /// not cost time.
-const MOST_OBJECTS: u64 = 500;
+const MAX_OBJECTS: u64 = 500;
 
 /// Takes an input that describes a disk. The container on it opens or is refused, and everything in
 /// its volumes can be queried; once unchanged, and once with every checksum corrected, to reach the
@@ -35,8 +35,8 @@ fn read_all(bytes: Vec<u8>) {
         let Ok(volume) = container.open_volume(number, None, &key) else {
             continue;
         };
-        let walked = walk::walk(&volume, MOST_OBJECTS);
-        assert!(walked.objects <= MOST_OBJECTS);
+        let walked = walk::walk(&volume, MAX_OBJECTS);
+        assert!(walked.objects <= MAX_OBJECTS);
         assert!(
             walked
                 .first_error

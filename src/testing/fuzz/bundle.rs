@@ -61,7 +61,7 @@ pub fn rebanding_plist(input: &[u8]) {
     let bundle = open();
     // Memory has no holes: the file of a band that is written far from its beginning would be
     // allocated entirely.
-    let written = len <= MOST_LEN && bundle.write_at(at, &vec![7; sector.len()]).is_ok();
+    let written = len <= MAX_LEN && bundle.write_at(at, &vec![7; sector.len()]).is_ok();
     assert!(bundle.flush().is_ok());
     if bundle.reband(None, &Silent).is_ok() {
         let bundle = open();
@@ -76,7 +76,7 @@ pub fn rebanding_plist(input: &[u8]) {
 }
 
 /// Maximum length in bytes of a disk that is written.
-const MOST_LEN: u64 = 1 << 20;
+const MAX_LEN: u64 = 1 << 20;
 /// The other property lists.
 const REBANDING: &str = "<plist version=\"1.0\"><dict><key>diskimage-bundle-type</key><string>bandsaw.rebanding</string></dict></plist>";
 
@@ -103,9 +103,9 @@ pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
 /// Bytes of an operation in an input of [`bundle_model`].
 const OP: usize = 12;
 /// Maximum number of operations of one input.
-const MOST_OPS: usize = 64;
+const MAX_OPS: usize = 64;
 /// Maximum length in bytes of one operation.
-const MOST_BYTES: u32 = 20_000;
+const MAX_BYTES: u32 = 20_000;
 
 /// Takes an input of the length of a disk and of its bands, in sectors, a flag for version 2, and
 /// then operations. The bundle behaves as a plain vector does, and has the same contents after it
@@ -132,7 +132,7 @@ pub fn bundle_model(input: &[u8]) {
         .as_chunks()
         .0
         .iter()
-        .take(MOST_OPS)
+        .take(MAX_OPS)
         .map(operation)
         .collect();
     Model::new(open()).reopen(open).run(&operations);
@@ -144,7 +144,7 @@ fn operation(bytes: &[u8; OP]) -> Op {
     let span = Span {
         start: u16::from_le_bytes([a, b]),
         aligned: flags & 1 != 0,
-        len: u32::from_le_bytes([c, d, e, f]) % MOST_BYTES,
+        len: u32::from_le_bytes([c, d, e, f]) % MAX_BYTES,
     };
     match what % 16 {
         0..4 => Op::Read(span),
@@ -201,7 +201,7 @@ pub(super) fn plist_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn model_seeds() -> Vec<Vec<u8>> {
-    let operations = |seed| crate::testing::Random::new(seed).bytes(OP * MOST_OPS);
+    let operations = |seed| crate::testing::Random::new(seed).bytes(OP * MAX_OPS);
     let disks = [[16, 8, 0], [16, 8, 1], [255, 255, 0], [1, 0, 1], [0, 0, 0]];
     (0..)
         .zip(disks)

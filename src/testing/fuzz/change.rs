@@ -16,7 +16,7 @@ use crate::problem::Severity;
 use crate::progress::Silent;
 
 /// Maximum number of objects of a volume that are read.
-const MOST_OBJECTS: usize = 500;
+const MAX_OBJECTS: usize = 500;
 
 /// Takes an input that describes a disk. The volume on it is refused, or can be changed and
 /// unmounted; nothing panics or loops forever. A volume in which a check finds nothing is sound
@@ -80,7 +80,7 @@ fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
                 }
                 _ => {}
             }
-            if found.len() + folders.len() > MOST_OBJECTS {
+            if found.len() + folders.len() > MAX_OBJECTS {
                 return Some(found);
             }
         }
@@ -138,7 +138,7 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
             .enumerate()
         {
             met += 1;
-            if met > MOST_OBJECTS {
+            if met > MAX_OBJECTS {
                 return Ok(());
             }
             let id = entry.attributes.id;

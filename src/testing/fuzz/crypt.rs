@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{describe, disk};
 use crate::crypt::{
-    self, Device, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret,
+    self, Device, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret,
 };
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
@@ -58,7 +58,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             key_bits,
             block,
             passphrase,
-            iterations: LEAST_ITERATIONS,
+            iterations: MIN_ITERATIONS,
             key_wrap: KeyWrap::TripleDes,
             certificates: Vec::new(),
         };

@@ -15,7 +15,7 @@ use crate::{Error, Kind, Result};
 
 /// Maximum number of objects read. Real folders contain more, but the claims of a corrupt one must
 /// not cost time.
-const MOST_OBJECTS: u64 = 500;
+const MAX_OBJECTS: u64 = 500;
 
 /// Takes an input that describes a disk. The volume on it opens or is refused, everything in it can
 /// be queried, and the disk is unchanged: it is read-only, and any write would be an error that the
@@ -46,8 +46,8 @@ pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
     );
     let info = volume.volume();
     assert!(info.free <= info.total, "{info:?}");
-    let walked = walk::walk(&volume, MOST_OBJECTS);
-    assert!(walked.objects <= MOST_OBJECTS);
+    let walked = walk::walk(&volume, MAX_OBJECTS);
+    assert!(walked.objects <= MAX_OBJECTS);
     assert!(
         walked
             .first_error

@@ -12,11 +12,11 @@ use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 
 /// Maximum number of runs of one image that are read, and of bytes of each.
-const MOST_RUNS: usize = 20;
-const MOST_BYTES: u64 = 4096;
+const MAX_RUNS: usize = 20;
+const MAX_BYTES: u64 = 4096;
 /// Maximum length in bytes of a band that is written: here it is entirely in memory, while a file
 /// would store only the written bytes.
-const MOST_BAND: u64 = 64 << 20;
+const MAX_BAND: u64 = 64 << 20;
 
 /// Takes an input that describes the file of a sparse image. If `check` finds no damage, it opens;
 /// if it opens, its runs read the same twice, or not at all; and it can be written or returns an
@@ -33,7 +33,7 @@ pub fn sparse_image(input: &[u8]) {
         opened.as_ref().map(|image| image as &dyn BlockDevice),
     );
     if let Ok(image) = SparseImage::open(Arc::new(file))
-        && image.band_size() <= MOST_BAND
+        && image.band_size() <= MAX_BAND
     {
         change(&image);
     }
@@ -71,9 +71,9 @@ fn agree(is_damaged: bool, opened: Result<&dyn BlockDevice, &crate::Error>) {
 fn read(image: &dyn BlockDevice) {
     let len = image.info().len;
     assert!(len.is_multiple_of(512));
-    for extent in image.extents(0..len).take(MOST_RUNS) {
+    for extent in image.extents(0..len).take(MAX_RUNS) {
         let Ok((range, _)) = extent else { return };
-        let piece = (range.end - range.start).min(MOST_BYTES);
+        let piece = (range.end - range.start).min(MAX_BYTES);
         let whole = image.read_vec(range.start, piece as usize).ok();
         let halves = [0..piece / 2, piece / 2..piece].map(|half| {
             image

@@ -10,8 +10,8 @@ use crate::progress::Silent;
 
 /// Limits of a test: number of runs of one image that are read, and bytes of a disk whose checksums
 /// are computed.
-const MOST_RUNS: usize = 20;
-const MOST_SUMMED: u64 = 4 << 20;
+const MAX_RUNS: usize = 20;
+const MAX_SUMMED: u64 = 4 << 20;
 
 const CODECS: [Codec; 5] = [
     Codec::Adc,
@@ -84,7 +84,7 @@ pub fn udif(input: &[u8]) {
     assert!(checked.is_ok_and(|checked| checked.info().len == image.info().len) || told);
     let len = image.info().len;
     assert!(len.is_multiple_of(512));
-    for extent in image.extents(0..len).take(MOST_RUNS) {
+    for extent in image.extents(0..len).take(MAX_RUNS) {
         let Ok((range, _)) = extent else { return };
         let piece = (range.end - range.start).min(4096);
         let start = image.read_vec(range.start, piece as usize).ok();
@@ -96,7 +96,7 @@ pub fn udif(input: &[u8]) {
             assert!(last.is_some() || range.end - range.start > piece);
         }
     }
-    if len <= MOST_SUMMED {
+    if len <= MAX_SUMMED {
         let _ = image.verify(&Silent);
     }
 }

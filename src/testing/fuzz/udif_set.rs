@@ -9,7 +9,7 @@ use crate::progress::Silent;
 use crate::testing::udif;
 
 /// Maximum number of bytes of a disk that are read.
-const MOST_READ: u64 = 1 << 20;
+const MAX_READ: u64 = 1 << 20;
 
 /// Takes an input of a byte that selects the format of the rest, a list (even) or a resource fork
 /// (odd). It is refused, or the resources are the same after a round trip, unless XML cannot
@@ -66,13 +66,13 @@ pub fn udif_set(input: &[u8]) {
     let Ok(image) = Udif::open_parts([first, second, third].map(part).to_vec()) else {
         return;
     };
-    let len = image.info().len.min(MOST_READ) as usize;
+    let len = image.info().len.min(MAX_READ) as usize;
     let halves =
         [0..len / 2, len / 2..len].map(|half| image.read_vec(half.start as u64, half.len()));
     if let (Ok(whole), [Ok(first), Ok(second)]) = (image.read_vec(0, len), halves) {
         assert!(whole == [first, second].concat());
     }
-    if image.info().len <= MOST_READ {
+    if image.info().len <= MAX_READ {
         let _ = image.verify(&Silent);
     }
 }

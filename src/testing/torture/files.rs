@@ -12,7 +12,7 @@ use crate::fs::{Existing, FileSystem, FileSystemMut, FileSystemMutExt, Fork, Nod
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// Maximum number of open files.
-const MOST_OPEN: usize = 6;
+const MAX_OPEN: usize = 6;
 
 /// An open fork.
 pub(super) struct Handle {
@@ -64,7 +64,7 @@ impl Life {
     }
 
     pub(super) fn open_or_close(&mut self) {
-        if self.handles.len() < MOST_OPEN && !self.random.one_in(3) {
+        if self.handles.len() < MAX_OPEN && !self.random.one_in(3) {
             let Some(id) = self.some(|object| object.is_file() && !object.places.is_empty()) else {
                 return;
             };

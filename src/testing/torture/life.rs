@@ -21,7 +21,7 @@ use crate::testing::Random;
 use crate::{Kind, Result};
 
 /// Maximum number of names on the volume of a crowded folder, and on others.
-const MOST_OBJECTS: [usize; 2] = [5000, 300];
+const MAX_OBJECTS: [usize; 2] = [5000, 300];
 
 /// An operation on a volume and its model.
 type Operation = fn(&mut Life);
@@ -81,7 +81,7 @@ impl Life {
     }
 
     pub(super) fn is_crowded(&self) -> bool {
-        self.world.len() > MOST_OBJECTS[usize::from(self.nature.habit != Habit::Crowded)]
+        self.world.len() > MAX_OBJECTS[usize::from(self.nature.habit != Habit::Crowded)]
     }
 
     /// Runs some operations, then compares everything. Panics name the place.

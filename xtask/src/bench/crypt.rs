@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bandsaw::container::Format;
 use bandsaw::crypt::{
-    BackEnd, Encryption, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret,
-    Sectors,
+    BackEnd, Encryption, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret, Sectors,
 };
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
@@ -145,7 +144,7 @@ pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
 
 /// Goal 12: key derivation from a passphrase, compared with OpenSSL's of as many bytes.
 pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
-    let iterations = ((4_000_000.0 * bench.scale) as u32).max(LEAST_ITERATIONS);
+    let iterations = ((4_000_000.0 * bench.scale) as u32).max(MIN_ITERATIONS);
     if !present("openssl") {
         eprintln!("  openssl is absent: its case is left out (apt install openssl)");
         return Ok(Vec::new());
@@ -208,7 +207,7 @@ pub(super) fn fresh(
     super::remove(&path);
     let secret = Secret::new(b"passphrase".to_vec());
     let encryption = Encryption {
-        iterations: Some(LEAST_ITERATIONS),
+        iterations: Some(MIN_ITERATIONS),
         ..Encryption::new(secret.clone())
     };
     let encryption = encrypted.then_some(Encryption {

@@ -164,7 +164,7 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
             Work::Memory,
         );
         full.pairs
-            .push((mb(measured.full), mb(measured.most_when_full())));
+            .push((mb(measured.full), mb(measured.max_when_full())));
         let mut empty = case(
             24,
             format!("{protocol}, emptied and compacted"),
@@ -174,7 +174,7 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
         );
         empty
             .pairs
-            .push((mb(measured.compacted), mb(measured.most_when_empty())));
+            .push((mb(measured.compacted), mb(measured.max_when_empty())));
         [&full, &empty].into_iter().for_each(Case::tell);
         cases.extend([full, empty]);
     }

@@ -41,7 +41,7 @@ const LAYER: &str = "benchmark";
 /// Size of the articles' images in bytes.
 const IMAGE: u64 = 100_000_000_000;
 /// Minimum size of an image in bytes: a volume has metadata.
-const LEAST_IMAGE: u64 = 64 << 20;
+const MIN_IMAGE: u64 = 64 << 20;
 /// Band sizes that are compared, in bytes: from 2 to 1020 MB, as in the article.
 pub const BAND_SIZES: [u64; 12] = {
     let mib = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 973];
@@ -163,7 +163,7 @@ impl Announced {
                 compression::bytes(options.settings.plan.scale),
                 compression::cases(options).len(),
             );
-            let image = (planned + planned / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
+            let image = (planned + planned / 4 + MIN_IMAGE).next_multiple_of(1 << 20);
             // A volume is built beside the data that is compressed for it.
             let bytes = planned.saturating_mul(1 + 2 * subjects as u64);
             return Self {
@@ -194,7 +194,7 @@ impl Announced {
         } as f64
             * scale;
         let image = (nominal as u64)
-            .max(holds + holds / 4 + LEAST_IMAGE)
+            .max(holds + holds / 4 + MIN_IMAGE)
             .next_multiple_of(1 << 20);
         let bytes = writes.saturating_mul(subjects as u64);
         Self {

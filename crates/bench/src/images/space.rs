@@ -265,19 +265,19 @@ pub struct Measured {
 
 impl Measured {
     /// Returns the maximum size on disk of a full image.
-    pub fn most_when_full(&self) -> u64 {
+    pub fn max_when_full(&self) -> u64 {
         self.in_use * FULL_PERCENT / 100
     }
 
     /// Returns the maximum size on disk of an emptied and compacted image: that of a new one, a
     /// fully written journal, and a small share of the bytes written.
-    pub fn most_when_empty(&self) -> u64 {
+    pub fn max_when_empty(&self) -> u64 {
         self.fresh + self.journal + self.written * LEFT_PER_MILLE / 1000
     }
 
     /// Returns true if the image keeps both bounds.
     pub fn is_tight(&self) -> bool {
-        self.full <= self.most_when_full() && self.compacted <= self.most_when_empty()
+        self.full <= self.max_when_full() && self.compacted <= self.max_when_empty()
     }
 }
 

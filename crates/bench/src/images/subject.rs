@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::container::Format;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::device::{Access, BlockDevice, Slice};
 use bandsaw::fs::{FileSystem, FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
 use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
@@ -197,7 +197,7 @@ impl Subject<'_> {
         };
         let encryption = (kind.key_bits > 0).then(|| Encryption {
             key_bits: kind.key_bits,
-            iterations: Some(LEAST_ITERATIONS),
+            iterations: Some(MIN_ITERATIONS),
             ..Encryption::new(secret())
         });
         let options = CreateOptions {
@@ -210,7 +210,7 @@ impl Subject<'_> {
                 passphrase: secret(),
                 recovery_key: None,
                 hint: None,
-                iterations: LEAST_ITERATIONS,
+                iterations: MIN_ITERATIONS,
             }),
             compress,
             ..CreateOptions::default()

@@ -342,7 +342,7 @@ impl Create {
     fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
         let sector = self.container.sector_size().unwrap_or(512);
         let layout = self.layout.unwrap_or_default();
-        let least = layout.disk_len_for(apfs::LEAST_LEN, sector)?;
+        let least = layout.disk_len_for(apfs::MIN_LEN, sector)?;
         let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
         let why = match (self.size, self.block_size) {
             _ if layout == Layout::MbrSpud => "an MBR cannot hold APFS".to_owned(),

@@ -145,7 +145,7 @@ fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
 }
 
 /// The number of problems listed; more are counted.
-const MOST_SHOWN: usize = 10;
+const MAX_SHOWN: usize = 10;
 
 /// Completes the comparison with the stored checksums and reports the result. Fails if a checksum
 /// differs or anything could not be extracted.
@@ -224,9 +224,9 @@ fn show(all: &[Described], count: u64, output: &Output) {
         return;
     }
     all.iter()
-        .take(MOST_SHOWN)
+        .take(MAX_SHOWN)
         .for_each(|one| output.warn(&one.message));
-    let more = count.saturating_sub(MOST_SHOWN as u64);
+    let more = count.saturating_sub(MAX_SHOWN as u64);
     if more > 0 {
         output.warn(&format!("and {more} more like these"));
     }

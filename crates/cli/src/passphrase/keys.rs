@@ -6,8 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bandsaw::crypt::{
-    Certificate, Description, Key, KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey,
-    calibrate,
+    Certificate, Description, Key, KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, PrivateKey, calibrate,
 };
 use bandsaw::fs::{LockedVolume, VolumeKey};
 use bandsaw::open::Keys;
@@ -196,7 +195,7 @@ pub(crate) struct Iterations {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
+        value_parser = clap::value_parser!(u32).range(i64::from(MIN_ITERATIONS)..=i64::from(MAX_ITERATIONS)),
         help_heading = NEW_PASSPHRASES,
         display_order = 890
     )]

@@ -16,7 +16,7 @@ use self::value::Value;
 
 const LAYER: &str = "recipe";
 /// The largest size of a recipe.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The settings of a recipe. Missing ones have their defaults.
 #[derive(Debug, Default)]
@@ -38,13 +38,11 @@ impl Recipe {
     /// Reads a recipe. Paths in it start at its folder.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(LAYER, "read", error).in_file(path);
-        if path.metadata().map_err(failed)?.len() > MOST_BYTES {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("longer than {MOST_BYTES} bytes"),
-            )
-            .in_file(path));
+        if path.metadata().map_err(failed)?.len() > MAX_BYTES {
+            return Err(
+                Error::new(Kind::Limit, LAYER, format!("longer than {MAX_BYTES} bytes"))
+                    .in_file(path),
+            );
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let extension = path

@@ -38,7 +38,7 @@ const PAGES: usize = 4096;
 /// Maximum size of cached masks in bytes.
 const MASK_BYTES: usize = 8 << 20;
 /// Minimum number of cached pages and of cached masks, however many images share the memory.
-const LEAST_KEPT: usize = 64;
+const MIN_KEPT: usize = 64;
 /// Error message about a chunk number that would start past byte 2^63.
 const PAST_ANY_FILE: &str = "chunk number exceeds the largest file";
 
@@ -124,7 +124,7 @@ impl Tables {
     /// Reduces the caches so that `images` of the kind need no more memory than a single one.
     pub(super) fn share(&mut self, images: usize) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let part = |limit: usize| (limit / images.max(1)).max(LEAST_KEPT.min(limit));
+        let part = |limit: usize| (limit / images.max(1)).max(MIN_KEPT.min(limit));
         state.pages.set_limit(part(state.pages.limit()));
         state.masks.set_limit(part(state.masks.limit()));
     }

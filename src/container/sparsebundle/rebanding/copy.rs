@@ -11,7 +11,7 @@ use crate::progress::Progress;
 /// Bytes copied at a time by each thread; small enough to stay in the CPU cache between read and
 /// write.
 const PIECE: u64 = 256 << 10;
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 impl MoveTask<'_> {
     /// Copies a range of the disk, several new bands in parallel.
@@ -31,7 +31,7 @@ impl MoveTask<'_> {
         };
         let cores = thread::available_parallelism()
             .map_or(1, usize::from)
-            .min(MOST_THREADS);
+            .min(MAX_THREADS);
         let others = cores.min((end - start).div_ceil(to) as usize) - 1;
         thread::scope(|scope| {
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();

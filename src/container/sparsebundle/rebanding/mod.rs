@@ -21,7 +21,7 @@ mod run;
 
 use ::plist::Value;
 
-use super::plist::{self, MOST_BYTES, Version};
+use super::plist::{self, MAX_BYTES, Version};
 use super::{BANDS, LAYER, MAPPED};
 use crate::container::SECTOR;
 use crate::device::BlockDeviceExt;
@@ -91,8 +91,8 @@ impl Rebanding {
             .open(LIST, Open::Read)?
             .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, missing).named(LIST))?;
         let len = file.info().len;
-        if len > MOST_BYTES {
-            let message = format!("expected at most {MOST_BYTES} bytes, found {len}");
+        if len > MAX_BYTES {
+            let message = format!("expected at most {MAX_BYTES} bytes, found {len}");
             return Err(Error::new(Kind::Limit, LAYER, message).named(LIST));
         }
         Self::parse(&file.read_vec(0, len as usize)?).map_err(|error| error.named(LIST))

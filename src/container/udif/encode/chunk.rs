@@ -16,9 +16,9 @@ use crate::device::{BlockDevice, is_zero};
 
 /// Minimum number of zero bytes split off a compressed chunk: fewer take less space compressed than
 /// as a run of their own.
-const LEAST_ZEROS: usize = 128 << 10;
+const MIN_ZEROS: usize = 128 << 10;
 /// Minimum number of zero bytes split off an uncompressed chunk: the usual block size of volumes.
-const LEAST_ZEROS_RAW: usize = 4096;
+const MIN_ZEROS_RAW: usize = 4096;
 
 /// An encoded chunk.
 #[derive(Debug)]
@@ -84,9 +84,9 @@ impl Packer {
             plain_sum: Hasher::new(),
         };
         let least = if self.codec.is_some() {
-            LEAST_ZEROS
+            MIN_ZEROS
         } else {
-            LEAST_ZEROS_RAW
+            MIN_ZEROS_RAW
         };
         for (range, has_data) in stretches(plain, least) {
             let bytes = &plain[range];

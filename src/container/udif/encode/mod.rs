@@ -31,7 +31,7 @@ use self::plan::AreaStep;
 use self::tables::TableBuilder;
 use super::layout::{KOLY_SIZE, KolyRaw, NewKoly};
 use super::list::image_list;
-use super::resources::{MOST_BYTES, Resource};
+use super::resources::{MAX_BYTES, Resource};
 use crate::codec::{Codec, Encoder, Level};
 use crate::container::{Format, SECTOR};
 use crate::device::BlockDevice;
@@ -46,9 +46,9 @@ const LAYER: &str = "udif";
 const CHUNK_SECTORS: u64 = 2048;
 const CHUNK: usize = (CHUNK_SECTORS * SECTOR) as usize;
 /// Memory limit for the threads and their chunks, in bytes.
-const MOST_MEMORY: usize = 80 << 20;
+const MAX_MEMORY: usize = 80 << 20;
 /// Maximum number of threads; more would only wait for the writer.
-const MOST_THREADS: usize = 32;
+const MAX_THREADS: usize = 32;
 /// Maximum number of chunks in progress per thread.
 const AHEAD: usize = 3;
 /// Time after which a wait for a chunk checks whether it is cancelled.
@@ -294,8 +294,8 @@ fn threads(codec: Option<Codec>) -> usize {
         + AHEAD * (CHUNK + CHUNK / 8);
     let cores = thread::available_parallelism()
         .map_or(1, usize::from)
-        .min(MOST_THREADS);
-    cores.min(MOST_MEMORY / each).max(1)
+        .min(MAX_THREADS);
+    cores.min(MAX_MEMORY / each).max(1)
 }
 
 /// An image that is being written.
@@ -388,7 +388,7 @@ impl Image<'_> {
         }
         resources.push(plst());
         let list = image_list(&resources)?;
-        if list.len() as u64 > MOST_BYTES {
+        if list.len() as u64 > MAX_BYTES {
             let message = format!(
                 "{len} bytes are too many for an image: its tables would have {} bytes",
                 list.len()

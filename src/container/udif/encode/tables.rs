@@ -14,7 +14,7 @@ use crate::{Error, Kind, Result};
 /// as in hdiutil, which would make the table of a large sparse disk huge.
 const LONG: u64 = 64 * CHUNK_SECTORS;
 /// Maximum number of runs in a table, which is also the limit of the reader.
-const MOST_RUNS: usize = 1 << 20;
+const MAX_RUNS: usize = 1 << 20;
 
 /// A block table under construction.
 #[derive(Debug)]
@@ -139,9 +139,9 @@ impl TableBuilder {
         offset: u64,
         stored: u64,
     ) -> Result<()> {
-        if self.runs.len() == MOST_RUNS {
+        if self.runs.len() == MAX_RUNS {
             let message = format!(
-                "the area needs more than {MOST_RUNS} chunks (1 TB), the maximum of a table"
+                "the area needs more than {MAX_RUNS} chunks (1 TB), the maximum of a table"
             );
             return Err(Error::new(Kind::Limit, LAYER, message)
                 .at((self.first_sector + first_sector) * SECTOR));

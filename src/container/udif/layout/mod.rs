@@ -7,7 +7,7 @@ mod trailer;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub(crate) use table::{MOST_SECTORS, MishRaw, RunKind, RunRaw, SectorRun, Table};
+pub(crate) use table::{MAX_SECTORS, MishRaw, RunKind, RunRaw, SectorRun, Table};
 pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly};
 
 pub use trailer::Segment;

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 const MISH: &str = "udif block table";
 
 /// Maximum number of sectors of a disk: its length in bytes must fit 63 bits.
-pub(crate) const MOST_SECTORS: u64 = (1 << 63) / 512;
+pub(crate) const MAX_SECTORS: u64 = (1 << 63) / 512;
 
 /// The header of a block table, followed by its runs. Source: §4.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -146,7 +146,7 @@ impl Table {
             .first_sector
             .get()
             .checked_add(raw.sector_count.get())
-            .is_none_or(|end| end > MOST_SECTORS)
+            .is_none_or(|end| end > MAX_SECTORS)
         {
             return damaged(
                 8,

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::node::put;
 use super::{BLOCK_SIZE, LAYER, XID};
-use crate::crypt::{MOST_ITERATIONS, hmac_sha256, pbkdf2_sha256, random, wrap_key};
+use crate::crypt::{MAX_ITERATIONS, hmac_sha256, pbkdf2_sha256, random, wrap_key};
 use crate::fs::VolumeEncryption;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::der;
@@ -22,9 +22,9 @@ use crate::{Error, Kind, Result};
 
 /// Largest number of volumes whose keys fit into a container keybag of one block; longer keybags
 /// have not been observed.
-pub(super) const MOST_VOLUMES: usize = 19;
+pub(super) const MAX_VOLUMES: usize = 19;
 /// Maximum length of a hint in bytes, so that the keybag fits into one block.
-const MOST_HINT: usize = 255;
+const MAX_HINT: usize = 255;
 /// Prefix that is hashed before the salt of a blob to derive the key of its MAC.
 const MAC_PREFIX: [u8; 6] = [0x01, 0x16, 0x20, 0x17, 0x15, 0x05];
 
@@ -61,14 +61,14 @@ impl VolumeKeys {
         if passphrase.is_empty() {
             return invalid("empty passphrase for an encrypted volume".into());
         }
-        if !(1..=MOST_ITERATIONS).contains(iterations) {
+        if !(1..=MAX_ITERATIONS).contains(iterations) {
             return invalid(format!(
-                "{iterations} iterations, 1 to {MOST_ITERATIONS} expected"
+                "{iterations} iterations, 1 to {MAX_ITERATIONS} expected"
             ));
         }
-        if hint.as_ref().is_some_and(|hint| hint.len() > MOST_HINT) {
+        if hint.as_ref().is_some_and(|hint| hint.len() > MAX_HINT) {
             return invalid(format!(
-                "the hint is too long: the maximum is {MOST_HINT} bytes"
+                "the hint is too long: the maximum is {MAX_HINT} bytes"
             ));
         }
         let (mut key, mut outer) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
@@ -122,7 +122,7 @@ impl VolumeKeys {
 }
 
 /// Returns the container's keybag, encrypted for block `place`, with the key of each volume and the
-/// location of its keybag. At most [`MOST_VOLUMES`] volumes.
+/// location of its keybag. At most [`MAX_VOLUMES`] volumes.
 pub(super) fn container_keybag(
     uuid: Uuid,
     place: Paddr,
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn the_keybags_of_many_volumes_fit_one_block() {
         let secret = |text: &str| crate::crypt::Secret::new(text.into());
-        let hint = Some("x".repeat(MOST_HINT));
+        let hint = Some("x".repeat(MAX_HINT));
         let encryption = VolumeEncryption {
             passphrase: secret("passphrase"),
             recovery_key: Some(secret("ABCD")),
@@ -249,7 +249,7 @@ mod tests {
         };
         let keys = VolumeKeys::new(Uuid::nil(), &encryption).unwrap();
         assert_eq!(keys.keybag(Paddr(9)).len(), BLOCK_SIZE.bytes());
-        let many = vec![(&keys, Paddr(9)); MOST_VOLUMES];
+        let many = vec![(&keys, Paddr(9)); MAX_VOLUMES];
         assert_eq!(
             container_keybag(Uuid::nil(), Paddr(10), &many).len(),
             BLOCK_SIZE.bytes()
@@ -258,7 +258,7 @@ mod tests {
             .map(|len: usize| len.next_multiple_of(16))
             .iter()
             .sum::<usize>();
-        assert!(size_of::<KeybagRaw>() + MOST_VOLUMES * bytes <= BLOCK_SIZE.bytes());
+        assert!(size_of::<KeybagRaw>() + MAX_VOLUMES * bytes <= BLOCK_SIZE.bytes());
         let empty = VolumeEncryption {
             passphrase: secret(""),
             ..encryption

@@ -120,11 +120,11 @@ impl Plan {
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
-        if encryption.is_some() && options.volumes.len() > keys::MOST_VOLUMES {
+        if encryption.is_some() && options.volumes.len() > keys::MAX_VOLUMES {
             let message = format!(
                 "too many encrypted volumes: {}, the keybag has room for {}",
                 options.volumes.len(),
-                keys::MOST_VOLUMES
+                keys::MAX_VOLUMES
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
@@ -369,7 +369,7 @@ const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
 /// Block size of a new container in bytes.
 pub const BLOCK_BYTES: u32 = 4096;
 /// Minimum length of a container in bytes.
-pub const LEAST_LEN: u64 = MIN_CONTAINER_LEN;
+pub const MIN_LEN: u64 = MIN_CONTAINER_LEN;
 
 impl PlannedVolume {
     fn new(

@@ -69,17 +69,17 @@ pub(super) struct Places {
     pub(super) end: u64,
 }
 
-/// First block for physical objects in containers of [`LEAST_WITH_GAP`] blocks or more. The number
+/// First block for physical objects in containers of [`MIN_WITH_GAP`] blocks or more. The number
 /// of such an object is its block; lower numbers are reserved, and some readers enforce that. macOS
 /// itself does not.
 const FIRST_PHYSICAL: u64 = 1024;
 /// 128 MiB; smaller containers have no blocks to spare, and those readers reject them anyway.
-const LEAST_WITH_GAP: u64 = 32768;
+const MIN_WITH_GAP: u64 = 32768;
 
 /// Returns the blocks that are left free behind the checkpoint areas.
 fn gap(geometry: &Geometry) -> Range<u64> {
     let areas = 1 + u64::from(geometry.desc_blocks) + u64::from(geometry.data_blocks);
-    areas..if geometry.blocks < LEAST_WITH_GAP {
+    areas..if geometry.blocks < MIN_WITH_GAP {
         areas
     } else {
         areas.max(FIRST_PHYSICAL)

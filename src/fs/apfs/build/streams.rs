@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result};
 /// Maximum length of an attribute name in macOS, in bytes.
 const MAX_ATTRIBUTE_NAME: usize = 127;
 /// Smaller files are stored without holes: querying the host costs more than it saves.
-const LEAST_SPARSE: u64 = 64 << 10;
+const MIN_SPARSE: u64 = 64 << 10;
 
 /// A part of a body that has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Holes {
             let SourceKind::File(stream @ Stream::Extern { len, .. }) = &source.kind else {
                 continue;
             };
-            if *len < LEAST_SPARSE {
+            if *len < MIN_SPARSE {
                 continue;
             }
             progress.check()?;

@@ -29,7 +29,7 @@ pub(super) const WORTH_RELEASING: u64 = 256;
 /// still be changed.
 const ROOM: u64 = 256;
 /// Maximum number of checkpoints for a shrink: the space manager's pool may have to be moved twice.
-const MOST_STEPS: usize = 4;
+const MAX_STEPS: usize = 4;
 
 /// A container opened for operations on the whole of it; none of its volumes is open for changes.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl ContainerState {
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             if self.space.own_end() <= to.blocks {
                 return self.transact(0, |state| state.set_size(to, to.blocks, progress));
             }

@@ -28,7 +28,7 @@ use crate::fs::{FileSystem, LockedVolume, Timestamp, VolumeInfo, VolumeKey};
 use crate::{Error, Kind, Result};
 
 /// Number of changed nodes above which a commit is made implicitly.
-const MOST_CHANGED: u64 = 2048;
+const MAX_CHANGED: u64 = 2048;
 /// Number of checkpoints before the last one whose blocks are kept while there is free space.
 pub(super) const KEPT_CHECKPOINTS: u64 = 4;
 
@@ -301,7 +301,7 @@ impl Volume {
             return done;
         }
         let queued = self.space.main_queue.runs() + self.files.changed() as usize;
-        if self.files.changed() + self.references.changed() > MOST_CHANGED
+        if self.files.changed() + self.references.changed() > MAX_CHANGED
             || queued > self.queue_room()
         {
             self.commit()?;

@@ -14,9 +14,9 @@ use crate::{Error, Result};
 
 const LAYER: &str = "ext superblock";
 /// Maximum number of groups: 128 TiB with blocks of 4096 bytes.
-const MOST_GROUPS: u64 = 1 << 20;
+const MAX_GROUPS: u64 = 1 << 20;
 /// Minimum number of blocks per group; no known program uses fewer.
-const LEAST_PER_GROUP: u64 = 256;
+const MIN_PER_GROUP: u64 = 256;
 
 /// The checked fields of the superblock that describe the groups.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl Superblock {
             ),
             (
                 "blocks per group",
-                (LEAST_PER_GROUP..=most).contains(&per_group) && per_group.is_multiple_of(8),
+                (MIN_PER_GROUP..=most).contains(&per_group) && per_group.is_multiple_of(8),
             ),
         ] {
             if !is_right {
@@ -124,10 +124,10 @@ impl Superblock {
             }
         }
         let groups = (blocks - first).div_ceil(per_group);
-        if groups > MOST_GROUPS {
+        if groups > MAX_GROUPS {
             return Err(Error::unsupported(
                 LAYER,
-                format!("too many block groups: {groups} (limit {MOST_GROUPS})"),
+                format!("too many block groups: {groups} (limit {MAX_GROUPS})"),
             ));
         }
         let inode_size = if raw.revision.get() == 0 {

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 const LAYER: &str = "ntfs boot sector";
 /// Maximum number of clusters of a volume.
-const MOST_CLUSTERS: u64 = u32::MAX as u64;
+const MAX_CLUSTERS: u64 = u32::MAX as u64;
 /// Length of the units in a record or log page whose last two bytes are replaced by fixups.
 pub(crate) const STRIDE: usize = 512;
 
@@ -209,10 +209,10 @@ impl Boot {
             .checked_mul(sector)
             .filter(|bytes| *bytes <= len);
         let clusters = bytes.map_or(0, |bytes| bytes / cluster_size);
-        if clusters > MOST_CLUSTERS {
+        if clusters > MAX_CLUSTERS {
             return Err(Error::unsupported(
                 LAYER,
-                format!("too many clusters: {clusters} (limit {MOST_CLUSTERS})"),
+                format!("too many clusters: {clusters} (limit {MAX_CLUSTERS})"),
             ));
         }
         let (table, table_copy) = (raw.table.get(), raw.table_copy.get());

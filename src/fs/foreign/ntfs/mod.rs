@@ -24,7 +24,7 @@ const LAYER: &str = "ntfs bitmap";
 /// Number of clusters whose bits are read at a time.
 const PER_PIECE: u64 = 1 << 16;
 /// Maximum number of records that are read: 64 GiB.
-const MOST_RECORDS: u64 = 1 << 26;
+const MAX_RECORDS: u64 = 1 << 26;
 /// Number of bytes of records per read.
 const RECORDS: usize = 256 << 10;
 
@@ -239,8 +239,8 @@ impl Ntfs {
     fn check_files(&self, map: &ForeignFree) -> Result<()> {
         let (volume, size) = (&self.volume, self.volume.boot.record_size);
         let records = volume.table.initialised / size as u64;
-        if records > MOST_RECORDS {
-            let message = format!("too many files: {records} (limit {MOST_RECORDS})");
+        if records > MAX_RECORDS {
+            let message = format!("too many files: {records} (limit {MAX_RECORDS})");
             return Err(Error::unsupported(LAYER, message));
         }
         let per = (RECORDS / size) as u64;

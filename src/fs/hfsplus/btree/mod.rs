@@ -250,7 +250,7 @@ impl Tree {
         })
     }
 
-    /// Limits the node cache to `bytes`, but never to fewer than `LEAST_CACHED` nodes.
+    /// Limits the node cache to `bytes`, but never to fewer than `MIN_CACHED` nodes.
     pub(super) fn bound_cache(&mut self, bytes: usize) {
         let nodes = usize::try_from(self.head.total_nodes.get()).unwrap_or(usize::MAX);
         self.cache = NodeCache::of_bytes(bytes, self.node_size, nodes);

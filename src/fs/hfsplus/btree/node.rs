@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 
 /// Minimum number of cached nodes of a tree, regardless of the memory limit.
-pub(in crate::fs::hfsplus) const LEAST_CACHED: usize = 16;
+pub(in crate::fs::hfsplus) const MIN_CACHED: usize = 16;
 /// Number of cached nodes of a tree before its memory limit is set.
 const FIRST_CACHED: usize = 64;
 
@@ -151,11 +151,7 @@ impl NodeCache {
 
     /// Creates a cache of at most `bytes`, for a tree of at most `nodes` nodes.
     pub(super) fn of_bytes(bytes: usize, node_size: u16, nodes: usize) -> Self {
-        Self::of_slots(
-            (bytes / usize::from(node_size))
-                .min(nodes)
-                .max(LEAST_CACHED),
-        )
+        Self::of_slots((bytes / usize::from(node_size)).min(nodes).max(MIN_CACHED))
     }
 
     /// Returns the number of cached nodes.

@@ -13,7 +13,7 @@ use crate::{Error, Kind, Result};
 /// Bytes of the bitmap read at a time in the search for free blocks: initially, and at most.
 const PIECES: Range<usize> = 128..64 << 10;
 /// Maximum number of extents for one request if no single run is large enough.
-const MOST_PIECES: usize = 64;
+const MAX_PIECES: usize = 64;
 /// Number of blocks searched for a run with room for a growing file.
 const AHEAD_WINDOW: u32 = 8 * PIECES.end as u32;
 
@@ -409,12 +409,12 @@ impl Bitmap {
     }
 }
 
-/// Keeps the [`MOST_PIECES`] largest runs.
+/// Keeps the [`MAX_PIECES`] largest runs.
 fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
     if run.count == 0 {
         return;
     }
-    if largest.len() < MOST_PIECES {
+    if largest.len() < MAX_PIECES {
         largest.push(run);
     } else if let Some(smallest) = largest.iter_mut().min_by_key(|extent| extent.count)
         && smallest.count < run.count

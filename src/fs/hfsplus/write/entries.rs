@@ -3,7 +3,7 @@
 use zerocopy::big_endian::U16;
 
 use super::LAYER;
-use super::forks::{MOST_BLOCKS, MOST_PIECES};
+use super::forks::{MAX_BLOCKS, MAX_PIECES};
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::{LocatedObject, Object};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, record_flags};
@@ -151,7 +151,7 @@ impl Volume {
                 .fork_map(&file.resource_fork, id, fork_type::RESOURCE)?
                 .extents
                 .len();
-        Ok(blocks > MOST_BLOCKS.into() || pieces > MOST_PIECES)
+        Ok(blocks > MAX_BLOCKS.into() || pieces > MAX_PIECES)
     }
 
     /// Deletes files without a name unless they are open.

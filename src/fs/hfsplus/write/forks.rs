@@ -14,9 +14,9 @@ use crate::{Error, Kind, Result};
 
 /// Maximum number of blocks that one operation allocates or frees: their bits of the bitmap fit in
 /// any journal.
-pub(super) const MOST_BLOCKS: u32 = 1 << 17;
+pub(super) const MAX_BLOCKS: u32 = 1 << 17;
 /// Maximum number of extents that one operation frees.
-pub(super) const MOST_PIECES: usize = 64;
+pub(super) const MAX_PIECES: usize = 64;
 
 /// A fork with all its extents.
 #[derive(Debug, Clone)]
@@ -161,7 +161,7 @@ impl Volume {
             self.zero_tail(fork, old, len)?;
         }
         if wanted >= have {
-            let more = (wanted - have).min(MOST_BLOCKS);
+            let more = (wanted - have).min(MAX_BLOCKS);
             for extent in self.take_behind(fork, more)? {
                 if zeros {
                     let (offset, len) = bytes_of(extent, block_size);
@@ -174,8 +174,8 @@ impl Volume {
             return Ok(len <= capacity);
         }
         self.bitmap.give_up(fork.owner());
-        let (mut left, mut pieces) = ((have - wanted).min(MOST_BLOCKS), 0);
-        while left > 0 && pieces < MOST_PIECES {
+        let (mut left, mut pieces) = ((have - wanted).min(MAX_BLOCKS), 0);
+        while left > 0 && pieces < MAX_PIECES {
             let Some(cut) = fork.pop(left) else { break };
             left -= cut.count;
             pieces += 1;

@@ -25,7 +25,7 @@ const JOURNALED_BY: [u8; 4] = *b"HFSJ";
 /// and the minimum.
 const SIZES: [u64; 3] = [8 << 20, 512 << 10, 64 << 10];
 /// Minimum size of a journal in bytes.
-pub(super) const LEAST_JOURNAL: u64 = SIZES[2];
+pub(super) const MIN_JOURNAL: u64 = SIZES[2];
 /// Minimum size of a volume that gets a long journal, in bytes.
 const LARGE: u64 = 128 << 20;
 

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::LAYER;
-use super::forks::{ForkMap, MOST_BLOCKS};
+use super::forks::{ForkMap, MAX_BLOCKS};
 use super::recover;
 use super::space::{Which, bytes_of};
 use super::volume::Volume;
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of bytes that one operation copies, and bytes copied at a time.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 const PIECE: u64 = 1 << 20;
 /// Number of objects searched for at a time.
 const BATCH: usize = 1024;
@@ -107,8 +107,8 @@ impl Volume {
         let block_size = self.read.header.block_size;
         let stay = end.saturating_sub(extent.start.0);
         let stay = stay - stay % grain;
-        let most = (u32::try_from(MOST_BYTES / u64::from(block_size)).unwrap_or(MOST_BLOCKS))
-            .clamp(grain, MOST_BLOCKS);
+        let most = (u32::try_from(MAX_BYTES / u64::from(block_size)).unwrap_or(MAX_BLOCKS))
+            .clamp(grain, MAX_BLOCKS);
         let count = (extent.count - stay).min(most - most % grain);
         let from = Extent {
             start: AllocBlock(extent.start.0 + stay),
@@ -237,7 +237,7 @@ impl Volume {
         // The bitmap may contain its own bits. Changes of bits during the move are therefore made
         // in the copy.
         let stay = end.saturating_sub(extent.start.0);
-        let most = u32::try_from(MOST_BYTES / u64::from(self.read.header.block_size))
+        let most = u32::try_from(MAX_BYTES / u64::from(self.read.header.block_size))
             .unwrap_or(1)
             .max(1);
         let from = Extent {

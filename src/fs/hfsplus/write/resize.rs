@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::LAYER;
-use super::mounting::LEAST_JOURNAL;
+use super::mounting::MIN_JOURNAL;
 use super::volume::Volume;
 use crate::device::BlockDeviceExt;
 use crate::fs::SizeLimits;
@@ -29,7 +29,7 @@ impl Volume {
         let current = u64::from(header.total_blocks) * block_size;
         let used = u64::from(header.total_blocks - header.free_blocks.min(header.total_blocks));
         // Space for a transient journal, and for the records of files that become more fragmented.
-        let room = (4 * LEAST_JOURNAL).div_ceil(block_size) + used / 64 + 16;
+        let room = (4 * MIN_JOURNAL).div_ceil(block_size) + used / 64 + 16;
         let min = ((used + room) * block_size)
             .max(LEAST)
             .next_multiple_of(GRAIN.max(block_size));

@@ -126,7 +126,7 @@ impl Volume {
                 continue;
             };
             let (free, needed) = tree.free_nodes();
-            let wanted = needed * which.most_records();
+            let wanted = needed * which.max_records();
             if free < wanted {
                 match self.step(&mut |volume| volume.grow_tree(which, wanted)) {
                     Err(error) if error.kind() != Kind::Limit => return Err(error),
@@ -296,7 +296,7 @@ impl Volume {
 impl Which {
     /// Returns the number of records that one operation adds, for the estimate of free nodes.
     /// Extents records are inserted in order and fill their nodes.
-    fn most_records(self) -> u32 {
+    fn max_records(self) -> u32 {
         match self {
             Self::Overflow | Self::Attributes => 2,
             Self::Catalog => 3,

@@ -125,7 +125,7 @@ pub(super) struct Cache {
     blocks: Arc<Blocks>,
     clean: Mutex<Clean>,
     /// Maximum number of bytes in blocks that are not in the store.
-    most_spilled: i64,
+    max_spilled: i64,
     pub(super) flush: FlushTo,
     pub(super) upload_after: Duration,
     journal: Mutex<Journal>,
@@ -206,7 +206,7 @@ impl Cache {
             store,
             blocks,
             clean: Mutex::new(clean),
-            most_spilled: (u64::from(count) * PAGE / 2) as i64,
+            max_spilled: (u64::from(count) * PAGE / 2) as i64,
             flush,
             upload_after: options.upload_after,
             place: options.place.clone(),
@@ -225,7 +225,7 @@ impl Cache {
     /// Returns true if the number of bytes in blocks that are not in the store has reached the
     /// limit.
     pub(super) fn is_full_of(&self, spilled: i64) -> bool {
-        spilled >= self.most_spilled
+        spilled >= self.max_spilled
     }
 
     /// Returns true if the bytes are cached.

@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 use crate::output::Output;
 
 /// The limit for lists and licenses, which are shorter.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Add resources to a finished image
 ///
@@ -92,11 +92,11 @@ impl Add {
 
 pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "read", error).in_file(path);
-    if path.metadata().map_err(failed)?.len() > MOST_BYTES {
+    if path.metadata().map_err(failed)?.len() > MAX_BYTES {
         return Err(Error::new(
             Kind::Limit,
             "resources",
-            format!("longer than {MOST_BYTES} bytes"),
+            format!("longer than {MAX_BYTES} bytes"),
         )
         .in_file(path)
         .into());
