@@ -414,7 +414,6 @@ fn one_wrong_list_destroys_nothing() {
             // which opens.
             let code = match (fs, layout, key, value) {
                 ("apfs", "none", "band-size", _) => 10,
-                ("apfs", "none", "size", "20971520") => 5,
                 _ => 9,
             };
             let stopped = facts(&scratch, code, &["repair", B]);

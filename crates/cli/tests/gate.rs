@@ -227,7 +227,7 @@ fn a_directory_that_cannot_be_loaded_has_an_alternative() {
             assert!(output.status.success(), "{what}: {told}");
             assert!(told.contains("x.asif.undo"), "{what}: {told}");
             scratch.ok(&["check", "x.asif"]);
-            scratch.ok(&["rmdir", "x.asif:/made"]);
+            scratch.ok(&["rm", "-r", "x.asif:/made"]);
             assert_eq!(scratch.ok(&["ls", "-R", "x.asif"]), expected, "{what}");
 
             fs::remove_dir_all(scratch.path("x.asif.undo")).unwrap();

@@ -137,7 +137,6 @@ fn arguments_that_make_no_sense() {
         &["ls"],
         &["ls", "x.img:"],
         &["ls", "x.img:#0"],
-        &["info", "x.img:/path"],
         &["cat", "x.img"],
         &["cat", "--json", "x.img:/a"],
         &["tree", "-L", "0", "x.img"],

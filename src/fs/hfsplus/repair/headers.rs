@@ -100,6 +100,7 @@ pub(super) fn resolve(
             header
         };
         let order = evidence.compare(&with(ours), &with(theirs), id)?;
+        let order = order.then(is_terminated(&ours).cmp(&is_terminated(&theirs)));
         if choose(order, assumed, name, &first, &other)? == Which::Alternate {
             *fork_mut(&mut header.raw, id) = theirs;
         }
@@ -147,6 +148,12 @@ fn place(
     ExtentsRaw,
 ) {
     (fork.logical_size, fork.total_blocks, fork.extents)
+}
+
+/// Returns true if the extents after the first unused one are zeros, as every driver leaves them.
+fn is_terminated(fork: &ForkRaw) -> bool {
+    let used = extents_of(&fork.extents).count();
+    fork.extents[used..] == ExtentsRaw::default()[used..]
 }
 
 /// Returns true if `old` is the place of a file before it has grown to `new`, or the same place.

@@ -221,7 +221,16 @@ pub(super) fn mended(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
         TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, Some(6)),
         TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, Some(12)),
     };
-    if is_exact(record) || is_thread(record, kind) {
+    // A name shorter than its key reads as another name.
+    let do_lengths_agree = |record: &[u8]| {
+        let length = |at: usize| {
+            let bytes: &[u8; 2] = record.get(at..)?.first_chunk()?;
+            Some(u32::from(u16::from_be_bytes(*bytes)))
+        };
+        name_at.is_none_or(|at| length(at).map(|units| u32::from(least) + 2 * units) == length(0))
+    };
+    let is_sound = |record: &[u8]| is_exact(record) && do_lengths_agree(record);
+    if is_sound(record) || is_thread(record, kind) {
         return None;
     }
     let by_name = match name_at {
@@ -235,7 +244,7 @@ pub(super) fn mended(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
         by_name.and_then(|length| with(0, length)),
         by_key.and_then(|(at, units)| with(at, units)),
     ];
-    candidates.into_iter().flatten().find(|copy| is_exact(copy))
+    candidates.into_iter().flatten().find(|copy| is_sound(copy))
 }
 
 /// Returns true for a record of the catalog that is as long as that of a file or folder, and states

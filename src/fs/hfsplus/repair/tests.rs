@@ -891,3 +891,21 @@ fn new_trees_beyond_the_limit_of_memory_go_to_a_file() {
     assert!(device.to_vec() == in_memory.to_vec());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_header_with_noise_in_an_unused_extent_is_wrong() {
+    let sound = Sample::new(false).bytes;
+    let whole = items(sound.clone());
+    // The second extent of the attributes file, which has only one, in either header.
+    for header in [HEADER_OFFSET as usize, sound.len() - HEADER_OFFSET as usize] {
+        let mut bytes = sound.clone();
+        bytes[header + 379] ^= 0x80;
+        let device = Arc::new(Memory::from(bytes));
+        let repair = Repair::plan(device.clone(), &Silent).unwrap();
+        assert!(repair.is_needed(), "{header}");
+        assert!(repair.losses().is_empty(), "{:?}", repair.losses());
+        repair.apply(&Silent).unwrap();
+        assert!(items(device.to_vec()) == whole, "{header}");
+        assert!(check(device, &Silent).unwrap().is_empty(), "{header}");
+    }
+}

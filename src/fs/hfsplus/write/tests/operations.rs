@@ -509,11 +509,10 @@ fn volumes_that_must_not_be_changed_are_refused() {
         bytes[1024 + at] = value;
         Arc::new(Memory::from(bytes))
     };
-    // Attributes are the bytes from 4 on: not unmounted, locked, dates beyond 2040.
+    // Attributes are the bytes from 4 on: not unmounted, locked.
     for (at, value, expected) in [
         (6, 0, Kind::Corrupt),
         (6, 0x81, Kind::ReadOnly),
-        (4, 0xA0, Kind::Unsupported),
         (0, 0, Kind::Corrupt),
     ] {
         let error = HfsPlusMut::open(change(at, value), options()).unwrap_err();
