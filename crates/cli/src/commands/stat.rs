@@ -46,7 +46,7 @@ Examples:
   bandsaw stat --top 50 disk.img:/Applications     more of the largest savings
   bandsaw stat copied/._a.txt                      a file of the host with its attributes")]
 pub(crate) struct Stat {
-    /// The file or folder: IMAGE[:VOLUME[@SNAPSHOT]]:/PATH, or a file of the host
+    /// The file or folder: IMAGE[:VOLUME]:/PATH, or a host path
     #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// List this many of the largest savings in a folder
