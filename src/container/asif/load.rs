@@ -64,7 +64,7 @@ pub(super) fn load_with(
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
     let header = match directory {
-        Some(number) => parse_for(&raw, number)?,
+        Some(number) => parse_for(&raw, number, file_len)?,
         None => Header::parse(&raw)?,
     };
     for why in header.read_only.iter().chain(&header.metadata_read_only) {
@@ -117,9 +117,21 @@ pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     Ok(Header::parse(&raw).ok().map(|_| Uuid::from_bytes(raw.uuid)))
 }
 
-/// Parses a header for the use of directory `number`. An invalid place of the other one is ignored.
-fn parse_for(raw: &HeaderRaw, number: usize) -> Result<Header> {
-    Header::parse(raw).or_else(|error| {
+/// Parses a header for the use of directory `number`. An invalid place of the other one is ignored,
+/// also one past the end of the file, at `file_len`.
+fn parse_for(raw: &HeaderRaw, number: usize, file_len: u64) -> Result<Header> {
+    let parsed = Header::parse(raw).and_then(|header| {
+        let other = header.directories.get(1 - number.min(1)).copied().flatten();
+        match other.filter(|at| at.saturating_add(header.geometry.directory_bytes()) > file_len) {
+            Some(at) => Err(Error::corrupt(
+                LAYER,
+                at,
+                "a directory past the end of the file",
+            )),
+            None => Ok(header),
+        }
+    });
+    parsed.or_else(|error| {
         let mut alone = raw.clone();
         match alone.directories.get_mut(1 - number.min(1)) {
             Some(other) if other.get() != 0 => *other = U64::ZERO,
@@ -185,7 +197,7 @@ fn placed_directory(file: &dyn BlockDevice) -> Result<Option<(HeaderRaw, Header,
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
     let mut placed = Vec::new();
     for number in 0..2 {
-        let Ok(header) = parse_for(&raw, number) else {
+        let Ok(header) = parse_for(&raw, number, file.info().len) else {
             continue;
         };
         match choose_directory(file, &header, Some(number)) {
