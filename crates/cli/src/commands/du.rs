@@ -42,7 +42,7 @@ Examples:
   bandsaw du --bands Docs.sparsebundle       list every band
   bandsaw du --json Docs.sparsebundle        for programs")]
 pub(crate) struct Du {
-    /// Images, files and folders in them, or files and folders of the host
+    /// Images, paths in them, or files and folders of the host
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
     /// List every allocated band or chunk

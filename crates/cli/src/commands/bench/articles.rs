@@ -65,7 +65,7 @@ pub(crate) struct Articles {
     /// The default is all three, but for mount where this system has no FUSE.
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     via: Vec<Via>,
-    /// Add this text about the run to the page, such as the disk or other load
+    /// Add a note about the run to the page, such as other load
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
     /// Show the plan, and do nothing

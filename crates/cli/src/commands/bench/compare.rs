@@ -31,7 +31,7 @@ pub(crate) struct Compare {
     /// The second results
     #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath)]
     after: PathBuf,
-    /// Write a plot of both runs for each direction into this folder as SVG
+    /// Write a plot of each direction into this folder, as SVG
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     plots: Option<PathBuf>,
     /// Replace existing files

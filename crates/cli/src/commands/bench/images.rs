@@ -88,7 +88,7 @@ pub(crate) struct Images {
         hide_short_help = true
     )]
     compressor: Compressor,
-    /// Delay cold reads in `--protocol compression` as a slow disk does
+    /// Delay cold reads of `compression` as a slow disk does
     ///
     /// The disk reads this many MB/s, and seeks in this many milliseconds: 80,12 is a disk of 5,400
     /// rpm. It is a model, and the results say so.
