@@ -240,3 +240,35 @@ fn a_directory_that_cannot_be_loaded_has_an_alternative() {
         }
     }
 }
+
+/// The place of a directory is damaged in the header, and other tables are where it usually is: the
+/// lost directory, which is overwritten only if that was asked for.
+#[test]
+fn a_lost_directory_is_overwritten_by_choice_alone() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&[
+        "create", "x.asif", "--size", "12m", "--fs", "hfs+", "--from", "src",
+    ]);
+    let mut damaged = fs::read(scratch.path("x.asif")).unwrap();
+    let places = [number(&damaged, 0x10), number(&damaged, 0x18)];
+    let active = usize::from(number(&damaged, places[1]) > number(&damaged, places[0]));
+    let lost = 1 - active;
+    let len = directory_len(&damaged);
+    damaged.copy_within(places[active]..places[active] + len, places[lost]);
+    damaged[places[lost]..places[lost] + 8].copy_from_slice(&9_u64.to_be_bytes());
+    damaged[places[lost] + 23] = 1; // a second table
+    damaged[0x10 + 8 * lost..0x18 + 8 * lost].fill(3);
+    let path = scratch.write("x.asif", &damaged);
+
+    let choice = format!("directory={active}");
+    let output = scratch.run(&["repair", "--json", "x.asif"]);
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains(&choice), "{told}");
+    assert!(fs::read(&path).unwrap() == damaged);
+    scratch.ok(&["repair", "--assume", &choice, "x.asif"]);
+    scratch.ok(&["check", "x.asif"]);
+    scratch.ok(&["repair", "--undo", "x.asif"]);
+    assert!(fs::read(&path).unwrap() == damaged);
+}

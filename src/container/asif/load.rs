@@ -224,9 +224,14 @@ pub fn directories(file: &dyn BlockDevice) -> Result<Option<[usize; 2]>> {
 }
 
 /// Makes the directory `number` of the image in `file` the active one, durably, by changing versions
-/// only. If the other one has an invalid place, it is written anew where a new image has it. Returns
-/// one sentence for each step.
-pub fn use_directory(file: &dyn BlockDevice, number: usize) -> Result<Vec<String>> {
+/// only. If the other one has an invalid place, it is written anew where a new image has it;
+/// [`Kind::Conflict`] if a directory with other tables is there, which may be the lost one, unless
+/// `overwrite` is true. Returns one sentence for each step.
+pub fn use_directory(
+    file: &dyn BlockDevice,
+    number: usize,
+    overwrite: bool,
+) -> Result<Vec<String>> {
     let (header, active, other) = match two_directories(file) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Vec::new()),
@@ -234,7 +239,7 @@ pub fn use_directory(file: &dyn BlockDevice, number: usize) -> Result<Vec<String
         Err(error) => {
             return match placed_directory(file)? {
                 Some((raw, header, placed)) if placed == number => {
-                    replace_other(file, raw, &header, number)
+                    replace_other(file, raw, &header, number, overwrite)
                 }
                 _ => Err(error),
             };
@@ -268,6 +273,7 @@ fn replace_other(
     mut raw: HeaderRaw,
     header: &Header,
     number: usize,
+    overwrite: bool,
 ) -> Result<Vec<String>> {
     let (geometry, other) = (header.geometry, 1 - number);
     let (at, len) = (geometry.directories()[other], geometry.directory_bytes());
@@ -278,6 +284,15 @@ fn replace_other(
         return Err(Error::corrupt(LAYER, at, lost));
     }
     let mut bytes = file.read_vec(used, len as usize)?;
+    let there = file.read_vec(at, len as usize)?;
+    let is_free = there.iter().all(|byte| *byte == 0) || there.get(8..) == bytes.get(8..);
+    if !(is_free || overwrite) {
+        let why = format!(
+            "directory {other} has an invalid place, and its usual one holds other tables than \
+             directory {number}"
+        );
+        return Err(Error::new(Kind::Conflict, LAYER, why));
+    }
     let (head, _) = bytes.split_at_mut(8);
     let version = u64::from_be_bytes(file.read_array(used)?);
     // Of equal versions the first directory counts: both are the same.

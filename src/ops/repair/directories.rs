@@ -21,7 +21,7 @@ impl Work<'_> {
             return Ok(Vec::new());
         };
         if let Some(number) = self.chosen.assume.directory {
-            return asif::use_directory(&**plain, number);
+            return asif::use_directory(&**plain, number, true);
         }
         let reading = OpenOptions {
             access: Access::ReadOnly,
@@ -50,7 +50,19 @@ impl Work<'_> {
             return Ok(Vec::new());
         }
         if now.as_ref().is_none_or(|(is_empty, _)| *is_empty) {
-            return asif::use_directory(&**plain, other);
+            return asif::use_directory(&**plain, other, false).map_err(|error| {
+                match error.kind() {
+                    Kind::Conflict => Undecided {
+                        what: error.message().to_owned(),
+                        alternatives: vec![Alternative {
+                            assume: format!("directory={other}"),
+                            evidence: then.description(),
+                        }],
+                    }
+                    .into_error("asif"),
+                    _ => error,
+                }
+            });
         }
         let told = |found: Option<&Evidence>| {
             found.map_or(
