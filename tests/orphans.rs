@@ -223,6 +223,36 @@ fn check_lost_reference(sample: &Sample, damage: impl FnOnce(&mut Vec<u8>), what
 }
 
 #[test]
+fn shrinking_keeps_orphans_of_unknown_contents() {
+    let sample = Sample::new(Format::Udsp, NewFormat::HfsPlus);
+    let at = label_of_contents(&sample.bytes());
+    let damaged = sample.edit(|bytes| {
+        bytes[at..at + 4].fill(0);
+        let noise = Random::new(77).bytes(bytes.len() - 4096);
+        bytes[4096..].copy_from_slice(&noise);
+    });
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let image = open::open(&sample.path, &options).unwrap();
+    let shrink = ResizeOptions {
+        size: Size::Bytes(11 << 20),
+        parts: Parts::Image,
+        volume: None,
+        dry_run: false,
+    };
+    let error = resize(&image, &shrink, &Silent).unwrap_err();
+    let alternatives: Vec<_> = Undecided::of(&error)
+        .iter()
+        .map(|one| one.assume.as_str())
+        .collect();
+    assert_eq!(alternatives, ["orphans=remove"], "{error}");
+    drop(image);
+    assert!(sample.bytes() == damaged);
+}
+
+#[test]
 fn a_band_without_a_label_stays() {
     for volume in [NewFormat::HfsPlus, NewFormat::Apfs] {
         let sample = Sample::new(Format::Udsp, volume);

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::container::Orphan;
+use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
 use crate::open::evidence::{self, Depth};
 use crate::open::{self, Image, OpenOptions, unstored};
 use crate::progress::Progress;
-use crate::{Kind, Result};
+use crate::{Error, Kind, Result};
 
 /// Result of the accounting of orphans.
 #[derive(Debug)]
@@ -103,6 +104,23 @@ pub(crate) fn account(
             places: Vec::new(),
         },
     })
+}
+
+/// Returns the question about orphans that `stored` names: they are kept because of `why`, unless one
+/// of the alternatives is chosen.
+pub(crate) fn undecided(
+    layer: &'static str,
+    stored: &str,
+    why: &str,
+    restore: Option<Alternative>,
+) -> Error {
+    let remove = Alternative {
+        assume: "orphans=remove".into(),
+        evidence: "they are left from an interrupted write".into(),
+    };
+    let what = format!("{stored}, and {why}: the index may be damaged");
+    let alternatives = restore.into_iter().chain([remove]).collect();
+    Undecided { what, alternatives }.into_error(layer)
 }
 
 /// Decides whether the orphans of an open image may be removed.

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
-use crate::decision::Undecided;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, OpenOptions, Volume, gate};
-use crate::ops::orphans::{self, Account};
+use crate::ops::orphans;
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result, size};
@@ -121,19 +120,13 @@ fn check_orphans(
     if found.is_empty() {
         return Ok(());
     }
-    match orphans::account_image(image, &OpenOptions::default(), progress)? {
-        Account::Accounted | Account::Unknown(_) => Ok(()),
-        Account::Unresolved { why, .. } => {
-            let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
-            let what =
-                format!("{bytes} stored bytes do not belong to any part of the disk, and {why}");
-            Err(Undecided {
-                what,
-                alternatives: Vec::new(),
-            }
-            .into_error(LAYER))
-        }
-    }
+    let account = orphans::account_image(image, &OpenOptions::default(), progress)?;
+    let Some(why) = account.objection() else {
+        return Ok(());
+    };
+    let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
+    let stored = format!("{bytes} stored bytes do not belong to any part of the disk");
+    Err(orphans::undecided(LAYER, &stored, why, None))
 }
 
 /// A disk with its partition map and volumes.

@@ -8,12 +8,12 @@ use crate::container::asif::Asif;
 use crate::container::sparsebundle::{self, Facts};
 use crate::container::sparseimage::SparseImage;
 use crate::container::{Format, Orphan, Orphans};
-use crate::decision::{Alternative, OrphanChoice, Undecided};
+use crate::decision::{Alternative, OrphanChoice};
 use crate::device::{Access, BlockDevice};
 use crate::error::Place;
 use crate::open::evidence::Fact;
 use crate::open::{self, OpenOptions, StoredImage, lists};
-use crate::ops::orphans::{Account, account};
+use crate::ops::orphans::{Account, account, undecided};
 use crate::ops::space::UnitKind;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
@@ -251,14 +251,4 @@ const fn unit_kind(format: Format) -> UnitKind {
         Format::Udsp => UnitKind::Band,
         _ => UnitKind::Chunk,
     }
-}
-
-fn undecided(layer: &'static str, stored: &str, why: &str, restore: Option<Alternative>) -> Error {
-    let remove = Alternative {
-        assume: "orphans=remove".into(),
-        evidence: "they are left from an interrupted write".into(),
-    };
-    let what = format!("{stored}, and {why}: the index may be damaged");
-    let alternatives = restore.into_iter().chain([remove]).collect();
-    Undecided { what, alternatives }.into_error(layer)
 }
