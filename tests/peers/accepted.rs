@@ -2,7 +2,7 @@
 //! that was in use when the machine lost its power.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bandsaw::device::Access;
 use bandsaw::fs::{FileSystemMutExt, NewKind, NewNode};
@@ -10,6 +10,7 @@ use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::repair::{self, How, Outcome, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::ops::trim::{before_use, trim};
 use bandsaw::progress::Silent;
@@ -184,11 +185,23 @@ fn resized(image: &Image, parts: Parts, by: i64) -> Result<()> {
     resize(image, &options, &Silent).map(drop)
 }
 
-/// Every verb accepts each image, unless the check finds damage in it.
+/// Returns true if the volume was not unmounted, and no journal makes up for it.
+fn is_unclean(path: &Path) -> bool {
+    let image = open::open(path, &OpenOptions::default()).expect("an image");
+    !image.file_system(None).expect("a volume").volume().clean
+}
+
+/// Every verb accepts each image, unless the check finds damage in it. A volume that was not
+/// unmounted, and whose journal the driver did not use, is refused until it was repaired, as Linux
+/// mounts it read-only; then it is accepted.
 fn check(images: &[PathBuf]) {
     let options = OpenOptions {
         access: Access::ReadWrite,
         ..OpenOptions::default()
+    };
+    let mending = repair::Options {
+        how: How::Apply,
+        ..repair::Options::default()
     };
     for path in images {
         let name = path.file_name().expect("a name").display();
@@ -204,6 +217,14 @@ fn check(images: &[PathBuf]) {
                 Ok(()) => {}
                 Err(error) if error.kind() == Kind::Corrupt && is_damaged() => {
                     eprintln!("{name}: {verb}: the kernel left damage: {error}");
+                }
+                Err(error) if error.kind() == Kind::Corrupt && is_unclean(path) => {
+                    let done = repair(path, &OpenOptions::default(), &mending, &Silent)
+                        .unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert_eq!(done.outcome, Outcome::Repaired, "{name}: {done:?}");
+                    open::open(path, &options)
+                        .and_then(|image| run(&image))
+                        .unwrap_or_else(|error| panic!("{name}: {verb} after repair: {error}"));
                 }
                 Err(error) => panic!("{name}: {verb}: {error} ({:?})", error.kind()),
             }

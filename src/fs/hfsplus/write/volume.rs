@@ -73,8 +73,14 @@ impl Volume {
         if header.has(volume_attributes::SOFTWARE_LOCK) {
             return Err(Error::new(Kind::ReadOnly, LAYER, "the volume is locked"));
         }
-        if !(read.clean || unfinished.is_some()) || !read.problems().is_empty() {
-            let message = "read-only: the volume is damaged; repair it first";
+        let message = if !read.problems().is_empty() {
+            Some("read-only: the volume is damaged; repair it first")
+        } else if !(read.clean || unfinished.is_some()) {
+            Some("read-only: the volume was not unmounted cleanly; repair it first")
+        } else {
+            None
+        };
+        if let Some(message) = message {
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
         let map = read.space.fork(
