@@ -16,28 +16,28 @@ const NAME: usize = 11;
 
 /// Writes the sheet of an image.
 pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    let mut info_text = Sheet { output, out };
-    info_text.heading(&output.name(&facts.path))?;
+    let mut sheet = Sheet { output, out };
+    sheet.heading(&output.name(&facts.path))?;
     if let (Some(format), Some(description)) = (facts.format, facts.description) {
-        info_text.fact("format", &format!("{format}, {description}"))?;
+        sheet.fact("format", &format!("{format}, {description}"))?;
     }
     if let Some(size) = facts.size {
-        info_text.fact("size", &exact(size))?;
+        sheet.fact("size", &exact(size))?;
     }
     if let Some(size) = facts.allocated {
-        info_text.fact("on disk", &exact(size))?;
+        sheet.fact("on disk", &exact(size))?;
     }
     if let Some(encryption) = &facts.encryption {
-        info_text.encryption(encryption)?;
+        sheet.encryption(encryption)?;
     }
     match &facts.storage {
-        Some(Storage::Udif(udif)) => info_text.chunks(udif)?,
-        Some(Storage::SparseImage(image)) => info_text.sparse_image(image)?,
-        Some(Storage::Asif(image)) => info_text.asif(image)?,
+        Some(Storage::Udif(udif)) => sheet.chunks(udif)?,
+        Some(Storage::SparseImage(image)) => sheet.sparse_image(image)?,
+        Some(Storage::Asif(image)) => sheet.asif(image)?,
         Some(Storage::Raw | Storage::SparseBundle(_)) | None => {}
     }
     if let Some(bucket) = &facts.bucket {
-        info_text.bucket(bucket)?;
+        sheet.bucket(bucket)?;
     }
     if let Some(Storage::SparseBundle(bundle)) = &facts.storage {
         let (used, all, size) = (
@@ -49,22 +49,22 @@ pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> 
             false => format!("{used} of {all} in use, {size} each"),
             true => format!("{used} in use, of {size} each or their future size"),
         };
-        info_text.fact("bands", &bands)?;
+        sheet.fact("bands", &bands)?;
     }
     facts
         .layers
         .iter()
-        .try_for_each(|layer| info_text.layer(layer))?;
+        .try_for_each(|layer| sheet.layer(layer))?;
     if let Some(map) = &facts.partition_map {
-        info_text.partitions(map)?;
+        sheet.partitions(map)?;
     }
     if let (true, Some(contents)) = (facts.volumes.is_empty(), facts.contents) {
-        info_text.fact("contents", contents)?;
+        sheet.fact("contents", contents)?;
     }
     facts
         .volumes
         .iter()
-        .try_for_each(|volume| info_text.volume(volume))
+        .try_for_each(|volume| sheet.volume(volume))
 }
 
 /// Writes the facts of one layer.

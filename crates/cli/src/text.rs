@@ -115,6 +115,16 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     )
 }
 
+/// `3 files, 1 of them compressed; 2 folders`.
+pub(crate) fn counted_files(files: u64, compressed: u64, folders: u64) -> String {
+    format!(
+        "{}, {} of them compressed; {}",
+        counted(files, "file", "files"),
+        grouped(compressed),
+        counted(folders, "folder", "folders")
+    )
+}
+
 /// Formats a time as `2024-03-01 12:34`, in UTC.
 pub(crate) fn minute(time: Timestamp) -> String {
     let DateTime {

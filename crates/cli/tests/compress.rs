@@ -10,6 +10,20 @@ fn text(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Creates an image of 16 MiB with the files of the folder `in`.
+fn create_volume(scratch: &Scratch, fs: &str) {
+    let args = [
+        "create",
+        "v.img",
+        "--overwrite",
+        "--fs",
+        fs,
+        "--size",
+        "16m",
+    ];
+    scratch.ok(&[&args[..], &["--volname", "V", "--from", "in"]].concat());
+}
+
 #[test]
 fn files_take_less_room_and_read_the_same() {
     let scratch = Scratch::new();
@@ -21,19 +35,7 @@ fn files_take_less_room_and_read_the_same() {
         .into_iter()
         .flat_map(|kind| [("hfs+", kind), ("apfs", kind)])
     {
-        scratch.ok(&[
-            "create",
-            "v.img",
-            "--overwrite",
-            "--fs",
-            fs,
-            "--size",
-            "16m",
-            "--volname",
-            "V",
-            "--from",
-            "in",
-        ]);
+        create_volume(&scratch, fs);
         let json = |args: &[&str]| serde_json::from_str::<Value>(&scratch.ok(args)).unwrap();
         let estimate = json(&[
             "compress",
@@ -623,7 +625,7 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
     }
 }
 
-/// What `afsctool -v` says: each figure is computed again from the attributes themselves.
+/// Compares each figure with one computed from the attributes themselves, by the rules of `afsctool -v`.
 #[test]
 fn sizes_of_compressed_files_are_told_as_afsctool_tells_them() {
     let scratch = Scratch::new();
@@ -632,20 +634,7 @@ fn sizes_of_compressed_files_are_told_as_afsctool_tells_them() {
     scratch.write("in/short.txt", &plain[..3000]);
     scratch.write("in/plain", "%PDF-1.4");
     for fs in ["hfs+", "apfs"] {
-        let create = [
-            "create",
-            "v.img",
-            "--overwrite",
-            "--fs",
-            fs,
-            "--size",
-            "16m",
-            "--volname",
-            "V",
-            "--from",
-            "in",
-        ];
-        scratch.ok(&create);
+        create_volume(&scratch, fs);
         scratch.ok(&[
             "xattr",
             "--set",

@@ -118,7 +118,7 @@ impl FileUsage {
     }
 
     /// Returns the share of the contents' length that compression saves, in percent.
-    pub fn saving(&self) -> f64 {
+    pub fn saving_percent(&self) -> f64 {
         if self.compression.is_none() || self.size == 0 {
             return 0.0;
         }
@@ -236,7 +236,7 @@ impl FolderUsage {
     }
 
     /// Returns the share of the length of compressed files' contents that is saved, in percent.
-    pub fn saving(&self) -> f64 {
+    pub fn saving_percent(&self) -> f64 {
         if self.compressed_size == 0 {
             return 0.0;
         }

@@ -290,12 +290,12 @@ impl PlanFacts {
     }
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut info_text = Sheet::new(output, out);
-        info_text.heading(&output.name(&self.path))?;
-        info_text.fact("on disk", &exact(self.allocated))?;
-        self.units.write(&mut info_text)?;
+        let mut sheet = Sheet::new(output, out);
+        sheet.heading(&output.name(&self.path))?;
+        sheet.fact("on disk", &exact(self.allocated))?;
+        self.units.write(&mut sheet)?;
         if self.pending > 0 {
-            info_text.fact(
+            sheet.fact(
                 "pending",
                 &format!(
                     "{} held by older checkpoints; 1 MiB and more is released first",
@@ -309,14 +309,14 @@ impl PlanFacts {
                 "free_parts" => "in free parts of others".to_owned(),
                 _ => "in blocks that contain only zeros".to_owned(),
             };
-            info_text.fact("returns", &format!("{} {what}", exact(cause.reclaimable)))?;
+            sheet.fact("returns", &format!("{} {what}", exact(cause.reclaimable)))?;
         }
         if let Some(line) = self.orphans.line(output) {
-            info_text.fact("orphans", &line)?;
+            sheet.fact("orphans", &line)?;
         }
-        info_text.fact("in all", &exact(self.reclaimable))?;
-        self.units.write_kept(&mut info_text)?;
-        self.units.write_each(&mut info_text)?;
+        sheet.fact("in all", &exact(self.reclaimable))?;
+        self.units.write_kept(&mut sheet)?;
+        self.units.write_each(&mut sheet)?;
         Refused::write(&self.refused, output, out)
     }
 }

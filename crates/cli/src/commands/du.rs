@@ -20,7 +20,7 @@ use crate::info_text::{Sheet, exact, held};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
 use crate::source::{self, Opening, Place};
-use crate::text::{Table, counted, grouped};
+use crate::text::{Table, counted, counted_files, grouped};
 
 /// Show the space that images use and could free
 ///
@@ -312,10 +312,10 @@ impl BandsFacts {
         }
     }
 
-    pub(super) fn write(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let kind = &format!("{}s", self.unit);
         let (stored, count) = (grouped(self.allocated_units), grouped(self.units));
-        info_text.fact(
+        sheet.fact(
             kind,
             &format!("{stored} of {count} stored, {} each", exact(self.unit_size)),
         )?;
@@ -324,19 +324,19 @@ impl BandsFacts {
             grouped(self.partly_free_units),
             grouped(self.free_units),
         );
-        info_text.fact(
+        sheet.fact(
             "",
             &format!("{full} full, {partly} partly free, {free} completely free"),
         )?;
         if !self.stray_files.is_empty() {
             let stray = counted(self.stray_files.len() as u64, "file is", "files are");
-            info_text.fact(
+            sheet.fact(
                 "stray",
                 &format!("{stray} not a band of the disk; run `bandsaw check` to list them"),
             )?;
         }
         if self.packable > 0 {
-            info_text.fact(
+            sheet.fact(
                 "unused",
                 &format!("packing would shorten the file by {}", exact(self.packable)),
             )?;
@@ -352,7 +352,7 @@ impl BandsFacts {
     }
 
     /// Prints the free space that stays allocated because the host has no holes.
-    pub(super) fn write_kept(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if self.unreclaimable == 0 {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl BandsFacts {
         } else {
             &format!("in parts of {}s", self.unit)
         };
-        info_text.fact(
+        sheet.fact(
             "kept",
             &format!(
                 "{} {parts}: the host is not known to support holes in files",
@@ -371,7 +371,7 @@ impl BandsFacts {
     }
 
     /// Prints a line for each band, if requested.
-    pub(super) fn write_each(&self, info_text: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if self.list.is_empty() {
             return Ok(());
         }
@@ -385,7 +385,7 @@ impl BandsFacts {
                 grouped(unit.reclaimable),
             ]);
         }
-        info_text.lines(&table.lines("  "))
+        sheet.lines(&table.lines("  "))
     }
 }
 
@@ -437,21 +437,21 @@ impl Item {
         else {
             return Ok(());
         };
-        let mut info_text = Sheet::new(output, out);
-        info_text.heading(&output.name(&self.path))?;
+        let mut sheet = Sheet::new(output, out);
+        sheet.heading(&output.name(&self.path))?;
         let disk = self.image.as_ref().map(|image| image.size);
         if let Some(image) = &self.image {
-            info_text.fact("format", image.format)?;
+            sheet.fact("format", image.format)?;
         }
-        info_text.fact("size", &exact(disk.unwrap_or(size)))?;
-        info_text.fact("on disk", &exact(allocated))?;
+        sheet.fact("size", &exact(disk.unwrap_or(size)))?;
+        sheet.fact("on disk", &exact(allocated))?;
         let sparse = self
             .image
             .as_ref()
             .map_or(sparse_files > 0 && files == 1, |image| image.sparse);
         let share = disk.unwrap_or(size).max(1);
         let percent = size::percent(allocated, share);
-        info_text.fact(
+        sheet.fact(
             "sparse",
             &if sparse {
                 format!("yes, {percent} of the size is allocated")
@@ -460,7 +460,7 @@ impl Item {
             },
         )?;
         if folders > 0 {
-            info_text.fact(
+            sheet.fact(
                 "files",
                 &format!(
                     "{}, {}",
@@ -470,13 +470,13 @@ impl Item {
             )?;
         }
         if let Some(error) = &self.error {
-            info_text.fact(
+            sheet.fact(
                 "inside",
                 &format!("not measured: {}", output.text(&error.message)),
             )?;
         }
         match &self.image {
-            Some(image) => image.write(output, &mut info_text),
+            Some(image) => image.write(output, &mut sheet),
             None => Ok(()),
         }
     }
@@ -489,20 +489,15 @@ impl InsideFacts {
         sheet.fact("size", &exact(self.size))?;
         sheet.fact("stored", &exact(self.stored))?;
         sheet.fact("on volume", &exact(self.allocated))?;
-        let files = counted(self.files, "file", "files");
-        let folders = counted(self.folders, "folder", "folders");
-        let compressed = grouped(self.compressed_files);
-        sheet.fact(
-            "files",
-            &format!("{files}, {compressed} of them compressed; {folders}"),
-        )
+        let files = counted_files(self.files, self.compressed_files, self.folders);
+        sheet.fact("files", &files)
     }
 }
 
 impl ImageFacts {
-    fn write(&self, output: &Output, info_text: &mut Sheet<'_>) -> io::Result<()> {
+    fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if let Some(bands) = &self.units {
-            bands.write(info_text)?;
+            bands.write(sheet)?;
         }
         for volume in &self.volumes {
             let name = volume
@@ -510,18 +505,18 @@ impl ImageFacts {
                 .as_deref()
                 .map(|name| output.name(name))
                 .unwrap_or_default();
-            info_text.fact(
+            sheet.fact(
                 "volume",
                 &format!("{} on {}  {name}", volume.file_system, volume.place),
             )?;
             if let (Some(used), Some(free)) = (volume.used, volume.free) {
-                info_text.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
+                sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
             }
             if let Some(pending) = volume.pending.filter(|pending| *pending > 0) {
-                info_text.fact("", &held(pending))?;
+                sheet.fact("", &held(pending))?;
             }
             if let Some(refused) = &volume.refused {
-                info_text.fact(
+                sheet.fact(
                     "",
                     &format!("free space is skipped: {}", output.text(&refused.message)),
                 )?;
@@ -535,17 +530,17 @@ impl ImageFacts {
             } else {
                 "nothing: this format has no free space"
             };
-            return info_text.fact("compact", why);
+            return sheet.fact("compact", why);
         };
         let (whole, parts) = (
             exact(bands.reclaimable_whole),
             exact(bands.reclaimable_parts),
         );
         match self.reclaimable {
-            0 => info_text.fact("compact", "would free nothing")?,
+            0 => sheet.fact("compact", "would free nothing")?,
             returns => {
-                info_text.fact("compact", &format!("would free {}", exact(returns)))?;
-                info_text.fact(
+                sheet.fact("compact", &format!("would free {}", exact(returns)))?;
+                sheet.fact(
                     "",
                     &format!(
                         "{whole} in whole {}s, {parts} in parts of others",
@@ -554,7 +549,7 @@ impl ImageFacts {
                 )?;
             }
         }
-        bands.write_kept(info_text)?;
-        bands.write_each(info_text)
+        bands.write_kept(sheet)?;
+        bands.write_each(sheet)
     }
 }

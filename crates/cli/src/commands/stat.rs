@@ -20,10 +20,10 @@ use crate::info_text::{Sheet, exact};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening, Place};
-use crate::text::{counted, grouped};
+use crate::text::{counted, counted_files, grouped};
 
 const LAYER: &str = "stat";
-/// Bytes at the start of a file that tell the type of its contents.
+/// Number of bytes at the start of a file that identify the type of its contents.
 const HEAD: u64 = 16;
 /// Size of a sector in bytes: no image is shorter.
 const SECTOR: u64 = 512;
@@ -181,9 +181,9 @@ impl Stat {
         })
     }
 
-    /// Returns the facts of a file of the host; `None` if the address is none, or with
-    /// `compressed` if no attributes of the file describe compression, so that it may be an image.
-    fn host(&self, address: &Address, compressed: bool) -> Outcome<Option<StatReport>> {
+    /// Returns the sizes of a file of the host. `None` if the address names no such file. With
+    /// `only_compressed`, also `None` without attributes of compression: the file may be an image.
+    fn host(&self, address: &Address, only_compressed: bool) -> Outcome<Option<StatReport>> {
         let path = address.image.as_path();
         if !address.is_bare() || !path.is_file() {
             return Ok(None);
@@ -193,7 +193,7 @@ impl Stat {
         let metadata = of.metadata().map_err(failed)?;
         let allocated = metadata.blocks().saturating_mul(512);
         let usage = FileUsage::of_host(&xattrs, metadata.len(), allocated);
-        if compressed && usage.compression.is_none() {
+        if only_compressed && usage.compression.is_none() {
             return Ok(None);
         }
         let mut head = Vec::new();
@@ -228,7 +228,7 @@ impl FileFacts {
             size: usage.size,
             stored: usage.stored,
             stored_with_attribute: usage.stored + usage.header,
-            savings_percent: usage.saving(),
+            savings_percent: usage.saving_percent(),
             resource_fork_size: usage.resource_fork,
             xattrs: usage.xattrs,
             xattr_size: usage.xattr_size,
@@ -295,7 +295,7 @@ impl FolderFacts {
             stored: usage.stored,
             compressed_size: usage.compressed_size,
             compressed_stored: usage.compressed_stored,
-            savings_percent: usage.saving(),
+            savings_percent: usage.saving_percent(),
             allocated: usage.allocated,
             total: usage.total,
             largest_savings: usage
@@ -313,13 +313,8 @@ impl FolderFacts {
     }
 
     fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
-        let files = counted(self.files, "file", "files");
-        let folders = counted(self.folders, "folder", "folders");
-        let compressed = grouped(self.compressed_files);
-        sheet.fact(
-            "files",
-            &format!("{files}, {compressed} of them compressed; {folders}"),
-        )?;
+        let files = counted_files(self.files, self.compressed_files, self.folders);
+        sheet.fact("files", &files)?;
         sheet.fact("size", &format!("{} uncompressed", exact(self.size)))?;
         sheet.fact("", &format!("{} as stored", exact(self.stored)))?;
         if self.compressed_files > 0 {
