@@ -5,8 +5,8 @@
 //!   resource fork that holds the tables.
 //! * [`index`]: loading of these structures. [`chunks`]: the chunks in disk order.
 //! * [`read`]: the disk as a device. [`contents`]: decoding of chunks; [`cache`]: decoded chunks,
-//!   [`ahead`]: read-ahead.
-//! * [`set`]: the data fork, which may be split into several files; [`parts`]: splitting and
+//!   [`readahead`]: read-ahead.
+//! * [`set`]: the data fork, which may be split into several files; [`split`]: splitting and
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
