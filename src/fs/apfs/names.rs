@@ -102,6 +102,22 @@ static SLICES: [[u32; 256]; 4] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::unicode::recorded::{IGNORABLE, LOOKUPS};
+
+    #[test]
+    fn names_are_told_apart_as_by_macos_27() {
+        for (stored, other, found) in LOOKUPS.into_iter().chain(IGNORABLE) {
+            for (rules, volume) in [
+                (NameRules::CaseInsensitive, 'a'),
+                (NameRules::CaseSensitive, 'A'),
+            ] {
+                let expected = found.contains(volume);
+                assert_eq!(rules.same(stored, other), expected, "{other:?} {rules:?}");
+                let is_hashed_alike = rules.hash(stored) == rules.hash(other);
+                assert_eq!(is_hashed_alike, expected, "{other:?} {rules:?}");
+            }
+        }
+    }
 
     /// The vectors of §8.3, from containers made by macOS.
     #[test]

@@ -7,6 +7,7 @@ use zerocopy::big_endian::U16;
 
 use super::decompose::combining_class;
 use super::*;
+use crate::fs::unicode::recorded::{IGNORABLE, LOOKUPS};
 
 fn units(text: &str) -> Vec<U16> {
     text.encode_utf16().map(U16::new).collect()
@@ -42,6 +43,16 @@ fn names_decompose_as_macos_does() {
             units(disk),
             "{name} again"
         );
+    }
+}
+
+#[test]
+fn names_are_told_apart_as_by_macos_27() {
+    for (stored, other, found) in LOOKUPS.into_iter().chain(IGNORABLE) {
+        for (order, volume) in [(NameOrder::Folding, 'h'), (NameOrder::Binary, 'H')] {
+            let is_same = order.compare(&encoded(stored), &encoded(other)).is_eq();
+            assert_eq!(is_same, found.contains(volume), "{other:?} {order:?}");
+        }
     }
 }
 
