@@ -37,7 +37,9 @@ const TRIPLE_DES: u32 = 0x11;
 const PKCS7: u32 = 7;
 const CBC_PADDED: u32 = 6;
 
-/// The version 2 header, at byte 0. Source: §2.
+/// The version 2 header, at byte 0.
+///
+/// Source: john-samples Apple_DMG (docs/formats/encrypted.md §2).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct HeaderRaw {

@@ -5,6 +5,8 @@ use zerocopy::{
 };
 
 /// The header of the attribute; the contents follow for some types.
+///
+/// Source: Apple xnu, bsd/sys/decmpfs.h, decmpfs_disk_header.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -36,6 +38,8 @@ pub(crate) fn size(header: &HeaderRaw) -> u64 {
 }
 
 /// The header of a classic resource fork with zlib chunks (§4.1).
+///
+/// Source: RJVB/afsctool, src/afsctool.h (docs/formats/decmpfs.md §4.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -52,6 +56,8 @@ const _: () = assert!(size_of::<ResourceForkRaw>() == 16);
 pub(crate) const RESOURCES: u32 = 0x100;
 
 /// The header of the resource; an [`EntryRaw`] for each chunk follows.
+///
+/// Source: files compressed by macOS (docs/formats/decmpfs.md §4.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -63,6 +69,8 @@ pub(crate) struct ResourceRaw {
 const _: () = assert!(size_of::<ResourceRaw>() == 8);
 
 /// Location of a chunk, relative to [`ResourceRaw::chunks`].
+///
+/// Source: files compressed by macOS (docs/formats/decmpfs.md §4.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -74,6 +82,8 @@ pub(crate) struct EntryRaw {
 const _: () = assert!(size_of::<EntryRaw>() == 8);
 
 /// The map of a classic resource fork with one resource and no names (§4.1), at its end.
+///
+/// Source: RJVB/afsctool, src/afsctool.h (docs/formats/decmpfs.md §4.1).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

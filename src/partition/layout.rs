@@ -8,6 +8,8 @@ use zerocopy::little_endian::{U16 as Le16, U32 as Le32, U64 as Le64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Master boot record, sector 0. Little-endian.
+///
+/// Source: UEFI specification 2.10, 5.2.1.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct MbrRaw {
@@ -20,6 +22,8 @@ const _: () = assert!(size_of::<MbrRaw>() == 512);
 pub(super) const MBR_SIGNATURE: [u8; 2] = [0x55, 0xaa];
 
 /// A partition of an MBR, or a link of a chain of extended boot records.
+///
+/// Source: UEFI specification 2.10, 5.2.1.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct MbrEntryRaw {
@@ -34,6 +38,8 @@ pub(super) struct MbrEntryRaw {
 const _: () = assert!(size_of::<MbrEntryRaw>() == 16);
 
 /// GPT header, in block 1 and in the last block of the disk. Little-endian, 92 bytes of its block.
+///
+/// Source: UEFI specification 2.10, 5.3.2.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct GptHeaderRaw {
@@ -58,6 +64,8 @@ pub(super) const GPT_SIGNATURE: [u8; 8] = *b"EFI PART";
 pub(super) const GPT_REVISION: u32 = 0x0001_0000;
 
 /// GPT entry. Little-endian.
+///
+/// Source: UEFI specification 2.10, 5.3.3.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct GptEntryRaw {
@@ -71,6 +79,8 @@ pub(super) struct GptEntryRaw {
 const _: () = assert!(size_of::<GptEntryRaw>() == 128);
 
 /// Apple driver descriptor, at the beginning of block 0. Big-endian; drivers follow.
+///
+/// Source: Inside Macintosh: Devices, chapter 3, Block0.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct DriverDescriptorRaw {
@@ -84,6 +94,8 @@ pub(super) const DRIVER_DESCRIPTOR_SIGNATURE: [u8; 2] = *b"ER";
 
 /// Entry of an Apple partition map, one in each block from block 1 on. Big-endian; boot fields
 /// follow, unused here.
+///
+/// Source: Inside Macintosh: Devices, chapter 3, Partition.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ApmEntryRaw {

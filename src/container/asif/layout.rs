@@ -17,7 +17,9 @@ const VERSION: u32 = 1;
 /// Range of header sizes that macOS accepts, in bytes.
 const HEADER_SIZES: std::ops::RangeInclusive<u32> = 0x50..=0x10_0000;
 
-/// The header at the start of the file. Source: §2.
+/// The header at the start of the file.
+///
+/// Source: images of macOS 26 and huven/asif-format (docs/formats/asif.md §2).
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
 #[repr(C)]
 pub(super) struct HeaderRaw {
@@ -304,7 +306,9 @@ pub(super) fn parse_bitmap_entry(raw: u64) -> Result<Option<FileChunk>, &'static
     }
 }
 
-/// The header of a metadata segment. Source: §5.
+/// The header of a metadata segment.
+///
+/// Source: images of macOS 26 and huven/asif-format (docs/formats/asif.md §5).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SegmentRaw {

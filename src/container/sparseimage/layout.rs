@@ -25,7 +25,9 @@ pub(super) const HEAD_SLOTS: u32 = 1008;
 /// Number of slots in every further node.
 pub(super) const NEXT_SLOTS: u32 = 1010;
 
-/// The first node, at byte 0 of the file. Source: §1.
+/// The first node, at byte 0 of the file.
+///
+/// Source: john-samples aj_sparse.zip (OS X 10.8; docs/formats/sparseimage.md §1).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct HeadRaw {
@@ -40,7 +42,9 @@ pub(super) struct HeadRaw {
 const _: () = assert!(size_of::<HeadRaw>() == NODE as usize);
 
 /// The size of the disk, with the link to the next node in between. Written at once, because it is
-/// within one sector. Source: §1.
+/// within one sector.
+///
+/// Source: john-samples aj_sparse.zip (OS X 10.8; docs/formats/sparseimage.md §1).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SizeRaw {
@@ -50,7 +54,9 @@ pub(super) struct SizeRaw {
 }
 const _: () = assert!(size_of::<SizeRaw>() == 20);
 
-/// Every further node. Source: §3.
+/// Every further node.
+///
+/// Source: sgan81/apfs-fuse, DeviceSparseImage.cpp (docs/formats/sparseimage.md §3).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct NextRaw {

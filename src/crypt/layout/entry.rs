@@ -19,7 +19,9 @@ const ENTRY: &str = "encryption key entry";
 const RSA: u32 = 42;
 const PKCS1: u32 = 10;
 
-/// An entry of the directory. Source: §2.
+/// An entry of the directory.
+///
+/// Source: john-samples Apple_DMG (docs/formats/encrypted.md §2).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct DirectoryRaw {
@@ -30,7 +32,9 @@ pub(in crate::crypt) struct DirectoryRaw {
 pub(in crate::crypt) const DIRECTORY_SIZE: u64 = 20;
 const _: () = assert!(size_of::<DirectoryRaw>() as u64 == DIRECTORY_SIZE);
 
-/// The keys wrapped with a passphrase. Source: §2.1, §2.3.
+/// The keys wrapped with a passphrase.
+///
+/// Source: john-samples Apple_DMG (docs/formats/encrypted.md §2.1).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PassphraseRaw {
@@ -53,7 +57,9 @@ pub(in crate::crypt) const PASSPHRASE_SIZE: u64 = 616;
 pub(in crate::crypt) const PASSPHRASE_FIELDS: usize = 0x68;
 const _: () = assert!(size_of::<PassphraseRaw>() as u64 == PASSPHRASE_SIZE);
 
-/// The keys wrapped with a public key. Source: §2.2.
+/// The keys wrapped with a public key.
+///
+/// Source: nlitsme/encrypteddmg, readencrcdsa.py (docs/formats/encrypted.md §2.2).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PublicKeyRaw {

@@ -10,7 +10,9 @@ use crate::{Error, Result};
 
 const TRAILER: &str = "encryption trailer";
 
-/// The version 1 trailer, the last 1276 bytes of the file. Source: §6.
+/// The version 1 trailer, the last 1276 bytes of the file.
+///
+/// Source: john-samples Apple_DMG (docs/formats/encrypted.md §6).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct TrailerRaw {
@@ -42,6 +44,8 @@ const MAC_AT: usize = 0x3E8;
 const _: () = assert!(size_of::<TrailerRaw>() as u64 == TRAILER_SIZE);
 
 /// A wrapped key of a version 1 trailer.
+///
+/// Source: john-samples Apple_DMG (docs/formats/encrypted.md §6).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct KeyRecordRaw {

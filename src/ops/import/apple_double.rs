@@ -30,6 +30,9 @@ const MAX_HEADERS: u64 = 1 << 20;
 /// Longest value read into memory, in bytes. Longer values stay in the archive.
 const MAX_IN_HAND: u64 = 4096;
 
+/// Header of the file; entries follow.
+///
+/// Source: RFC 1740, "AppleDouble format".
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AppleDoubleRaw {
@@ -40,6 +43,9 @@ struct AppleDoubleRaw {
 }
 const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
 
+/// An entry: its kind, and where it is.
+///
+/// Source: RFC 1740, "AppleDouble format".
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AppleDoubleEntryRaw {
@@ -50,6 +56,8 @@ struct AppleDoubleEntryRaw {
 const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
 
 /// Header of the attributes, after the 32 bytes of FinderInfo and two bytes of padding.
+///
+/// Source: Apple xnu, bsd/vfs/vfs_xattr.c, attr_header.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AttributesRaw {
@@ -65,6 +73,8 @@ struct AttributesRaw {
 const _: () = assert!(size_of::<AttributesRaw>() == 36);
 
 /// One attribute, followed by its name with a zero byte, padded to a multiple of four.
+///
+/// Source: Apple xnu, bsd/vfs/vfs_xattr.c, attr_entry.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AttributeRaw {

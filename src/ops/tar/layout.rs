@@ -7,6 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const BLOCK: u64 = 512;
 
 /// A member's header.
+///
+/// Source: POSIX pax, "ustar Interchange Format".
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct MemberRaw {
@@ -31,6 +33,8 @@ pub(super) struct MemberRaw {
 const _: () = assert!(size_of::<MemberRaw>() as u64 == BLOCK);
 
 /// The fields of GNU tar from byte 345 on.
+///
+/// Source: GNU tar manual, "Basic Tar Format", oldgnu_header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct GnuTailRaw {
@@ -47,6 +51,8 @@ pub(super) struct GnuTailRaw {
 const _: () = assert!(size_of::<GnuTailRaw>() == 512 - 345);
 
 /// A piece of a sparse file of GNU tar.
+///
+/// Source: GNU tar manual, "Basic Tar Format", sparse.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SparseRaw {
@@ -55,6 +61,8 @@ pub(super) struct SparseRaw {
 }
 
 /// Further pieces, in a block of their own.
+///
+/// Source: GNU tar manual, "Basic Tar Format", sparse_header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SparseBlockRaw {

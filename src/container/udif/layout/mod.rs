@@ -12,8 +12,9 @@ pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly};
 
 pub use trailer::Segment;
 
-/// A checksum with its type: 0 none, 2 CRC-32, 4 MD5, stored from the start of the field. Source:
-/// §5.
+/// A checksum with its type: 0 none, 2 CRC-32, 4 MD5, stored from the start of the field.
+///
+/// Source: images of hdiutil in keramics and john-samples (docs/formats/udif.md §5).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChecksumRaw {

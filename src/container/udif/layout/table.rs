@@ -13,7 +13,9 @@ const MISH: &str = "udif block table";
 /// Maximum number of sectors of a disk: its length in bytes must fit 63 bits.
 pub(crate) const MAX_SECTORS: u64 = (1 << 63) / 512;
 
-/// The header of a block table, followed by its runs. Source: §4.
+/// The header of a block table, followed by its runs.
+///
+/// Source: images of hdiutil in keramics and john-samples (docs/formats/udif.md §4).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MishRaw {
@@ -30,7 +32,9 @@ pub(crate) struct MishRaw {
 }
 const _: () = assert!(size_of::<MishRaw>() == 0xCC);
 
-/// A run of a block table. Source: §4.
+/// A run of a block table.
+///
+/// Source: images of hdiutil in keramics and john-samples (docs/formats/udif.md §4).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RunRaw {

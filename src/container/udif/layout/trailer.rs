@@ -11,7 +11,9 @@ use crate::{Error, Result};
 
 const KOLY: &str = "udif trailer";
 
-/// The trailer, the last 512 bytes of the file. Source: §2.
+/// The trailer, the last 512 bytes of the file.
+///
+/// Source: Apple Security, DiskImageRep, and images of hdiutil in keramics (docs/formats/udif.md §2).
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct KolyRaw {

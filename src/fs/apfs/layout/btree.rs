@@ -10,6 +10,8 @@ use super::ObjectRaw;
 pub(crate) const MAX_LEVELS: u16 = 16;
 
 /// A span within a node. The base of the offset depends on the field.
+///
+/// Source: Apple File System Reference (2020-06-22), nloc_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -41,6 +43,8 @@ pub(crate) const NO_OFFSET: u16 = 0xFFFF;
 
 /// The head of a node. The table of contents follows, then keys growing up, free space, values
 /// growing down, and in a root [`TreeInfoRaw`].
+///
+/// Source: Apple File System Reference (2020-06-22), btree_node_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -76,6 +80,8 @@ pub(crate) mod node_flags {
 }
 
 /// An entry of the table of a node with keys and values of fixed length.
+///
+/// Source: Apple File System Reference (2020-06-22), kvoff_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -88,6 +94,8 @@ pub(crate) struct FixedEntryRaw {
 const _: () = assert!(size_of::<FixedEntryRaw>() == 4);
 
 /// An entry of the table of any other node.
+///
+/// Source: Apple File System Reference (2020-06-22), kvloc_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -100,6 +108,8 @@ pub(crate) struct EntryRaw {
 const _: () = assert!(size_of::<EntryRaw>() == 8);
 
 /// The tree information at the end of a root.
+///
+/// Source: Apple File System Reference (2020-06-22), btree_info_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -138,6 +148,8 @@ pub(crate) mod tree_flags {
 }
 
 /// The value in index nodes of a hashed tree.
+///
+/// Source: Apple File System Reference (2020-06-22), btn_index_node_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockSize, ObjectRaw};
 
 /// The head of a checkpoint map; entries follow.
+///
+/// Source: Apple File System Reference (2020-06-22), checkpoint_map_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -21,6 +23,8 @@ const _: () = assert!(size_of::<CheckpointMapRaw>() == 0x28);
 pub(crate) const CHECKPOINT_MAP_LAST: u32 = 1;
 
 /// An entry of a checkpoint map.
+///
+/// Source: Apple File System Reference (2020-06-22), checkpoint_mapping_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

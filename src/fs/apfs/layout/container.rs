@@ -31,6 +31,8 @@ pub(crate) mod container_flags {
 }
 
 /// The container superblock, at block 0 and in every checkpoint. The rest of its block is zero.
+///
+/// Source: Apple File System Reference (2020-06-22), nx_superblock_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{FileId, KeyRest, RecordKey, XFields, record_type};
 
 /// A directory entry; extended fields follow.
+///
+/// Source: Apple File System Reference (2020-06-22), j_drec_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

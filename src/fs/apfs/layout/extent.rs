@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::Paddr;
 
 /// An extent of a stream: the value of [`super::record_type::FILE_EXTENT`].
+///
+/// Source: Apple File System Reference (2020-06-22), j_file_extent_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -52,6 +54,8 @@ impl FileExtentRaw {
 
 /// The owner and the reference count of a run of blocks: the value of
 /// [`super::record_type::EXTENT_REF`], whose key's object is the first block.
+///
+/// Source: Apple File System Reference (2020-06-22), j_phys_ext_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

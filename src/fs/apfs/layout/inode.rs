@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{XFields, split_name};
 
 /// An inode; extended fields follow.
+///
+/// Source: Apple File System Reference (2020-06-22), j_inode_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -74,6 +76,8 @@ pub(crate) mod mode_type {
 
 /// A data stream: in an extended field of an inode, or after the stream's number in an attribute
 /// (§8.2).
+///
+/// Source: Apple File System Reference (2020-06-22), j_dstream_t.
 #[derive(
     Debug,
     Clone,
@@ -98,6 +102,8 @@ pub(crate) struct DataStreamRaw {
 const _: () = assert!(size_of::<DataStreamRaw>() == 40);
 
 /// The reference count of a stream: the value of [`super::record_type::DATA_STREAM`].
+///
+/// Source: Apple File System Reference (2020-06-22), j_dstream_id_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -108,6 +114,8 @@ pub(crate) struct DataStreamIdRaw {
 const _: () = assert!(size_of::<DataStreamIdRaw>() == 4);
 
 /// The head of [`super::record_type::SIBLING_LINK`]; a name follows.
+///
+/// Source: Apple File System Reference (2020-06-22), j_sibling_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -126,6 +134,8 @@ impl SiblingLinkRaw {
 }
 
 /// The value of [`super::record_type::SIBLING_MAP`].
+///
+/// Source: Apple File System Reference (2020-06-22), j_sibling_map_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -136,6 +146,8 @@ pub(crate) struct SiblingMapRaw {
 const _: () = assert!(size_of::<SiblingMapRaw>() == 8);
 
 /// The value of [`super::record_type::DIRECTORY_STATS`].
+///
+/// Source: Apple File System Reference (2020-06-22), j_dir_stats_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -150,6 +162,8 @@ const _: () = assert!(size_of::<DirectoryStatsRaw>() == 32);
 
 /// The value of [`super::record_type::CRYPTO_STATE`] on a volume with one key; the wrapped key
 /// follows.
+///
+/// Source: Apple File System Reference (2020-06-22), j_crypto_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

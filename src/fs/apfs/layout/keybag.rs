@@ -7,6 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// The head of a keybag; entries follow.
+///
+/// Source: Apple File System Reference (2020-06-22), kb_locker_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -26,6 +28,8 @@ pub(crate) const KEYBAG_VERSION: u16 = 2;
 pub(crate) const KEYBAG_ALIGNMENT: usize = 16;
 
 /// The head of an entry; [`KeybagEntryRaw::len`] bytes follow.
+///
+/// Source: Apple File System Reference (2020-06-22), keybag_entry_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

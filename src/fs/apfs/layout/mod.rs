@@ -133,6 +133,8 @@ macro_rules! number {
 number! { Oid Xid Paddr FileId }
 
 /// A run of blocks as on disk.
+///
+/// Source: Apple File System Reference (2020-06-22), prange_t.
 #[derive(
     Debug,
     Clone,

@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{Oid, Xid};
 
 /// The header of an object.
+///
+/// Source: Apple File System Reference (2020-06-22), obj_phys_t.
 #[derive(
     Debug,
     Clone,

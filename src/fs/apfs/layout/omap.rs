@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// An object map. The rest of its block is zero.
+///
+/// Source: Apple File System Reference (2020-06-22), omap_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -40,6 +42,8 @@ pub(crate) mod omap_flags {
 }
 
 /// A key of an object map's tree. Order: oid, xid.
+///
+/// Source: Apple File System Reference (2020-06-22), omap_key_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -51,6 +55,8 @@ pub(crate) struct OmapKeyRaw {
 const _: () = assert!(size_of::<OmapKeyRaw>() == 16);
 
 /// A value of an object map's tree.
+///
+/// Source: Apple File System Reference (2020-06-22), omap_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -73,6 +79,8 @@ pub(crate) mod omap_value {
 }
 
 /// A value of an object map's tree of snapshots; the key is a xid.
+///
+/// Source: Apple File System Reference (2020-06-22), omap_snapshot_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockSize, ObjectRaw};
 
 /// The reaper; a buffer for its state follows.
+///
+/// Source: Apple File System Reference (2020-06-22), nx_reaper_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -42,6 +44,8 @@ pub(crate) fn reaper_buffer(block_size: BlockSize) -> u32 {
 }
 
 /// The head of a list of objects to be deleted; entries follow.
+///
+/// Source: Apple File System Reference (2020-06-22), nx_reap_list_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -30,6 +30,8 @@ pub(crate) const FILE_ID_MASK: u64 = (1 << 60) - 1;
 pub(crate) const SNAPSHOT_NAMES_ID: FileId = FileId(FILE_ID_MASK);
 
 /// The head of every key: type and object number in one integer.
+///
+/// Source: Apple File System Reference (2020-06-22), j_key_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

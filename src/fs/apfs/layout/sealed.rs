@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::ObjectRaw;
 
 /// The integrity metadata of a sealed volume: a virtual object.
+///
+/// Source: Apple File System Reference (2020-06-22), integrity_meta_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -25,6 +27,8 @@ const _: () = assert!(size_of::<IntegrityRaw>() == 0x38);
 pub(crate) const INTEGRITY_BROKEN: u32 = 1;
 
 /// A key of the tree of file extents. Order: stream, offset.
+///
+/// Source: Apple File System Reference (2020-06-22), fext_tree_key_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -36,6 +40,8 @@ pub(crate) struct FextKeyRaw {
 const _: () = assert!(size_of::<FextKeyRaw>() == 16);
 
 /// A value of the tree of file extents.
+///
+/// Source: Apple File System Reference (2020-06-22), fext_tree_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -47,6 +53,8 @@ pub(crate) struct FextValueRaw {
 const _: () = assert!(size_of::<FextValueRaw>() == 16);
 
 /// The head of [`super::record_type::FILE_INFO`], whose key has the address; the hash follows.
+///
+/// Source: Apple File System Reference (2020-06-22), j_file_info_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -7,6 +7,8 @@ use super::{ObjectRaw, split_name};
 
 /// The head of [`super::record_type::SNAPSHOT`], whose key's object is the snapshot's xid; its name
 /// follows.
+///
+/// Source: Apple File System Reference (2020-06-22), j_snap_metadata_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -37,6 +39,8 @@ impl SnapshotRaw {
 }
 
 /// The value of [`super::record_type::SNAPSHOT_NAME`].
+///
+/// Source: Apple File System Reference (2020-06-22), j_snap_name_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -47,6 +51,8 @@ pub(crate) struct SnapshotNameRaw {
 const _: () = assert!(size_of::<SnapshotNameRaw>() == 8);
 
 /// The extended metadata of a snapshot: a virtual object. The rest of its block is zero.
+///
+/// Source: Apple File System Reference (2020-06-22), snap_meta_ext_obj_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

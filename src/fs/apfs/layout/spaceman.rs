@@ -22,6 +22,8 @@ pub(crate) const RING_VERSIONS: u32 = 16;
 pub(crate) const NO_SLOT: u16 = 0xFFFF;
 
 /// One of a container's devices.
+///
+/// Source: Apple File System Reference (2020-06-22), spaceman_device_t.
 #[derive(
     Debug,
     Clone,
@@ -50,6 +52,8 @@ pub(crate) struct SpacemanDeviceRaw {
 const _: () = assert!(size_of::<SpacemanDeviceRaw>() == 0x30);
 
 /// A queue of blocks that are freed in a later transaction.
+///
+/// Source: Apple File System Reference (2020-06-22), spaceman_free_queue_t.
 #[derive(
     Debug,
     Clone,
@@ -88,6 +92,8 @@ pub(crate) mod space_device {
 /// The space manager. Arrays follow at the offsets in its fields, which are relative to its start:
 /// xids of the pool's bitmaps, their slots in the ring, the list of free slots, and the addresses
 /// of each device.
+///
+/// Source: Apple File System Reference (2020-06-22), spaceman_phys_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -118,6 +124,8 @@ pub(crate) struct SpacemanRaw {
 const _: () = assert!(size_of::<SpacemanRaw>() == 0x150);
 
 /// The additional fields of a versioned space manager.
+///
+/// Source: linux-apfs/apfsprogs, include/apfs/raw.h; container of macOS 12 in dfvfs, apfs.raw.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -150,6 +158,8 @@ pub(crate) fn cibs_per_cab(block_size: BlockSize) -> u32 {
 
 /// The head of a block that describes chunks (CIB) or lists such blocks (CAB); [`ChunkRaw`]s or
 /// addresses follow.
+///
+/// Source: Apple File System Reference (2020-06-22), chunk_info_block_t and cib_addr_block_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -162,6 +172,8 @@ pub(crate) struct ChunkInfoRaw {
 const _: () = assert!(size_of::<ChunkInfoRaw>() == 0x28);
 
 /// The record of a chunk.
+///
+/// Source: Apple File System Reference (2020-06-22), chunk_info_t.
 #[derive(
     Debug,
     Clone,
@@ -190,6 +202,8 @@ const _: () = assert!(size_of::<ChunkRaw>() == 0x20);
 pub(crate) const CHUNK_COUNT_MASK: u32 = 0x000F_FFFF;
 
 /// A key of a free queue: a run of blocks and the transaction that freed it. Order: xid, block.
+///
+/// Source: Apple File System Reference (2020-06-22), spaceman_free_queue_key_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -68,6 +68,8 @@ pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
 ];
 
 /// The software that changed a volume, and the time.
+///
+/// Source: Apple File System Reference (2020-06-22), apfs_modified_by_t.
 #[derive(
     Debug,
     Clone,
@@ -90,6 +92,8 @@ pub(crate) struct ModifiedByRaw {
 const _: () = assert!(size_of::<ModifiedByRaw>() == 0x30);
 
 /// The encryption state of metadata.
+///
+/// Source: Apple File System Reference (2020-06-22), wrapped_meta_crypto_state_t.
 #[derive(
     Debug,
     Clone,
@@ -121,6 +125,8 @@ pub(crate) const MODIFIED_BY_ENTRIES: usize = 8;
 pub(crate) const VOLUME_NAME_LEN: usize = 256;
 
 /// The volume superblock. The rest of its block is zero.
+///
+/// Source: Apple File System Reference (2020-06-22), apfs_superblock_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

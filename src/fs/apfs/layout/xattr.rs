@@ -6,6 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::DataStreamRaw;
 
 /// The head of an attribute; [`XattrRaw::len`] bytes follow.
+///
+/// Source: Apple File System Reference (2020-06-22), j_xattr_val_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -31,6 +33,8 @@ pub(crate) mod xattr_flags {
 pub(crate) const MAX_EMBEDDED_XATTR: usize = 3804;
 
 /// The location of an attribute's value in a stream.
+///
+/// Source: Apple File System Reference (2020-06-22), j_xattr_dstream_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

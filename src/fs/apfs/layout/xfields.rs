@@ -38,6 +38,8 @@ pub(crate) mod field_flags {
 
 /// The head of a record's fields. Their heads follow, then their values, each padded to eight
 /// bytes.
+///
+/// Source: Apple File System Reference (2020-06-22), xf_blob_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -49,6 +51,8 @@ pub(crate) struct XFieldsRaw {
 const _: () = assert!(size_of::<XFieldsRaw>() == 4);
 
 /// The head of a field.
+///
+/// Source: Apple File System Reference (2020-06-22), x_field_t.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -20,6 +20,8 @@ pub(crate) mod flags {
 }
 
 /// The beginning of the first sector.
+///
+/// Source: Microsoft, exFAT file system specification, 3.1.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BootRaw {
@@ -46,6 +48,8 @@ pub(crate) struct BootRaw {
 const _: () = assert!(size_of::<BootRaw>() == 0x78);
 
 /// An entry of the root directory for a structure of the volume.
+///
+/// Source: Microsoft, exFAT file system specification, 7.1 and 7.2.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct EntryRaw {

@@ -88,6 +88,9 @@ pub(crate) mod group_flags {
     pub(crate) const BLOCKS_UNINITIALISED: u16 = 2;
 }
 
+/// The superblock.
+///
+/// Source: Linux, Documentation/filesystems/ext4, "Super Block".
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SuperblockRaw {
@@ -139,6 +142,8 @@ pub(crate) struct SuperblockRaw {
 const _: () = assert!(size_of::<SuperblockRaw>() == 0x400);
 
 /// The descriptor of a block group; without BITS_64 only its first 32 bytes exist.
+///
+/// Source: Linux, Documentation/filesystems/ext4, "Block Group Descriptors".
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct GroupRaw {

@@ -10,6 +10,8 @@ use crate::{Error, Result};
 const LAYER: &str = "fat boot sector";
 
 /// The first bytes of the boot sector, common to all three variants.
+///
+/// Source: Microsoft, FAT: General Overview of On-Disk Format, 1.03, "Boot Sector and BPB".
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BootRaw {
@@ -31,6 +33,8 @@ const _: () = assert!(size_of::<BootRaw>() == 0x5A);
 
 /// The bytes that follow on FAT32. FAT12 and FAT16 have a shorter tail, of which only the flags are
 /// read.
+///
+/// Source: Microsoft, FAT: General Overview of On-Disk Format, 1.03, "Boot Sector and BPB".
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct TailRaw {

@@ -15,6 +15,8 @@ const MAX_CLUSTERS: u64 = u32::MAX as u64;
 pub(crate) const STRIDE: usize = 512;
 
 /// The beginning of the first sector.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, NTFS_BOOT_SECTOR.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BootRaw {
@@ -47,6 +49,8 @@ pub(crate) mod record {
 }
 
 /// The head of a record.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, MFT_RECORD.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RecordRaw {
@@ -69,6 +73,8 @@ const _: () = assert!(size_of::<RecordRaw>() == 0x2A);
 pub(crate) const IN_USE: u16 = 1;
 
 /// The head of an attribute.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, ATTR_RECORD.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct AttributeRaw {
@@ -95,6 +101,8 @@ pub(crate) mod attribute {
 }
 
 /// The part that follows the head of a resident attribute, whose value is in the record.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, ATTR_RECORD.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ResidentRaw {
@@ -105,6 +113,8 @@ pub(crate) struct ResidentRaw {
 const _: () = assert!(size_of::<ResidentRaw>() == 8);
 
 /// The part that follows the head of a non-resident attribute, whose value is in clusters.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, ATTR_RECORD.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct NonResidentRaw {
@@ -120,6 +130,8 @@ pub(crate) struct NonResidentRaw {
 const _: () = assert!(size_of::<NonResidentRaw>() == 0x30);
 
 /// The value of VOLUME_INFORMATION.
+///
+/// Source: Linux (until 6.8), fs/ntfs/layout.h, VOLUME_INFORMATION.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct VolumeInformationRaw {
@@ -139,6 +151,8 @@ pub(crate) mod volume_flags {
 }
 
 /// The restart pages of the log: its first two pages, in system pages.
+///
+/// Source: Linux (until 6.8), fs/ntfs/logfile.h, RESTART_PAGE_HEADER.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RestartPageRaw {
@@ -156,6 +170,8 @@ pub(crate) struct RestartPageRaw {
 const _: () = assert!(size_of::<RestartPageRaw>() == 0x1E);
 
 /// The state of the log, in a restart page.
+///
+/// Source: Linux (until 6.8), fs/ntfs/logfile.h, RESTART_AREA.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RestartAreaRaw {

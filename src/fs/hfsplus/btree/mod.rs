@@ -406,6 +406,8 @@ pub(super) fn child_of(record: &[u8], room: Option<u16>) -> Option<u32> {
 }
 
 /// The first two structures of node 0.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, BTNodeDescriptor and BTHeaderRec.
 #[derive(FromBytes, IntoBytes)]
 #[repr(C)]
 struct HeaderNodeRaw {

@@ -27,6 +27,8 @@ pub(crate) mod attribute_type {
 }
 
 /// Head of an attribute key; the name follows.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusAttrKey.
 #[derive(
     Debug,
     Clone,
@@ -100,6 +102,8 @@ impl<'a> AttributeKey<'a> {
 }
 
 /// Head of an inline attribute; `size` bytes follow, and a padding byte if that is odd.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusAttrData.
 #[derive(
     Debug,
     Clone,
@@ -122,6 +126,8 @@ pub(crate) struct InlineAttributeHeadRaw {
 const _: () = assert!(size_of::<InlineAttributeHeadRaw>() == 16);
 
 /// An attribute whose value is stored in blocks.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusAttrForkData.
 #[derive(
     Debug,
     Clone,
@@ -144,6 +150,8 @@ pub(crate) struct ForkAttributeRaw {
 const _: () = assert!(size_of::<ForkAttributeRaw>() == 88);
 
 /// Further extents of an attribute's value.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusAttrExtents.
 #[derive(
     Debug,
     Clone,

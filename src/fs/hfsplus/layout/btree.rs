@@ -21,6 +21,8 @@ pub(crate) mod node_kind {
 }
 
 /// Head of every node (§6.1). Record offsets are at the end of the node, in descending order.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, BTNodeDescriptor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -39,6 +41,8 @@ const _: () = assert!(size_of::<NodeDescriptorRaw>() == 14);
 pub(crate) const FIRST_RECORD: u16 = 14;
 
 /// The tree header, record 0 of node 0 (§6.2).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, BTHeaderRec.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

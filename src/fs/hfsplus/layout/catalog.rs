@@ -90,6 +90,8 @@ pub(crate) const FOLDER_LINK_TYPE: ([u8; 4], [u8; 4]) = (*b"fdrp", *b"MACS");
 pub(crate) const JOURNAL_TYPE: ([u8; 4], [u8; 4]) = (*b"jrnl", *b"hfs+");
 
 /// Owner, permissions and the field with several meanings (§7.5).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusBSDInfo.
 #[derive(
     Debug,
     Clone,
@@ -122,6 +124,8 @@ impl BsdInfoRaw {
 }
 
 /// First half of the Finder information of a file.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, FndrFileInfo.
 #[derive(
     Debug,
     Clone,
@@ -146,6 +150,8 @@ pub(crate) struct FileInfoRaw {
 const _: () = assert!(size_of::<FileInfoRaw>() == 16);
 
 /// First half of the Finder information of a folder.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, FndrDirInfo.
 #[derive(
     Debug,
     Clone,
@@ -169,6 +175,8 @@ pub(crate) struct FolderInfoRaw {
 const _: () = assert!(size_of::<FolderInfoRaw>() == 16);
 
 /// Second half of the Finder information.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, FndrExtendedFileInfo and FndrExtendedDirInfo.
 #[derive(
     Debug,
     Clone,
@@ -193,6 +201,8 @@ pub(crate) struct ExtendedInfoRaw {
 const _: () = assert!(size_of::<ExtendedInfoRaw>() == 16);
 
 /// Fields common to folder and file records after their first twelve bytes.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusCatalogFolder and HFSPlusCatalogFile.
 #[derive(
     Debug,
     Clone,
@@ -217,6 +227,8 @@ pub(crate) struct DatesRaw {
 const _: () = assert!(size_of::<DatesRaw>() == 20);
 
 /// Record of a folder (§7.2).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusCatalogFolder.
 #[derive(
     Debug,
     Clone,
@@ -246,6 +258,8 @@ pub(crate) struct FolderRaw {
 const _: () = assert!(size_of::<FolderRaw>() == 88);
 
 /// Record of a file (§7.3).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusCatalogFile.
 #[derive(
     Debug,
     Clone,
@@ -300,6 +314,8 @@ impl FileRaw {
 }
 
 /// Head of a thread record (§7.1); the name follows.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusCatalogThread.
 #[derive(
     Debug,
     Clone,
@@ -323,6 +339,8 @@ pub(crate) struct ThreadHeadRaw {
 const _: () = assert!(size_of::<ThreadHeadRaw>() == 10);
 
 /// Head of a catalog key (§6.9); the name follows.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusCatalogKey.
 #[derive(
     Debug,
     Clone,
@@ -462,6 +480,8 @@ pub(crate) mod fork_type {
 }
 
 /// A key of the extents-overflow tree (§6.9), ordered by file, fork, start block.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusExtentKey.
 #[derive(
     Debug,
     Clone,
@@ -486,6 +506,8 @@ pub(crate) struct ExtentKeyRaw {
 const _: () = assert!(size_of::<ExtentKeyRaw>() == 12);
 
 /// A whole record of the extents-overflow tree.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusExtentKey and HFSPlusExtentRecord.
 #[derive(
     Debug,
     Clone,

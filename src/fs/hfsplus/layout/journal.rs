@@ -18,6 +18,8 @@ pub(crate) mod journal_flags {
 }
 
 /// The journal info block (§14.1).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, JournalInfoBlock.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -59,6 +61,8 @@ pub(crate) const JOURNAL_ENDIAN: u32 = 0x1234_5678;
 pub(crate) const JOURNAL_HEADER_SUMMED: usize = 44;
 
 /// Journal header: the first sector of the journal (§14.2), in the byte order of its writer.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_journal.h, journal_header.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -92,6 +96,8 @@ pub(crate) mod block_list_flags {
 
 /// Head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow, then,
 /// after the full size of the list, the blocks.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_journal.h, block_list_header.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -113,6 +119,8 @@ pub(crate) const BLOCK_LIST_CHECKSUM: std::ops::Range<usize> = 8..12;
 pub(crate) const JOURNAL_HEADER_CHECKSUM: std::ops::Range<usize> = 36..40;
 
 /// An entry of a block list; the first describes the list itself.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_journal.h, block_info.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -46,6 +46,8 @@ pub(crate) mod volume_attributes {
 }
 
 /// An extent descriptor.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusExtentDescriptor.
 #[derive(
     Debug,
     Clone,
@@ -99,6 +101,8 @@ pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + 
 }
 
 /// A fork: its size and the first eight extents (§2).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusForkData.
 #[derive(
     Debug,
     Clone,
@@ -122,6 +126,8 @@ pub(crate) struct ForkRaw {
 const _: () = assert!(size_of::<ForkRaw>() == 80);
 
 /// The volume header (§2), 512 bytes; the alternate near the end has the same layout.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSPlusVolumeHeader.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -286,6 +292,8 @@ pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
 }
 
 /// Head of an HFS master directory block, as far as a wrapper needs it (§1.1).
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSMasterDirectoryBlock.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MasterDirectoryBlockRaw {

@@ -14,6 +14,8 @@ use crate::fs::apfs::layout::{
 const PREVIOUS: usize = 7;
 
 /// An allocation zone: its boundaries, start and end each, and its earlier ones.
+///
+/// Source: linux-apfs/apfsprogs, include/apfs/raw.h; container of macOS 12 in dfvfs, apfs.raw.
 #[derive(
     Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
 )]
