@@ -34,7 +34,7 @@ fn ancestors(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The targets of links within the project, each with its line; not those in fenced code.
-fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     let prose = (1..).zip(text.lines()).filter(move |(_, line)| {
         let fence = line.trim_start().starts_with("```");
@@ -53,7 +53,7 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The path from the root of what a file at `from` calls `path`; empty for the file itself.
-fn resolve(from: &str, path: &str) -> String {
+pub(super) fn resolve(from: &str, path: &str) -> String {
     if path.is_empty() {
         return from.to_owned();
     }
@@ -73,14 +73,17 @@ fn resolve(from: &str, path: &str) -> String {
 fn headings(text: &str) -> impl Iterator<Item = String> {
     text.lines()
         .filter(|line| line.starts_with('#'))
-        .map(|line| {
-            let words = line.trim_start_matches('#').trim().to_lowercase();
-            words
-                .chars()
-                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
-                .map(|c| if c == ' ' { '-' } else { c })
-                .collect()
-        })
+        .map(anchor)
+}
+
+/// Returns the anchor of a heading.
+pub(super) fn anchor(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    words
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
 }
 
 #[cfg(test)]

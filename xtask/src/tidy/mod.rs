@@ -4,6 +4,7 @@ mod imports;
 mod links;
 mod machine;
 mod packages;
+mod points;
 mod source;
 mod tiers;
 mod words;
@@ -73,14 +74,17 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * every Rust file begins with a module comment;
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
+/// * every on-disk structure names its source;
 /// * every dependency comes from crates.io;
 /// * messages have none of the banned phrases, and no more than three types of a crate have one
 ///   name;
 /// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
-/// * links between documents lead to a file and a heading that exist;
+/// * links between documents lead to a file and a heading that exist, and the numbers of open points
+///   are right;
 /// * nothing names the machine it was written on.
 fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     let mut faults = links::check(files);
+    faults.extend(points::check(files));
     faults.extend(words::check_types(files));
     for file in files {
         if file.path.ends_with(".rs") {

@@ -33,6 +33,39 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
             faults.push(file.fault(number, "a layout does no I/O"));
         }
     }
+    if library {
+        faults.extend(without_source(file));
+    }
+    faults
+}
+
+/// Returns a fault for each on-disk structure, a type with `repr(C)`, whose documentation has no line
+/// `Source: ...`: Apple's header with its revision, a real image, or the description by another
+/// project.
+fn without_source(file: &Text) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let (mut has_source, mut is_structure) = (false, false);
+    for (number, line) in (1..).zip(file.text.lines()) {
+        let line = line.trim_start();
+        if let Some(doc) = line.strip_prefix("///") {
+            has_source |= doc
+                .trim()
+                .strip_prefix("Source: ")
+                .is_some_and(|source| !source.is_empty());
+        } else if line.starts_with("#[repr(C") {
+            is_structure = true;
+        } else if line.is_empty() || line.ends_with([';', '}']) || line.ends_with('{') {
+            let name = line.split_once("struct ").map_or(line, |(_, rest)| rest);
+            let name = name
+                .split(['<', '(', '{', ';', ' '])
+                .next()
+                .unwrap_or_default();
+            if is_structure && !has_source {
+                faults.push(file.fault(number, format!("{name} has no line `/// Source: ...`")));
+            }
+            (has_source, is_structure) = (false, false);
+        }
+    }
     faults
 }
 
@@ -92,6 +125,14 @@ mod tests {
             ),
             ("crates/cli/src/main.rs", "//! Main.\nprintln!(\"x\");\n"),
             ("src/udif/layout.rs", "//! Layout.\nstruct StoreRaw;\n"),
+            (
+                "src/udif/layout.rs",
+                "//! L.\n\n/// A.\n///\n/// Source: b, c_t.\n#[derive(\n    Debug,\n)]\n#[repr(C)]\nstruct ARaw {\n",
+            ),
+            (
+                "crates/nbd/src/layout.rs",
+                "//! On the wire.\n#[repr(C)]\nstruct ARaw {\n",
+            ),
         ] {
             assert_eq!(faults(path, code), [""; 0], "{path}");
         }
@@ -124,6 +165,16 @@ mod tests {
                 "src/fs/x/layout/a.rs",
                 "//! A.\nuse crate::device::BlockDevice;\n",
                 "src/fs/x/layout/a.rs:2: a layout does no I/O",
+            ),
+            (
+                "src/a.rs",
+                "//! Source: x.\n\n/// A.\n#[repr(C)]\npub(crate) struct ARaw {\n",
+                "src/a.rs:5: ARaw has no line `/// Source: ...`",
+            ),
+            (
+                "src/a.rs",
+                "//! A.\n/// Source: x.\nstruct B;\n/// A.\n/// Source: \n#[repr(C, packed)]\nstruct ARaw(u8);\n",
+                "src/a.rs:7: ARaw has no line `/// Source: ...`",
             ),
         ] {
             assert_eq!(faults(path, code), [expected]);
