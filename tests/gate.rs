@@ -456,6 +456,10 @@ fn an_assumption_resolves_a_disagreement() {
     let alternatives = bandsaw::decision::Undecided::of(&error);
     assert_eq!(error.kind(), Kind::Undecided);
     assert_eq!(alternatives.len(), 2, "{error}");
+    assert!(
+        error.to_string().contains("macOS writes Info.bckup first"),
+        "{error}"
+    );
     // Reading is possible, with a warning.
     let reading = fixture.open(&path, Access::ReadOnly).unwrap();
     assert!(

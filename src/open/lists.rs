@@ -367,7 +367,8 @@ impl Question<'_> {
         let what = match told {
             [one, other] if one != other => format!(
                 "Info.plist records {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, \
-                 and nothing decides which is right",
+                 and nothing decides which is right; macOS writes Info.bckup first, so after a \
+                 crash that is the newer one",
                 one.size, one.band_size, other.size, other.band_size
             ),
             _ => format!(
@@ -525,7 +526,7 @@ pub(super) fn settle(
             choice: None,
             warning: Some(format!(
                 "{differ}, and nothing decides which is right; Info.plist is used for reading \
-                 only: run `bandsaw repair`"
+                 only, as by macOS, which writes Info.bckup first: run `bandsaw repair`"
             )),
         }),
         Err(error) => {

@@ -72,6 +72,8 @@ pub enum Fault {
     NoSpace,
     /// EMFILE: too many open files. The call has no effect.
     TooManyFiles,
+    /// EOPNOTSUPP: the file system has no such call.
+    NotSupported,
     /// EIO: the call has no effect. After a failed flush the device refuses changes, after a failed
     /// sync the store does.
     Io,
@@ -82,6 +84,7 @@ pub enum Fault {
 impl Fault {
     fn error(self, call: Call) -> Error {
         let errno = match self {
+            Fault::NotSupported => return Error::unsupported(LAYER, format!("{call:?}")),
             Fault::NoSpace => Errno::NOSPC,
             Fault::TooManyFiles => Errno::MFILE,
             Fault::Io | Fault::Short => Errno::IO,

@@ -301,7 +301,10 @@ fn plan_lists(store: &dyn Store, repair: &mut Plan) -> Result<Option<plist::Info
         (Ok(info), Ok(_)) => {
             repair.refuse(
                 BACKUP,
-                format!("differs from {INFO}, and nothing decides which is right"),
+                format!(
+                    "differs from {INFO}, and nothing decides which is right; macOS writes {BACKUP} \
+                     first"
+                ),
             );
             Ok(Some(info))
         }

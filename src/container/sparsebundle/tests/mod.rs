@@ -7,6 +7,7 @@ use crate::device::{AfterDiscard, BlockDeviceExt, Extent, ExtentKind};
 use crate::error::Place;
 use crate::progress::Silent;
 use crate::store::{Local, MemoryStore};
+use crate::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 
 const BAND: u64 = 1 << 20;
 
@@ -375,6 +376,53 @@ fn the_copy_stands_in_for_the_list() {
     store.remove("Info.plist").unwrap();
     store.remove("Info.bckup").unwrap();
     assert_eq!(open(&store).unwrap_err().kind(), Kind::NotFound);
+}
+
+/// As macOS does: whatever is interrupted, Info.bckup is the newer list.
+#[test]
+fn the_copy_is_the_newer_list_after_a_crash() {
+    let recorded = |store: &dyn Store, name| {
+        let size = read_plist(store, name).ok().map(|info| info.size);
+        size.unwrap_or(0)
+    };
+    let puts = at_every(Call::Put, Fault::Io, |faults, n| {
+        let store = MemoryStore::default();
+        let faulty = FaultyStore::new(Arc::new(store.clone()), faults);
+        let _ = Bundle::create(Arc::new(faulty), &options(BAND));
+        let [info, copy] = [plist::INFO, plist::BACKUP].map(|name| recorded(&store, name));
+        assert!(copy >= info, "put {n} of creation");
+    });
+    assert!(puts >= 2);
+    for size in [BAND / 2, 2 * BAND] {
+        let puts = at_every(Call::Put, Fault::Io, |faults, n| {
+            let (store, bundle) = create(BAND);
+            drop(bundle);
+            let faulty = FaultyStore::new(Arc::new(store.clone()), faults);
+            let bundle = Bundle::open(Arc::new(faulty), Access::ReadWrite).unwrap();
+            let _ = bundle.set_len(size, AfterDiscard::Zeros);
+            let [info, copy] = [plist::INFO, plist::BACKUP].map(|name| recorded(&store, name));
+            assert!(copy == size || info == BAND, "put {n} of {size}");
+        });
+        assert!(puts >= 2);
+    }
+}
+
+/// As macOS does: a file server without locks is no error, another failure of a lock is.
+#[test]
+fn locks_that_a_server_does_not_have_are_done_without() {
+    let (store, bundle) = create(BAND);
+    bundle.write_at(0, &[1; 512]).unwrap();
+    drop(bundle);
+    let faults = Faults::new();
+    let faulty: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::new(store), &faults));
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        faults.break_all(Call::Lock, Fault::NotSupported);
+        let bundle = Bundle::open(faulty.clone(), access).unwrap();
+        assert_eq!(bundle.read_vec(0, 512).unwrap(), [1; 512]);
+        faults.break_all(Call::Lock, Fault::Io);
+        let error = Bundle::open(faulty.clone(), access).unwrap_err();
+        assert_eq!(error.kind(), Kind::Io);
+    }
 }
 
 #[test]
