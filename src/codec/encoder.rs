@@ -105,11 +105,13 @@ impl Encoder {
     }
 
     fn failed(&self, plain: &[u8], fault: Fault) -> Error {
-        let error = Error::new(
-            Kind::Unsupported,
-            self.codec.name(),
-            format!("cannot compress {1} bytes: {0}", fault.what, plain.len()),
-        );
+        let kind = if fault.no_memory {
+            Kind::Limit
+        } else {
+            Kind::Unsupported
+        };
+        let message = format!("cannot compress {1} bytes: {0}", fault.what, plain.len());
+        let error = Error::new(kind, self.codec.name(), message);
         match fault.cause {
             Some(cause) => error.caused_by(cause),
             None => error,

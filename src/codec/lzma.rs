@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
@@ -53,15 +55,71 @@ fn options(len: usize) -> Lzma2Options {
 /// Fails soon after `stop` becomes true: a piece of a mebibyte takes up to a second.
 pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>, stop: &AtomicBool) -> Result<bool, Fault> {
     let failed = |error| Fault::caused("compression failed", error);
-    let mut stream = Lzma2Writer::new(Vec::with_capacity(plain.len() / 2), options(plain.len()));
+    let (mut stream, _active) = start(plain.len(), stop)?;
     for part in plain.chunks(BETWEEN_STOPS) {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Fault::new("was stopped"));
-        }
+        check(stop)?;
         stream.write_all(part).map_err(failed)?;
     }
     xz(&stream.finish().map_err(failed)?, plain.len(), packed);
     Ok(true)
+}
+
+fn check(stop: &AtomicBool) -> Result<(), Fault> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Fault::new("was stopped"));
+    }
+    Ok(())
+}
+
+/// The number of encoders that exist, and the signal that one has ended.
+static ENCODERS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Time between two attempts to get memory.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+
+/// An encoder that counts in [`ENCODERS`] until it is dropped.
+struct Active;
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        *encoders() -= 1;
+        ENCODERS.1.notify_all();
+    }
+}
+
+fn encoders() -> MutexGuard<'static, usize> {
+    ENCODERS.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Creates an encoder of `len` bytes. The library aborts the process if it gets no memory, so the
+/// same amount is reserved first, by one thread at a time. If there is too little, waits for the end
+/// of another encoder; without another, fails.
+fn start(len: usize, stop: &AtomicBool) -> Result<(Lzma2Writer<Vec<u8>>, Active), Fault> {
+    let mut count = encoders();
+    loop {
+        // Data that does not get shorter is stored with 3 bytes for each 64 KiB.
+        let mut out = Vec::new();
+        if out.try_reserve_exact(len + len / 1024 + 4096).is_ok() && is_free(memory(len)) {
+            let stream = Lzma2Writer::new(out, options(len));
+            *count += 1;
+            return Ok((stream, Active));
+        }
+        drop(out);
+        if *count == 0 {
+            return Err(Fault::no_memory());
+        }
+        check(stop)?;
+        let waited = ENCODERS.1.wait_timeout(count, BETWEEN_ATTEMPTS);
+        count = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Returns true if memory of `len` bytes can be reserved now.
+fn is_free(len: usize) -> bool {
+    let mut room = Vec::<u8>::new();
+    let reserved = room.try_reserve_exact(len).is_ok();
+    drop(std::hint::black_box(room)); // the compiler would leave an unused allocation out
+    reserved
 }
 
 /// Frames LZMA2 data as macOS does: one block with its two lengths, a window of 8 MiB regardless of
@@ -148,5 +206,25 @@ mod tests {
             assert_eq!(options(len).lzma_options.dict_size, window);
         }
         assert!(memory(1 << 20) < 24 << 20, "{}", memory(1 << 20));
+    }
+
+    #[test]
+    fn encoders_without_memory_fail_and_others_wait_for_them() {
+        let running = AtomicBool::new(false);
+        let failed = start(1 << 60, &running).err().unwrap();
+        assert!(failed.no_memory);
+        let (_stream, active) = start(512, &running).unwrap();
+        // Stopped while it waits for the other encoder.
+        assert!(
+            !start(1 << 60, &AtomicBool::new(true))
+                .err()
+                .unwrap()
+                .no_memory
+        );
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| start(1 << 60, &running).err().unwrap().no_memory);
+            drop(active);
+            assert!(waiting.join().unwrap());
+        });
     }
 }

@@ -76,16 +76,29 @@ pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lz4::decode(packed, plain).map_err(|fault| fault.told("LZ4", packed, plain))
 }
 
-/// Reason why a stream does not decode.
+/// Reason why a stream cannot be decoded or made.
 #[derive(Debug)]
 struct Fault {
     what: &'static str,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// An encoder gets no memory.
+    no_memory: bool,
 }
 
 impl Fault {
     fn new(what: &'static str) -> Self {
-        Self { what, cause: None }
+        Self {
+            what,
+            cause: None,
+            no_memory: false,
+        }
+    }
+
+    fn no_memory() -> Self {
+        Self {
+            no_memory: true,
+            ..Self::new("too little memory")
+        }
     }
 
     fn caused(
@@ -93,8 +106,8 @@ impl Fault {
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         Self {
-            what,
             cause: Some(cause.into()),
+            ..Self::new(what)
         }
     }
 

@@ -11,13 +11,19 @@ use crate::{Error, Kind, Result};
 pub(crate) fn zeros(length: usize) -> Result<Vec<u8>> {
     // Reserved and released again: only then are zeros taken as the system has them, without writing
     // each byte.
-    let mut reserved = Vec::<u8>::new();
-    reserved.try_reserve_exact(length).map_err(|_| {
-        let message = format!("no memory for {length} bytes");
-        Error::new(Kind::Limit, "memory", message)
-    })?;
+    let mut reserved = Vec::new();
+    reserve(&mut reserved, length)?;
     drop(std::hint::black_box(reserved)); // the compiler would leave an unused allocation out
     Ok(vec![0; length])
+}
+
+/// Reserves room for `more` bytes in `bytes`, or fails with [`Kind::Limit`] if there is no memory for
+/// it.
+pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    bytes.try_reserve_exact(more).map_err(|_| {
+        let message = format!("no memory for {more} bytes");
+        Error::new(Kind::Limit, "memory", message)
+    })
 }
 
 /// Convenience methods over [`BlockDevice`], implemented for all devices.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use cow::{Changes, CowDevice, Spill};
-pub(crate) use ext::zeros;
 pub use ext::{BlockDeviceExt, Extents};
+pub(crate) use ext::{reserve, zeros};
 pub use memory::Memory;
 pub(crate) use read_only::read_only;
 pub use slice::Slice;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
-use crate::Result;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::device::{self, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
+use crate::{Error, Result};
 
 /// Largest piece of data, in bytes: a chunk of most formats. An extent of at most this length is
 /// one piece, so that its chunk is decoded as a whole; all pieces of longer extents but the first
@@ -41,11 +41,13 @@ pub(super) fn in_order(
 ) -> Result<()> {
     let (full, pieces) = sync_channel(AHEAD);
     let (empty, buffers) = channel();
+    for _ in 0..AHEAD {
+        let _ = empty.send(device::zeros(PIECE)?); // the receiver exists
+    }
     thread::scope(|scope| {
-        let reader = scope.spawn(move || read(disk, range, &full, &buffers));
-        for _ in 0..AHEAD {
-            let _ = empty.send(vec![0; PIECE]); // a reader that has failed already takes none
-        }
+        let reader = thread::Builder::new()
+            .spawn_scoped(scope, move || read(disk, range, &full, &buffers))
+            .map_err(|source| Error::io("disk", "start a thread", source))?;
         // The closure drops both channel ends when it returns, which ends the reader.
         let taken = (move || {
             for piece in pieces {

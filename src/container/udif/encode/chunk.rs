@@ -12,7 +12,7 @@ use crate::Result;
 use crate::codec::{Codec, Encoder};
 use crate::container::SECTOR;
 use crate::container::udif::layout::RunKind;
-use crate::device::{BlockDevice, is_zero};
+use crate::device::{BlockDevice, is_zero, reserve};
 
 /// Minimum number of zero bytes split off a compressed chunk: fewer take less space compressed than
 /// as a run of their own.
@@ -67,6 +67,8 @@ impl Packer {
     ) -> Result<Packed> {
         debug_assert!(step.len <= CHUNK as u64, "a step is at most a chunk");
         let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        reserve(&mut plain, step.len as usize)?;
         plain.resize(step.len as usize, 0);
         let packed = disk
             .read_at(step.start, &mut plain)
@@ -117,6 +119,7 @@ impl Packer {
         {
             return Ok(RunKind::Packed(*codec));
         }
+        reserve(into, bytes.len())?;
         into.extend_from_slice(bytes);
         Ok(RunKind::Raw)
     }

@@ -238,8 +238,16 @@ fn run(
         }
     };
     thread::scope(|scope| {
+        let mut started = 0;
         for _ in 0..threads {
-            scope.spawn(work);
+            // Fewer threads suffice if the system or its memory allows no more.
+            match thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(_) => started += 1,
+                Err(source) if started == 0 => {
+                    return Err(Error::io(LAYER, "start a thread", source));
+                }
+                Err(_) => break,
+            }
         }
         // Dropped on every return path, which ends the threads.
         let give = give;
