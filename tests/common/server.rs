@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Behavior of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) enum Conduct {
     BreaksOff,
     /// Ignores ranges and always returns the whole file.
     Whole,
+    /// Returns the requested range after a fifth of a second.
+    Slow,
 }
 
 /// A server that runs until the test ends. Files whose names begin with `missing` do not exist.
@@ -87,6 +90,9 @@ impl State {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         if head[0].starts_with("get /missing") {
             return write!(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        if self.conduct == Conduct::Slow {
+            thread::sleep(Duration::from_millis(200));
         }
         let (bytes, tag) = self.bytes.lock().unwrap().clone();
         let asked = head

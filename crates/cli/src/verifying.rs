@@ -1,8 +1,8 @@
 //! The comparison of an image with the checksums stored in it, for verbs that read all of it.
 
+use bandsaw::Kind;
 use bandsaw::open::{Image, Layer};
 use bandsaw::ops::verify::Verification;
-use bandsaw::{Kind, Result};
 use clap::Args;
 
 use crate::failure::{Advise, Outcome};
@@ -28,6 +28,9 @@ pub(crate) struct Verifying {
     /// own.
     #[arg(long, conflicts_with = "no_verify")]
     verify: bool,
+    /// Only warn about a mismatch, for the interface of hdiutil
+    #[arg(long, hide = true, conflicts_with = "no_verify")]
+    warn_about_checksums: bool,
 }
 
 impl Verifying {
@@ -51,7 +54,7 @@ impl Verifying {
     }
 
     /// Compares an image before it is attached or mounted, unless this was done before and the
-    /// files of the image are unchanged. A mismatch is an error.
+    /// files of the image are unchanged. A mismatch is an error, or a warning if that was requested.
     #[cfg(target_os = "linux")]
     pub(crate) fn before_use(&self, image: &Image, output: &Output) -> Outcome {
         let Some(verification) = self.begin(image, true, output) else {
@@ -61,7 +64,13 @@ impl Verifying {
         if !self.verify && verified.as_ref().is_some_and(Verified::is_remembered) {
             return Ok(());
         }
-        finish(verification, output)?;
+        match verification.finish(&Bar::new(output)) {
+            Err(error) if self.warn_about_checksums && error.kind() == Kind::Corrupt => {
+                output.warn(&error.to_string());
+                return Ok(());
+            }
+            verified => verified.advise(Kind::Corrupt, || VERIFY_HINT.to_owned())?,
+        }
         // Best effort: otherwise the image is verified again the next time.
         if let Some(verified) =
             verified.filter(|verified| Verified::of(image).as_ref() == Some(verified))
@@ -74,8 +83,9 @@ impl Verifying {
 
 /// Completes a comparison.
 pub(crate) fn finish(verification: Verification, output: &Output) -> Outcome {
-    let finished: Result<()> = verification.finish(&Bar::new(output));
-    finished.advise(Kind::Corrupt, || VERIFY_HINT.to_owned())
+    verification
+        .finish(&Bar::new(output))
+        .advise(Kind::Corrupt, || VERIFY_HINT.to_owned())
 }
 
 /// Returns true if all of the image is on this host.

@@ -354,6 +354,54 @@ fn damage_is_told_when_an_image_is_read_as_a_whole() {
     assert_eq!(stderr(&output), "", "a raw image has nothing to compare");
 }
 
+/// Of an image behind http only what is read is checked, unless all of it is asked for.
+#[cfg(feature = "s3")]
+#[test]
+fn a_remote_image_is_verified_on_request() {
+    use crate::common::server::{Conduct, Server};
+    let scratch = app();
+    scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
+    let sound = fs::read(scratch.path("plain.dmg")).unwrap();
+    change_a_letter(&scratch, "plain.dmg");
+    let server = Server::start(
+        fs::read(scratch.path("plain.dmg")).unwrap(),
+        Conduct::Ranges,
+    );
+    let url = server.url("plain.dmg");
+    let (root, folder) = (format!("{url}:/"), format!("{url}:/Letters"));
+
+    for args in [
+        ["extract", &url, "out"],
+        ["extract", &folder, "out1"],
+        ["cp", &format!("{root}hello.txt"), "copy.txt"],
+    ] {
+        let output = scratch.run(&args);
+        let told = stderr(&output);
+        assert!(output.status.success(), "{args:?}: {told}");
+        let notes = told.matches("note: the image was not verified; use --verify");
+        assert_eq!(notes.count(), 1, "{args:?}: {told}");
+    }
+    let quiet = scratch.run(&["extract", &url, "out2", "--no-verify"]);
+    assert!(quiet.status.success() && stderr(&quiet).is_empty());
+    let facts = scratch.json(&["extract", &url, "out3"]);
+    assert_eq!(facts["verified"], Value::Null);
+
+    for args in [
+        &["extract", &url, "out4", "--verify"][..],
+        &["cp", "-R", &root, "out5", "--verify"],
+        #[cfg(target_os = "linux")]
+        &["mount", &url, "--verify", "mnt"],
+    ] {
+        let output = scratch.run(args);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {told}");
+        assert!(told.contains("checksum mismatch of"), "{args:?}: {told}");
+    }
+    server.replace(sound);
+    let facts = scratch.json(&["extract", &url, "out6", "--verify"]);
+    assert_eq!(facts["verified"], true);
+}
+
 /// A chunk that does not decode is told with its area, after everything else was extracted; also in
 /// a set of files.
 #[test]

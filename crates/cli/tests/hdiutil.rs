@@ -607,8 +607,18 @@ fn attached_until_it_is_detached() {
             stderr(&failed)
         );
     }
-    for option in ["-noverify", "-ignorebadchecksums"] {
-        said(&format!("attach sums.dmg {option}"));
+    for (option, warns) in [
+        ("-noverify", false),
+        ("-ignorebadchecksums", true),
+        ("-verify -ignorebadchecksums", true),
+        ("-noverify -ignorebadchecksums", false),
+        ("-quiet -ignorebadchecksums", false),
+    ] {
+        let attached = call(&format!("attach sums.dmg {option}"));
+        let told = stderr(&attached);
+        assert!(attached.status.success(), "{option}: {told}");
+        let warned = told.contains("warning: ") && told.contains("checksum mismatch of");
+        assert_eq!(warned, warns, "{option}: {told}");
         said("detach disk1");
     }
 

@@ -92,7 +92,11 @@ const OPTIONS: &[Opt] = &[
         Nothing,
         Done("does not verify the checksums of the image"),
     ),
-    opt(&["ignorebadchecksums"], Nothing, Done("as -noverify")),
+    opt(
+        &["ignorebadchecksums"],
+        Nothing,
+        Done("verifies the checksums of the image, and attaches it with a warning if one differs"),
+    ),
     opt(
         &["noignorebadchecksums"],
         Nothing,
@@ -137,17 +141,25 @@ fn run(call: &Call) -> Outcome {
 
 /// Attaches an image as requested, and prints its mount points.
 pub(super) fn attach(call: &Call, image: &str) -> Outcome {
-    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image]
+    let mut words: Vec<OsString> = ["attach", "--serving", "--folders", image]
         .map(Into::into)
         .into();
+    let ignores_sums = call.has("ignorebadchecksums") && !call.has("noverify");
+    // Otherwise the warning would not appear.
+    if !ignores_sums || call.has("quiet") {
+        words.insert(0, "--quiet".into());
+    }
     words.extend(call.opening_for(Call::is_encrypted_at(image)?));
     if call.has("readonly") {
         words.push("--read-only".into());
     }
-    if call.has("noverify") || call.has("ignorebadchecksums") {
+    if call.has("noverify") {
         words.push("--no-verify".into());
     } else if call.has("verify") {
         words.push("--verify".into());
+    }
+    if ignores_sums {
+        words.push("--warn-about-checksums".into());
     }
     if let Some(section) = call.value("section") {
         section.parse::<Section>().map_err(usage)?;

@@ -1,6 +1,9 @@
 //! A scratch folder in which the built command runs.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+#[cfg(feature = "s3")]
+#[path = "../../../../tests/common/server.rs"]
+pub(crate) mod server;
 #[path = "../../../../tests/common/skip.rs"]
 pub(crate) mod skip;
 
