@@ -154,6 +154,11 @@ impl ImagePlace {
         self.mode
     }
 
+    /// Returns true once the image was moved to its place.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken
+    }
+
     /// Moves the finished image to its place, durably.
     pub(crate) fn take(&mut self) -> Result<()> {
         if self.is_exact {

@@ -2,7 +2,7 @@
 //!
 //! Beside `x.img` are created `.x.img.partial`, the image itself, and `.x.img.partial-note`: the
 //! source of the image, and how much of the disk is durable. The note is replaced atomically, after
-//! the data that it describes.
+//! the data that it describes, and removed before the image is moved to its place.
 
 use std::ffi::OsString;
 use std::fs;
@@ -155,8 +155,13 @@ impl ResumableImage {
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
         let flushed = self.image().disk().flush().and_then(|()| {
             self.image = None;
-            self.place.take()?;
-            self.note.remove()
+            // First: after the rename, the old image may be under the name that the note describes.
+            self.note.remove()?;
+            self.place.take().inspect_err(|_| {
+                if !self.place.is_taken() {
+                    let _ = self.note.write(&self.identity, self.done); // the first error counts
+                }
+            })
         });
         flushed.map_err(|error| error.in_file(&path))?;
         open_new(&path, format, self.passphrase.as_ref(), told)

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -138,6 +139,132 @@ fn a_killed_conversion_is_gone_on_with() {
             facts["format"].as_str().unwrap(),
         ]);
         assert_eq!(made["images"][0]["checksum"], sum("noise"));
+    }
+}
+
+/// Killed at any call that changes names or makes data durable, the same command completes the
+/// conversion, and nothing is left beside the image.
+#[test]
+fn a_conversion_killed_at_its_end_is_completed() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        skip("SIGKILL at each call", "it needs strace");
+        return;
+    }
+    let scratch = Scratch::new();
+    write_noise(&scratch.path("noise"), 2 << 20);
+    let sum = |image: &str| {
+        let args = ["checksum", "--image-format", "udrw", image];
+        scratch.json(&args)["images"][0]["checksum"].clone()
+    };
+    let noise = sum("noise");
+    let args = "convert --resume --overwrite --image-format udrw noise x.img";
+    let args: Vec<&str> = args.split(' ').collect();
+    let mut killed = 0;
+    for call in [
+        "renameat",
+        "renameat2",
+        "unlink",
+        "unlinkat",
+        "fsync",
+        "fdatasync",
+    ] {
+        for n in 1.. {
+            // An image to be replaced, and nothing else.
+            for name in scratch.names().iter().filter(|name| *name != "noise") {
+                fs::remove_file(scratch.path(name)).unwrap();
+            }
+            scratch.ok(&["create", "x.img", "--size", "2m", "--fs", "none"]);
+            let run = Command::new("strace")
+                .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+                .arg(format!("inject={call}:signal=KILL:when={n}"))
+                .arg(env!("CARGO_BIN_EXE_bandsaw"))
+                .args(&args)
+                .current_dir(scratch.path(""))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            if run.success() {
+                break;
+            }
+            killed += 1;
+            scratch.ok(&args);
+            let place = format!("killed at {call} {n}");
+            assert_eq!(sum("x.img"), noise, "{place}");
+            assert_eq!(scratch.names(), ["noise", "x.img"], "{place}");
+        }
+    }
+    assert!(killed >= 5, "{killed} runs were killed");
+}
+
+/// The comparison with the checksums of a slow image stops at a signal, and nothing is left.
+#[cfg(all(feature = "s3", target_os = "linux"))]
+#[test]
+fn a_verification_stops_at_a_signal() {
+    use crate::common::server::{Conduct, Server};
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("src")).unwrap();
+    write_noise(&scratch.path("src/noise"), 48 << 20);
+    scratch.write("src/empty", "");
+    let create = ["create", "x.dmg", "--from", "src", "--format", "udro"];
+    scratch.ok(&create);
+    let bytes = fs::read(scratch.path("x.dmg")).unwrap();
+    fs::create_dir(scratch.path("run")).unwrap();
+    let names = scratch.names();
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        for verb in [
+            &["mount", "@", "mnt"][..],
+            &["attach", "@"],
+            &["extract", "@:/empty", "--tar", "-"],
+        ] {
+            let server = Server::start(bytes.clone(), Conduct::Slow);
+            let url = server.url("x.dmg");
+            let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+            let mut child = command
+                .args(verb.iter().map(|word| word.replace('@', &url)))
+                .args(["--verify"])
+                .current_dir(scratch.path(""))
+                .env("XDG_RUNTIME_DIR", scratch.path("run"))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .process_group(0)
+                .spawn()
+                .unwrap();
+            // To all processes of the command, as a terminal does.
+            let group = format!("-{}", child.id());
+            let kill = |signal: &str| {
+                let mut kill = Command::new("kill");
+                kill.args([signal, "--", &group]).stderr(Stdio::null());
+                kill.status().unwrap().success()
+            };
+            let began = Instant::now();
+            while server.requests() < 16 && began.elapsed() < Duration::from_secs(60) {
+                assert!(kill("-0"), "{verb:?}: it came when all was done");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let signaled = Instant::now();
+            assert!(kill(signal), "{verb:?}");
+            let status = child.wait().unwrap();
+            let by_signal = status.signal().map(|signal| 128 + signal);
+            assert_eq!(status.code().or(by_signal), Some(code), "{verb:?}");
+            while kill("-0") {
+                let took = signaled.elapsed();
+                assert!(
+                    took < Duration::from_secs(8),
+                    "{verb:?} goes on for {took:?}"
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            assert_eq!(scratch.names(), names, "{verb:?}");
+            let devices = fs::read_dir(scratch.path("run")).unwrap().flatten();
+            let left: Vec<_> = devices
+                .filter_map(|entry| fs::read_dir(entry.path()).ok())
+                .flatten()
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect();
+            assert!(left.is_empty(), "{verb:?}: {left:?}");
+        }
     }
 }
 
