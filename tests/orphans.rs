@@ -273,6 +273,24 @@ fn a_chunk_without_an_entry_stays() {
     }
 }
 
+/// The last chunk of the files is partly written, as its bitmap says: it becomes so again.
+#[test]
+fn a_partly_written_chunk_without_an_entry_stays() {
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let bytes = sample.bytes();
+    // The entry before those of the end of the disk.
+    let entries = entries(&bytes);
+    let is_partial = |at: usize| bytes[at] >> 6 == 3;
+    let partial: Vec<_> = entries.iter().filter(|(at, _)| is_partial(*at)).collect();
+    let of_files = partial.iter().rev().find(|(at, _)| {
+        let before = at - 8;
+        be(&bytes, before, 8) != 0 && !is_partial(before)
+    });
+    let at = of_files.unwrap().0;
+    let damage = |bytes: &mut Vec<u8>| bytes[at..at + 8].fill(0);
+    check_lost_reference(&sample, damage, "partly written");
+}
+
 /// Leftovers of an interrupted write are removed from an image that has all its data.
 #[test]
 fn accounted_leftovers_are_removed() {

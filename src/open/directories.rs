@@ -1,6 +1,7 @@
 //! The two directories of an ASIF image. The one with the higher version counts. A damaged version
 //! makes the other one count, with which the disk may be blank; a damaged directory cannot be
-//! loaded.
+//! loaded. One whose place in the header is damaged is found at its usual place, if it is newer than
+//! the other.
 
 use std::sync::Arc;
 
@@ -52,10 +53,13 @@ pub(super) fn that_loads(file: &Arc<dyn BlockDevice>) -> Result<Option<(Asif, St
     if !has_contents(&other)? {
         return Ok(None);
     }
-    let why = format!(
-        "directory {active} cannot be used ({lost}); directory {number} is used: later changes may \
-         be missing"
-    );
+    let why = match asif::lost_newer(&**file)? {
+        Some(_) => format!("{lost}; that one is used"),
+        None => format!(
+            "directory {active} cannot be used ({lost}); directory {number} is used: later changes \
+             may be missing"
+        ),
+    };
     Ok(Arc::into_inner(other).map(|other| (other, why)))
 }
 

@@ -241,6 +241,45 @@ fn a_directory_that_cannot_be_loaded_has_an_alternative() {
     }
 }
 
+/// The place of the newer directory is damaged in the header: it is read at its usual place, with a
+/// warning, and named again by a repair.
+#[test]
+fn the_newer_directory_is_found_at_its_usual_place() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&[
+        "create", "x.asif", "--size", "12m", "--fs", "hfs+", "--from", "src",
+    ]);
+    let mut sound = fs::read(scratch.path("x.asif")).unwrap();
+    let places = [number(&sound, 0x10), number(&sound, 0x18)];
+    let len = directory_len(&sound);
+    let newer = usize::from(number(&sound, places[1]) > number(&sound, places[0]));
+    // Without the only table, as before anything was written.
+    let older = places[1 - newer];
+    sound[older + 8..older + len].fill(0);
+    let blank = (places[0].max(places[1]) + len) as u64;
+    let other = places.map(|place| place as u64)[1 - newer] + 8;
+    for wrong in [0, blank, other, u64::MAX] {
+        let mut damaged = sound.clone();
+        damaged[0x10 + 8 * newer..0x18 + 8 * newer].copy_from_slice(&wrong.to_be_bytes());
+        let path = scratch.write("x.asif", &damaged);
+        let output = scratch.run(&["cat", "x.asif:/hello.txt"]);
+        let told = stderr(&output);
+        assert_eq!(output.stdout, b"hello, world\n", "{wrong:#x}: {told}");
+        let warning = format!("wrong place of directory {newer}");
+        assert!(told.contains(&warning), "{wrong:#x}: {told}");
+        scratch.fails(9, &["put", "--from", "src/run.sh", "x.asif:/new"]);
+        let checked = scratch.run(&["check", "x.asif"]);
+        assert_eq!(checked.status.code(), Some(5), "{wrong:#x}");
+        assert!(fs::read(&path).unwrap() == damaged);
+        scratch.ok(&["repair", "x.asif"]);
+        assert!(fs::read(&path).unwrap() == sound, "{wrong:#x}");
+        scratch.ok(&["check", "x.asif"]);
+        scratch.ok(&["repair", "--undo", "x.asif"]);
+        assert!(fs::read(&path).unwrap() == damaged);
+    }
+}
+
 /// The place of a directory is damaged in the header, and other tables are where it usually is: the
 /// lost directory, which is overwritten only if that was asked for.
 #[test]

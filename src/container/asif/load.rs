@@ -24,6 +24,8 @@ use crate::{Error, Kind, Result};
 
 /// Minimum file length in bytes, as in macOS.
 const MIN_FILE: u64 = 512;
+/// File offset of the places of the directories, 8 bytes each.
+const DIRECTORIES: u64 = 0x10;
 /// Number of table entries read at a time.
 const PIECE: usize = 4096;
 /// Maximum number of recorded chunks past the end of the disk, including metadata segments.
@@ -63,6 +65,29 @@ pub(super) fn load_with(
         ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+    let raw = match (lost_directory(file, &raw)?, directory) {
+        (Some((found, lost)), Some(number)) if lost == number => found,
+        (Some((found, lost)), None) => {
+            let why = format!(
+                "wrong place of directory {lost}: a newer one than the other is at its usual \
+                 place, byte {}",
+                found.directories[lost]
+            );
+            return Err(Error::corrupt(LAYER, DIRECTORIES + 8 * lost as u64, why));
+        }
+        _ => raw,
+    };
+    load_by(file, raw, directory, findings)
+}
+
+/// Loads everything but the data by this header.
+fn load_by(
+    file: &dyn BlockDevice,
+    raw: HeaderRaw,
+    directory: Option<usize>,
+    findings: &mut Findings<'_>,
+) -> Result<Loaded> {
+    let file_len = file.info().len;
     let header = match directory {
         Some(number) => parse_for(&raw, number, file_len)?,
         None => Header::parse(&raw)?,
@@ -188,6 +213,49 @@ fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usiz
     Ok(differ.then_some((header, active, 1 - active)))
 }
 
+/// Returns the index of the directory whose place in `raw` is wrong, and a header with the right
+/// one, if the directory at its usual place has a higher version than the other one and can be
+/// loaded.
+fn lost_directory(file: &dyn BlockDevice, raw: &HeaderRaw) -> Result<Option<(HeaderRaw, usize)>> {
+    let file_len = file.info().len;
+    for number in 0..2 {
+        let Ok(header) = parse_for(raw, 1 - number, file_len) else {
+            continue;
+        };
+        let (geometry, other) = (header.geometry, header.directories[1 - number]);
+        let (at, len) = (geometry.directories()[number], geometry.directory_bytes());
+        let is_apart = other.is_some_and(|other| other.abs_diff(at) >= len);
+        if raw.directories[number].get() == at || !is_apart || at + len > file_len {
+            continue;
+        }
+        let version = |at| file.read_array(at).map(u64::from_be_bytes);
+        if version(at)? <= version(other.unwrap_or_default())? {
+            continue;
+        }
+        let mut found = raw.clone();
+        found.directories[number] = at.into();
+        if regions::is_zero(file, at + 8..at + len)? {
+            continue;
+        }
+        match load_by(file, found.clone(), Some(number), &mut Findings::Open) {
+            Ok(_) => return Ok(Some((found, number))),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the index of the directory that [`use_directory`] finds again: its place in the header is
+/// wrong, and it is newer than the other one.
+pub fn lost_newer(file: &dyn BlockDevice) -> Result<Option<usize>> {
+    if file.info().len < MIN_FILE {
+        return Ok(None);
+    }
+    let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+    Ok(lost_directory(file, &raw)?.map(|(_, number)| number))
+}
+
 /// Returns the only directory that has a place in `file`, and the header for its use, if the place
 /// of the other one is invalid.
 fn placed_directory(file: &dyn BlockDevice) -> Result<Option<(HeaderRaw, Header, usize)>> {
@@ -211,8 +279,12 @@ fn placed_directory(file: &dyn BlockDevice) -> Result<Option<(HeaderRaw, Header,
 
 /// Returns the indexes of the active directory of the image in `file` and of the other one, which
 /// may be the right one if a version is damaged. A directory with an invalid place counts as the
-/// active one. `None` if there is only one, or both name the same tables.
+/// active one; of two, the newer one at its usual place counts as the other, if the header names
+/// another place. `None` if there is only one, or both name the same tables.
 pub fn directories(file: &dyn BlockDevice) -> Result<Option<[usize; 2]>> {
+    if let Some(lost) = lost_newer(file)? {
+        return Ok(Some([1 - lost, lost]));
+    }
     match two_directories(file) {
         Ok(found) => Ok(found.map(|(_, active, other)| [active, other])),
         Err(error) if error.kind() == Kind::Io => Err(error),
@@ -232,6 +304,21 @@ pub fn use_directory(
     number: usize,
     overwrite: bool,
 ) -> Result<Vec<String>> {
+    if file.info().len >= MIN_FILE {
+        let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+        if let Some((found, lost)) = lost_directory(file, &raw)? {
+            if lost != number {
+                let header = parse_for(&raw, number, file.info().len)?;
+                return replace_other(file, raw, &header, number, overwrite);
+            }
+            let at = found.directories[number].get();
+            file.write_at(0, found.as_bytes().get(..0x20).unwrap_or_default())?;
+            file.flush()?;
+            return Ok(vec![format!(
+                "the header names directory {number} at byte {at} again"
+            )]);
+        }
+    }
     let (header, active, other) = match two_directories(file) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Vec::new()),

@@ -54,7 +54,7 @@ use crate::{Error, Kind, Result};
 pub use self::check::{check, check_with};
 pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
-pub use self::load::{directories, peek_uuid, use_directory};
+pub use self::load::{directories, lost_newer, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
 pub use self::repair::repair;
 
@@ -347,9 +347,10 @@ impl Asif {
     }
 
     /// Makes the orphan at byte `place` of the file the chunk `number` of the disk, which must not
-    /// be stored. Durable on return. [`Kind::Invalid`] if it cannot be at that place, or if it may
-    /// have been partly written.
-    pub fn restore_chunk(&self, place: u64, number: u64) -> Result<()> {
+    /// be stored. Durable on return. Returns true if its bitmap says that it was partly written, which
+    /// it then is again; the caller must make sure that the bitmap is not older than the chunk.
+    /// [`Kind::Invalid`] if it cannot be at that place.
+    pub fn restore_chunk(&self, place: u64, number: u64) -> Result<bool> {
         self.check_changeable()?;
         let (bytes, chunk) = (self.geometry.chunk_bytes(), DiskChunk(number));
         let invalid = || {
@@ -369,20 +370,24 @@ impl Asif {
         }
         // A bitmap counts only for a partly written chunk, and may be stale for others.
         let blocks = 0..self.geometry.blocks_per_chunk();
-        let mask = self.tables.mask(chunk);
-        if mask.is_ok_and(|mask| !mask.is_full() && !mask.is(blocks, BlockState::Uninit)) {
-            return Err(invalid());
-        }
+        let mask = self.tables.mask(chunk).ok();
+        let mask = mask.filter(|mask| !mask.is_full() && !mask.is(blocks, BlockState::Uninit));
+        let is_partial = mask.is_some();
         let found = FileChunk(place / bytes);
         if !self.space.claim(found) {
             return Err(invalid());
         }
         self.begin_locked()?;
+        let entry = match is_partial {
+            true => ChunkEntry::Partial(found),
+            false => ChunkEntry::Full(found),
+        };
+        let mask = mask.map(|mask| (*mask).clone());
         let restored = self
             .tables
-            .set(chunk, ChunkEntry::Full(found), None, &self.space)
+            .set(chunk, entry, mask, &self.space)
             .and_then(|()| self.commit(Vec::new()));
-        self.failed.note(restored)
+        self.failed.note(restored).map(|()| is_partial)
     }
 
     /// Returns the stored chunks past the end of the disk, without the metadata, and their places.

@@ -39,6 +39,15 @@ impl Work<'_> {
             let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
             Ok(Some((is_empty, found)))
         };
+        if asif::lost_newer(&**plain)?.is_some() {
+            // Newer tables than the active ones, with which the disk is in order.
+            if let Some((_, then)) = with(other)?
+                && then.has_sound_volume()
+                && !then.is_contradicted()
+            {
+                return asif::use_directory(&**plain, other, false);
+            }
+        }
         let now = with(active)?;
         if now.as_ref().is_some_and(|(_, found)| found.is_consistent()) {
             return Ok(Vec::new());

@@ -188,14 +188,15 @@ impl Work<'_> {
         let mut fitting = None;
         for unit in units {
             let tried = Staged::new(Arc::new(self.staged.clone()), self.chosen.temporary.clone());
-            match self.restore_in(&tried, format, place, unit) {
-                Ok(()) => {}
+            let is_partial = match self.restore_in(&tried, format, place, unit) {
+                Ok(is_partial) => is_partial,
                 Err(error) if error.io_kind().is_some() => return Err(error),
                 Err(_) => continue,
-            }
+            };
             let (disk, _) = self.opened(&tried, format)?;
             let found = account(&disk, self.options, self.progress)?;
-            if !found.is_resolved() {
+            // An older bitmap would hide blocks that are in use.
+            if !found.is_resolved() || (is_partial && !matches!(found, Account::Accounted)) {
                 continue;
             }
             if fitting.is_some() {
@@ -237,10 +238,13 @@ impl Work<'_> {
         ))
     }
 
-    fn restore_in(&self, store: &Staged, format: Format, place: u64, unit: u64) -> Result<()> {
+    /// Returns true if only a part of the unit was written before.
+    fn restore_in(&self, store: &Staged, format: Format, place: u64, unit: u64) -> Result<bool> {
         let (plain, _) = self.plain(store, Open::Write, self.options)?;
         match format {
-            Format::Udsp => SparseImage::open(plain)?.restore_band(place, unit),
+            Format::Udsp => SparseImage::open(plain)?
+                .restore_band(place, unit)
+                .map(|()| false),
             _ => Asif::open(plain)?.restore_chunk(place, unit),
         }
     }
