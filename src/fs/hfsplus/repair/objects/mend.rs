@@ -226,6 +226,10 @@ impl AllObjects {
             .collect();
         let lost =
             |object: &RepairedObject| !folders.contains(&object.parent) && !Self::is_root(object);
+        let mut siblings: HashMap<u32, usize> = HashMap::new();
+        for object in &self.all {
+            *siblings.entry(object.parent).or_default() += 1;
+        }
         let mut found = Vec::new();
         for (at, object) in self
             .all
@@ -235,12 +239,7 @@ impl AllObjects {
         {
             // If others have the same parent, that folder was lost; otherwise the parent number is
             // damaged.
-            let alone = self
-                .all
-                .iter()
-                .filter(|other| other.parent == object.parent)
-                .nth(1)
-                .is_none();
+            let alone = siblings.get(&object.parent) == Some(&1);
             let lead = self.threads.get(&object.id()).filter(|lead| {
                 alone
                     && lead.folder == object.is_folder()
