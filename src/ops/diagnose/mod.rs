@@ -110,13 +110,13 @@ pub fn diagnose(
 
 /// Returns the cause for an image whose repair was interrupted, which comes before all others.
 fn interrupted(path: &Path, message: String) -> Cause {
-    let error = Error::new(Kind::Corrupt, "image", message.clone())
+    let error = Error::new(Kind::Corrupt, "image", message)
         .because(Reason::RepairInterrupted)
         .in_file(path);
     Cause::new(
         "repair-interrupted",
         "file",
-        format!("a repair was interrupted: {message}"),
+        "is as an interrupted repair left it",
     )
     .advise(format!("`bandsaw repair --undo {}`", path.display()))
     .of(error)
