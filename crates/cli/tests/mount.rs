@@ -593,6 +593,89 @@ fn a_full_volume_says_so() {
     );
 }
 
+/// Names on a full volume: each is made, or fails with ENOSPC and changes nothing.
+#[test]
+fn names_on_a_full_volume_say_so() {
+    let Some(host) = Host::new("names_on_a_full_volume_say_so") else {
+        return;
+    };
+    for kind in ["hfs+", "hfs+j", "apfs"] {
+        let create = [
+            "create",
+            "x.img",
+            "--size",
+            "24m",
+            "--overwrite",
+            "--fs",
+            kind,
+        ];
+        host.0.ok(&create);
+        host.ok(&["mount", "x.img", "mnt"]);
+        let at = |name: &str| host.path("mnt").join(name);
+        fs::write(at("kept"), "kept").unwrap();
+        fs::write(at("moved"), "moved").unwrap();
+        for (name, piece) in [("large", 1 << 20), ("small", 4096)] {
+            let mut file = File::create(at(name)).unwrap();
+            let full = (0..300)
+                .try_for_each(|_| file.write_all(&vec![3; piece]))
+                .and_then(|()| file.sync_all());
+            assert_eq!(
+                full.unwrap_err().kind(),
+                std::io::ErrorKind::StorageFull,
+                "{kind}"
+            );
+        }
+        let mut names = vec!["kept".to_owned(), "large".to_owned(), "small".to_owned()];
+        let (mut moved, mut failed) = ("moved".to_owned(), [0; 4]);
+        for n in 0..20_000 {
+            let name = format!("{n:0>200}");
+            let action = n % failed.len();
+            let done = match action {
+                0 => fs::hard_link(at("kept"), at(&name)),
+                1 => std::os::unix::fs::symlink("kept", at(&name)),
+                2 => fs::create_dir(at(&name)),
+                _ => fs::rename(at(&moved), at(&name)),
+            };
+            match done {
+                Ok(()) if action == 3 => moved = name,
+                Ok(()) => names.push(name),
+                Err(error) => {
+                    let full = std::io::ErrorKind::StorageFull;
+                    assert_eq!(error.kind(), full, "{kind}: action {action}: {error}");
+                    failed[action] += 1;
+                }
+            }
+            if failed.iter().take(3).all(|times| *times > 2) {
+                break;
+            }
+        }
+        assert!(
+            failed.iter().take(3).all(|times| *times > 2),
+            "{kind}: {failed:?}"
+        );
+        names.push(moved);
+        names.sort();
+        let listed = |host: &Host| {
+            let mut listed: Vec<_> = fs::read_dir(host.path("mnt"))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            listed.sort();
+            listed
+        };
+        assert_eq!(listed(&host), names, "{kind}");
+        host.ok(&["detach", "mnt"]);
+        host.0.ok(&["check", "x.img"]);
+        host.ok(&["mount", "x.img", "mnt"]);
+        assert_eq!(listed(&host), names, "{kind}");
+        assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
+        fs::remove_file(at("large")).unwrap();
+        fs::create_dir(at("after")).unwrap();
+        host.ok(&["detach", "mnt"]);
+        host.0.ok(&["check", "x.img"]);
+    }
+}
+
 /// A host without room: programs hear of it, the owner reads it, and what was synced stays.
 #[test]
 fn a_full_host_says_so() {
