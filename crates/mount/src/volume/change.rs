@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::RwLockReadGuard;
 use std::time::SystemTime;
 
+use bandsaw::error::Place;
 use bandsaw::fs::{
     Attributes, Change, Existing, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
 };
@@ -160,10 +161,12 @@ impl VolumeFs {
             .and_then(|()| change.attributes(node));
         linked.map_err(|error| match error.kind() {
             Kind::Unsupported => Errno::EPERM,
-            Kind::Limit if error.layer().ends_with("name") || error.layer().ends_with("space") => {
-                self.events.errno(&error)
+            // Too many names are an error about this name, a full volume is none.
+            Kind::Limit
+                if matches!(error.place(), Place::Name(_)) && !error.layer().ends_with("name") =>
+            {
+                Errno::EMLINK
             }
-            Kind::Limit => Errno::EMLINK,
             _ => self.events.errno(&error),
         })
     }
