@@ -104,10 +104,19 @@ pub struct Choice {
 pub struct Advice {
     /// The recommended band size, in bytes.
     pub band_size: u64,
-    /// Reasons, one sentence each.
-    pub reasons: Vec<String>,
+    /// Reasons, the most important first.
+    pub reasons: Vec<AdviceReason>,
     /// The recommended size and the sizes next to it, in ascending order.
     pub choices: Vec<Choice>,
+}
+
+/// A reason for a recommendation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdviceReason {
+    /// Name for programs, in snake case; it does not change.
+    pub code: &'static str,
+    /// The reason for people.
+    pub message: String,
 }
 
 /// Recommends a band size for a disk of `len` bytes, of which `used` bytes are in use, if known.
@@ -144,57 +153,76 @@ pub fn advise(len: u64, used: Option<u64>, place: Place) -> Advice {
     }
 }
 
-fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
+fn reasons(len: u64, size: u64, place: Place) -> Vec<AdviceReason> {
     let bands = len.div_ceil(size);
     let shown = crate::size::display(size);
-    let mut reasons = vec![format!("{bands} files of {shown} when full")];
+    let mut reasons = Vec::new();
+    let mut add = |code, message: String| reasons.push(AdviceReason { code, message });
+    add("files", format!("{bands} files of {shown} when full"));
     match place {
         Place::Local => {
-            reasons.push(
+            add(
+                "local_speed",
                 "bands of 8 to 16 MiB stream fastest on a local disk; larger ones reduce parallel \
                  access"
                     .to_owned(),
             );
             if bands < MIN_BANDS {
-                reasons.push(format!(
-                    "fewer than {MIN_BANDS} bands are slow on a Mac, but bands below {shown} \
-                     bring no gain"
-                ));
+                add(
+                    "few_bands",
+                    format!(
+                        "fewer than {MIN_BANDS} bands are slow on a Mac, but bands below {shown} \
+                         bring no gain"
+                    ),
+                );
             }
         }
         Place::Smb => {
-            reasons.push(
+            add(
+                "server_round_trips",
                 "opening a file costs round trips to the server; larger bands reduce them"
                     .to_owned(),
             );
-            reasons.push(format!(
-                "a folder of up to {SERVER_FILES} files lists quickly; each \
-                                  changed byte adds {shown} to a backup of the bundle"
-            ));
+            add(
+                "server_listing",
+                format!(
+                    "a folder of up to {SERVER_FILES} files lists quickly; each changed byte adds \
+                     {shown} to a backup of the bundle"
+                ),
+            );
         }
         Place::S3 => {
-            reasons.push(format!(
-                "a change uploads the whole band: {shown} for one byte"
-            ));
-            reasons.push(format!(
-                "listing takes {} requests of {NAMES_A_LIST} names",
-                bands.div_ceil(NAMES_A_LIST)
-            ));
+            add(
+                "upload_size",
+                format!("a change uploads the whole band: {shown} for one byte"),
+            );
+            add(
+                "list_requests",
+                format!(
+                    "listing takes {} requests of {NAMES_A_LIST} names",
+                    bands.div_ceil(NAMES_A_LIST)
+                ),
+            );
         }
     }
     let smaller = size / 2;
     if bands <= MANY_FILES && len.div_ceil(smaller) > MANY_FILES {
         let (shown, bands) = (crate::size::display(smaller), len.div_ceil(smaller));
-        reasons.push(format!(
-            "bands of {shown} make {bands} files; more than {MANY_FILES} in a folder are slow to \
-             list and copy"
-        ));
+        add(
+            "smaller_bands",
+            format!(
+                "bands of {shown} make {bands} files; more than {MANY_FILES} in a folder are slow \
+                 to list and copy"
+            ),
+        );
     }
     if bands > MANY_FILES {
-        reasons.push(format!(
-            "more than {MANY_FILES} files are slow to copy, but this is the \
-                              largest band size"
-        ));
+        add(
+            "many_files",
+            format!(
+                "more than {MANY_FILES} files are slow to copy, but this is the largest band size"
+            ),
+        );
     }
     reasons
 }
@@ -241,7 +269,7 @@ mod tests {
             advise(1 << 62, None, Place::S3)
                 .reasons
                 .iter()
-                .any(|reason| reason.contains("100000 files"))
+                .any(|reason| reason.message.contains("100000 files"))
         );
     }
 
@@ -251,7 +279,7 @@ mod tests {
             advise(len, None, place)
                 .reasons
                 .iter()
-                .any(|reason| reason.contains("more than 100000 in a folder"))
+                .any(|reason| reason.message.contains("more than 100000 in a folder"))
         };
         assert!(warns(1024 * GIB, Place::Local) && warns(20 * 1024 * GIB, Place::S3));
         assert!(

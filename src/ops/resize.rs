@@ -5,6 +5,7 @@
 //! and repeating the resize completes it: each part is compared with its new size, and left
 //! unchanged if it already has it.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
-use crate::open::{Image, OpenOptions, Volume, gate};
+use crate::open::{Image, OpenOptions, Volume, VolumeFormat, gate};
 use crate::ops::orphans;
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
@@ -67,8 +68,66 @@ pub struct Resized {
     pub from: u64,
     /// Length of the disk afterwards, in bytes.
     pub to: u64,
-    /// The steps, one sentence each.
-    pub steps: Vec<String>,
+    /// The steps, in order.
+    pub steps: Vec<ResizeStep>,
+}
+
+/// A step of a resize. Lengths are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "lengths before and after")]
+pub enum ResizeStep {
+    /// The disk is extended.
+    GrowDisk { from: u64, to: u64 },
+    /// The end of the disk is removed.
+    ShrinkDisk { from: u64, to: u64 },
+    /// The backup of the partition map is moved to the new end of the disk.
+    MoveBackupMap,
+    /// The partition with this number is resized.
+    ResizePartition { number: u32, from: u64, to: u64 },
+    /// The volume is resized to at most `to`.
+    ResizeVolume {
+        format: VolumeFormat,
+        from: u64,
+        to: u64,
+    },
+}
+
+impl fmt::Display for ResizeStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = size::display;
+        match *self {
+            Self::GrowDisk { from, to } => {
+                write!(
+                    f,
+                    "the disk grows from {:#} to {:#}",
+                    shown(from),
+                    shown(to)
+                )
+            }
+            Self::ShrinkDisk { from, to } => {
+                write!(
+                    f,
+                    "the disk is cut from {:#} to {:#}",
+                    shown(from),
+                    shown(to)
+                )
+            }
+            Self::MoveBackupMap => f.write_str("the backup of the map moves to the end"),
+            Self::ResizePartition { number, from, to } => {
+                let (from, to) = (shown(from), shown(to));
+                write!(f, "partition {number} is resized from {from:#} to {to:#}")
+            }
+            Self::ResizeVolume { format, from, to } => {
+                let verb = if to < from { "shrinks" } else { "grows" };
+                let (from, to) = (shown(from), shown(to));
+                write!(
+                    f,
+                    "the {format} volume {verb} from {from:#} to at most {to:#}"
+                )
+            }
+        }
+    }
 }
 
 /// Returns the limits and the present length of the image's disk, in bytes.
@@ -183,21 +242,13 @@ impl<'a> Parted<'a> {
         }
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!(
-                "the disk grows from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(ResizeStep::GrowDisk { from, to });
         }
         if is_gpt && to != from {
-            steps.push("the backup of the map moves to the end".to_owned());
+            steps.push(ResizeStep::MoveBackupMap);
         }
         if to < from {
-            steps.push(format!(
-                "the disk is cut from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(ResizeStep::ShrinkDisk { from, to });
         }
         if !options.dry_run {
             if to > from {
@@ -382,7 +433,7 @@ impl<'a> ResizePlan<'a> {
         }
         if let Some(partition) = self.partition.filter(|_| !options.dry_run) {
             self.disk.info().check_writable(LAYER)?;
-            partition.mend()?;
+            partition.repair()?;
         }
         let limits = self.volume_limits()?;
         let (to, len) = match (options.parts, options.size) {
@@ -432,47 +483,35 @@ impl<'a> ResizePlan<'a> {
         Ok(Resized { from, to, steps })
     }
 
-    fn steps(&self, from: u64, to: u64, len: u64, has: u64) -> Vec<String> {
+    fn steps(&self, from: u64, to: u64, len: u64, has: u64) -> Vec<ResizeStep> {
         let now = self.volume.range.end - self.volume.range.start;
+        let partition = self
+            .volume
+            .partition
+            .map(|number| ResizeStep::ResizePartition {
+                number,
+                from: now,
+                to: len,
+            });
         let mut steps = Vec::new();
         if to > from {
-            steps.push(format!(
-                "the disk grows from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(ResizeStep::GrowDisk { from, to });
         }
-        if len >= now && self.partition.is_some() && (len != now || to != from) {
-            steps.push(format!(
-                "{} is resized from {:#} to {:#}",
-                self.volume.place(),
-                size::display(now),
-                size::display(len)
-            ));
+        if len >= now && (len != now || to != from) {
+            steps.extend(partition);
         }
-        let verb = if len < has { "shrinks" } else { "grows" };
         if len != has {
-            steps.push(format!(
-                "the {} volume {verb} from {:#} to at most {:#}",
-                self.volume.format,
-                size::display(has),
-                size::display(len)
-            ));
+            steps.push(ResizeStep::ResizeVolume {
+                format: self.volume.format,
+                from: has,
+                to: len,
+            });
         }
-        if len < now && self.partition.is_some() {
-            steps.push(format!(
-                "{} is resized from {:#} to {:#}",
-                self.volume.place(),
-                size::display(now),
-                size::display(len)
-            ));
+        if len < now {
+            steps.extend(partition);
         }
         if to < from {
-            steps.push(format!(
-                "the disk is cut from {:#} to {:#}",
-                size::display(from),
-                size::display(to)
-            ));
+            steps.push(ResizeStep::ShrinkDisk { from, to });
         }
         steps
     }

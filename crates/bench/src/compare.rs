@@ -1,6 +1,9 @@
 //! Comparison of two runs, and of a run with a limit.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
 
 use crate::report::Report;
 use crate::sample::Direction;
@@ -8,9 +11,10 @@ use crate::stats::ratio::{Ratio, Speed, too_wide, trimmed_mean};
 use crate::stats::{Summary, speeds};
 
 /// A series that both runs have.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Name of the series, with its step.
+    #[serde(rename = "series")]
     pub label: String,
     /// Direction of the transfer.
     pub direction: Direction,
@@ -23,14 +27,61 @@ pub struct Row {
 }
 
 /// Comparison of two runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Comparison {
     /// Series that both runs have.
+    #[serde(rename = "compared")]
     pub rows: Vec<Row>,
-    /// Names of series that only one run has.
-    pub unmatched: Vec<String>,
+    /// Series that only one run has.
+    pub unmatched: Vec<Unmatched>,
     /// Reasons why the runs may not be comparable.
-    pub doubts: Vec<String>,
+    pub doubts: Vec<Doubt>,
+}
+
+/// A series that only one run has.
+#[derive(Debug, Clone, Serialize)]
+pub struct Unmatched {
+    /// Name of the series, with its step.
+    pub series: String,
+    /// Direction of the transfer.
+    pub direction: Direction,
+}
+
+/// A reason why two runs may not be comparable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// Different benchmarks.
+    Benchmark,
+    /// Different machines or file systems.
+    Machine,
+    /// Different scales of the sizes of files.
+    Scale,
+    /// Different treatment of caches.
+    Caches,
+    /// Different sizes of requests.
+    Requests,
+    /// Different contents of files.
+    Contents,
+    /// The first run is too noisy for a result.
+    NoisyBefore,
+    /// The second run is too noisy for a result.
+    NoisyAfter,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Benchmark => "the runs differ in the benchmark",
+            Self::Machine => "the runs differ in the machine or the file system",
+            Self::Scale => "the runs differ in the scale of sizes",
+            Self::Caches => "the runs differ in the treatment of caches",
+            Self::Requests => "the runs differ in the size of requests",
+            Self::Contents => "the runs differ in the contents of files",
+            Self::NoisyBefore => "the first run was too noisy for a result",
+            Self::NoisyAfter => "the second run was too noisy for a result",
+        })
+    }
 }
 
 /// Returns how much faster `after` is than `before`, series by series. Speeds of a series are those
@@ -55,10 +106,13 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
             });
         }
     }
-    let only = |of: &Speeds, other: &Speeds| -> Vec<String> {
+    let only = |of: &Speeds, other: &Speeds| -> Vec<Unmatched> {
         of.keys()
             .filter(|key| !other.contains_key(*key))
-            .map(|(label, direction)| format!("{label}, {direction}"))
+            .map(|(label, direction)| Unmatched {
+                series: label.clone(),
+                direction: *direction,
+            })
             .collect()
     };
     comparison.unmatched = [only(&old, &new), only(&new, &old)].concat();
@@ -82,47 +136,29 @@ fn by_name(report: &Report) -> Speeds {
     all
 }
 
-fn doubts(before: &Report, after: &Report) -> Vec<String> {
-    let mut doubts = Vec::new();
-    let mut unless = |same: bool, what: &str| {
-        if !same {
-            doubts.push(format!("the runs differ in {what}"));
-        }
-    };
-    unless(before.benchmark == after.benchmark, "the benchmark");
-    unless(
-        before.machine == after.machine,
-        "the machine or the file system",
-    );
-    unless(
-        before.settings.plan.scale == after.settings.plan.scale,
-        "the scale of sizes",
-    );
-    unless(
-        before.settings.caches == after.settings.caches,
-        "what is done about caches",
-    );
-    unless(
-        before.settings.request == after.settings.request,
-        "the size of requests",
-    );
-    unless(
-        before.settings.compressible == after.settings.compressible,
-        "what files hold",
-    );
-    for (report, which) in [(before, "first"), (after, "second")] {
+fn doubts(before: &Report, after: &Report) -> Vec<Doubt> {
+    let (old, new) = (&before.settings, &after.settings);
+    let is_noisy = |report: &Report| {
         let summaries = report
             .series
             .iter()
             .flat_map(|series| [&series.write, &series.read, &series.stream]);
-        if summaries
+        summaries
             .flatten()
             .any(|summary: &Summary| summary.too_noisy)
-        {
-            doubts.push(format!("the {which} run was too noisy for a result"));
-        }
-    }
-    doubts
+    };
+    let found = [
+        (before.benchmark != after.benchmark, Doubt::Benchmark),
+        (before.machine != after.machine, Doubt::Machine),
+        (old.plan.scale != new.plan.scale, Doubt::Scale),
+        (old.caches != new.caches, Doubt::Caches),
+        (old.request != new.request, Doubt::Requests),
+        (old.compressible != new.compressible, Doubt::Contents),
+        (is_noisy(before), Doubt::NoisyBefore),
+        (is_noisy(after), Doubt::NoisyAfter),
+    ];
+    let found = found.into_iter().filter(|(is_found, _)| *is_found);
+    found.map(|(_, doubt)| doubt).collect()
 }
 
 /// Result of checking a ratio against a limit.

@@ -1109,13 +1109,14 @@ fn articles_are_repeated_on_one_page() {
     let page = fs::read_to_string(scratch.path("results/articles.md")).unwrap();
     assert!(page.contains("## First and second write") && !page.contains("## Band sizes"));
     // The same command goes on.
-    let told = scratch.json(&[&ours[..], &["--note", "a <quiet> disk"]].concat());
+    let printed = scratch.json(&[&ours[..], &["--note", "a <quiet> disk"]].concat());
     assert_eq!(
         fs::read(&first).unwrap(),
         before,
         "nothing is measured again"
     );
-    let sections = told["sections"].as_array().unwrap();
+    crate::json::assert_obeys(&scratch, "bench-articles", &printed);
+    let sections = printed["sections"].as_array().unwrap();
     assert_eq!(sections.len(), 6);
     for section in sections {
         let answers = section["answers"].as_array().unwrap();

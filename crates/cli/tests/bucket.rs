@@ -131,7 +131,8 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
     assert_eq!(bench.ok(&format!("cat {IMAGE}:/letter")), "dear diary");
     let snapshots = bench.json(&format!("snapshot list {IMAGE}"));
     assert_eq!(snapshots["snapshots"][0]["name"], "first");
-    bench.ok(&format!("checkpoint {IMAGE}"));
+    let done = bench.json(&format!("checkpoint {IMAGE}"));
+    crate::json::assert_obeys(&bench.scratch, "checkpoint", &done);
     assert_eq!(bench.json(&format!("info {IMAGE}"))["bucket"]["lagging"], 0);
     assert!(
         bench
@@ -337,11 +338,11 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     let image = open::open(Path::new(IMAGE), &options).unwrap();
     image.disk().write_at(40 << 20, &[1; 4096]).unwrap();
     image.disk().flush().unwrap();
-    let told = bench.ok(&format!("info {IMAGE}"));
+    let report = bench.ok(&format!("info {IMAGE}"));
     assert!(
-        told.contains("plain objects are outdated in 1 file")
-            && told.contains("written by process"),
-        "{told}"
+        report.contains("plain objects are outdated in 1 file")
+            && report.contains("written by process"),
+        "{report}"
     );
     let output = bench.run(&format!("info {IMAGE}"));
     assert!(

@@ -49,12 +49,10 @@ const WITHOUT: &[(&str, &str)] = &[
     ("stack", "a group"),
 ];
 
-/// Schemas whose documents need more than this test has.
+/// Schemas whose documents need more than this test has, and the test that has it.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("bench-articles", "minutes of a benchmark"),
-    ("bench-compare", "results of a benchmark"),
-    ("bench-gate", "results of a benchmark"),
-    ("checkpoint", "a bucket"),
+    ("bench-articles", "minutes of a benchmark: see bench.rs"),
+    ("checkpoint", "a bucket: see bucket.rs"),
     ("common", "definitions alone"),
 ];
 
@@ -222,6 +220,7 @@ fn documents_obey_their_schemas() {
     in_use(&runs);
     usage_errors(&runs);
     several_arguments(&runs);
+    benchmarks(&runs);
     let mut missing: BTreeSet<String> = fs::read_dir(schemas())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -237,13 +236,15 @@ fn documents_obey_their_schemas() {
     }
     missing.retain(|name| !runs.seen.borrow().contains(name));
     assert!(missing.is_empty(), "no document of {missing:?}");
-    let documents = runs
-        .scratch
-        .write("documents", runs.lines.borrow().join("\n"));
+    check_all(&python, &runs.scratch, &runs.lines.borrow());
+}
+
+/// Fails unless each document, a line with its schema and command, obeys its schema.
+fn check_all(python: &Path, scratch: &Scratch, lines: &[String]) {
     let checked = Command::new(python)
         .args(["-c", VALIDATE])
         .arg(schemas())
-        .arg(documents)
+        .arg(scratch.write("documents", lines.join("\n")))
         .output()
         .unwrap();
     let wrong = String::from_utf8_lossy(&checked.stdout);
@@ -252,6 +253,42 @@ fn documents_obey_their_schemas() {
         "{wrong}{}",
         stderr(&checked)
     );
+}
+
+/// Fails unless `document` obeys `schema`, for tests with documents that need more than a disk.
+pub(crate) fn assert_obeys(scratch: &Scratch, schema: &str, document: &Value) {
+    match peer_python("jsonschema") {
+        Some(python) => {
+            let line = serde_json::json!([schema, schema, document]);
+            check_all(&python, scratch, &[line.to_string()]);
+        }
+        None => skip::without_program(schema, "no Python with jsonschema"),
+    }
+}
+
+/// Compares two runs that differ in a series and in the size of requests.
+fn benchmarks(runs: &Runs) {
+    fs::create_dir(runs.scratch.path("work")).unwrap();
+    let short = ["bench", "files", "work", "--scale", "0.0002", "--sets", "3"];
+    for (name, request) in [("one.json", "64k"), ("two.json", "1m")] {
+        runs.scratch
+            .ok(&[&short[..], &["--request", request, "-o", name]].concat());
+    }
+    let results = fs::read_to_string(runs.scratch.path("two.json")).unwrap();
+    let mut other: Value = serde_json::from_str(&results).unwrap();
+    other["series"][0]["label"] = "other".into();
+    runs.scratch.write("other.json", other.to_string());
+    let compared = runs.ok_of(2, &["bench", "compare", "one.json", "two.json"]);
+    assert_eq!(compared["compared"].as_array().unwrap().len(), 2);
+    let doubts = compared["doubts"].as_array().unwrap();
+    assert!(doubts.contains(&"requests".into()), "{compared}");
+    let compared = runs.ok_of(2, &["bench", "compare", "one.json", "other.json"]);
+    assert_eq!(compared["unmatched"].as_array().unwrap().len(), 4);
+    for least in ["0", "1000"] {
+        let gate = ["two.json", "--against", "one.json", "--min-ratio", least];
+        let gate = runs.run(2, &[&["bench", "gate"], &gate[..]].concat());
+        assert!(matches!(gate.status.code(), Some(0 | 1)), "{gate:?}");
+    }
 }
 
 /// Runs every verb that reads on an image.
@@ -459,9 +496,22 @@ fn stacked(runs: &Runs) {
 
 fn sizes_and_keys(runs: &Runs) {
     runs.ok(&["resize", "raw.img", "--size", "32m", "--dry-run"]);
-    runs.ok(&["resize", "raw.img", "--size", "32m"]);
+    let resized = runs.ok(&["resize", "raw.img", "--size", "32m"]);
+    let actions = resized["steps"].as_array().unwrap().iter();
+    let grown = ["grow_disk", "resize_partition", "resize_volume"];
+    assert!(actions.map(|step| &step["action"]).eq(grown), "{resized}");
+    let last = &resized["steps"][2];
+    assert_eq!(last["file_system"], "HFS+", "{resized}");
+    runs.ok(&["resize", "raw.img", "--size", "24m"]);
+    let disk = ["resize", "raw-apfs.img", "--size", "32m", "--image-only"];
+    let moved = runs.ok(&disk);
+    assert_eq!(moved["steps"][1]["action"], "move_backup_map", "{moved}");
     runs.ok(&["reband", "b-apfs.sparsebundle", "--band-size", "1m"]);
-    runs.ok(&["advise", "--size", "2t", "--on", "s3"]);
+    for place in ["local", "smb", "s3"] {
+        for size in ["10g", "2t", "4000000t"] {
+            runs.ok(&["advise", "--size", size, "--on", place]);
+        }
+    }
     runs.ok(&["enable-journal", "raw.img"]);
     runs.ok(&["disable-journal", "raw.img"]);
     let secret = ["secret.img", "--passfile", "key", "--new-passfile", "key2"];

@@ -23,7 +23,7 @@ pub type Speed = (u64, f64);
 
 /// Conclusion from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The whole interval is above 1.
     Faster,
@@ -32,6 +32,7 @@ pub enum Verdict {
     /// The interval contains 1 and is within 5 % of it.
     Same,
     /// The interval is too wide for a conclusion, or the samples are too few.
+    #[serde(alias = "too-noisy")]
     TooNoisy,
 }
 

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use bandsaw::device::Access;
-use bandsaw::ops::advise::{Advice, MANY_FILES, Place, advise};
+use bandsaw::ops::advise::{Advice, AdviceReason, MANY_FILES, Place, advise};
 use bandsaw::size;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
 use crate::info_text::exact;
-use crate::output::{Output, Style, messages};
+use crate::output::{Output, Style};
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 
@@ -51,9 +51,14 @@ struct AdviceReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     current_band_size: Option<u64>,
     band_size: u64,
-    #[serde(serialize_with = "messages")]
-    reasons: Vec<String>,
+    reasons: Vec<ReasonFacts>,
     choices: Vec<ChoiceFacts>,
+}
+
+#[derive(Serialize)]
+struct ReasonFacts {
+    code: &'static str,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -107,12 +112,15 @@ impl Advise {
             used_bands: Some(choice.in_use).filter(|bands| *bands > 0),
             list_requests: choice.lists,
         });
+        let reasons = reasons
+            .into_iter()
+            .map(|AdviceReason { code, message }| ReasonFacts { code, message });
         let facts = AdviceReport {
             size,
             location: self.on.name(),
             current_band_size: present,
             band_size,
-            reasons,
+            reasons: reasons.collect(),
             choices: choices.collect(),
         };
         output.facts(&facts, |out| facts.write(output, out))
@@ -124,7 +132,7 @@ impl AdviceReport {
         writeln!(out, "{}", output.paint(Style::Bold, &exact(self.band_size)))?;
         self.reasons
             .iter()
-            .try_for_each(|reason| writeln!(out, "  {reason}"))?;
+            .try_for_each(|reason| writeln!(out, "  {}", reason.message))?;
         if let Some(present) = self.current_band_size {
             let same = if present == self.band_size {
                 "the current size"

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw::ops::resize::{Parts, ResizeOptions, Resized, Size, limits, resize};
+use bandsaw::ops::resize::{Parts, ResizeOptions, ResizeStep, Resized, Size, limits, resize};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, messages};
+use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
@@ -84,8 +84,49 @@ struct ResizeReport {
     dry_run: bool,
     size_before: u64,
     size: u64,
-    #[serde(serialize_with = "messages")]
-    steps: Vec<String>,
+    steps: Vec<StepFacts>,
+}
+
+#[derive(Serialize)]
+struct StepFacts {
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_system: Option<String>,
+    /// Length before in bytes, unless the step moves something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_before: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    message: String,
+}
+
+impl StepFacts {
+    fn new(step: ResizeStep) -> Self {
+        let (action, sizes) = match step {
+            ResizeStep::GrowDisk { from, to } => ("grow_disk", Some((from, to))),
+            ResizeStep::ShrinkDisk { from, to } => ("shrink_disk", Some((from, to))),
+            ResizeStep::ResizePartition { from, to, .. } => ("resize_partition", Some((from, to))),
+            ResizeStep::ResizeVolume { from, to, .. } => ("resize_volume", Some((from, to))),
+            ResizeStep::MoveBackupMap => ("move_backup_map", None),
+            _ => ("other", None),
+        };
+        Self {
+            action,
+            partition: match step {
+                ResizeStep::ResizePartition { number, .. } => Some(number),
+                _ => None,
+            },
+            file_system: match step {
+                ResizeStep::ResizeVolume { format, .. } => Some(format.to_string()),
+                _ => None,
+            },
+            size_before: sizes.map(|(before, _)| before),
+            size: sizes.map(|(_, after)| after),
+            message: step.to_string(),
+        }
+    }
 }
 
 impl Resize {
@@ -151,7 +192,7 @@ impl Resize {
             dry_run: self.dry_run,
             size_before: from,
             size: to,
-            steps,
+            steps: steps.into_iter().map(StepFacts::new).collect(),
         };
         output.done(&facts, |out| facts.write(&image, output, out))
     }
@@ -189,7 +230,8 @@ impl Limits {
 impl ResizeReport {
     fn write(&self, image: &Image, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for step in &self.steps {
-            writeln!(out, "{}{step}", if self.dry_run { "would: " } else { "" })?;
+            let would = if self.dry_run { "would: " } else { "" };
+            writeln!(out, "{would}{}", step.message)?;
         }
         if self.steps.is_empty() {
             let name = image.path().display().to_string();

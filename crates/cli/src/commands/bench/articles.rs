@@ -10,7 +10,7 @@ use bandsaw_bench::units::bytes;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::asked::percent;
+use super::workload_args::percent;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -49,7 +49,7 @@ pub(crate) struct Articles {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     sets: Option<u32>,
     /// Set the pause between phases, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = super::asked::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::workload_args::seconds)]
     pause: Option<f64>,
     /// Use small sizes and no pauses, for ten minutes (default)
     #[arg(long, conflicts_with_all = ["silver", "gold"])]

@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
-use bandsaw_bench::compare::{Comparison, compare};
+use bandsaw_bench::compare::{Comparison, Row, compare};
 use bandsaw_bench::report::plot;
 use bandsaw_bench::report::table::Table;
 use bandsaw_bench::stats::ratio::Ratio;
 use bandsaw_bench::units::rate;
 use clap::{Args, ValueHint};
-use serde::Serialize;
 
-use super::{kept, table};
+use super::{result_files, table};
 use crate::failure::Outcome;
 use crate::output::Output;
 
@@ -39,85 +38,56 @@ pub(crate) struct Compare {
     overwrite: bool,
 }
 
-/// The output of `--json`.
-#[derive(Serialize)]
-struct CompareReport {
-    compared: Vec<Row>,
-    unmatched: Vec<String>,
-    doubts: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    series: String,
-    direction: String,
-    before: f64,
-    after: f64,
-    ratio: Ratio,
-}
-
 impl Compare {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let Comparison {
-            rows,
-            unmatched,
-            doubts,
-        } = compare(&kept::read(&self.before)?, &kept::read(&self.after)?);
+        let comparison = compare(
+            &result_files::read(&self.before)?,
+            &result_files::read(&self.after)?,
+        );
         if let Some(folder) = &self.plots {
-            kept::write_plots(folder, &plot::comparison(&rows), self.overwrite)?;
+            let plots = plot::comparison(&comparison.rows);
+            result_files::write_plots(folder, &plots, self.overwrite)?;
         }
-        let compared = rows.into_iter().map(|row| Row {
-            series: row.label,
-            direction: row.direction.to_string(),
-            before: row.before,
-            after: row.after,
-            ratio: row.ratio,
-        });
-        let facts = CompareReport {
-            compared: compared.collect(),
-            unmatched,
-            doubts,
-        };
-        facts.doubts.iter().for_each(|doubt| output.warn(doubt));
-        output.facts(&facts, |out| {
-            table::write(&[facts.table()], output, out)?;
-            facts
-                .unmatched
-                .iter()
-                .try_for_each(|series| writeln!(out, "  only in one run: {}", output.name(series)))
+        for doubt in &comparison.doubts {
+            output.warn(&doubt.to_string());
+        }
+        output.facts(&comparison, |out| {
+            table::write(&[ratios(&comparison)], output, out)?;
+            comparison.unmatched.iter().try_for_each(|only| {
+                let (series, direction) = (output.name(&only.series), only.direction);
+                writeln!(out, "  only in one run: {series}, {direction}")
+            })
         })
     }
 }
 
-impl CompareReport {
-    fn table(&self) -> Table {
-        let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"]
-            .map(str::to_owned)
-            .to_vec();
-        let row = |row: &Row| {
-            let Ratio {
-                value,
-                low,
-                high,
-                verdict,
-            } = row.ratio;
-            let [value, low, high] = [value, low, high].map(|ratio| format!("{ratio:.3}"));
-            let (before, after) = (rate(row.before), rate(row.after));
-            vec![
-                row.series.clone(),
-                row.direction.clone(),
-                before,
-                after,
-                value,
-                low,
-                high,
-                verdict.words().to_owned(),
-            ]
-        };
-        Table {
-            title: "The second run over the first".to_owned(),
-            heading,
-            rows: self.compared.iter().map(row).collect(),
-        }
+fn ratios(comparison: &Comparison) -> Table {
+    let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"]
+        .map(str::to_owned)
+        .to_vec();
+    let row = |row: &Row| {
+        let Ratio {
+            value,
+            low,
+            high,
+            verdict,
+        } = row.ratio;
+        let [value, low, high] = [value, low, high].map(|ratio| format!("{ratio:.3}"));
+        let (before, after) = (rate(row.before), rate(row.after));
+        vec![
+            row.label.clone(),
+            row.direction.to_string(),
+            before,
+            after,
+            value,
+            low,
+            high,
+            verdict.words().to_owned(),
+        ]
+    };
+    Table {
+        title: "The second run over the first".to_owned(),
+        heading,
+        rows: comparison.rows.iter().map(row).collect(),
     }
 }

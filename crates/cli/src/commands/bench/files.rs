@@ -6,7 +6,7 @@ use bandsaw_bench::plan::SETS;
 use bandsaw_bench::units::bytes;
 use clap::Args;
 
-use super::asked::{Asked, percent};
+use super::workload_args::{WorkloadArgs, percent};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::text::counted;
@@ -30,12 +30,12 @@ Examples:
   bandsaw bench files . --random 20 -o run.json -o run.html")]
 pub(crate) struct Files {
     #[command(flatten)]
-    asked: Asked,
+    workload: WorkloadArgs,
 }
 
 impl Files {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let (settings, folder) = (self.asked.settings(0.0, SETS)?, self.asked.folder());
+        let (settings, folder) = (self.workload.settings(0.0, SETS)?, self.workload.folder());
         let announced = Announced::new(folder, &settings);
         let announced = announced.advise(Kind::Limit, || {
             "use `--scale 0.1` to write a tenth, or `--sets` to write fewer files".to_owned()
@@ -49,7 +49,7 @@ impl Files {
             folder.display(),
             bytes(announced.room.free)
         );
-        self.asked.run(&plan, output, |progress| {
+        self.workload.run(&plan, output, |progress| {
             folder::run(folder, &settings, &announced, progress)
         })
     }

@@ -9,7 +9,7 @@ use bandsaw_bench::stats::ratio::Ratio;
 use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 
-use super::{kept, table};
+use super::{result_files, table};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
@@ -94,9 +94,13 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 impl Gate {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let baseline = self.against.as_deref().map(kept::read).transpose()?;
+        let baseline = self
+            .against
+            .as_deref()
+            .map(result_files::read)
+            .transpose()?;
         let judged = gate(
-            &kept::read(&self.results)?,
+            &result_files::read(&self.results)?,
             baseline.as_ref(),
             self.min_ratio,
         );

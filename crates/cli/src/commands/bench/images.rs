@@ -9,7 +9,7 @@ use bandsaw_bench::images::{
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueEnum};
 
-use super::asked::{Asked, percent};
+use super::workload_args::{WorkloadArgs, percent};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::text::counted;
@@ -45,7 +45,7 @@ Examples:
   bandsaw bench images . --scale 0.1 --protocol compression --type udrw --fs hfs+,apfs")]
 pub(crate) struct Images {
     #[command(flatten)]
-    asked: Asked,
+    workload: WorkloadArgs,
     /// Run this protocol with each image
     #[arg(long, value_enum, default_value_t)]
     protocol: ProtocolArg,
@@ -144,15 +144,15 @@ impl Images {
             ProtocolArg::Space => Protocol::Space,
             ProtocolArg::Compression => Protocol::Compression,
         };
-        if protocol.has_files() && self.asked.chooses_files() {
+        if protocol.has_files() && self.workload.chooses_files() {
             let why = format!(
                 "--sizes, --random and --single do not apply to `{}`",
                 protocol.name()
             );
             return Err(Failure::usage("--protocol", why));
         }
-        let mut settings = self.asked.settings(protocol.pause(), protocol.sets())?;
-        let folder = self.asked.folder();
+        let mut settings = self.workload.settings(protocol.pause(), protocol.sets())?;
+        let folder = self.workload.folder();
         if protocol.has_files() {
             // Options that were not given are not shown.
             settings.plan.sizes = Vec::new();
@@ -188,7 +188,7 @@ impl Images {
             percent(announced.room.wear(announced.bytes)),
             bytes(announced.room.free)
         );
-        self.asked.run(&plan, output, |progress| {
+        self.workload.run(&plan, output, |progress| {
             images::run(folder, &options, &announced, progress)
         })
     }

@@ -1,13 +1,13 @@
 //! `bandsaw bench`: the speed and storage of folders and images.
 
 mod articles;
-mod asked;
 mod compare;
 mod files;
 mod gate;
 mod images;
-mod kept;
+mod result_files;
 mod table;
+mod workload_args;
 
 use clap::{Args, Subcommand};
 

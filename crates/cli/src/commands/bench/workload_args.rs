@@ -8,14 +8,14 @@ use bandsaw_bench::plan::{Plan, SIZES};
 use bandsaw_bench::report::{Report, Settings};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::kept::Keeping;
+use super::result_files::ResultFiles;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
 
 /// The options of `bench files` and `bench images`.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct WorkloadArgs {
     /// The folder to measure in
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
@@ -27,10 +27,10 @@ pub(super) struct Asked {
     #[arg(long, short = 'n')]
     dry_run: bool,
     #[command(flatten)]
-    keeping: Keeping,
+    files: ResultFiles,
 }
 
-impl Asked {
+impl WorkloadArgs {
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -38,7 +38,7 @@ impl Asked {
     /// Returns the settings, with a default pause in seconds and a default number of sets. Refuses results that could not be
     /// saved, before anything is measured.
     pub(super) fn settings(&self, pause: f64, sets: u32) -> Outcome<Settings> {
-        self.keeping.check()?;
+        self.files.check()?;
         Ok(self.measuring.settings(&self.planning, pause, sets))
     }
 
@@ -67,7 +67,7 @@ impl Asked {
         let bar = Bar::new(output);
         let report = run(&bar)?;
         drop(bar);
-        self.keeping.keep(&report, output)
+        self.files.keep(&report, output)
     }
 }
 

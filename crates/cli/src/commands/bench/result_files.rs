@@ -18,7 +18,7 @@ const LAYER: &str = "benchmark";
 
 /// The files that results are written to.
 #[derive(Debug, Args)]
-pub(super) struct Keeping {
+pub(super) struct ResultFiles {
     /// Also write the results to FILE: .json, .csv, .html or .md
     ///
     /// The extension sets the format. The option may be given several times.
@@ -74,7 +74,7 @@ impl Form {
     }
 }
 
-impl Keeping {
+impl ResultFiles {
     /// Refuses results that could not be saved, before anything is measured.
     pub(super) fn check(&self) -> Outcome {
         for path in &self.outputs {
