@@ -29,25 +29,25 @@ pub fn parse(text: &str) -> Result<u64> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let unit =
-        unit_bytes(unit.trim_start_matches(' ')).ok_or_else(|| invalid(text, "is not a size"))?;
+    let unit = unit_bytes(unit.trim_start_matches(' '))
+        .ok_or_else(|| invalid(text, "expected a size, such as 512k, 200g or 20GB"))?;
     let (whole, fraction) = match number.split_once('.') {
-        Some((_, "")) => return Err(invalid(text, "is not a size")),
+        Some((_, "")) => return Err(invalid(text, "expected a size, such as 512k, 200g or 20GB")),
         Some((whole, fraction)) => (whole, fraction.trim_end_matches('0')),
         None => (number, ""),
     };
     if whole.is_empty() || fraction.contains('.') {
-        return Err(invalid(text, "is not a size"));
+        return Err(invalid(text, "expected a size, such as 512k, 200g or 20GB"));
     }
     let whole: Option<u64> = whole
         .parse::<u64>()
         .ok()
         .and_then(|whole| whole.checked_mul(unit));
     let fraction = fraction_bytes(fraction, unit)
-        .ok_or_else(|| invalid(text, "is not a whole number of bytes"))?;
+        .ok_or_else(|| invalid(text, "expected a whole number of bytes"))?;
     whole
         .and_then(|whole| whole.checked_add(fraction))
-        .ok_or_else(|| invalid(text, "is more than 64 bits can count"))
+        .ok_or_else(|| invalid(text, "exceeds 64 bits"))
 }
 
 /// Formats `bytes` for people: `{}` gives `8 MiB` or, rounded to a tenth, `1.5 GiB`; `{:#}` adds

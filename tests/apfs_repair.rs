@@ -202,9 +202,9 @@ fn an_older_state_is_told() {
         let device = damaged(kind, false);
         let container = open(&device, None);
         assert!(container.checkpoint() < after && container.checkpoint() >= before);
-        let told = container.older_state().unwrap();
-        assert!(told.contains("2025-06-15T15:06:40Z"), "{told}");
-        assert!(told.contains(&format!("transaction {after}")), "{told}");
+        let report = container.older_state().unwrap();
+        assert!(report.contains("2025-06-15T15:06:40Z"), "{report}");
+        assert!(report.contains(&format!("transaction {after}")), "{report}");
         // A state that was asked for is no surprise.
         let chosen = open(&device, Some(container.checkpoint()));
         assert!(chosen.older_state().is_none());

@@ -146,7 +146,7 @@ fn containers_are_never_taken_for_raw_disks() {
         let error = refused(&path);
         assert_eq!(error.kind(), Kind::Unsupported);
         assert!(error.message().starts_with("is a"), "{error}");
-        assert!(open_as(&path, Format::Udrw).is_ok(), "unless told so");
+        assert!(open_as(&path, Format::Udrw).is_ok(), "unless report so");
     }
     // The format is detected by its magic, and the rest is invalid.
     let mut udif = vec![0; 1 << 20];
@@ -248,10 +248,10 @@ fn what_a_band_has_past_its_size_is_ignored_and_told() {
     let image = open(&path).unwrap();
     assert_eq!(image.disk().read_vec(0, 512).unwrap(), [1; 512]);
     let survey = image.bundle().unwrap().survey(&Silent).unwrap();
-    let told: Vec<_> = survey.too_long.iter().map(ToString::to_string).collect();
+    let report: Vec<_> = survey.too_long.iter().map(ToString::to_string).collect();
     assert!(
-        told.len() == 1 && told[0].contains("bands/0") && told[0].contains("1048577"),
-        "{told:?}"
+        report.len() == 1 && report[0].contains("bands/0") && report[0].contains("1048577"),
+        "{report:?}"
     );
 }
 

@@ -265,13 +265,13 @@ fn every_damage_is_found_at_its_place() {
         let len = fs::metadata(&path).unwrap().len();
         damage(&path);
         let found = examine(&path, None);
-        let told = lines(&found);
+        let report = lines(&found);
         if layer.is_empty() && place.is_empty() && *severity == Note {
             let refused = found
                 .layers
                 .iter()
                 .any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
-            assert!(refused, "{format}, {what}: {told:?}, {:?}", found.layers);
+            assert!(refused, "{format}, {what}: {report:?}, {:?}", found.layers);
             continue;
         }
         let place = place
@@ -284,9 +284,9 @@ fn every_damage_is_found_at_its_place() {
                 && (place.is_empty() || parts[2] == place)
                 || place.contains('/') && parts[0] == severity.to_string() && line.contains(&place)
         };
-        if found.problems.worst() != Some(*severity) || !told.iter().any(fits) {
+        if found.problems.worst() != Some(*severity) || !report.iter().any(fits) {
             missed.push(format!(
-                "{format}, {what}: no {severity} in {layer} at {place} among {told:#?}"
+                "{format}, {what}: no {severity} in {layer} at {place} among {report:#?}"
             ));
         }
     }
@@ -423,11 +423,11 @@ fn encryption_headers() {
         );
         damage(&mut file);
         fs::write(&path, file).unwrap();
-        let told = lines(&examine(&path, Some("key")));
+        let report = lines(&examine(&path, Some("key")));
         let expected = format!("{severity} | {layer} | byte {at} |");
         assert!(
-            told.iter().any(|line| line.starts_with(&expected)),
-            "{what}: no {expected} in {told:#?}"
+            report.iter().any(|line| line.starts_with(&expected)),
+            "{what}: no {expected} in {report:#?}"
         );
     }
 }
@@ -471,22 +471,22 @@ fn encrypted_bundles() {
     edit(&path.join("bands/0"), |band| {
         band.truncate(band.len() - 100)
     });
-    let told = lines(&examine(&path, Some("key")));
+    let report = lines(&examine(&path, Some("key")));
     assert!(
-        told.iter().any(
+        report.iter().any(
             |line| line.starts_with("damage | sparse bundle | bands/0 |")
                 && line.contains("cipher blocks")
         ),
-        "{told:?}"
+        "{report:?}"
     );
     edit(&path.join("token"), |token| token[0x4b] = 0);
-    let told = lines(&examine(&path, Some("key")));
+    let report = lines(&examine(&path, Some("key")));
     assert!(
-        told.iter().any(
+        report.iter().any(
             |line| line.starts_with("damage | encryption header | byte 72 |")
                 && line.contains("token")
         ),
-        "{told:?}"
+        "{report:?}"
     );
 }
 
@@ -508,11 +508,14 @@ fn encryption_trailers() {
         bytes[at + place] = value;
         fs::write(&path, bytes).unwrap();
         let found = examine(&path, None);
-        let told = format!("{:?} {:?}", lines(&found), found.layers);
-        assert!(told.contains(&format!("{}", at + offset)), "{what}: {told}");
+        let report = format!("{:?} {:?}", lines(&found), found.layers);
+        assert!(
+            report.contains(&format!("{}", at + offset)),
+            "{what}: {report}"
+        );
         assert!(
             !matches!(found.layers[0].verdict, Verdict::Checked),
-            "{what}: {told}"
+            "{what}: {report}"
         );
     }
 }
@@ -578,12 +581,12 @@ fn corpus_images_are_sound() {
         });
         assert!(whole || cut, "{}: {:#?}", image.path(), lines(&found));
         let noted = |line: &String| line.starts_with("note") || line.contains("truncated");
-        let told: Vec<_> = lines(&found)
+        let report: Vec<_> = lines(&found)
             .into_iter()
             .filter(|line| !noted(line))
             .collect();
-        if !told.is_empty() {
-            wrong.push(format!("{}: {told:#?}", image.path()));
+        if !report.is_empty() {
+            wrong.push(format!("{}: {report:#?}", image.path()));
         }
         if path.starts_with(scratch.path()) {
             fs::remove_file(path).unwrap();

@@ -320,7 +320,7 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
         .volumes()
         .iter()
         .filter(|volume| volume.format != VolumeFormat::Ntfs);
-    let told: Vec<_> = listed
+    let report: Vec<_> = listed
         .map(|volume| (volume.range.start, volume.format.name()))
         .collect();
     let expected: Vec<_> = known
@@ -332,7 +332,7 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
         .iter()
         .map(|(at, kind)| (*at, as_told(kind)))
         .collect();
-    assert_eq!(told, expected, "{}", known.path());
+    assert_eq!(report, expected, "{}", known.path());
     for volume in image.volumes() {
         match volume.open() {
             Ok(fs) => assert_eq!(fs.volume().format, volume.format.name(), "{}", known.path()),

@@ -202,13 +202,13 @@ fn encrypted_images_are_gone_on_with() {
         }
         let done = resume(&from, &target, &options, &Silent).unwrap();
         assert_eq!(names(folder.path()), ["from.sparsebundle", "to"]);
-        let told = done
+        let report = done
             .image
             .warnings()
             .iter()
             .filter(|warning| warning.contains("is not confirmed by any image from macOS"))
             .count();
-        assert_eq!(told, usize::from(format == Format::Asif), "{format}");
+        assert_eq!(report, usize::from(format == Format::Asif), "{format}");
         drop(done);
         let key = Secret::new(b"key".to_vec());
         let opening = OpenOptions {

@@ -20,11 +20,11 @@ fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
 /// Returns the type of a piece of the corpus: `decmpfs data, type 8 (LZVN, resource fork)`,
 /// `decmpfs data, type 3 (inline, ...)`.
 fn kind(piece: &Image) -> (u32, bool) {
-    let (_, told) = piece.format().split_once("type ").expect("a type");
-    let digits: String = told.chars().take_while(char::is_ascii_digit).collect();
+    let (_, report) = piece.format().split_once("type ").expect("a type");
+    let digits: String = report.chars().take_while(char::is_ascii_digit).collect();
     (
         digits.parse().expect("a number"),
-        told.contains("resource fork"),
+        report.contains("resource fork"),
     )
 }
 

@@ -36,13 +36,13 @@ type Found = (Severity, u64, String);
 fn check(bytes: Vec<u8>) -> (Vec<Found>, bandsaw::Result<Option<Map>>) {
     let mut problems = Problems::default();
     let map = partition::check(&Memory::read_only(bytes), &mut problems);
-    let told = problems.into_iter().map(|problem| {
+    let report = problems.into_iter().map(|problem| {
         let Place::Offset(at) = *problem.error.place() else {
             panic!("{} has no place", problem.error)
         };
         (problem.severity, at, problem.error.to_string())
     });
-    (told.collect(), map)
+    (report.collect(), map)
 }
 
 /// Corrects the checksums of both copies, if they have headers.
@@ -345,7 +345,7 @@ fn a_map_that_block_0_does_not_announce() {
             disk[LAST] = 0;
         }),
     ];
-    for (what, found, is_mended, change) in cases {
+    for (what, found, is_repaired, change) in cases {
         let mut bytes = whole.clone();
         change(&mut bytes);
         for search in [Announced, Everywhere] {
@@ -369,7 +369,7 @@ fn a_map_that_block_0_does_not_announce() {
             assert!(!map.problems.is_empty(), "{what}");
             assert_eq!(problems.worst(), Some(Damage), "{what}");
             let plan = plan.unwrap();
-            assert_eq!(plan.refused.is_empty(), is_mended, "{what}: {plan:?}");
+            assert_eq!(plan.refused.is_empty(), is_repaired, "{what}: {plan:?}");
             plan.apply(&disk).unwrap();
             // The boot code is no part of the map.
             let from = if what.starts_with("the head") {
@@ -377,7 +377,7 @@ fn a_map_that_block_0_does_not_announce() {
             } else {
                 440
             };
-            if is_mended {
+            if is_repaired {
                 assert!(
                     disk.to_vec()[440..34 * 512] == whole[440..34 * 512],
                     "{what}"

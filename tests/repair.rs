@@ -135,7 +135,7 @@ fn a_bundle_with_leftovers() {
     put("Info.plist", b"garbage");
     store.sync().unwrap();
     let begun = store.position();
-    let steps = mend(&store).unwrap();
+    let steps = repair(&store).unwrap();
     assert_eq!(steps.len(), 6, "{steps:?}");
     for crash in crashes(&store, begun) {
         let crash: Arc<dyn Store> = Arc::new(crash);
@@ -143,7 +143,7 @@ fn a_bundle_with_leftovers() {
         assert_eq!(held.info().len, 20 * BAND + 512);
         assert_eq!(held.read_vec(20 * BAND, 512).unwrap(), [21; 512]);
         drop(held);
-        mend(&*crash).unwrap();
+        repair(&*crash).unwrap();
         let mut problems = Problems::default();
         sparsebundle::check(&*crash, &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
@@ -155,7 +155,7 @@ fn a_bundle_with_leftovers() {
     }
 }
 
-fn mend(store: &dyn Store) -> Result<Vec<String>> {
+fn repair(store: &dyn Store) -> Result<Vec<String>> {
     let _held = sparsebundle::locks(store)?;
     let repaired = sparsebundle::repair(store, true, &Silent)?;
     assert!(repaired.refused.is_empty());
@@ -373,7 +373,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
         disk.write_at(range.start, &volume).unwrap();
         disk.to_vec()
     };
-    let mut mended = 0;
+    let mut repaired = 0;
     for (number, format) in (0..).zip([Format::Udrw, Format::Udsp, Format::Asif, Format::Udzo]) {
         let path = folder.path().join("good");
         if format == Format::Udzo {
@@ -422,7 +422,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
                 "{format} {copy}"
             );
             if is_done {
-                mended += 1;
+                repaired += 1;
                 assert_eq!(
                     run(&path, How::Apply).unwrap().steps.len(),
                     0,
@@ -433,7 +433,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
             }
         }
     }
-    assert!(mended > 5, "{mended} copies were mended");
+    assert!(repaired > 5, "{repaired} copies were repaired");
 }
 
 /// A check can be cancelled.

@@ -171,12 +171,12 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
             (usage.host.allocated, allocated(&path)),
             "{place}"
         );
-        let (told, returned) = (usage.returns(), trimmed.before - trimmed.after);
+        let (report, returned) = (usage.returns(), trimmed.before - trimmed.after);
         // Unallocated chunks change tables, and relocated data may fill blocks of the host that
         // were partly in use.
         assert!(
-            told.abs_diff(returned) < 512 << 10,
-            "{place}: {told} told, {returned} returned"
+            report.abs_diff(returned) < 512 << 10,
+            "{place}: {report} report, {returned} returned"
         );
         // The index, including a chunk of metadata, and partly used blocks of the host.
         let index = image.asif().map_or(16 << 10, |asif| {

@@ -101,7 +101,7 @@ fn use_up(path: &Path) {
 }
 
 #[test]
-fn what_waits_for_older_checkpoints_is_foretold_and_returns() {
+fn what_waits_for_older_checkpoints_is_predicted_and_returns() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let options = compact::Options {
         battery_allowed: true,
@@ -121,13 +121,13 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns() {
             let secret = passphrase();
             let keys = encrypted.then_some(&secret as &dyn Keys);
             let image = open(&path, Access::ReadOnly, None);
-            let told = compact::plan(&image, &options, keys, &Silent)
+            let report = compact::plan(&image, &options, keys, &Silent)
                 .unwrap()
                 .returns();
             let usage = ImageUsage::of(&image, keys, &Silent).unwrap();
             drop(image);
-            assert_eq!(usage.returns(), told);
-            assert!(told > 7 * MIB, "{}: {told}", path.display());
+            assert_eq!(usage.returns(), report);
+            assert!(report > 7 * MIB, "{}: {report}", path.display());
             let image = open(&path, Access::ReadWrite, None);
             let returned = if whole {
                 let done = compact(&image, &options, keys, &Silent).unwrap();
@@ -141,8 +141,8 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns() {
             drop(image);
             // The checkpoints that free the space take some blocks.
             assert!(
-                told.abs_diff(returned) < 512 << 10,
-                "{}: {told} told, {returned} returned",
+                report.abs_diff(returned) < 512 << 10,
+                "{}: {report} report, {returned} returned",
                 path.display()
             );
             assert!(contents(&path) == before);

@@ -192,7 +192,7 @@ impl CipherBlocks {
     ) -> Result<()> {
         let mut block = [0; MAX_BLOCK];
         let block = &mut block[..self.block() as usize];
-        let _neighbours = self.parts.shared(offset / self.block());
+        let _neighbors = self.parts.shared(offset / self.block());
         self.read_whole(window, offset, block)?;
         part.copy_from_slice(&block[within..within + part.len()]);
         Ok(())

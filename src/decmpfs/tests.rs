@@ -202,9 +202,9 @@ fn on_any_place_in_any_order() {
 
 #[test]
 fn what_cannot_be() {
-    let told = |error: Error| format!("{error:?}");
+    let report = |error: Error| format!("{error:?}");
     let inline = |number, size, payload: &[u8]| {
-        told(contents(&attribute(number, size, payload), no_fork).unwrap_err())
+        report(contents(&attribute(number, size, payload), no_fork).unwrap_err())
     };
     assert!(inline(1, 5, b"four").contains("4 bytes; expected 5"));
     assert!(inline(3, 5, b"\xFFfour").contains("4 bytes; expected 5"));
@@ -216,12 +216,12 @@ fn what_cannot_be() {
     let plain = text(200_000);
     let fork = offsets(&chunks(Codec::Lzfse, 0xFF, &plain));
     let open = |size, fork: &[u8]| of_fork(12, size, fork);
-    assert!(told(open(300_000, &fork).unwrap_err()).contains("requires 5 chunks"));
-    assert!(told(open(200_000, &fork[..3]).unwrap_err()).contains("resource fork at 3"));
+    assert!(report(open(300_000, &fork).unwrap_err()).contains("requires 5 chunks"));
+    assert!(report(open(200_000, &fork[..3]).unwrap_err()).contains("resource fork at 3"));
     let mut outside = fork.clone();
     outside[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     let device = open(200_000, &outside).unwrap();
-    assert!(told(device.read_vec(0, 1).unwrap_err()).contains("invalid chunk 0"));
+    assert!(report(device.read_vec(0, 1).unwrap_err()).contains("invalid chunk 0"));
     assert_eq!(
         device.read_vec(140_000, 100).unwrap(),
         plain[140_000..140_100],
@@ -230,7 +230,7 @@ fn what_cannot_be() {
     let mut damaged = fork;
     damaged[40] ^= 0x55;
     assert!(
-        told(open(200_000, &damaged).unwrap().read_vec(0, 1).unwrap_err())
+        report(open(200_000, &damaged).unwrap().read_vec(0, 1).unwrap_err())
             .contains("cannot decompress chunk 0")
     );
 }

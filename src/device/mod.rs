@@ -191,7 +191,7 @@ impl FileRange {
 
 impl fmt::Debug for FileRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent")
+        f.debug_struct("FileRange")
             .field("offset", &self.offset)
             .field("len", &self.len)
             .field("guards", &self.pins.len())

@@ -223,7 +223,7 @@ impl Draft {
     /// Like [`finish`](Self::finish), but polls `progress` a last time for cancellation.
     pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
         let path = self.new_image.target().to_owned();
-        let (format, told) = (self.image().format(), self.image().warnings().to_vec());
+        let (format, warnings) = (self.image().format(), self.image().warnings().to_vec());
         self.image()
             .disk()
             .flush()
@@ -231,7 +231,7 @@ impl Draft {
         self.image = None;
         let passphrase = self.passphrase.take();
         self.new_image
-            .take(format, passphrase.as_ref(), told, progress)
+            .take(format, passphrase.as_ref(), warnings, progress)
             .map_err(|error| error.in_file(&path))
     }
 }
@@ -460,22 +460,22 @@ fn encrypted_raw(
     Ok(Raw::new(file))
 }
 
-/// Opens a new image for writing and adds warnings that later opens do not repeat: `told`, about
-/// unusual options, and about a format not confirmed by a Mac.
+/// Opens a new image for writing and adds warnings that later opens do not repeat: `warnings` about
+/// unusual options, and one about a format not confirmed by a Mac.
 pub(super) fn open_new(
     path: &Path,
     format: Format,
     passphrase: Option<&Secret>,
-    told: Vec<String>,
+    warnings: Vec<String>,
 ) -> Result<Image> {
-    open_new_by(format, passphrase, told, |options| open(path, options))
+    open_new_by(format, passphrase, warnings, |options| open(path, options))
 }
 
 /// Like [`open_new`], but opens the image with `open`.
 pub(super) fn open_new_by(
     format: Format,
     passphrase: Option<&Secret>,
-    told: Vec<String>,
+    warnings: Vec<String>,
     open: impl FnOnce(&OpenOptions<'_>) -> Result<Image>,
 ) -> Result<Image> {
     let keys = passphrase.map(|passphrase| passphrase as &dyn Keys);
@@ -486,7 +486,7 @@ pub(super) fn open_new_by(
         ..OpenOptions::default()
     };
     let mut image = open(&options)?;
-    for warning in told.into_iter().chain(unconfirmed(&image)) {
+    for warning in warnings.into_iter().chain(unconfirmed(&image)) {
         if !image.warnings.contains(&warning) {
             image.warnings.push(warning);
         }

@@ -31,7 +31,7 @@ pub(crate) enum Depth {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// The length that the partition map tells, and the length of the disk, in bytes.
-    MapLength { told: u64, len: u64 },
+    MapLength { recorded: u64, len: u64 },
     /// True if the backup of the map is at the place in the map.
     Backup { is_found: bool },
     /// The reason why the map cannot be used.
@@ -46,7 +46,7 @@ pub(crate) enum Fact {
     /// is too long, or too short for a disk that it has to itself.
     VolumeLength {
         volume: String,
-        told: u64,
+        recorded: u64,
         room: u64,
         fits: bool,
     },
@@ -64,7 +64,7 @@ impl Fact {
     /// Returns true if the comparison supports the interpretation.
     pub(crate) fn holds(&self) -> bool {
         match self {
-            Self::MapLength { told, len } => told == len,
+            Self::MapLength { recorded, len } => recorded == len,
             Self::Backup { is_found } => *is_found,
             Self::VolumeLength { fits, .. } => *fits,
             Self::VolumeChecked { problems, .. } => *problems == 0,
@@ -82,10 +82,10 @@ impl Fact {
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MapLength { told, len } if told == len => {
+            Self::MapLength { recorded, len } if recorded == len => {
                 f.write_str("the map records this length")
             }
-            Self::MapLength { told, .. } => write!(f, "the map records {told} bytes"),
+            Self::MapLength { recorded, .. } => write!(f, "the map records {recorded} bytes"),
             Self::Backup { is_found: true } => f.write_str(
                 "the backup of the map is at its \
                                                             recorded place",
@@ -101,8 +101,14 @@ impl fmt::Display for Fact {
                 volume, fits: true, ..
             } => write!(f, "{volume} fits in it"),
             Self::VolumeLength {
-                volume, told, room, ..
-            } => write!(f, "{volume} records {told} bytes and has room for {room}"),
+                volume,
+                recorded,
+                room,
+                ..
+            } => write!(
+                f,
+                "{volume} records {recorded} bytes and has room for {room}"
+            ),
             Self::VolumeUnchecked { volume, why } => {
                 write!(f, "{volume} cannot be checked ({why})")
             }
@@ -189,7 +195,7 @@ impl Evidence {
 }
 /// Returns true if a quick check of the partition map does not contradict the length of the disk.
 pub(crate) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
-    if gpt::told_len(disk)?.is_some_and(|told| told > disk.info().len) {
+    if gpt::recorded_len(disk)?.is_some_and(|recorded| recorded > disk.info().len) {
         return Ok(false);
     }
     match partition::probe(disk) {
@@ -212,10 +218,10 @@ pub(crate) fn of_disk(
 ) -> Result<Evidence> {
     let mut found = Evidence::default();
     let len = disk.info().len;
-    let told = gpt::told_len(&**disk)?;
-    if let Some(told) = told {
-        found.add(Fact::MapLength { told, len });
-        if told <= len {
+    let recorded = gpt::recorded_len(&**disk)?;
+    if let Some(recorded) = recorded {
+        found.add(Fact::MapLength { recorded, len });
+        if recorded <= len {
             let is_found = gpt::are_copies_whole(&**disk)? == Some(true);
             found.add(Fact::Backup { is_found });
         }
@@ -237,7 +243,7 @@ pub(crate) fn of_disk(
         }
     };
     // Without the primary, the backup is looked for at the end of the disk only.
-    if told.is_none() && map.as_ref().is_some_and(|map| map.scheme == Scheme::Gpt) {
+    if recorded.is_none() && map.as_ref().is_some_and(|map| map.scheme == Scheme::Gpt) {
         found.add(Fact::Backup { is_found: true });
     }
     if let Some(cut) = map
@@ -273,8 +279,8 @@ fn of_volume(
         format!("{} on {}", volume.format, volume.place()),
         volume.range.end - volume.range.start,
     );
-    let told = match volume.told_len() {
-        Ok(told) => told,
+    let recorded = match volume.recorded_len() {
+        Ok(recorded) => recorded,
         Err(error) if is_evidence(&error) => {
             found.add(Fact::VolumeUnreadable {
                 volume: name,
@@ -284,17 +290,19 @@ fn of_volume(
         }
         Err(error) => return Err(error),
     };
-    let Some(told) = told else { return Ok(()) };
+    let Some(recorded) = recorded else {
+        return Ok(());
+    };
     // Without a partition map, the volume is as long as the disk, except for a partial last block.
     let max_left = if volume.partition.is_none() {
         64 << 10
     } else {
         u64::MAX
     };
-    let fits = told <= room && room - told < max_left;
+    let fits = recorded <= room && room - recorded < max_left;
     found.add(Fact::VolumeLength {
         volume: name.clone(),
-        told,
+        recorded,
         room,
         fits,
     });

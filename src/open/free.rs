@@ -44,7 +44,7 @@ impl Volume {
 
     /// Returns the end of the volume by its own header, in bytes of its device. `None`: not
     /// supported for this format.
-    pub(crate) fn told_len(&self) -> Result<Option<u64>> {
+    pub(crate) fn recorded_len(&self) -> Result<Option<u64>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 HfsPlus::open(self.device().clone()).map(|fs| Some(fs.volume().total))

@@ -189,7 +189,7 @@ impl Gate<'_> {
     /// Compares the copies of a GPT with each other and with the length of the disk.
     fn compare_maps(&self, volumes: &[Volume]) -> Result<Option<String>> {
         let len = self.disk.info().len;
-        let stated = gpt::told_len(&**self.disk)?;
+        let stated = gpt::recorded_len(&**self.disk)?;
         if let Some(stated) = stated.filter(|stated| *stated > len && !self.is_plain) {
             return self
                 .decide_len(format!(

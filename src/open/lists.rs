@@ -129,8 +129,8 @@ impl Question<'_> {
             Ok((true, Some(false))) => {}
             // The beginning of the map may be lost, and its backup be elsewhere.
             Ok((true, None)) => {
-                let told = self.told_size(facts, &lens)?;
-                return Ok(told.is_none_or(|told| told == facts.size));
+                let recorded = self.recorded_size(facts, &lens)?;
+                return Ok(recorded.is_none_or(|recorded| recorded == facts.size));
             }
             Ok((is_plausible, _)) => return Ok(is_plausible),
             Err(error) if is_of_facts(&error) => return Ok(false),
@@ -149,7 +149,7 @@ impl Question<'_> {
     /// with these values need not have.
     pub(super) fn len_by_backup(&self, facts: Facts) -> Result<Option<u64>> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        self.told_size(facts, &lens)
+        self.recorded_size(facts, &lens)
     }
 
     /// Returns another band size with which both copies of the partition map are whole.
@@ -191,24 +191,24 @@ impl Question<'_> {
         staged_disk(self.path, &StagedImage::of(&tried, None)?, self.options)
     }
 
-    fn decide(&self, told: &[Facts], agreed: bool) -> Result<Resolved> {
+    fn decide(&self, recorded: &[Facts], agreed: bool) -> Result<Resolved> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         let mut by_disk = Vec::new();
-        for facts in told {
-            by_disk.extend(self.told_size(*facts, &lens)?);
+        for facts in recorded {
+            by_disk.extend(self.recorded_size(*facts, &lens)?);
         }
-        let mut sizes: Vec<u64> = told
+        let mut sizes: Vec<u64> = recorded
             .iter()
             .map(|facts| facts.size)
             .chain(by_disk.iter().copied())
             .collect();
-        let mut band_sizes: Vec<u64> = told.iter().map(|facts| facts.band_size).collect();
+        let mut band_sizes: Vec<u64> = recorded.iter().map(|facts| facts.band_size).collect();
         if agreed && let Some(&size) = by_disk.first() {
             for band_size in self.likely_sizes(&lens) {
                 let facts = Facts {
                     band_size,
                     size,
-                    ..told[0]
+                    ..recorded[0]
                 };
                 if self.has_whole_map(facts)? {
                     band_sizes.push(band_size);
@@ -231,15 +231,15 @@ impl Question<'_> {
                     let facts = Facts {
                         size,
                         band_size,
-                        version: told[0].version,
+                        version: recorded[0].version,
                     };
-                    candidates.push(self.candidate(facts, told, &lens)?);
+                    candidates.push(self.candidate(facts, recorded, &lens)?);
                 }
             }
         }
         self.choose(
             candidates,
-            told,
+            recorded,
             agreed,
             sizes.len() > 1,
             band_sizes.len() > 1,
@@ -256,7 +256,7 @@ impl Question<'_> {
 
     /// Returns the length of the disk according to a partition map at its beginning, to a volume
     /// that spans it, or to a backup map at the end of the stored data.
-    fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
+    fn recorded_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
         // Both are read regardless of the size in the lists, if the bands extend far enough.
         let most = lens
             .iter()
@@ -271,28 +271,35 @@ impl Question<'_> {
         let Some(disk) = readable(disk)? else {
             return Ok(None);
         };
-        let told = match readable(gpt::told_len(&*disk))? {
+        let recorded = match readable(gpt::recorded_len(&*disk))? {
             None => None,
-            Some(Some(told)) => Some(told),
+            Some(Some(recorded)) => Some(recorded),
             Some(None) => match readable(find_volumes(&disk, None))?.as_deref() {
-                Some([volume, ..]) => readable(volume.told_len())?.flatten(),
+                Some([volume, ..]) => readable(volume.recorded_len())?.flatten(),
                 _ => {
                     let end = lens.iter().max().map(|(last, len)| {
                         let start = last.saturating_mul(facts.band_size);
                         start.saturating_add(*len).min(disk.info().len)
                     });
-                    readable(gpt::told_by_backup(&*disk, end.unwrap_or(0)))?.flatten()
+                    readable(gpt::recorded_by_backup(&*disk, end.unwrap_or(0)))?.flatten()
                 }
             },
         };
-        Ok(told.filter(|told| told.is_multiple_of(512)))
+        Ok(recorded.filter(|recorded| recorded.is_multiple_of(512)))
     }
 
-    fn candidate(&self, facts: Facts, told: &[Facts], lens: &[(u64, u64)]) -> Result<Candidate> {
-        let count = |same: &dyn Fn(&Facts) -> bool| told.iter().filter(|told| same(told)).count();
+    fn candidate(
+        &self,
+        facts: Facts,
+        recorded: &[Facts],
+        lens: &[(u64, u64)],
+    ) -> Result<Candidate> {
+        let count = |same: &dyn Fn(&Facts) -> bool| {
+            recorded.iter().filter(|recorded| same(recorded)).count()
+        };
         let lists = [
-            count(&|told| told.size == facts.size),
-            count(&|told| told.band_size == facts.band_size),
+            count(&|recorded| recorded.size == facts.size),
+            count(&|recorded| recorded.band_size == facts.band_size),
         ];
         let misplaced = misplaced(facts, lens);
         let found = self
@@ -320,7 +327,7 @@ impl Question<'_> {
     fn choose(
         &self,
         mut candidates: Vec<Candidate>,
-        told: &[Facts],
+        recorded: &[Facts],
         agreed: bool,
         sizes_differ: bool,
         band_sizes_differ: bool,
@@ -341,8 +348,10 @@ impl Question<'_> {
                 evidence,
             } = candidate;
             let is_consistent = evidence.is_consistent()
-                || (agreed && *facts == told[0] && evidence.is_consistent_but_for_leftovers());
-            is_consistent && lists.iter().all(|lists| *lists > 0) && (!agreed || *facts == told[0])
+                || (agreed && *facts == recorded[0] && evidence.is_consistent_but_for_leftovers());
+            is_consistent
+                && lists.iter().all(|lists| *lists > 0)
+                && (!agreed || *facts == recorded[0])
         };
         let rivals = candidates
             .iter()
@@ -364,7 +373,7 @@ impl Question<'_> {
                 usize::MAX - candidate.lists.iter().sum::<usize>(),
             )
         });
-        let what = match told {
+        let what = match recorded {
             [one, other] if one != other => format!(
                 "Info.plist records {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, \
                  and nothing decides which is right; macOS writes Info.bckup first, so after a \
@@ -374,7 +383,7 @@ impl Question<'_> {
             _ => format!(
                 "the property lists record {} bytes in bands of {}, but the rest of the bundle \
                  does not agree",
-                told[0].size, told[0].band_size
+                recorded[0].size, recorded[0].band_size
             ),
         };
         let alternative = |Candidate {
@@ -391,7 +400,7 @@ impl Question<'_> {
             };
             let by = match lists.iter().min().copied().unwrap_or_default() {
                 0 => "no list records it",
-                1 if told.len() == 2 => "one list records it",
+                1 if recorded.len() == 2 => "one list records it",
                 1 => "the only list records it",
                 _ => "both lists record it",
             };
@@ -489,11 +498,11 @@ pub(super) fn settle(
         Err(error) if is_undecided(&error) => decide(Depth::Full),
         resolved => resolved,
     };
-    let told = |facts: Facts| format!("{} bytes in bands of {}", facts.size, facts.band_size);
+    let recorded = |facts: Facts| format!("{} bytes in bands of {}", facts.size, facts.band_size);
     let differ = format!(
         "Info.plist records {}, Info.bckup {}",
-        told(info),
-        told(backup)
+        recorded(info),
+        recorded(backup)
     );
     if let (Ok(Resolved::Facts { facts, .. }), true) = (&resolved, *assume != none) {
         return Ok(Settled {
@@ -501,7 +510,7 @@ pub(super) fn settle(
                 facts: *facts,
                 lists: [info, backup],
             }),
-            warning: Some(format!("is read with {}, as assumed", told(*facts))),
+            warning: Some(format!("is read with {}, as assumed", recorded(*facts))),
         });
     }
     match resolved {

@@ -60,18 +60,18 @@ impl NewImage {
         &mut self,
         format: Format,
         passphrase: Option<&Secret>,
-        told: Vec<String>,
+        warnings: Vec<String>,
         progress: &dyn Progress,
     ) -> Result<Image> {
         match self {
             Self::Host(place) => {
                 progress.check()?;
                 place.take()?;
-                open_new(place.target(), format, passphrase, told)
+                open_new(place.target(), format, passphrase, warnings)
             }
             Self::Bucket { url, bundle } => {
                 bundle.publish(&|| progress.check())?;
-                open_new_by(format, passphrase, told, |options| {
+                open_new_by(format, passphrase, warnings, |options| {
                     open_in_bucket(url, bundle, options)
                 })
             }

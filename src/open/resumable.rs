@@ -152,7 +152,7 @@ impl ResumableImage {
     /// writing.
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
-        let (format, told) = (self.image().format(), self.image().warnings().to_vec());
+        let (format, warnings) = (self.image().format(), self.image().warnings().to_vec());
         let flushed = self.image().disk().flush().and_then(|()| {
             self.image = None;
             // First: after the rename, the old image may be under the name that the note describes.
@@ -164,7 +164,7 @@ impl ResumableImage {
             })
         });
         flushed.map_err(|error| error.in_file(&path))?;
-        open_new(&path, format, self.passphrase.as_ref(), told)
+        open_new(&path, format, self.passphrase.as_ref(), warnings)
     }
 }
 

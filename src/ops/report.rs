@@ -228,16 +228,16 @@ impl ReportPage {
                 .info
                 .as_ref()
                 .map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
-            let told = |bytes: fn(&Room) -> u64| {
+            let total = |bytes: fn(&Room) -> u64| {
                 volume
                     .space
                     .as_ref()
                     .map_or_else(String::new, |space| exact(bytes(space)))
             };
             let (used, pending, free) = (
-                told(|space| space.used),
-                told(|space| space.pending),
-                told(|space| space.free),
+                total(|space| space.used),
+                total(|space| space.pending),
+                total(|space| space.free),
             );
             let trimmed = volume
                 .refused

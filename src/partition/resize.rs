@@ -19,7 +19,7 @@ pub(crate) struct Resizable<'a> {
 
 impl Resizable<'_> {
     /// Repairs a map in which an interrupted resize has left only one valid copy.
-    pub(crate) fn mend(&self) -> Result<()> {
+    pub(crate) fn repair(&self) -> Result<()> {
         match self.scheme {
             Scheme::Gpt => gpt::repair(self.disk).map(drop),
             Scheme::Apm | Scheme::Mbr => Ok(()),
@@ -47,7 +47,7 @@ impl Resizable<'_> {
 
     /// Sets the byte range of the partition, on a disk that will have `disk_len` bytes and has at
     /// least as many now. After a crash, the map contains the old or the new end, or is completed
-    /// by [`mend`](Self::mend) and repeating this.
+    /// by [`repair`](Self::repair) and repeating this.
     pub(crate) fn put(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
         let Self { disk, number, .. } = *self;
         match self.scheme {

@@ -121,13 +121,13 @@ impl Faults {
         plan.planned.push((call, now + n, fault));
     }
 
-    /// Makes every call of this kind fail from now on, until [`mend`](Self::mend).
+    /// Makes every call of this kind fail from now on, until [`clear`](Self::clear).
     pub fn break_all(&self, call: Call, fault: Fault) {
         self.plan().broken.insert(call, fault);
     }
 
     /// Removes all faults.
-    pub fn mend(&self) {
+    pub fn clear(&self) {
         let mut plan = self.plan();
         plan.planned.clear();
         plan.broken.clear();
@@ -404,7 +404,7 @@ mod tests {
         let file = store.open("a", Open::Create).unwrap().unwrap();
         faults.break_all(Call::Open, Fault::TooManyFiles);
         assert!(store.open("b", Open::Read).is_err() && store.open("c", Open::Create).is_err());
-        faults.mend();
+        faults.clear();
         assert!(
             store.open("c", Open::Read).unwrap().is_none(),
             "a refused open made a file"

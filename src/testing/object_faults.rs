@@ -86,13 +86,13 @@ impl FaultyObjects {
         plan.planned.push((request, now + n, slip));
     }
 
-    /// Makes every request of this kind fail from now on, until [`mend`](Self::mend).
+    /// Makes every request of this kind fail from now on, until [`clear`](Self::clear).
     pub fn always(&self, request: Request, slip: Slip) {
         self.locked().always.insert(request, slip);
     }
 
     /// Removes all faults.
-    pub fn mend(&self) {
+    pub fn clear(&self) {
         let mut plan = self.locked();
         plan.planned.clear();
         plan.always.clear();
@@ -209,7 +209,7 @@ mod tests {
         );
         objects.always(Request::Remove, Slip::AnswerLost);
         assert!(objects.remove("a").is_err() && objects.stat("a").unwrap().is_none());
-        objects.mend();
+        objects.clear();
         assert!(objects.remove("b").unwrap());
         assert_eq!((objects.count(Request::Put), objects.happened()), (3, 3));
     }

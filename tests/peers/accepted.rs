@@ -199,7 +199,7 @@ fn check(images: &[PathBuf]) {
         access: Access::ReadWrite,
         ..OpenOptions::default()
     };
-    let mending = repair::Options {
+    let repairing = repair::Options {
         how: How::Apply,
         ..repair::Options::default()
     };
@@ -219,7 +219,7 @@ fn check(images: &[PathBuf]) {
                     eprintln!("{name}: {verb}: the kernel left damage: {error}");
                 }
                 Err(error) if error.kind() == Kind::Corrupt && is_unclean(path) => {
-                    let done = repair(path, &OpenOptions::default(), &mending, &Silent)
+                    let done = repair(path, &OpenOptions::default(), &repairing, &Silent)
                         .unwrap_or_else(|error| panic!("{name}: {error}"));
                     assert_eq!(done.outcome, Outcome::Repaired, "{name}: {done:?}");
                     open::open(path, &options)

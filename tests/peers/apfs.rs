@@ -328,10 +328,10 @@ fn fsapfsinfo_formatted() {
     for format in FORMATS {
         for len in [MIB, 5 * MIB, 64 * MIB, 300 * MIB, 16 << 30] {
             let image = make(scratch.path(), Some(len), format, Source::Empty);
-            let told = run_text(FSAPFSINFO.command().arg(&image));
+            let report = run_text(FSAPFSINFO.command().arg(&image));
             assert!(
-                told.contains("Number of volumes\t\t: 1") && told.contains(NAME),
-                "{told}"
+                report.contains("Number of volumes\t\t: 1") && report.contains(NAME),
+                "{report}"
             );
         }
     }

@@ -54,14 +54,14 @@ pub(crate) fn add(suite: &mut Suite) {
 /// Returns the files that libfsapfs reads with a passphrase or recovery key; `None` if the volume
 /// stays locked.
 fn theirs(image: &Path, way: &str, secret: &str) -> Option<BTreeMap<String, String>> {
-    let told = run_text(
+    let report = run_text(
         FSAPFS
             .command()
             .args(["-c", SCRIPT])
             .arg(image)
             .args([way, secret]),
     );
-    serde_json::from_str(&told).expect("what it prints is JSON")
+    serde_json::from_str(&report).expect("what it prints is JSON")
 }
 
 /// Checks that both read the same files with both keys.

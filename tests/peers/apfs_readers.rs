@@ -93,7 +93,7 @@ fn names_the_same_volumes() {
         let Some(path) = corpus_file("names_the_same_volumes", name, folder.path()) else {
             return;
         };
-        let told = run_text(FSAPFSINFO.command().arg(&path));
+        let report = run_text(FSAPFSINFO.command().arg(&path));
         let container = image(&path).volumes()[0].container().unwrap();
         for volume in container.volumes() {
             let volume = volume.unwrap();
@@ -102,7 +102,10 @@ fn names_the_same_volumes() {
                 volume.uuid.to_string(),
                 container.uuid().to_string(),
             ] {
-                assert!(told.contains(&known), "{name}: {known} is not in {told}");
+                assert!(
+                    report.contains(&known),
+                    "{name}: {known} is not in {report}"
+                );
             }
         }
     }

@@ -190,8 +190,12 @@ fn icat_reads() {
         let fs = read.file_system(None).expect("our volume");
         for (name, bytes) in files() {
             let id = fs.resolve(&format!("/{name}")).expect("our file").id;
-            let told = run(ICAT.command().arg(&disk).arg(id.0.to_string()));
-            assert!(told == bytes, "{method}: {name}: {} bytes", told.len());
+            let printed = run(ICAT.command().arg(&disk).arg(id.0.to_string()));
+            assert!(
+                printed == bytes,
+                "{method}: {name}: {} bytes",
+                printed.len()
+            );
         }
     }
 }
@@ -205,15 +209,15 @@ fn libfsapfs_reads() {
         let scratch = crate::scratch();
         let disk = built(scratch.path(), NewFormat::Apfs, method);
         for (name, bytes) in files() {
-            let told = run(FSAPFS
+            let printed = run(FSAPFS
                 .command()
                 .args(["-c", SCRIPT])
                 .arg(&disk)
                 .arg(format!("/{name}")));
             assert!(
-                told == bytes,
+                printed == bytes,
                 "{method}: {name}: {} of {} bytes",
-                told.len(),
+                printed.len(),
                 bytes.len()
             );
         }

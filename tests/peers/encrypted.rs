@@ -328,10 +328,10 @@ fn unwraps_our_keys() {
     );
     // The identifier of the key in the certificate matches OpenSSL's.
     let mut openssl: Command = OPENSSL.command();
-    let told = run(openssl
+    let report = run(openssl
         .args(["x509", "-noout", "-ext", "subjectKeyIdentifier", "-in"])
         .arg(key_of("owner-certificate.pem")));
-    let told: String = String::from_utf8_lossy(&told)
+    let report: String = String::from_utf8_lossy(&report)
         .lines()
         .last()
         .expect("a line")
@@ -342,5 +342,5 @@ fn unwraps_our_keys() {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    assert_eq!(ours, told);
+    assert_eq!(ours, report);
 }

@@ -154,14 +154,14 @@ fn reads_window() {
         let scratch = crate::scratch();
         let image = make(scratch.path(), Format::Udzo, places);
         let store = unpack(&image, &scratch.path().join("out")).join(".DS_Store");
-        let told = run_text(Command::new(peer_python()).args(["-c", READ]).arg(store));
-        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let report = run_text(Command::new(peer_python()).args(["-c", READ]).arg(store));
+        let report: Value = serde_json::from_str(&report).expect("JSON");
         assert_eq!(
-            told.as_object().expect("records").len() as u32,
+            report.as_object().expect("records").len() as u32,
             places + 2,
-            "{told}"
+            "{report}"
         );
-        let own = &told["."];
+        let own = &report["."];
         assert_eq!(own["bwsp"]["WindowBounds"], "{{10, 20}, {500, 400}}");
         assert_eq!(
             (&own["icvp"]["iconSize"], &own["icvp"]["backgroundType"]),
@@ -171,10 +171,10 @@ fn reads_window() {
             (&own["vSrn"], &own["icvl"], &own["vstl"]),
             (&Value::from(1), &"icnv".into(), &"icnv".into())
         );
-        assert_eq!(told["App.app"]["Iloc"], serde_json::json!([140, 120]));
+        assert_eq!(report["App.app"]["Iloc"], serde_json::json!([140, 120]));
         if places > 0 {
             assert_eq!(
-                told[format!("File {}", places - 1)]["Iloc"],
+                report[format!("File {}", places - 1)]["Iloc"],
                 serde_json::json!([places - 1, 7])
             );
         }
@@ -240,7 +240,7 @@ fn fshfsinfo_knows() {
     let opened = open(&image, &OpenOptions::default()).expect("our image");
     let map = opened.partitions().expect("a map");
     let volume = map.partitions.first().expect("a partition");
-    let told = run_text(
+    let report = run_text(
         FSHFSINFO
             .command()
             .arg("-o")
@@ -249,10 +249,10 @@ fn fshfsinfo_knows() {
             .arg(&image),
     );
     assert!(
-        told.contains("background.png") && told.contains("Size"),
-        "{told}"
+        report.contains("background.png") && report.contains("Size"),
+        "{report}"
     );
-    let told = run_text(
+    let report = run_text(
         FSHFSINFO
             .command()
             .arg("-o")
@@ -260,7 +260,7 @@ fn fshfsinfo_knows() {
             .arg(&image),
     );
     assert!(
-        told.contains(NAME) || told.contains(&crate::tree::decomposed(NAME)),
-        "{told}"
+        report.contains(NAME) || report.contains(&crate::tree::decomposed(NAME)),
+        "{report}"
     );
 }

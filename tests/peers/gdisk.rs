@@ -41,7 +41,7 @@ fn reads_our_gpt() {
     );
 
     for (number, partition) in (1..).zip(partitions(512)) {
-        let told = run_text(SGDISK.command().arg(format!("--info={number}")).arg(&disk));
+        let report = run_text(SGDISK.command().arg(format!("--info={number}")).arg(&disk));
         for line in [
             format!(
                 "Partition GUID code: {} ",
@@ -55,7 +55,7 @@ fn reads_our_gpt() {
             format!("Last sector: {} ", partition.range.end / SECTOR - 1),
             format!("Partition name: '{}'\n", partition.name),
         ] {
-            assert!(told.contains(&line), "no {line:?} in\n{told}");
+            assert!(report.contains(&line), "no {line:?} in\n{report}");
         }
     }
 }
@@ -65,11 +65,11 @@ fn reads_our_gpt() {
 fn reads_resized_disks() {
     for volume in volume::all().iter().filter(|volume| volume.mapped) {
         assert_sound(&volume.disk);
-        let told = run_text(SGDISK.command().arg("--info=1").arg(&volume.disk));
+        let report = run_text(SGDISK.command().arg("--info=1").arg(&volume.disk));
         let last = format!("Last sector: {} ", volume.range.end / SECTOR - 1);
         assert!(
-            told.contains(&last) && told.contains("Apple HFS/HFS+"),
-            "{told}"
+            report.contains(&last) && report.contains("Apple HFS/HFS+"),
+            "{report}"
         );
     }
 }

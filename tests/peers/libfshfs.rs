@@ -40,12 +40,12 @@ def walk(folder, prefix):
     for entry in folder.sub_file_entries:
         path = prefix + entry.name
         kind = stat.S_IFMT(entry.file_mode)
-        told = {'mode': entry.file_mode, 'modified': entry.get_modification_time_as_integer(), 'owner': [entry.owner_identifier, entry.group_identifier]}
+        report = {'mode': entry.file_mode, 'modified': entry.get_modification_time_as_integer(), 'owner': [entry.owner_identifier, entry.group_identifier]}
         if kind == stat.S_IFLNK:
-            told['target'] = entry.symbolic_link_target
+            report['target'] = entry.symbolic_link_target
         elif kind == stat.S_IFREG:
-            told.update(len=entry.size, sha256=contents(entry))
-        files[path] = told
+            report.update(len=entry.size, sha256=contents(entry))
+        files[path] = report
         if kind == stat.S_IFDIR:
             walk(entry, path + '/')
 
@@ -71,13 +71,13 @@ fn reads_all() {
         let mut python = Command::new(PYTHON);
         python.args(["-c", WALK]).arg(&volume.disk);
         python.args([volume.range.start.to_string(), volume.range.end.to_string()]);
-        let told: Value =
+        let report: Value =
             serde_json::from_str(&run_text(&mut python)).expect("the script prints JSON");
-        assert_eq!(told["name"], decomposed(volume::NAME));
-        let files = told["files"].as_object().expect("an object").iter();
+        assert_eq!(report["name"], decomposed(volume::NAME));
+        let files = report["files"].as_object().expect("an object").iter();
         let found = files
             .filter(|(path, _)| !is_private(path))
-            .map(|(path, told)| (path.clone(), item(told)))
+            .map(|(path, report)| (path.clone(), item(report)))
             .collect();
         let expected = volume.files.iter().map(|(path, item)| {
             (
@@ -93,17 +93,17 @@ fn reads_all() {
     }
 }
 
-fn item(told: &Value) -> Item {
+fn item(report: &Value) -> Item {
     let number = |name: &str| {
-        told[name]
+        report[name]
             .as_i64()
-            .unwrap_or_else(|| panic!("no {name} in {told}"))
+            .unwrap_or_else(|| panic!("no {name} in {report}"))
     };
     let mode = u32::try_from(number("mode")).expect("a mode has 16 bits");
     let text = |name: &str| {
-        told[name]
+        report[name]
             .as_str()
-            .unwrap_or_else(|| panic!("no {name} in {told}"))
+            .unwrap_or_else(|| panic!("no {name} in {report}"))
             .to_owned()
     };
     let kind = match mode >> 12 {
@@ -125,21 +125,21 @@ fn item(told: &Value) -> Item {
 
 fn lists_all() {
     for volume in volume::all() {
-        let told = run_text(
+        let report = run_text(
             FSHFSINFO
                 .command()
                 .args(["-H", "-o", &volume.range.start.to_string()])
                 .arg(&volume.disk),
         );
-        let paths = told
+        let paths = report
             .lines()
             .filter_map(|line| line.strip_prefix('/'))
             .filter(|path| !path.is_empty() && !is_private(path));
         // Only paths are printed, and characters beyond the first 65,536 incorrectly (the binding
         // prints them correctly).
         let listing = |paths: &mut dyn Iterator<Item = String>| {
-            let told = paths.filter(|path| path.chars().all(|char| char <= '\u{ffff}'));
-            told.map(|path| (path, Item::of(Kind::Folder))).collect()
+            let report = paths.filter(|path| path.chars().all(|char| char <= '\u{ffff}'));
+            report.map(|path| (path, Item::of(Kind::Folder))).collect()
         };
         let expected = &mut volume.files.keys().map(|path| path.replace('\t', "\\x09"));
         assert_same(&listing(expected), &listing(&mut paths.map(str::to_owned)));

@@ -20,7 +20,7 @@ use crate::qemu::{self, Guest};
 use crate::suite::Suite;
 use crate::tree::{Kind, assert_same, sha256};
 use crate::volume::Volume;
-use crate::{disk, mended, ours, volume};
+use crate::{disk, ours, repaired_volumes, volume};
 
 const HFSPLUS: [&str; 2] = ["nls_utf8", "hfsplus"];
 const SETFATTR: Program = Program::Command(&["setfattr"]);
@@ -34,14 +34,17 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("our_volumes", our_volumes)
         .test("resized_volumes", resized_volumes)
         .test("repaired_volumes", repaired_volumes)
-        .test("every_kind_of_damage", mended::every_kind_of_damage)
+        .test(
+            "every_kind_of_damage",
+            repaired_volumes::every_kind_of_damage,
+        )
         .corpus_test("real_volume", real_volume);
 }
 
 /// A failing command is detected, and the output before it is kept.
 fn guest() {
-    let report = Guest::new("section first\ncat /told\nsection second\nls /nowhere\necho never\n")
-        .file("/told", "of this\n")
+    let report = Guest::new("section first\ncat /text\nsection second\nls /nowhere\necho never\n")
+        .file("/text", "of this\n")
         .boot();
     assert_eq!(report.section("first"), ["of this"]);
     assert_eq!(
@@ -312,13 +315,13 @@ fn real_volume() {
     );
     assert_eq!(report.section("sums").len(), old.len());
     assert_eq!(report.kernel_about("hfsplus"), Vec::<&str>::new());
-    let told = guest_listing::parse(&report, "list");
-    assert!(told.len() > 250, "only {} files", told.len());
+    let text = guest_listing::parse(&report, "list");
+    assert!(text.len() > 250, "only {} files", text.len());
     let volume = ours::open(
         &disk,
         0..std::fs::metadata(&disk).expect("the disk is there").len(),
     );
-    assert_same(&told, &guest_listing::visible(&ours::list(&volume)));
+    assert_same(&text, &guest_listing::visible(&ours::list(&volume)));
     let found = run(SEVEN_ZIP
         .command()
         .args(["e", "-so", "-sns-"])

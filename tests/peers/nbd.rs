@@ -176,19 +176,19 @@ fn copies() {
         let served = Served::unix(disk.clone(), &scratch.path().join("socket"));
         let map = run(NBDINFO.command().args(["--map", "--json", &served.uri]));
         let map: Value = serde_json::from_slice(&map).expect("JSON");
-        let told = map
+        let report = map
             .as_array()
             .expect("runs")
             .iter()
             .filter(|run| run["type"] == 0);
-        let told: Vec<_> = told
+        let report: Vec<_> = report
             .map(|run| (run["offset"].as_u64(), run["length"].as_u64()))
             .collect();
         let ours: Vec<_> = data(&*disk)
             .into_iter()
             .map(|(start, end)| (Some(start), Some(end - start)))
             .collect();
-        assert_eq!(told, ours, "{name}");
+        assert_eq!(report, ours, "{name}");
         let (out, back) = (scratch.path().join("out"), format!("{name} back"));
         run(NBDCOPY.command().arg(&served.uri).arg(&out));
         let bytes = std::fs::read(&out).expect("reading the copy");
@@ -258,17 +258,17 @@ fn exports() {
             .expect("exports")
             .clone()
     };
-    let told = info(&["--list", &uri("")]);
-    let names: Vec<_> = told
+    let report = info(&["--list", &uri("")]);
+    let names: Vec<_> = report
         .iter()
         .map(|export| export["export-name"].as_str().expect("a name"))
         .collect();
     assert_eq!(names, ["", "1", &crate::tree::decomposed(volume::NAME)]);
-    assert_eq!(told[0]["export-size"], LEN);
+    assert_eq!(report[0]["export-size"], LEN);
     assert!(
-        told[1]["export-size"] == told[2]["export-size"]
-            && told[1]["export-size"].as_u64() < Some(LEN),
-        "{told:#?}"
+        report[1]["export-size"] == report[2]["export-size"]
+            && report[1]["export-size"].as_u64() < Some(LEN),
+        "{report:#?}"
     );
     let part = &info(&["--content", &uri("1")])[0];
     assert!(
@@ -426,19 +426,19 @@ fn qemu() {
         .command()
         .args(["map", "--output=json", "-f", "raw", &served.uri]));
     let map: Value = serde_json::from_slice(&map).expect("JSON");
-    let told = map
+    let report = map
         .as_array()
         .expect("runs")
         .iter()
         .filter(|run| run["data"] == true);
-    let told: Vec<_> = told
+    let report: Vec<_> = report
         .map(|run| (run["start"].as_u64(), run["length"].as_u64()))
         .collect();
     let ours: Vec<_> = data(&*disk)
         .into_iter()
         .map(|(start, end)| (Some(start), Some(end - start)))
         .collect();
-    assert_eq!(told, ours);
+    assert_eq!(report, ours);
     let commands = [
         "write -P 7 5m 2m",
         "write -z -u 6m 64k",

@@ -29,7 +29,7 @@ pub(crate) fn add(suite: &mut Suite) {
 fn reads_our_gpt() {
     let (_scratch, disk) = with_our_gpt(512);
     // One line per partition: number:start:end, inclusive:size:file system:name:flags;
-    let told = run_text(
+    let report = run_text(
         PARTED
             .command()
             .args(["--script", "--machine"])
@@ -45,7 +45,7 @@ fn reads_our_gpt() {
             range.end - range.start,
             partition.name
         );
-        assert!(told.contains(&line), "no {line:?} in\n{told}");
+        assert!(report.contains(&line), "no {line:?} in\n{report}");
     }
 }
 
@@ -66,7 +66,7 @@ fn reads_our_layouts() {
             false,
             layout,
         );
-        let told = run_text(
+        let report = run_text(
             PARTED
                 .command()
                 .args(["--script", "--machine"])
@@ -81,8 +81,8 @@ fn reads_our_layouts() {
             range.end - range.start
         );
         assert!(
-            told.contains(&format!(":512:512:{label}:")) && told.contains(&line),
-            "{layout}: no {line:?} in\n{told}"
+            report.contains(&format!(":512:512:{label}:")) && report.contains(&line),
+            "{layout}: no {line:?} in\n{report}"
         );
     }
 }

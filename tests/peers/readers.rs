@@ -140,6 +140,6 @@ fn reads_our_volumes(format: Format, name: &str, script: &str) {
 /// Fails unless the script's checksum is that of the disk.
 fn compare(image: &Image, path: &Path, script: &str) {
     let expected = checksum(&**image.disk(), Algorithm::Sha256, &Silent).expect("summing");
-    let told = run_text(Command::new(peer_python()).args(["-c", script]).arg(path));
-    assert_eq!(told.trim(), expected, "{}", path.display());
+    let report = run_text(Command::new(peer_python()).args(["-c", script]).arg(path));
+    assert_eq!(report.trim(), expected, "{}", path.display());
 }

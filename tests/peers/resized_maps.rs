@@ -117,22 +117,22 @@ fn read_resized_maps() {
                 .range
                 .clone();
             let (first, last) = (volume.start / 512, volume.end / 512 - 1);
-            let told = run_text(MMLS.command().args(["-t", scheme]).arg(&path));
+            let report = run_text(MMLS.command().args(["-t", scheme]).arg(&path));
             assert!(
-                told.contains(&format!(
+                report.contains(&format!(
                     "{first:010}   {last:010}   {:010}",
                     last - first + 1
                 )),
-                "{size:?}\n{told}"
+                "{size:?}\n{report}"
             );
-            let told = run_text(
+            let report = run_text(
                 PARTED
                     .command()
                     .arg("--script")
                     .arg(&path)
                     .args(["unit", "s", "print"]),
             );
-            let words: Vec<_> = told
+            let words: Vec<_> = report
                 .lines()
                 .map(|line| line.split_whitespace().collect::<Vec<_>>())
                 .collect();
@@ -141,11 +141,11 @@ fn read_resized_maps() {
                 words
                     .iter()
                     .any(|words| words.len() > 3 && line.iter().zip(words).all(|(a, b)| a == b)),
-                "{size:?}\n{told}"
+                "{size:?}\n{report}"
             );
             assert!(
-                !told.contains("Error") && !told.contains("Warning"),
-                "{told}"
+                !report.contains("Error") && !report.contains("Warning"),
+                "{report}"
             );
             seven_zip_reads(&path, volume.clone(), "Docs/file", &sha256(&contents));
             assert!(ours::check(&path, volume).is_empty());
@@ -185,15 +185,15 @@ fn read_a_resized_apm_of_macos() {
                 std::fs::metadata(&path).expect("it is there").len()
             )
         );
-        let told = run_text(MMLS.command().args(["-t", "mac"]).arg(&path));
+        let report = run_text(MMLS.command().args(["-t", "mac"]).arg(&path));
         for partition in &map.partitions {
             let (first, last) = (partition.range.start / 512, partition.range.end / 512 - 1);
             assert!(
-                told.contains(&format!(
+                report.contains(&format!(
                     "{first:010}   {last:010}   {:010}",
                     last - first + 1
                 )),
-                "{partition:?}\n{told}"
+                "{partition:?}\n{report}"
             );
         }
         let volume = map

@@ -31,26 +31,26 @@ fn reads_our_gpt() {
         (&table["firstlba"], &table["lastlba"]),
         (&Value::from(34), &Value::from(131_038))
     );
-    let told = table["partitions"]
+    let report = table["partitions"]
         .as_array()
         .expect("addresses exceeds its block");
     let ours = partitions(512);
-    assert_eq!(told.len(), ours.len());
+    assert_eq!(report.len(), ours.len());
     for (
-        told,
+        report,
         NewPartition {
             range,
             type_guid,
             guid,
             name,
         },
-    ) in told.iter().zip(ours)
+    ) in report.iter().zip(ours)
     {
-        assert_eq!(told["start"], range.start / SECTOR);
-        assert_eq!(told["size"], (range.end - range.start) / SECTOR);
-        assert_eq!(told["type"], upper(type_guid));
-        assert_eq!(told["uuid"], upper(guid));
-        assert_eq!(told["name"], name);
+        assert_eq!(report["start"], range.start / SECTOR);
+        assert_eq!(report["size"], (range.end - range.start) / SECTOR);
+        assert_eq!(report["type"], upper(type_guid));
+        assert_eq!(report["uuid"], upper(guid));
+        assert_eq!(report["name"], name);
     }
 }
 
@@ -80,24 +80,24 @@ fn we_read_its_mbr() {
         .iter()
         .filter(|partition| partition.type_id.may_hold_volume())
         .collect();
-    let told = table(&disk);
-    let told: Vec<_> = told["partitions"]
+    let report = table(&disk);
+    let report: Vec<_> = report["partitions"]
         .as_array()
         .expect("addresses exceeds its block")
         .iter()
-        .filter(|told| told["type"] != "f")
+        .filter(|report| report["type"] != "f")
         .collect();
-    assert_eq!(told.len(), 3);
-    assert_eq!(volumes.len(), told.len(), "{map:#?}");
-    for (ours, told) in volumes.iter().zip(told) {
-        let node = told["node"].as_str().expect("a name");
+    assert_eq!(report.len(), 3);
+    assert_eq!(volumes.len(), report.len(), "{map:#?}");
+    for (ours, report) in volumes.iter().zip(report) {
+        let node = report["node"].as_str().expect("a name");
         assert!(
             node.ends_with(&format!("img{}", ours.number)),
             "{node} is our {}",
             ours.number
         );
-        assert_eq!(told["start"], ours.range.start / SECTOR);
-        assert_eq!(told["size"], (ours.range.end - ours.range.start) / SECTOR);
+        assert_eq!(report["start"], ours.range.start / SECTOR);
+        assert_eq!(report["size"], (ours.range.end - ours.range.start) / SECTOR);
     }
 }
 

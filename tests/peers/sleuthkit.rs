@@ -34,7 +34,7 @@ pub(crate) fn add(suite: &mut Suite) {
 fn reads_our_gpt() {
     for block in [512, 4096] {
         let (_scratch, disk) = with_our_gpt(block);
-        let told = run_text(
+        let report = run_text(
             MMLS.command()
                 .args(["-t", "gpt", "-b", &block.to_string()])
                 .arg(&disk),
@@ -48,14 +48,14 @@ fn reads_our_gpt() {
                 end - first,
                 partition.name
             );
-            assert!(told.contains(&line), "no {line:?} in\n{told}");
+            assert!(report.contains(&line), "no {line:?} in\n{report}");
         }
     }
 }
 
 fn describes_the_volume() {
     for volume in volume::all() {
-        let told = run_text(on(volume, &mut FSSTAT.command()));
+        let report = run_text(on(volume, &mut FSSTAT.command()));
         let ours = ours::open(&volume.disk, volume.range.clone()).volume();
         // The header counts the journal's two files, which are not listed.
         let hidden = if ours.journaled { 2 } else { 0 };
@@ -79,8 +79,8 @@ fn describes_the_volume() {
             ),
         ] {
             assert!(
-                told.contains(&format!("{line}\n")),
-                "no {line:?} in\n{told}"
+                report.contains(&format!("{line}\n")),
+                "no {line:?} in\n{report}"
             );
         }
     }
@@ -135,8 +135,10 @@ fn on<'a>(
 
 /// Parses lines of `fls -m`:
 /// sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
-fn listing(told: &str, recovered: &Path) -> Listing {
-    let all = told.lines().map(|line| line.split('|').collect::<Vec<_>>());
+fn listing(report: &str, recovered: &Path) -> Listing {
+    let all = report
+        .lines()
+        .map(|line| line.split('|').collect::<Vec<_>>());
     let entries: Vec<_> = all
         .filter(|fields| !is_private(fields[1]) && !fields[1].starts_with("/$"))
         .collect();

@@ -45,7 +45,7 @@ fn requests_fail() {
                         }
                     }
                 }
-                faulty.mend();
+                faulty.clear();
                 let found = load(&thief(&inner).unwrap(), "a");
                 assert!(
                     found == acknowledged || found == tried,

@@ -64,8 +64,8 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
     model[4 * MIB as usize..].fill(0);
     model[2 * MIB as usize + 1000..2 * MIB as usize + 300_000].fill(0);
     bundle.flush().unwrap();
-    let told = remote.checkpoint(&|_| Ok(())).unwrap();
-    assert!(told.copied == 4 && told.removed == 2, "{told:?}");
+    let report = remote.checkpoint(&|_| Ok(())).unwrap();
+    assert!(report.copied == 4 && report.removed == 2, "{report:?}");
     assert_eq!(bundle.read_vec(0, model.len()).unwrap(), model);
     let plain = synced(&objects);
     for place in [&plain, &objects] {
@@ -113,7 +113,7 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
         }
         let _broken_off = remote.checkpoint(&|_| Ok(()));
         drop((bundle, remote));
-        faulty.mend();
+        faulty.clear();
         let seen = Bundle::open(reader(&objects).unwrap(), Access::ReadOnly).unwrap();
         assert_eq!(seen.read_vec(0, model.len()).unwrap(), model, "{n}");
     }
@@ -169,7 +169,7 @@ fn large_files_have_plain_names_too() {
             (first..60).for_each(|later| faulty.plan(request, later, Slip::Lost));
             let _broken_off = remote.checkpoint(&|_| Ok(()));
             drop(remote);
-            faulty.mend();
+            faulty.clear();
             remote = open();
             assert!(remote.status().lagging > 0, "{round}");
             let seen = remote.open("bands/0", Open::Read).unwrap().unwrap();

@@ -179,7 +179,7 @@ fn what_could_not_be_stored_at_first_is_stored_by_a_flush() {
     while objects.happened() == 0 {
         thread::sleep(Duration::from_millis(1));
     }
-    objects.mend();
+    objects.clear();
     bundle.flush().unwrap();
     let seen = Bundle::open(reader(&shared).unwrap(), Access::ReadOnly).unwrap();
     assert!(seen.read_vec(0, bytes.len()).unwrap() == bytes);

@@ -28,7 +28,7 @@ pub(crate) struct TortureArgs {
 }
 
 pub(crate) fn run(args: &TortureArgs) -> Result<()> {
-    let (start, mut told) = (Instant::now(), Instant::now());
+    let (start, mut reported) = (Instant::now(), Instant::now());
     let mut all = Tally::default();
     let mut failed = Vec::new();
     let mut seed = args.seed;
@@ -48,9 +48,9 @@ pub(crate) fn run(args: &TortureArgs) -> Result<()> {
             }
         }
         seed += 1;
-        if told.elapsed() >= Duration::from_secs(60) {
+        if reported.elapsed() >= Duration::from_secs(60) {
             tell(&all, args.seed..seed, start);
-            told = Instant::now();
+            reported = Instant::now();
         }
     }
     tell(&all, args.seed..seed, start);

@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 const THEIRS: &str = r"
 import json, sys
 import numpy, scipy.stats
-told = []
+report = []
 for points in json.load(open(sys.argv[1])):
     x, y = numpy.array(points).T
     line = scipy.stats.linregress(x, y)
     slope, at_zero, low, high = scipy.stats.theilslopes(y, x, 0.95, method='joint')
-    told.append([
+    report.append([
         numpy.mean(y), numpy.median(y), scipy.stats.trim_mean(y, 0.2), numpy.percentile(y, 2.5), numpy.percentile(y, 97.5),
         line.slope, line.intercept, slope, at_zero, low, high,
     ])
-json.dump([[float(value) for value in values] for values in told], sys.stdout)
+json.dump([[float(value) for value in values] for values in report], sys.stdout)
 ";
 
 const NAMES: [&str; 11] = [
@@ -135,22 +135,22 @@ fn scipy_and_numpy_say_the_same() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (path, series) = (scratch.path().join("points.json"), series());
     std::fs::write(&path, json!(series).to_string()).unwrap();
-    let told = Command::new(python)
+    let report = Command::new(python)
         .args(["-c", THEIRS])
         .arg(&path)
         .output()
         .unwrap();
     assert!(
-        told.status.success(),
+        report.status.success(),
         "{}",
-        String::from_utf8_lossy(&told.stderr)
+        String::from_utf8_lossy(&report.stderr)
     );
-    let told: Vec<Vec<Option<f64>>> = serde_json::from_slice::<Value>(&told.stdout)
-        .map(|told| serde_json::from_value(told).unwrap())
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&told.stdout)));
-    assert_eq!(told.len(), series.len());
-    for (points, told) in series.iter().zip(told) {
-        for ((name, ours), theirs) in NAMES.iter().zip(ours(points)).zip(told) {
+    let report: Vec<Vec<Option<f64>>> = serde_json::from_slice::<Value>(&report.stdout)
+        .map(|report| serde_json::from_value(report).unwrap())
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&report.stdout)));
+    assert_eq!(report.len(), series.len());
+    for (points, report) in series.iter().zip(report) {
+        for ((name, ours), theirs) in NAMES.iter().zip(ours(points)).zip(report) {
             // SciPy returns no bound beyond the extreme slopes; ours returns the extreme slope.
             let Some(theirs) = theirs else { continue };
             let close = (ours - theirs).abs() <= 1e-9 * ours.abs().max(theirs.abs());

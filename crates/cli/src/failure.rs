@@ -38,7 +38,7 @@ impl Failure {
         not(target_os = "linux"),
         expect(dead_code, reason = "images are attached on Linux alone")
     )]
-    pub(crate) fn told(code: u8) -> Self {
+    pub(crate) fn reported(code: u8) -> Self {
         let exits = [
             Exit::Usage,
             Exit::NotFound,

@@ -48,14 +48,14 @@ pub(crate) struct Bar {
 struct Percentages {
     total: AtomicU64,
     done: AtomicU64,
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Percentages {
     fn stage(&self, total: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(0, Ordering::Relaxed);
-        self.told.store(0, Ordering::Relaxed);
+        self.reported.store(0, Ordering::Relaxed);
         if total == 0 {
             println!("PERCENTAGE:-1.000000");
         }
@@ -69,7 +69,7 @@ impl Percentages {
         let percent = (u128::from(done) * 100)
             .checked_div(total.into())
             .map_or(0, |percent| percent.min(100) as u64);
-        if self.told.fetch_max(percent, Ordering::Relaxed) < percent {
+        if self.reported.fetch_max(percent, Ordering::Relaxed) < percent {
             println!("PERCENTAGE:{percent}.000000");
         }
     }

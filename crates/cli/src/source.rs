@@ -202,7 +202,7 @@ impl<U: Args + Keys> Opening<U> {
             .map_err(|error| advise(error, image))?;
         repaired
             .into_iter()
-            .for_each(|told| opened.add_warning(told));
+            .for_each(|warning| opened.add_warning(warning));
         Ok(opened)
     }
 

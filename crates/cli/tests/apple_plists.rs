@@ -441,12 +441,16 @@ fn an_attached_image_has_the_devices_of_macos_27() {
     assert_eq!(volume["MountPoint"].as_string(), place.to_str());
 
     // A second image takes the next number; the container's name ends the first.
-    let told = call(
+    let report = call(
         &scratch,
         "hdiutil attach -readonly -mountpoint second h.dmg",
         b"",
     );
-    assert!(String::from_utf8(told).unwrap().starts_with("/dev/disk3 "));
+    assert!(
+        String::from_utf8(report)
+            .unwrap()
+            .starts_with("/dev/disk3 ")
+    );
     assert_eq!(
         call(&scratch, "hdiutil detach disk2", b""),
         b"\"disk1\" ejected.\n"

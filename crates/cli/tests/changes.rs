@@ -145,7 +145,7 @@ fn names(tree: &Value) -> Vec<String> {
     fn walk(folder: &Value, path: &str, found: &mut Vec<String>) {
         for child in folder["children"].as_array().into_iter().flatten() {
             let path = format!("{path}/{}", child["name"].as_str().unwrap());
-            let told = [
+            let report = [
                 "kind",
                 "size",
                 "mode",
@@ -155,7 +155,7 @@ fn names(tree: &Value) -> Vec<String> {
                 "target",
             ]
             .map(|part| child[part].to_string());
-            found.push(format!("{path} {}", told.join(" ")));
+            found.push(format!("{path} {}", report.join(" ")));
             walk(child, &path, found);
         }
     }
@@ -572,12 +572,13 @@ fn two_sources_with_one_name_are_refused_before_anything_is_written() {
                 ],
                 vec!["dmg", source, "-o", "new.dmg", "--fs", fs],
             ] {
-                let told = scratch.fails(4, &args);
+                let report = scratch.fails(4, &args);
                 assert!(
-                    told.contains("the name is the same on the volume as /") && told.contains(hint),
-                    "{args:?}: {told}"
+                    report.contains("the name is the same on the volume as /")
+                        && report.contains(hint),
+                    "{args:?}: {report}"
                 );
-                assert!(!told.contains("overwrite"), "{args:?}: {told}");
+                assert!(!report.contains("overwrite"), "{args:?}: {report}");
             }
             assert_eq!(scratch.ok(&["ls", &into]), "", "{fs}: {source}");
             assert!(!scratch.path("new.img").exists() && !scratch.path("new.dmg").exists());

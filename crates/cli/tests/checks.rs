@@ -76,7 +76,7 @@ fn check_says_what_is_wrong_and_how_bad_it_is() {
 }
 
 #[test]
-fn repair_mends_what_check_has_found() {
+fn repair_restores_what_check_has_found() {
     let scratch = images();
     let whole = fs::read(scratch.path("x.img")).unwrap();
     let last = whole.len() - 512;
@@ -143,7 +143,7 @@ fn repair_mends_what_check_has_found() {
 }
 
 #[test]
-fn repair_mends_bundles() {
+fn repair_restores_bundles() {
     let scratch = images();
     let bundle = |name: &str| scratch.path("x.sparsebundle").join(name);
     let list = fs::read(bundle("Info.plist")).unwrap();
@@ -290,7 +290,7 @@ fn compact_keeps_what_a_wrong_header_hides() {
 }
 
 #[test]
-fn repair_mends_the_ends_of_sparse_images() {
+fn repair_restores_the_ends_of_sparse_images() {
     let scratch = images();
     for name in ["x.sparseimage", "x.asif"] {
         scratch.ok(&["convert", "x.img", name]);
@@ -319,7 +319,7 @@ fn repair_mends_the_ends_of_sparse_images() {
         assert_eq!(
             scratch.run(&["repair", name]).status.code(),
             Some(5),
-            "{name}: what is lost cannot be mended"
+            "{name}: what is lost cannot be repaired"
         );
         assert_eq!(
             fs::metadata(scratch.path(name)).unwrap().len(),
@@ -397,10 +397,10 @@ fn one_wrong_list_destroys_nothing() {
             // size.
             let is_decided = (fs, layout, key) != ("apfs", "none", "band-size");
             let code = if is_decided { 0 } else { 9 };
-            let told = facts(&scratch, code, &["repair", "-n", B]);
+            let report = facts(&scratch, code, &["repair", "-n", B]);
             assert!(files(&scratch, B) == damaged, "a dry run changes nothing");
             let done = facts(&scratch, code, &["repair", B]);
-            assert_eq!(done["steps"], told["steps"], "{fs} {layout} {key}");
+            assert_eq!(done["steps"], report["steps"], "{fs} {layout} {key}");
             if is_decided {
                 assert!(files(&scratch, B) == whole, "{fs} {layout} {key}: {done:#}");
                 scratch.ok(&["check", B]);
@@ -1329,17 +1329,17 @@ fn apfs_falls_back_on_request() {
             .contains("--checkpoint"),
         "{refused}"
     );
-    let told = facts(
+    let report = facts(
         &scratch,
         0,
         &["repair", "--dry-run", "--checkpoint", older, "a.img"],
     );
     assert!(
-        told["steps"][0]["message"]
+        report["steps"][0]["message"]
             .as_str()
             .unwrap()
             .contains("roll back"),
-        "{told}"
+        "{report}"
     );
     scratch.fails(5, &["ls", "a.img"]);
     scratch.ok(&["repair", "--checkpoint", older, "a.img"]);

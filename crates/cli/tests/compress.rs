@@ -50,7 +50,7 @@ fn files_take_less_room_and_read_the_same() {
             0,
             "nothing was changed"
         );
-        let told = json(&[
+        let report = json(&[
             "compress",
             "--compare",
             "--verbose",
@@ -60,22 +60,22 @@ fn files_take_less_room_and_read_the_same() {
             "v.img:/",
         ]);
         assert_eq!(
-            (&told["files"], &told["changed_files"]),
+            (&report["files"], &report["changed_files"]),
             (&Value::from(3), &Value::from(2)),
-            "{told}"
+            "{report}"
         );
         assert_eq!(
-            told["changed_allocated"], estimate["changed_allocated"],
-            "{told}"
+            report["changed_allocated"], estimate["changed_allocated"],
+            "{report}"
         );
         assert!(
-            told["changed_allocated"].as_u64()
-                < told["changed_allocated_before"]
+            report["changed_allocated"].as_u64()
+                < report["changed_allocated_before"]
                     .as_u64()
                     .map(|before| before / 2),
-            "{told}"
+            "{report}"
         );
-        let empty = told["list"]
+        let empty = report["list"]
             .as_array()
             .unwrap()
             .iter()
@@ -172,28 +172,28 @@ fn volumes_are_built_compressed() {
                 "in",
             ];
             let how = ["--compress", kind, "--compare", "--verbose", "--jobs", "2"];
-            let told = scratch.json(&[&create[..], &how].concat());
-            let told = &told["compressed"];
-            let each = told["list"].as_array().unwrap();
+            let report = scratch.json(&[&create[..], &how].concat());
+            let report = &report["compressed"];
+            let each = report["list"].as_array().unwrap();
             let one = |path: &str| {
                 each.iter()
                     .find(|one| one["volume_path"] == path)
-                    .unwrap_or_else(|| panic!("{fs} {kind} {told}"))
+                    .unwrap_or_else(|| panic!("{fs} {kind} {report}"))
             };
             assert_eq!(
                 one("/folder/long.txt")["compression_type"],
                 number,
-                "{fs} {told}"
+                "{fs} {report}"
             );
             assert_eq!(
                 one("/folder/noise.bin")["skipped"],
                 "no_gain",
-                "{fs} {told}"
+                "{fs} {report}"
             );
             assert_eq!(one("/empty")["skipped"], "empty");
             assert_eq!(
-                told["files"], 5,
-                "each file once, whatever its names: {told}"
+                report["files"], 5,
+                "each file once, whatever its names: {report}"
             );
             assert_eq!(
                 scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(),
@@ -214,7 +214,7 @@ fn volumes_are_built_compressed() {
             scratch.ok(&["check", "v.img"]);
             let estimate = scratch.json(&["compress", "--estimate", "-v", "v.img:/"]);
             assert_eq!(
-                estimate["skipped"]["compressed"], told["changed_files"],
+                estimate["skipped"]["compressed"], report["changed_files"],
                 "{fs} {kind} {estimate}"
             );
             assert_eq!(
@@ -297,7 +297,7 @@ fn files_are_compressed_on_their_way_in() {
         "--volname",
         "V",
     ]);
-    let told = scratch.json(&[
+    let report = scratch.json(&[
         "cp",
         "-R",
         "--compress",
@@ -308,9 +308,9 @@ fn files_are_compressed_on_their_way_in() {
         "v.img:/",
     ]);
     assert_eq!(
-        (&told["files"], &told["compressed_files"]),
+        (&report["files"], &report["compressed_files"]),
         (&Value::from(2), &Value::from(1)),
-        "{told}"
+        "{report}"
     );
     scratch.ok(&[
         "put",
@@ -375,11 +375,11 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
         "1",
         "v.img:/",
     ];
-    let told = scratch.json(&args);
+    let report = scratch.json(&args);
     assert_eq!(
-        (&told["changed_files"], &told["skipped"]["other_type"]),
+        (&report["changed_files"], &report["skipped"]["other_type"]),
         (&Value::from(1), &Value::from(1)),
-        "{told}"
+        "{report}"
     );
     assert_eq!(
         std::fs::read(scratch.path("kept/docs/a.txt")).unwrap(),
@@ -441,7 +441,7 @@ fn zeros_are_holes_where_a_volume_has_such() {
         .unwrap()
         .set_len(3 << 20)
         .unwrap();
-    let told = scratch.json(&[
+    let report = scratch.json(&[
         "create",
         "w.img",
         "--fs",
@@ -454,7 +454,7 @@ fn zeros_are_holes_where_a_volume_has_such() {
     ]);
     let found = scratch.json(&["compress", "--estimate", "--verbose", "w.img:/"]);
     assert_eq!(
-        told["compressed"]["list"], found["list"],
+        report["compressed"]["list"], found["list"],
         "what was told is what it takes"
     );
 }
@@ -507,17 +507,20 @@ fn files_that_do_not_decode_are_told() {
         scratch.ok(&["check", "v.img"]);
         let output = scratch.run(&["check", "--contents", "--json", "v.img"]);
         assert_eq!(output.status.code(), Some(5), "{fs}");
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
-            told["damage_count"], 1,
-            "one file, however many names: {told}"
+            report["damage_count"], 1,
+            "one file, however many names: {report}"
         );
-        let problem = &told["problems"][0];
+        let problem = &report["problems"][0];
         let name = problem["name"].as_str().unwrap();
-        assert!(name == "/folder/long.txt" || name == "/again.txt", "{told}");
+        assert!(
+            name == "/folder/long.txt" || name == "/again.txt",
+            "{report}"
+        );
         assert!(
             problem["message"].as_str().unwrap().contains("chunk"),
-            "{told}"
+            "{report}"
         );
     }
 }
@@ -596,13 +599,13 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
                     "{fs} {kind}"
                 );
             }
-            let told = scratch.run(&["check", "--contents", "v.img"]);
-            let told = String::from_utf8_lossy(&told.stdout).into_owned()
-                + &String::from_utf8_lossy(&told.stderr);
+            let report = scratch.run(&["check", "--contents", "v.img"]);
+            let report = String::from_utf8_lossy(&report.stdout).into_owned()
+                + &String::from_utf8_lossy(&report.stderr);
             assert_eq!(
-                told.matches("cannot decompress the contents").count(),
+                report.matches("cannot decompress the contents").count(),
                 2,
-                "{fs} {kind}: {told}"
+                "{fs} {kind}: {report}"
             );
         }
         scratch.write("v.img", &sound);

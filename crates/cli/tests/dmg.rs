@@ -145,8 +145,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         ),
         ("dmg --recipe missing.toml -o x.dmg", 3, "missing.toml"),
     ] {
-        let told = scratch.fails(code, &args.split(' ').collect::<Vec<_>>());
-        assert!(told.contains(said), "{args}: {told}");
+        let report = scratch.fails(code, &args.split(' ').collect::<Vec<_>>());
+        assert!(report.contains(said), "{args}: {report}");
         assert_eq!(scratch.names(), before, "{args}");
     }
 }

@@ -159,11 +159,11 @@ fn an_image_that_exists_gets_an_encrypted_volume() {
         "dear diary"
     );
     scratch.ok(&[&["check", "bare.img"][..], &key].concat());
-    let told = scratch.run(&["ls", "bare.img"]);
+    let report = scratch.run(&["ls", "bare.img"]);
     assert!(
-        !told.status.success() && stderr(&told).contains("a passphrase is required"),
+        !report.status.success() && stderr(&report).contains("a passphrase is required"),
         "{}",
-        stderr(&told)
+        stderr(&report)
     );
 
     // What it holds stays, and so does a key that is there already.

@@ -94,10 +94,10 @@ fn stopped_and_killed_it_loses_nothing() {
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success(), "SIGKILL came too late");
     assert_eq!(sum(&scratch), expected);
-    let told = scratch.ok(&["info", "x.sparsebundle"]);
+    let report = scratch.ok(&["info", "x.sparsebundle"]);
     assert!(
-        told.contains("320") && told.contains("or their future size"),
-        "{told}"
+        report.contains("320") && report.contains("or their future size"),
+        "{report}"
     );
     let list = fs::read_to_string(scratch.path("x.sparsebundle/Info.plist")).unwrap();
     assert!(

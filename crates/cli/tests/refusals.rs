@@ -402,14 +402,14 @@ fn a_build_without_a_network_says_so() {
 fn requests_without_an_effect_are_refused_with_a_hint() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "b.asif", "--size", "1g", "--fs", "none"]);
-    let told = scratch.fails(3, &["resize", "b.asif", "--size", "2g"]);
+    let printed = scratch.fails(3, &["resize", "b.asif", "--size", "2g"]);
     assert!(
-        told.contains("b.asif: resize: the image has no volume\n"),
-        "{told}"
+        printed.contains("b.asif: resize: the image has no volume\n"),
+        "{printed}"
     );
     assert!(
-        told.contains("hint: use --image-only to resize the disk only"),
-        "{told}"
+        printed.contains("hint: use --image-only to resize the disk only"),
+        "{printed}"
     );
     scratch.ok(&["resize", "b.asif", "--size", "2g", "--image-only"]);
 
@@ -419,15 +419,15 @@ fn requests_without_an_effect_are_refused_with_a_hint() {
         vec!["repair", "--checkpoint", "41", "hfs.img"],
         vec!["repair", "--checkpoint", "41", "--dry-run", "hfs.img"],
     ] {
-        let told = scratch.fails(3, &args);
-        assert!(told.contains("only APFS containers"), "{told}");
+        let printed = scratch.fails(3, &args);
+        assert!(printed.contains("only APFS containers"), "{printed}");
     }
     assert_eq!(fs::read(scratch.path("hfs.img")).unwrap(), before);
 
-    let told = scratch.fails(3, &["ls", "hfs.img@monday:/"]);
+    let printed = scratch.fails(3, &["ls", "hfs.img@monday:/"]);
     assert!(
-        told.contains("hint: name the volume too: hfs.img:VOLUME@monday"),
-        "{told}"
+        printed.contains("hint: name the volume too: hfs.img:VOLUME@monday"),
+        "{printed}"
     );
     for verb in ["ls", "mount"] {
         assert!(
@@ -479,9 +479,9 @@ fn errors_say_what_is_accepted() {
         ),
         (&["diskutil", "apfs"], 1, &["diskutil: unknown verb apfs"]),
     ] {
-        let told = scratch.fails(code, args);
+        let printed = scratch.fails(code, args);
         for part in parts {
-            assert!(told.contains(part), "{args:?}: no {part:?} in {told}");
+            assert!(printed.contains(part), "{args:?}: no {part:?} in {printed}");
         }
     }
 }

@@ -39,17 +39,17 @@ impl Served {
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
-        let mut told = Vec::new();
+        let mut report = Vec::new();
         let facts = loop {
             let mut byte = [0];
             assert_eq!(
                 stdout.read(&mut byte).unwrap(),
                 1,
                 "it ended: {}",
-                String::from_utf8_lossy(&told)
+                String::from_utf8_lossy(&report)
             );
-            told.push(byte[0]);
-            if let Ok(facts) = serde_json::from_slice(&told) {
+            report.push(byte[0]);
+            if let Ok(facts) = serde_json::from_slice(&report) {
                 break facts;
             }
         };

@@ -201,12 +201,12 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     };
     again("with the empty layer.img", &["monday.asif", "tuesday.asif"]);
     again("without it.img", &["monday.asif"]);
-    let told = scratch.json(&["stack", "commit", "base.asif", "monday.asif"]);
+    let report = scratch.json(&["stack", "commit", "base.asif", "monday.asif"]);
     assert_eq!(
         (
-            told["schema"].as_u64(),
-            told["path"].as_str(),
-            told["resumed_at"].as_u64()
+            report["schema"].as_u64(),
+            report["path"].as_str(),
+            report["resumed_at"].as_u64()
         ),
         (Some(2), Some("base.asif"), Some(0))
     );
@@ -280,7 +280,7 @@ fn what_does_not_fit_is_refused_by_name() {
     scratch.ok(&["stack", "create", "raw.img", "over raw.asif"]);
     scratch.ok(&["stack", "create", "--read-cache", "one.asif", "cache.asif"]);
     let names = scratch.names();
-    for (code, args, told) in [
+    for (code, args, report) in [
         (
             4,
             &["info", "--shadow", "layer.asif", "other.asif"][..],
@@ -377,7 +377,7 @@ fn what_does_not_fit_is_refused_by_name() {
         let output = scratch.run(args);
         let error = stderr(&output);
         assert!(
-            output.status.code() == Some(code) && error.contains(told),
+            output.status.code() == Some(code) && error.contains(report),
             "{args:?}: {error}"
         );
         assert_eq!(scratch.names(), names, "{args:?}");

@@ -278,8 +278,8 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
     attributes.put(attribute::BLOCK_SIZE, &u64::from(sector).to_ne_bytes());
     attributes.put(attribute::SERVER_FLAGS, &u64::from(flags).to_ne_bytes());
     attributes.nest(attribute::SOCKETS, &items);
-    let told = family.ask(command::CONNECT, &attributes)?;
-    let index = told
+    let reply = family.ask(command::CONNECT, &attributes)?;
+    let index = reply
         .get(attribute::INDEX)
         .and_then(|value| Some(u32::from_ne_bytes(*value.first_chunk()?)));
     index.ok_or_else(|| {

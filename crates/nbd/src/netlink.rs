@@ -75,8 +75,8 @@ impl Family {
         };
         let mut wanted = Attributes::default();
         wanted.put(FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
-        let told = control.ask(GET_FAMILY, &wanted)?;
-        let id = told
+        let reply = control.ask(GET_FAMILY, &wanted)?;
+        let id = reply
             .get(FAMILY_ID)
             .and_then(|value| Some(u16::from_ne_bytes(*value.first_chunk()?)));
         Ok(Self {
@@ -90,13 +90,13 @@ impl Family {
         let message = message(self.id, command, attributes);
         let kernel = SocketAddrNetlink::new(0, 0);
         retry_on_intr(|| sendto(&self.socket, &message, SendFlags::empty(), &kernel))?;
-        let mut told = Attributes::default();
+        let mut reply = Attributes::default();
         let mut buffer = vec![0; LONGEST];
         loop {
             let (count, _) =
                 retry_on_intr(|| recv(&self.socket, &mut buffer[..], RecvFlags::empty()))?;
-            if let Some(ended) = parse(&buffer[..count], &mut told) {
-                return ended.map(|()| told);
+            if let Some(ended) = parse(&buffer[..count], &mut reply) {
+                return ended.map(|()| reply);
             }
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -115,8 +115,8 @@ fn message(family: u16, command: u8, attributes: &Attributes) -> Vec<u8> {
     bytes
 }
 
-/// Parses messages until the end of a request; adds the attributes of other messages to `told`.
-fn parse(mut messages: &[u8], told: &mut Attributes) -> Option<io::Result<()>> {
+/// Parses messages until the end of a request; adds the attributes of other messages to `reply`.
+fn parse(mut messages: &[u8], reply: &mut Attributes) -> Option<io::Result<()>> {
     while let Some(len) = messages
         .first_chunk()
         .map(|len| u32::from_ne_bytes(*len) as usize)
@@ -126,7 +126,7 @@ fn parse(mut messages: &[u8], told: &mut Attributes) -> Option<io::Result<()>> {
             .get(len.next_multiple_of(4) - len..)
             .unwrap_or_default();
         if message[4..6] != ENDED.to_ne_bytes() {
-            told.0.extend(&message[HEAD..]);
+            reply.0.extend(&message[HEAD..]);
             continue;
         }
         let code = message[OUTER..]
@@ -212,13 +212,13 @@ mod tests {
         };
         let mut attributes = Attributes::default();
         attributes.put(1, &5_u32.to_ne_bytes());
-        let mut told = Attributes::default();
+        let mut reply = Attributes::default();
         let both = [message(17, 1, &attributes), ended(0)].concat();
         assert!(
-            matches!(parse(&both, &mut told), Some(Ok(())))
-                && told.get(1) == Some(&5_u32.to_ne_bytes()[..])
+            matches!(parse(&both, &mut reply), Some(Ok(())))
+                && reply.get(1) == Some(&5_u32.to_ne_bytes()[..])
         );
-        let refused = parse(&ended(-1), &mut told)
+        let refused = parse(&ended(-1), &mut reply)
             .and_then(Result::err)
             .and_then(|error| error.raw_os_error());
         assert_eq!(refused, Some(1));

@@ -45,8 +45,8 @@ fn exports_are_told_by_name() {
             (ACK, vec![])
         ]
     );
-    let told = client.option(6, &go("Büro", &[1, 2, 3, 77]));
-    let kinds: Vec<_> = told
+    let report = client.option(6, &go("Büro", &[1, 2, 3, 77]));
+    let kinds: Vec<_> = report
         .iter()
         .map(|(kind, data)| (*kind, data.get(1).copied()))
         .collect();
@@ -60,13 +60,13 @@ fn exports_are_told_by_name() {
             (ACK, None)
         ]
     );
-    assert_eq!(told[0].1[2..10], 4096_u64.to_be_bytes());
+    assert_eq!(report[0].1[2..10], 4096_u64.to_be_bytes());
     assert_eq!(
-        told[1].1[2..],
+        report[1].1[2..],
         [1_u32, 4096, 32 << 20].map(u32::to_be_bytes).concat()
     );
     assert_eq!(
-        (&told[2].1[2..], &told[3].1[2..]),
+        (&report[2].1[2..], &report[3].1[2..]),
         ("Büro".as_bytes(), &b"a volume"[..])
     );
     assert_eq!(client.option(7, &go("nothing", &[]))[0].0, UNKNOWN);
@@ -93,9 +93,9 @@ fn the_old_way_to_choose() {
             ]
             .concat(),
         );
-        let told = client.bytes(10 + zeroes);
-        assert_eq!(told[..8], 4096_u64.to_be_bytes());
-        assert!(told[10..].iter().all(|byte| *byte == 0));
+        let report = client.bytes(10 + zeroes);
+        assert_eq!(report[..8], 4096_u64.to_be_bytes());
+        assert!(report[10..].iter().all(|byte| *byte == 0));
         assert_eq!(client.read(0, 0, 4096).unwrap(), [0; 4096]);
         client.leave();
     }
@@ -156,8 +156,8 @@ fn what_is_not_understood_is_refused_and_the_handshake_goes_on() {
 #[test]
 fn flags_say_what_there_is() {
     let flags = |client: &mut Client| {
-        let told = client.option(6, &go("", &[]));
-        u16::from_be_bytes(told[0].1[10..12].try_into().unwrap())
+        let report = client.option(6, &go("", &[]));
+        u16::from_be_bytes(report[0].1[10..12].try_into().unwrap())
     };
     let mut client = Client::greeted(&server(memory(4096)));
     assert_eq!(flags(&mut client), 0b1101_0110_1101);

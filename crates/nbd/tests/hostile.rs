@@ -62,9 +62,9 @@ fn is_served(path: &std::path::Path) -> bool {
             ]
             .concat(),
         )?;
-        let mut told = [0; 3 * 20 + 12 + 14];
-        socket.read_exact(&mut told)?;
-        Ok(told[told.len() - 8..] == [0, 0, 0, 1, 0, 0, 0, 0])
+        let mut report = [0; 3 * 20 + 12 + 14];
+        socket.read_exact(&mut report)?;
+        Ok(report[report.len() - 8..] == [0, 0, 0, 1, 0, 0, 0, 0])
     };
     served().unwrap_or(false)
 }

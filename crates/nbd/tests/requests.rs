@@ -334,7 +334,7 @@ fn exports_that_grow() {
         Options::default(),
     )
     .unwrap();
-    let told = |client: &mut Client, name: &str| {
+    let report = |client: &mut Client, name: &str| {
         let about = client.option(6, &go(name, &[]))[0].1.clone();
         (
             u64::from_be_bytes(about[2..10].try_into().unwrap()),
@@ -343,7 +343,7 @@ fn exports_that_grow() {
     };
     let mut looking = Client::greeted(&server);
     assert_eq!(
-        (told(&mut looking, ""), told(&mut looking, "fixed")),
+        (report(&mut looking, ""), report(&mut looking, "fixed")),
         ((LEN, 1 << 9), (LEN, 0))
     );
     let (mut one, mut two) = (Client::new(&server, true), Client::new(&server, false));
@@ -351,11 +351,11 @@ fn exports_that_grow() {
     assert_eq!(one.write(LEN, &[8; 512]), Err(NOSPC));
     for (len, error) in [(LEN - 512, PERM), (0, PERM), (LEN + 100, INVAL)] {
         assert_eq!(one.call(0, RESIZE, len, 0, &[]), Err(error), "{len}");
-        assert_eq!(told(&mut looking, "").0, LEN);
+        assert_eq!(report(&mut looking, "").0, LEN);
     }
     one.call(0, RESIZE, LEN, 0, &[]).unwrap();
     two.call(0, RESIZE, LEN * 2, 0, &[]).unwrap();
-    assert_eq!(told(&mut looking, "").0, LEN * 2);
+    assert_eq!(report(&mut looking, "").0, LEN * 2);
     assert_eq!(
         one.read(0, LEN - 512, 1024).unwrap(),
         [[7; 512], [0; 512]].concat()
@@ -420,12 +420,12 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
                 Err(error),
                 "{call:?}"
             );
-            faults.mend();
+            faults.clear();
         }
         for len in [512, 1 << 20, 3 << 20] {
             faults.break_all(Call::Read, Fault::Io);
             assert_eq!(client.read(0, 0, len), Err(IO));
-            faults.mend();
+            faults.clear();
             assert!(client.read(0, 0, len).is_ok());
         }
         client.leave();
@@ -513,7 +513,7 @@ fn adjacent_reads_are_answered_one_by_one() {
                 }
             }
         }
-        faults.mend();
+        faults.clear();
         client.leave();
     }
 }
@@ -550,7 +550,7 @@ fn a_promise_that_cannot_be_kept_ends_the_connection() {
         // Success is no longer promised: the next client gets the error.
         let mut client = Client::new(&server, structured);
         assert_eq!(client.read(0, 0, len), Err(IO));
-        faults.mend();
+        faults.clear();
         assert_eq!(client.read(0, 0, len).unwrap(), vec![1; len as usize]);
         client.leave();
     }

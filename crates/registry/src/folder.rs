@@ -13,11 +13,11 @@ use crate::{LAYER, failed};
 /// Returns the folder of this user, which is created if it is missing.
 pub(crate) fn of_user() -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let told = env::var_os("XDG_RUNTIME_DIR")
+    let configured = env::var_os("XDG_RUNTIME_DIR")
         .filter(|path| Path::new(path).is_absolute())
         .map(PathBuf::from);
     let usual = || Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| path.is_dir());
-    let folder = match told.or_else(usual) {
+    let folder = match configured.or_else(usual) {
         Some(runtime) => runtime.join("bandsaw"),
         None => env::temp_dir().join(format!("bandsaw-{user}")),
     };

@@ -99,10 +99,10 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
                     return Err(error);
                 }
             };
-            let told = format!("{}; {BACKUP} is used instead", error.message());
+            let message = format!("{}; {BACKUP} is used instead", error.message());
             findings.report(
                 Severity::Damage,
-                Error::new(error.kind(), LAYER, told).named(INFO),
+                Error::new(error.kind(), LAYER, message).named(INFO),
             )?;
             return Ok(backup);
         }

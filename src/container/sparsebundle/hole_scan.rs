@@ -45,24 +45,24 @@ impl Bands {
         let Some(names) = self.missed.more().filter(|_| plain && behind < end) else {
             return Ok(behind);
         };
-        let (mut seen, mut next, mut told) = (0, u64::MAX, true);
+        let (mut seen, mut next, mut is_conclusive) = (0, u64::MAX, true);
         let listed = self.store.list(BANDS, &mut |entry| {
             seen += 1;
             let digits = entry.name.strip_prefix(BANDS).unwrap_or_default();
             match BandIndex::from_name(BANDS, entry.name) {
                 // On a case-insensitive host this is a band, too.
-                None if u64::from_str_radix(digits, 16).is_ok() => told = false,
+                None if u64::from_str_radix(digits, 16).is_ok() => is_conclusive = false,
                 Some(index) if index > piece.index => next = next.min(index.0),
                 _ => {}
             }
-            told &= seen <= names;
-            if !told {
+            is_conclusive &= seen <= names;
+            if !is_conclusive {
                 return Err(Error::new(Kind::Cancelled, LAYER, "enough names were read"));
             }
             Ok(())
         });
         match listed {
-            Err(_) if !told => Ok(behind),
+            Err(_) if !is_conclusive => Ok(behind),
             Err(error) => Err(error),
             Ok(()) => {
                 self.missed.reset();

@@ -66,7 +66,7 @@ pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
 const DEFAULT_BAND_SIZE: u64 = 8 << 20;
 /// Number of bands that the default band size does not exceed: larger folders are slow on file
 /// servers and to copy.
-const DEFAULT_MOST_BANDS: u64 = 65_536;
+const DEFAULT_MAX_BANDS: u64 = 65_536;
 /// Number of bands above which a warning is issued.
 const MANY_BANDS: u64 = 100_000;
 /// Range of band sizes that hdiutil and DiskImages2 create, in bytes.
@@ -90,7 +90,7 @@ pub struct CreateOptions {
 /// GiB.
 pub fn default_band_size(len: u64) -> u64 {
     let mut size = DEFAULT_BAND_SIZE;
-    while len.div_ceil(size) > DEFAULT_MOST_BANDS && size < *BAND_SIZES.end() {
+    while len.div_ceil(size) > DEFAULT_MAX_BANDS && size < *BAND_SIZES.end() {
         size *= 2;
     }
     size
@@ -231,20 +231,20 @@ impl Bundle {
         token::check(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
         // Reads again: the previous lock holder may have changed the bundle.
-        let (mut told, mut warnings) = read_lists(&*store)?;
-        if let RecordedGeometry::Whole(info) = &mut told {
+        let (mut recorded, mut warnings) = read_lists(&*store)?;
+        if let RecordedGeometry::Whole(info) = &mut recorded {
             *info = settled(&*store, *info, access, choice)?;
         }
         warnings.extend(token::check(&*store, unlocked, access)?);
         let mut finished = None;
-        if let RecordedGeometry::Between(state) = told
+        if let RecordedGeometry::Between(state) = recorded
             && state.naming
             && access == Access::ReadWrite
         {
             rebanding::finish(&*store, &state)?;
-            (told, finished) = (RecordedGeometry::Whole(state.after()), Some(state));
+            (recorded, finished) = (RecordedGeometry::Whole(state.after()), Some(state));
         }
-        let (info, between) = match told {
+        let (info, between) = match recorded {
             RecordedGeometry::Whole(info) => (info, None),
             RecordedGeometry::Between(state) => (state.before(), Some(state)),
         };

@@ -178,7 +178,7 @@ fn a_failure_to_read_or_write_is_told() {
         buf.fill(1);
         if at > 3 << 20 { Err(failed()) } else { Ok(()) }
     };
-    let told = on_cores(1, || {
+    let report = on_cores(1, || {
         pack(
             Plain {
                 len,
@@ -190,12 +190,12 @@ fn a_failure_to_read_or_write_is_told() {
             &mut |_, _| Ok(()),
         )
     });
-    assert_eq!(told.unwrap_err().kind(), Kind::Io);
+    assert_eq!(report.unwrap_err().kind(), Kind::Io);
     let mut read = |_: u64, buf: &mut [u8]| {
         buf.fill(1);
         Ok(())
     };
-    let told = pack(
+    let report = pack(
         Plain {
             len,
             read: &mut read,
@@ -205,7 +205,7 @@ fn a_failure_to_read_or_write_is_told() {
         &Silent,
         &mut |_, _| Err(failed()),
     );
-    assert_eq!(told.unwrap_err().kind(), Kind::Io);
+    assert_eq!(report.unwrap_err().kind(), Kind::Io);
 }
 
 #[test]

@@ -67,7 +67,10 @@ fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
     let bytes = device.read_vec(0, (SUMMED_SECTORS + 1) * sector)?;
     let (summed, sums) = bytes.split_at(SUMMED_SECTORS * sector);
     let sum = boot_sum(summed);
-    if sums.chunks_exact(4).all(|told| told == sum.to_le_bytes()) {
+    if sums
+        .chunks_exact(4)
+        .all(|recorded| recorded == sum.to_le_bytes())
+    {
         return Ok(());
     }
     Err(Error::corrupt(

@@ -103,13 +103,13 @@ impl HfsPlus {
             let run = run?;
             free += (run.end - run.start) / u64::from(self.header.block_size);
         }
-        let told = u64::from(self.header.free_blocks);
+        let recorded = u64::from(self.header.free_blocks);
         // Blocks of the headers are never treated as free, regardless of the map.
-        if told >= free && told - free <= map.left_out() {
+        if recorded >= free && recorded - free <= map.left_out() {
             return Ok(());
         }
         let message = format!(
-            "{free} blocks are free in the bitmap, but the volume header counts {told}: run \
+            "{free} blocks are free in the bitmap, but the volume header counts {recorded}: run \
              `bandsaw repair`"
         );
         Err(Error::new(Kind::Corrupt, LAYER, message))

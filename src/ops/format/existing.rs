@@ -180,7 +180,7 @@ impl<'a> Target<'a> {
             );
             return Err(Error::unsupported(LAYER, message));
         }
-        let disk_len = gpt::told_len(&**self.disk)?.unwrap_or(self.disk.info().len);
+        let disk_len = gpt::recorded_len(&**self.disk)?.unwrap_or(self.disk.info().len);
         let change = gpt::Change {
             number: partition.number,
             range: None,

@@ -73,7 +73,7 @@ impl Work<'_> {
                 }
             });
         }
-        let told = |found: Option<&Evidence>| {
+        let describe = |found: Option<&Evidence>| {
             found.map_or(
                 "the image cannot be opened".to_owned(),
                 Evidence::description,
@@ -84,8 +84,8 @@ impl Work<'_> {
             evidence,
         };
         let alternatives = vec![
-            alternative(other, told(Some(&then))),
-            alternative(active, told(now.as_ref().map(|(_, found)| found))),
+            alternative(other, describe(Some(&then))),
+            alternative(active, describe(now.as_ref().map(|(_, found)| found))),
         ];
         let what = format!(
             "directory {active} has the higher version, but only directory {other} gives an \

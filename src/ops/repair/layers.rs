@@ -348,7 +348,7 @@ impl<'a> Work<'a> {
                 scheme: map.scheme,
                 number,
             };
-            partition.mend()?;
+            partition.repair()?;
             partition.put(len, volume.range.start..partition.last_end(len)?)?;
         }
         disk.flush()?;
@@ -389,15 +389,15 @@ impl<'a> Work<'a> {
         let plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                let told = error.duplicate().in_file(&place);
+                let located = error.duplicate().in_file(&place);
                 let is_full = hfsplus::Repair::is_without_room(&error);
                 match error.kind() {
-                    Kind::Unsupported | Kind::Limit if !is_full => self.unchecked.push(told),
+                    Kind::Unsupported | Kind::Limit if !is_full => self.unchecked.push(located),
                     Kind::Corrupt | Kind::OutOfRange | Kind::Undecided | Kind::Limit => {
-                        self.found.add(Severity::Damage, told.duplicate());
+                        self.found.add(Severity::Damage, located.duplicate());
                         self.remaining.push(Problem {
                             severity: Severity::Damage,
-                            error: told,
+                            error: located,
                         });
                     }
                     _ => {}
@@ -410,22 +410,22 @@ impl<'a> Work<'a> {
             }
         };
         let Some(repair) = plan else { return Ok(steps) };
-        let told = |problem: &Problem| Problem {
+        let located = |problem: &Problem| Problem {
             severity: problem.severity,
             error: problem.error.duplicate().in_file(&place),
         };
         repair
             .findings()
             .iter()
-            .map(told)
+            .map(located)
             .for_each(|problem| self.found.add(problem.severity, problem.error));
         if let Err(error) = repair.is_possible() {
-            self.remaining.extend(repair.findings().iter().map(told));
+            self.remaining.extend(repair.findings().iter().map(located));
             self.done.add(VOLUME, steps);
             return Err(error);
         }
         repair.apply(self.progress)?;
-        self.remaining.extend(repair.left().iter().map(told));
+        self.remaining.extend(repair.left().iter().map(located));
         steps.extend(repair.steps().iter().map(|step| RepairStep {
             text: format!("{place}: {}", step.text),
             files: step.files.clone(),
@@ -536,7 +536,7 @@ impl<'a> Work<'a> {
 fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let len = file.info().len;
     let disk = Raw::new(file.clone());
-    let Some(whole) = gpt::told_len(&disk)?.filter(|whole| *whole > len) else {
+    let Some(whole) = gpt::recorded_len(&disk)?.filter(|whole| *whole > len) else {
         return Ok(Vec::new());
     };
     let Some(map) = partition::probe(&disk)? else {

@@ -212,7 +212,7 @@ fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
 
 /// Returns the length of the disk in bytes that the primary of a GPT states; `None` if there is no
 /// valid primary.
-pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
+pub fn recorded_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
             return Ok(primary
@@ -227,7 +227,7 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
 
 /// Returns the length of the disk in bytes that the backup of a GPT whose header ends at byte `end`
 /// states; `None` if there is no valid one. Nothing before it is read.
-pub fn told_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64>> {
+pub fn recorded_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         let Some(lba) = (end / u64::from(block)).checked_sub(1) else {
             continue;

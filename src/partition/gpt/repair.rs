@@ -84,7 +84,7 @@ pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) 
         (Err(damage), Err(backup)) => return Err(neither(damage, &backup)),
     };
     if mbr.is_protective() || mbr.is_blank() || has_protective_form(&mbr, last) {
-        plan.mbr = mended(&mbr, last);
+        plan.mbr = repaired(&mbr, last);
     } else {
         let what = "block 0 is neither blank nor a protective MBR; it is not changed";
         plan.refused.push(Error::corrupt(LAYER, 0, what));
@@ -121,7 +121,7 @@ impl Repair {
 }
 
 /// Returns the corrected block 0; `None` if it is right, or contains more than a protective entry.
-fn mended(mbr: &MbrRaw, last: u64) -> Option<MbrRaw> {
+fn repaired(mbr: &MbrRaw, last: u64) -> Option<MbrRaw> {
     let right = protective_mbr(last + 1);
     if mbr.is_blank() {
         return Some(right);
@@ -186,7 +186,7 @@ fn by_primary(
 
 /// Returns the error for two valid copies with different maps.
 pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
-    let told = |copy: &Copy| {
+    let describe = |copy: &Copy| {
         let header = &copy.header;
         let partitions: Vec<_> = copy
             .entries()
@@ -204,7 +204,7 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
     };
     let alternative = |which: Which, copy| Alternative {
         assume: format!("map={}", which.name()),
-        evidence: told(copy),
+        evidence: describe(copy),
     };
     let alternatives = vec![
         alternative(Which::Primary, primary),

@@ -175,11 +175,11 @@ const CHECKS: &[(&str, Check)] = &[
     ),
     ("an empty range within the length succeeds", empty_ranges),
     (
-        "a discarded range reads as zeros, its neighbours stay",
+        "a discarded range reads as zeros, its neighbors stay",
         discards_leave_zeros,
     ),
     (
-        "a discard that leaves anything leaves its neighbours",
+        "a discard that leaves anything leaves its neighbors",
         discards_leave_anything,
     ),
     (

@@ -208,12 +208,12 @@ mod tests {
                 /*24*/ kind: i8,
             }";
         let fields = Layout::read(&[source], true).fields("OuterRaw");
-        let told: Vec<_> = fields
+        let report: Vec<_> = fields
             .iter()
             .map(|field| (&*field.name, field.offset, field.size))
             .collect();
         assert_eq!(
-            told,
+            report,
             [
                 ("magic", 0, 4),
                 ("all[0].start", 4, 4),

@@ -18,15 +18,17 @@ pub fn crypt_header(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
     let mut problems = Problems::default();
     let checked = crypt::check(&*file, &mut problems);
-    let told = checked.is_err() || problems.worst() > Some(Severity::Note);
+    let report = checked.is_err() || problems.worst() > Some(Severity::Note);
     let Ok(read) = Locked::read(&*file) else {
         assert!(
-            told,
+            report,
             "a check finds nothing wrong with a header that is refused"
         );
         return;
     };
-    assert!(told || checked.ok().flatten() == read.as_ref().map(|header| header.describe().block));
+    assert!(
+        report || checked.ok().flatten() == read.as_ref().map(|header| header.describe().block)
+    );
     let Some(header) = read else { return };
     let description = header.describe();
     let Ok(keys) = KeyMaterial::random(description.key_bits) else {
@@ -34,7 +36,7 @@ pub fn crypt_header(input: &[u8]) {
     };
     let Ok(device) = Device::new(file.clone(), header, &keys) else {
         assert!(
-            told,
+            report,
             "a check finds nothing wrong with data that are cut short"
         );
         return;

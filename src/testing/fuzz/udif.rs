@@ -72,16 +72,16 @@ pub fn udif(input: &[u8]) {
         name: "fuzz.dmg".into(),
     };
     let checked = udif::check(vec![part], &mut problems, &Silent);
-    let told = checked.is_err() || problems.count(Severity::Damage) > 0;
+    let report = checked.is_err() || problems.count(Severity::Damage) > 0;
     let Ok(image) = Udif::open(file) else {
         assert!(
-            told,
+            report,
             "a check finds nothing wrong with an image that does not open"
         );
         return;
     };
     // An image without any table opens, as zeros; a check refuses it.
-    assert!(checked.is_ok_and(|checked| checked.info().len == image.info().len) || told);
+    assert!(checked.is_ok_and(|checked| checked.info().len == image.info().len) || report);
     let len = image.info().len;
     assert!(len.is_multiple_of(512));
     for extent in image.extents(0..len).take(MAX_RUNS) {

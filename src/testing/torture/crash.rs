@@ -164,10 +164,10 @@ impl Story {
                 .map(|step| self.steps[step].world.difference(&found, &touched))
         };
         if !differences().any(|difference| difference.is_none()) {
-            let told: Vec<_> = differences().flatten().collect();
+            let report: Vec<_> = differences().flatten().collect();
             panic!(
-                "after a crash at {position}, none of {} worlds is found: {told:#?}",
-                told.len()
+                "after a crash at {position}, none of {} worlds is found: {report:#?}",
+                report.len()
             );
         }
         found

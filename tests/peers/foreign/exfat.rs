@@ -113,8 +113,8 @@ fn say_what_is_free() {
             cluster,
             first,
         } = made(cluster);
-        let told = run_text(DUMP.command().arg(&disk.path));
-        let clusters = told
+        let report = run_text(DUMP.command().arg(&disk.path));
+        let clusters = report
             .lines()
             .find_map(|line| line.strip_prefix("Free Clusters:"))
             .expect("it counts clusters");
@@ -122,11 +122,14 @@ fn say_what_is_free() {
         assert_eq!(
             free,
             clusters.trim().parse::<u64>().expect("a number") * cluster as u64,
-            "{told}"
+            "{report}"
         );
         disk.judge(VolumeFormat::ExFat, kind == 0, &|path: &Path| {
-            let told = run_text(FSCK.command().arg("-n").arg(path));
-            assert!(told.contains("clean") && told.contains("files 1"), "{told}");
+            let report = run_text(FSCK.command().arg("-n").arg(path));
+            assert!(
+                report.contains("clean") && report.contains("files 1"),
+                "{report}"
+            );
             let bytes = std::fs::read(path).expect("reading the disk");
             let at = heap + (first - 2) * cluster;
             vec![bytes[at..at + CLUSTERS * cluster].to_vec()]

@@ -116,7 +116,7 @@ fn debug(path: &Path, request: &str) -> String {
 fn say_what_is_free() {
     for (kind, options) in KINDS.into_iter().enumerate() {
         let disk = made(options);
-        assert_eq!(disk.free(), told(&disk.path), "{options:?}");
+        assert_eq!(disk.free(), report(&disk.path), "{options:?}");
         disk.judge(VolumeFormat::Ext, kind == 0, &|path| {
             run_text(E2FSCK.command().args(["-f", "-n"]).arg(path));
             let out = path.with_extension("out");
@@ -130,14 +130,14 @@ fn say_what_is_free() {
 }
 
 /// Returns the free extents that dumpe2fs prints, in bytes, merged across groups.
-fn told(path: &Path) -> Vec<Range<u64>> {
-    let told = run_text(DUMPE2FS.command().arg(path));
-    let size = told
+fn report(path: &Path) -> Vec<Range<u64>> {
+    let report = run_text(DUMPE2FS.command().arg(path));
+    let size = report
         .lines()
         .find_map(|line| line.strip_prefix("Block size:"))
         .expect("it tells the size of blocks");
     let size: u64 = size.trim().parse().expect("a number");
-    let lines = told
+    let lines = report
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Free blocks:"))
         .skip(1);

@@ -60,8 +60,8 @@ fn say_what_is_free() {
     for (kind, (mib, options)) in KINDS.into_iter().enumerate() {
         let disk = made(mib, options);
         // "disk.img: 4 files, 12/345 clusters"
-        let told = run_text(FSCK.command().arg("-n").arg("-v").arg(&disk.path));
-        let line = told
+        let report = run_text(FSCK.command().arg("-n").arg("-v").arg(&disk.path));
+        let line = report
             .lines()
             .find(|line| line.ends_with(" clusters"))
             .expect("it counts clusters");
@@ -71,7 +71,7 @@ fn say_what_is_free() {
             .and_then(|(_, count)| count.split_once('/'))
             .unwrap();
         let number = |text: &str| text.parse::<u64>().expect("a number");
-        let size = told
+        let size = report
             .lines()
             .find_map(|line| line.trim().strip_suffix(" bytes per cluster"))
             .expect("it tells their size");
@@ -79,7 +79,7 @@ fn say_what_is_free() {
         assert_eq!(
             free,
             (number(all) - number(used)) * number(size),
-            "{options:?}\n{told}"
+            "{options:?}\n{report}"
         );
         disk.judge(VolumeFormat::Fat, kind == 0, &|path| {
             run_text(FSCK.command().arg("-n").arg(path));

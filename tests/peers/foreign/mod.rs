@@ -100,10 +100,10 @@ impl Disk {
             );
             assert_eq!(free(&image), shifted(&runs, start), "{scheme:?}");
             let trimmed = trim(&image, None, &Silent).expect("trimming");
-            let told = &trimmed.volumes[0];
-            assert!(told.refused.is_none(), "{:?}", told.refused);
+            let report = &trimmed.volumes[0];
+            assert!(report.refused.is_none(), "{:?}", report.refused);
             assert_eq!(
-                (told.free, told.runs),
+                (report.free, report.runs),
                 (
                     runs.iter().map(|run| run.end - run.start).sum(),
                     runs.len() as u64

@@ -66,12 +66,12 @@ fn say_what_is_free() {
     ];
     for (at, options) in kinds.into_iter().enumerate() {
         let disk = made(options);
-        let told = run_text(NTFSINFO.command().args(["-f", "-m"]).arg(&disk.path));
+        let report = run_text(NTFSINFO.command().args(["-f", "-m"]).arg(&disk.path));
         let number = |what: &str| {
-            let line = told
+            let line = report
                 .lines()
                 .find_map(|line| line.trim().strip_prefix(what))
-                .unwrap_or_else(|| panic!("{what}\n{told}"));
+                .unwrap_or_else(|| panic!("{what}\n{report}"));
             line.split_whitespace()
                 .next()
                 .and_then(|number| number.parse::<u64>().ok())
@@ -81,7 +81,7 @@ fn say_what_is_free() {
         assert_eq!(
             free,
             number("Free Clusters:") * number("Cluster Size:"),
-            "{options:?}\n{told}"
+            "{options:?}\n{report}"
         );
         disk.judge(VolumeFormat::Ntfs, at == 0, &|path: &Path| {
             // It counts the clusters of all files, and compares them with the map.

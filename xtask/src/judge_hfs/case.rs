@@ -54,10 +54,10 @@ pub(super) struct Repair {
     /// The paths of what is missing and not named in the output.
     pub(super) unnamed: Vec<String>,
     pub(super) is_undone: bool,
-    pub(super) is_foretold: bool,
+    pub(super) is_predicted: bool,
     pub(super) bytes: Vec<u8>,
     /// The messages of the other checker about the result.
-    told: String,
+    report: String,
 }
 
 /// The result of the other program's repair.
@@ -180,7 +180,7 @@ impl Judged<'_> {
         let (ran, facts) = run(&[])?;
         let bytes = fs::read(&image)?;
         let is_changed = bytes != self.bytes;
-        let is_foretold =
+        let is_predicted =
             is_untouched && dry.exit == ran.exit && comparable(&foretold) == comparable(&facts);
         let (mut check, mut is_undone) = (None, true);
         let mut verdict_after = self.verdict.clone();
@@ -212,8 +212,8 @@ impl Judged<'_> {
                 .collect(),
             gone,
             is_undone,
-            is_foretold,
-            told: if verdict_after.exit == Some(0) {
+            is_predicted,
+            report: if verdict_after.exit == Some(0) {
                 String::new()
             } else {
                 verdict_after.text
@@ -274,7 +274,7 @@ impl Case {
         };
         let any = |wrong: &dyn Fn(&Repair) -> bool| self.repairs().any(wrong);
         let best = self.best();
-        let both_mended = self.theirs.is_accepted && best.is_done() && best.is_accepted;
+        let both_repaired = self.theirs.is_accepted && best.is_done() && best.is_accepted;
         add(
             self.check.crashed() || any(&|repair| repair.ran.crashed()),
             "CRASH",
@@ -327,26 +327,26 @@ impl Case {
             "UNNAMED",
         );
         add(any(&|repair| !repair.is_undone), "UNDO");
-        add(any(&|repair| !repair.is_foretold), "DRYRUN");
+        add(any(&|repair| !repair.is_predicted), "DRYRUN");
         add(
             self.is_rejected && self.theirs.is_accepted && !(best.is_done() && best.is_accepted),
             "ONLYTHEIRS",
         );
         add(
-            both_mended && best.kept.at_path < self.theirs.kept.at_path,
+            both_repaired && best.kept.at_path < self.theirs.kept.at_path,
             "FEWER",
         );
         flags
     }
 
     /// Returns everything that was said about it.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn report(&self) -> String {
         let mut text = format!("--- theirs\n{}", self.theirs.ran.text);
         text += &format!("--- our check: {}", self.check.text);
         for repair in self.repairs() {
             text += &format!(
                 "--- our repair: {}gone: {:?}\n{}",
-                repair.ran.text, repair.gone, repair.told
+                repair.ran.text, repair.gone, repair.report
             );
         }
         text

@@ -15,11 +15,11 @@ const VERDICTS: [&str; 19] = [
     "missed",
     "we call damaged, they accept",
     "we warn, they accept",
-    "mended by exit 0",
-    "mended with --accept-loss in addition",
+    "repaired by exit 0",
+    "repaired with --accept-loss in addition",
     "of these nothing missing",
-    "mended by them",
-    "mended only by them",
+    "repaired by them",
+    "repaired only by them",
     "undecided with --accept-loss too",
     "left damaged",
     "rejected after exit 0",
@@ -28,7 +28,7 @@ const VERDICTS: [&str; 19] = [
     "undo not exact",
     "dry run differs",
     "crashes",
-    "fewer files than theirs, both mended",
+    "fewer files than theirs, both repaired",
 ];
 
 /// The columns of contents.
@@ -100,7 +100,7 @@ impl Row {
     fn add(&mut self, case: &Case, all: Kept) {
         let flags = case.flags();
         let is = |flag: &str| flags.contains(&flag);
-        let mended = |repair: &Repair| case.is_rejected && repair.is_done() && repair.is_accepted;
+        let repaired = |repair: &Repair| case.is_rejected && repair.is_done() && repair.is_accepted;
         let best = case.best();
         let verdicts = [
             true,
@@ -108,8 +108,8 @@ impl Row {
             is("MISSED"),
             is("STRICT"),
             is("WARNED"),
-            mended(&case.repair),
-            case.accepting.as_ref().is_some_and(mended),
+            repaired(&case.repair),
+            case.accepting.as_ref().is_some_and(repaired),
             case.is_rejected && is("NEEDLESS"),
             case.is_rejected && case.theirs.is_accepted,
             is("ONLYTHEIRS"),
@@ -202,6 +202,6 @@ pub(super) fn log(case: &Case, log: &Mutex<File>) {
         case.about
     );
     if !flags.is_empty() {
-        let _ = writeln!(log, "{}", case.told());
+        let _ = writeln!(log, "{}", case.report());
     }
 }

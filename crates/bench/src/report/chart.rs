@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::look::Look;
 use super::scale::Scale;
+use super::style::Look;
 
 pub(super) const WIDTH: f64 = 760.0;
 pub(super) const HEIGHT: f64 = 380.0;

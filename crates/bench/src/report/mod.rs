@@ -10,10 +10,10 @@ mod chart;
 mod compression;
 pub mod csv;
 pub mod html;
-mod look;
 pub mod plot;
 mod scale;
 mod stream;
+mod style;
 pub mod table;
 
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 
 pub use super::chart::Plot;
 use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP};
-use super::look::{Look, Looks};
 use super::scale::Scale;
+use super::style::{Look, Looks};
 use super::{Report, Series};
 use crate::compare::Row;
 use crate::reference::references;

@@ -580,12 +580,12 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
         .iter()
         .filter(|series| series.read.is_some() || series.stream.is_some())
         .collect();
-    let mut told: Vec<Cooled> = Vec::new();
+    let mut shown: Vec<Cooled> = Vec::new();
     for series in &read {
-        if told.contains(&series.cooled) {
+        if shown.contains(&series.cooled) {
             continue;
         }
-        told.push(series.cooled);
+        shown.push(series.cooled);
         let of = of_series(&read, |other| other.cooled == series.cooled);
         facts.push(("Caches", format!("{of}: {}", series.cooled.words())));
     }

@@ -29,19 +29,19 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     let mut server = command
         .spawn()
         .map_err(|source| failed("start a server", source))?;
-    let mut told = Vec::new();
+    let mut reply = Vec::new();
     let read = server
         .stdout
         .take()
-        .map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut told));
+        .map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut reply));
     read.map_err(|source| failed("read the reply of the server", source))?;
-    if let Ok(attached) = serde_json::from_slice(&told) {
+    if let Ok(attached) = serde_json::from_slice(&reply) {
         return Ok(attached);
     }
     let status = server
         .wait()
         .map_err(|source| failed("wait for a server", source))?;
-    Err(Failure::told(
+    Err(Failure::reported(
         status
             .code()
             .and_then(|code| u8::try_from(code).ok())
@@ -59,8 +59,8 @@ pub(super) fn report_ready(attached: &Attached, log: &Path) -> Outcome {
         .write(true)
         .open("/dev/null")
         .map_err(failed)?;
-    let told = serde_json::to_vec(attached).map_err(|error| failed(error.into()))?;
-    io::stdout().write_all(&told)?;
+    let reply = serde_json::to_vec(attached).map_err(|error| failed(error.into()))?;
+    io::stdout().write_all(&reply)?;
     io::stdout().flush()?;
     rustix::stdio::dup2_stdin(&nowhere).map_err(|error| failed(error.into()))?;
     rustix::stdio::dup2_stderr(&log).map_err(|error| failed(error.into()))?;

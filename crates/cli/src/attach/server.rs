@@ -84,7 +84,7 @@ pub(crate) fn serve(
             output,
         )?,
     };
-    let attached = session.told(&image, registration.device());
+    let attached = session.describe(&image, registration.device());
     let begun =
         publish(&mut registration, job, &image, &attached, &session).and_then(|()| {
             match job.background {
@@ -381,7 +381,7 @@ impl Session {
         Ok(name)
     }
 
-    fn told(&self, image: &Image, device: &str) -> Attached {
+    fn describe(&self, image: &Image, device: &str) -> Attached {
         Attached {
             device: device.to_owned(),
             path: whole_name(image.path()),

@@ -81,10 +81,10 @@ impl Attach {
             ));
         }
         // A named volume, or one with options for its mount, is meant to be mounted.
-        let is_told = self.mountpoint.is_some()
+        let is_named = self.mountpoint.is_some()
             || self.mountroot.is_some()
             || !self.serving.options.is_empty();
-        let for_kernel = !(self.folders || is_told || address.volume.is_some());
+        let for_kernel = !(self.folders || is_named || address.volume.is_some());
         let absolute =
             |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         let opening = self

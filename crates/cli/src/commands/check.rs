@@ -134,8 +134,8 @@ impl ProblemFacts {
 impl CheckReport {
     fn new(image: &ImagePath, found: &Examination) -> Self {
         let problems = &found.problems;
-        let mut told: Vec<_> = problems.listed().iter().collect();
-        told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
+        let mut sorted: Vec<_> = problems.listed().iter().collect();
+        sorted.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
         Self {
             path: image.to_string(),
             worst: problems.worst().map(|worst| worst.to_string()),
@@ -144,7 +144,7 @@ impl CheckReport {
             warning_count: problems.count(Severity::Warning),
             note_count: problems.count(Severity::Note),
             layers: found.layers.iter().map(LayerFacts::new).collect(),
-            problems: told.into_iter().map(ProblemFacts::new).collect(),
+            problems: sorted.into_iter().map(ProblemFacts::new).collect(),
             omitted_count: problems.omitted(),
             contents: found.contents.as_ref().map(open::Contents::name),
         }

@@ -160,11 +160,11 @@ pub(super) fn report(
         Some(verified) => Some(verified.is_ok()),
         None => None,
     };
-    let told = tell(done, agrees, output);
+    let reported = tell(done, agrees, output);
     let Some(Err(damage)) = verified else {
-        return told;
+        return reported;
     };
-    if let Err(other) = told {
+    if let Err(other) = reported {
         output.warn(&other.message());
     }
     Err(damage)

@@ -73,7 +73,7 @@ impl Reband {
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
         let repaired = self.opening.prepare(&path)?;
-        repaired.iter().for_each(|told| output.warn(told));
+        repaired.iter().for_each(|warning| output.warn(warning));
         let options = self.opening.options(Access::ReadWrite);
         let done = reband::reband_to(Path::new(&path), band_size, self.round, &options, &progress)
             .map_err(|error| source::advise(error, &path))

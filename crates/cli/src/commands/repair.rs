@@ -354,7 +354,7 @@ impl RepairReport {
             }
         }
         tell("undecided", &texts(self.undecided.as_slice()))?;
-        let told = |choice: &Choice| {
+        let describe = |choice: &Choice| {
             let options: Vec<_> = choice
                 .assume
                 .split(' ')
@@ -362,7 +362,7 @@ impl RepairReport {
                 .collect();
             format!("{}  ({})", options.join(" "), choice.message)
         };
-        let choices: Vec<_> = self.alternatives.iter().map(told).collect();
+        let choices: Vec<_> = self.alternatives.iter().map(describe).collect();
         tell("alternative", &choices)?;
         // Without a change, what remains is what was found.
         if self.outcome == code(Done::Repaired.name()) {

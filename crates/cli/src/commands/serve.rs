@@ -160,15 +160,15 @@ impl Serve {
                     })
                 })
                 .collect();
-            let told = tell(&facts, output);
-            if told.is_ok() {
+            let reported = tell(&facts, output);
+            if reported.is_ok() {
                 signals.wait();
             }
             let stopped = server.stop();
             for thread in listening {
                 thread.join().expect("listening does not panic")?;
             }
-            told?;
+            reported?;
             Ok(stopped.map_err(|error| error.in_file(&path))?)
         });
         if let Some(entry) = entry {
@@ -287,7 +287,7 @@ impl Serve {
 #[expect(clippy::type_complexity, reason = "three facts of each")]
 fn server(image: &Image, options: Options) -> Outcome<(Server, Vec<(String, String, u64)>)> {
     let parts = exports::of(image)?;
-    let told = parts
+    let descriptions = parts
         .iter()
         .map(|part| (part.name.clone(), part.what.clone(), part.device.info().len))
         .collect();
@@ -299,7 +299,7 @@ fn server(image: &Image, options: Options) -> Outcome<(Server, Vec<(String, Stri
         if grows { export.may_grow() } else { export }
     };
     let exports = parts.into_iter().map(export).collect();
-    Ok((Server::new(exports, options)?, told))
+    Ok((Server::new(exports, options)?, descriptions))
 }
 
 /// Reads `ADDRESS[:PORT]`.

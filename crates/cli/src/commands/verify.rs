@@ -86,7 +86,7 @@ impl Sum {
         }
     }
 
-    fn told(&self) -> String {
+    fn conclusion(&self) -> String {
         let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
         match (self.intact, self.algorithm) {
             (Some(true), _) => format!("right    {}", known(&self.stored)),
@@ -138,7 +138,12 @@ impl Verify {
                 .max()
                 .unwrap_or_default();
             for sum in &facts.checksums {
-                writeln!(out, "{:widest$}  {}", output.name(&sum.name), sum.told())?;
+                writeln!(
+                    out,
+                    "{:widest$}  {}",
+                    output.name(&sum.name),
+                    sum.conclusion()
+                )?;
             }
             if let Some(Signature { size, .. }) = facts.signature {
                 writeln!(

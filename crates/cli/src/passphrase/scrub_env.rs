@@ -19,9 +19,9 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::source::all;
 use super::{ImagePassphraseRole, NewPassphraseRole, Role, VolumePassphraseRole};
 
-/// The variable that tells the second run which pipe holds the passphrase of which option:
-/// `--passenv=5`, separated by spaces.
-const HANDED: &str = "BANDSAW_PASSENV";
+/// The variable with the pipe of each option's passphrase for the second run: `--passenv=5`,
+/// separated by spaces.
+const PIPES: &str = "BANDSAW_PASSENV";
 /// The capacity of a pipe on every Linux and macOS.
 const LONGEST: usize = 16 << 10;
 
@@ -36,7 +36,7 @@ const OPTIONS: [&str; 3] = [
 /// there is nothing to remove, or if that is not possible: the passphrases are then read from the
 /// environment.
 pub(crate) fn hide(words: &[OsString]) {
-    if std::env::var_os(HANDED).is_some() {
+    if std::env::var_os(PIPES).is_some() {
         return;
     }
     let found: Vec<_> = named(words)
@@ -51,16 +51,16 @@ pub(crate) fn hide(words: &[OsString]) {
     };
     let mut command = Command::new(this);
     command.arg0(program).args(args);
-    let (mut pipes, mut told) = (Vec::new(), Vec::new());
+    let (mut pipes, mut pipe_numbers) = (Vec::new(), Vec::new());
     for (option, value, name) in found {
         let value = Secret::new(value.into_vec());
         let Ok(pipe) = pipe_of(&value) else { return };
-        told.push(format!("{option}={}", pipe.as_raw_fd()));
+        pipe_numbers.push(format!("{option}={}", pipe.as_raw_fd()));
         pipes.push(pipe);
         command.env_remove(name);
     }
     // Returns only on failure.
-    let _ = command.env(HANDED, told.join(" ")).exec();
+    let _ = command.env(PIPES, pipe_numbers.join(" ")).exec();
 }
 
 /// Returns a pipe that holds `value` and stays open in child programs.
@@ -94,10 +94,10 @@ fn named(words: &[OsString]) -> Vec<(&'static str, OsString)> {
 
 /// Returns the passphrase that the first run handed over for `option`. It can be read once.
 pub(super) fn read(option: &str) -> io::Result<Option<Secret>> {
-    let Some(told) = std::env::var(HANDED).ok() else {
+    let Some(pipe_numbers) = std::env::var(PIPES).ok() else {
         return Ok(None);
     };
-    let number = told.split(' ').find_map(|one| {
+    let number = pipe_numbers.split(' ').find_map(|one| {
         one.strip_prefix(option)?
             .strip_prefix('=')?
             .parse::<u32>()

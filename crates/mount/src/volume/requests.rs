@@ -342,10 +342,10 @@ impl Filesystem for VolumeFs {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let told = self.list(ino, fh, offset, &mut |next, ino, kind, name| {
+        let listed = self.list(ino, fh, offset, &mut |next, ino, kind, name| {
             Ok(reply.add(ino, next, kind, name))
         });
-        match told {
+        match listed {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -359,7 +359,7 @@ impl Filesystem for VolumeFs {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let told = self.list(ino, fh, offset, &mut |next, ino, _, name| {
+        let listed = self.list(ino, fh, offset, &mut |next, ino, _, name| {
             match self.fs.attributes(self.view.node(ino)) {
                 Ok(found) => {
                     // READDIRPLUS gives names and attributes the same lifetime.
@@ -378,7 +378,7 @@ impl Filesystem for VolumeFs {
                 Err(error) => Err(self.events.errno(&error)),
             }
         });
-        match told {
+        match listed {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }

@@ -87,8 +87,8 @@ impl Client {
             );
             client.structured = true;
         }
-        let told = client.option(7, &go("", &[]));
-        assert_eq!(told.last(), Some(&(ACK, vec![])));
+        let report = client.option(7, &go("", &[]));
+        assert_eq!(report.last(), Some(&(ACK, vec![])));
         client
     }
 

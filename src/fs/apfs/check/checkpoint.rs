@@ -133,9 +133,11 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     }
     let bytes = store.block_size.of(store.blocks).unwrap_or(u64::MAX);
     if let Ok(geometry) = Geometry::new(bytes, store.block_size) {
-        let (told, expected) = (raw.max_volumes.get(), geometry.max_volumes);
-        if told != expected {
-            warn(format!("has room for {told} volumes, expected {expected}"));
+        let (recorded, expected) = (raw.max_volumes.get(), geometry.max_volumes);
+        if recorded != expected {
+            warn(format!(
+                "has room for {recorded} volumes, expected {expected}"
+            ));
         }
     }
     let slots = raw

@@ -854,8 +854,8 @@ pub(crate) fn corrupted_at_random(
     let block = objects[below(objects.len() as u64) as usize];
     // Most of a block is zero; nonzero bytes are the more useful targets.
     let bytes = sample.block(block);
-    let told: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
-    let at = told[below(told.len() as u64) as usize];
+    let used: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
+    let at = used[below(used.len() as u64) as usize];
     sample.object(block, |bytes| bytes[at] ^= 1 << below(8));
     ((block, at), sample.bytes)
 }

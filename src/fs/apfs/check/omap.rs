@@ -181,14 +181,14 @@ impl CheckedObjects {
             self.own_blocks += nodes(totals);
         }
         let raw = &self.raw;
-        let (told, newest) = (raw.snapshot_count.get(), raw.most_recent_snapshot.get());
+        let (recorded, newest) = (raw.snapshot_count.get(), raw.most_recent_snapshot.get());
         let found = (
             self.snapshots.len() as u64,
             self.snapshots.last().copied().unwrap_or(0),
         );
-        if (u64::from(told), newest) != found {
+        if (u64::from(recorded), newest) != found {
             let message = format!(
-                "records {told} snapshots, the newest of transaction {newest}, but lists {}, the \
+                "records {recorded} snapshots, the newest of transaction {newest}, but lists {}, the \
                  newest {}",
                 found.0, found.1
             );

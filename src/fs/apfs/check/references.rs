@@ -148,7 +148,7 @@ impl References {
             steps.extend([(run.start, 0, 1), (run.end, 0, -1)]);
         }
         steps.sort_unstable();
-        let (mut counted, mut used, mut told) = (0, 0, 0);
+        let (mut counted, mut used, mut reported) = (0, 0, 0);
         let mut steps = steps.iter().peekable();
         while let Some(&(at, count, uses)) = steps.next() {
             counted += count;
@@ -159,8 +159,8 @@ impl References {
             if next == at || counted == used {
                 continue;
             }
-            told += 1;
-            if told > MAX_REPORTED {
+            reported += 1;
+            if reported > MAX_REPORTED {
                 continue;
             }
             let message = format!(
@@ -175,12 +175,12 @@ impl References {
                 report.warning(wrong(LAYER, message))
             }
         }
-        if told > MAX_REPORTED {
+        if reported > MAX_REPORTED {
             report.damage(wrong(
                 LAYER,
                 format!(
                     "{} more runs of blocks have wrong reference counts for {whose}",
-                    told - MAX_REPORTED
+                    reported - MAX_REPORTED
                 ),
             ));
         }

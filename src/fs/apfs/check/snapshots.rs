@@ -116,12 +116,12 @@ pub(super) fn read(
             format!("the name {name} points to snapshot {xid}, which does not exist"),
         ));
     }
-    let told = raw.snapshots.get();
-    if told != found.len() as u64 {
+    let recorded = raw.snapshots.get();
+    if recorded != found.len() as u64 {
         report.warning(wrong(
             LAYER,
             format!(
-                "volume {volume} counts {told} snapshots, but has {}",
+                "volume {volume} counts {recorded} snapshots, but has {}",
                 found.len()
             ),
         ));

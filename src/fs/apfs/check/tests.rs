@@ -33,8 +33,8 @@ fn expect_found(cases: &[Corruption]) {
         let mut sample = Sample::new(LEN);
         damage(&mut sample);
         let problems = check(&sample);
-        let told = problems.listed().iter();
-        if !told.clone().any(|problem| {
+        let report = problems.listed().iter();
+        if !report.clone().any(|problem| {
             problem.severity == *severity && problem.error.to_string().contains(words)
         }) {
             missed.push(format!(

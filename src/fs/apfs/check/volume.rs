@@ -190,10 +190,10 @@ impl VolumeCheck<'_, '_> {
         }
         let counted =
             objects.own_blocks + objects.blocks() + references.nodes + references.owned + own;
-        let told = self.raw.allocated_blocks.get();
-        if told != counted && !blocks.incomplete {
+        let recorded = self.raw.allocated_blocks.get();
+        if recorded != counted && !blocks.incomplete {
             report.warning(self.wrong(format!(
-                "counts {told} blocks of its own, but has {counted}"
+                "counts {recorded} blocks of its own, but has {counted}"
             )));
         }
         self.check_next(references.highest, report);
@@ -515,16 +515,16 @@ impl VolumeCheck<'_, '_> {
         report: &mut Report<'_>,
     ) {
         let raw = state.raw;
-        for (what, told, found) in [
+        for (what, recorded, found) in [
             ("files", raw.files.get(), found.files),
             ("folders", raw.folders.get(), found.folders),
             ("symbolic links", raw.symlinks.get(), found.symlinks),
             ("other objects", raw.other_objects.get(), found.others),
         ] {
-            if told != found {
+            if recorded != found {
                 report.warning(self.wrong(format!(
                     "the volume counts {} {what}, but has {} {found}",
-                    told, state.whose
+                    recorded, state.whose
                 )));
             }
         }

@@ -333,7 +333,7 @@ impl Superblock {
     /// Returns the expected checksum of a descriptor, `None` if the volume has none.
     pub(in crate::fs::foreign) fn descriptor_sum(&self, index: u64, bytes: &[u8]) -> Option<u16> {
         let (head, tail) = (bytes.get(..DESCRIPTOR_SUM)?, bytes.get(SHORT_DESCRIPTOR..)?);
-        let number = (index as u32).to_le_bytes(); // below MOST_GROUPS
+        let number = (index as u32).to_le_bytes(); // below MAX_GROUPS
         if let Some(seed) = self.seed {
             let sum = crc32c(crc32c(crc32c(seed, &number), head), &[0; 2]);
             return Some(crc32c(sum, tail) as u16);
@@ -347,11 +347,11 @@ impl Superblock {
     pub(super) fn is_bitmap_of(&self, group: &Group, bits: &[u8]) -> bool {
         let Some(seed) = self.seed else { return true };
         let sum = crc32c(seed, bits);
-        let told = if self.descriptor_size < size_of::<GroupRaw>() {
+        let recorded = if self.descriptor_size < size_of::<GroupRaw>() {
             sum & 0xFFFF
         } else {
             sum
         };
-        told == group.bitmap_sum
+        recorded == group.bitmap_sum
     }
 }

@@ -35,10 +35,10 @@ fn expect_found(cases: &[Corruption], case_sensitive: bool) {
         let mut sample = Sample::new(case_sensitive);
         damage(&mut sample);
         let found = sample.check();
-        let told = found.iter().any(|problem| {
+        let report = found.iter().any(|problem| {
             problem.severity == *severity && problem.error.to_string().contains(words)
         });
-        assert!(told, "{severity:?} {words:?} expected, {found:#?}");
+        assert!(report, "{severity:?} {words:?} expected, {found:#?}");
     }
 }
 
@@ -89,13 +89,13 @@ fn a_folder_in_itself_is_found() {
         record[2..6].copy_from_slice(&inner.to_be_bytes())
     });
     let found = sample.check();
-    let told = |words: &str| {
+    let report = |words: &str| {
         found
             .iter()
             .any(|problem| problem.error.to_string().contains(words))
     };
     assert!(
-        told("contains itself") && told("does not come after"),
+        report("contains itself") && report("does not come after"),
         "{found:#?}"
     );
 }

@@ -56,7 +56,7 @@ pub(super) struct Values {
 
 /// Keeps the records of complete attributes of objects in `ids` and claims their blocks.
 /// `compressed` are the empty files with the flag of compressed contents.
-pub(super) fn mend(
+pub(super) fn repair(
     records: Vec<SalvagedRecord>,
     ids: &HashSet<u32>,
     compressed: &HashSet<u32>,
@@ -98,7 +98,7 @@ pub(super) fn mend(
             name: text.clone(),
             is_live,
         };
-        value.mend_extents();
+        value.repair_extents();
         let blocks: u64 = value
             .blocks
             .iter()
@@ -182,7 +182,7 @@ impl RepairedValue {
     }
 
     /// Clears the entries after the last extent of each record.
-    fn mend_extents(&mut self) {
+    fn repair_extents(&mut self) {
         for record in &mut self.records {
             if let Some(extents) = extents_mut(record) {
                 *extents = raw(&extents_of(extents).collect::<Vec<_>>());

@@ -182,7 +182,7 @@ impl More {
 
 /// The repaired forks.
 #[derive(Debug, Default)]
-pub(super) struct Mended {
+pub(super) struct RepairedForks {
     pub(super) taken: Taken,
     /// Blocks that will be free, but hold data that is needed after a crash or still has to be
     /// copied.
@@ -196,7 +196,7 @@ pub(super) struct Mended {
     pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
 }
 
-impl Mended {
+impl RepairedForks {
     /// Cuts forks to the contents of their extents and claims their blocks. Forks with blocks that
     /// are already in use are copied elsewhere, within `total_blocks`.
     pub(super) fn objects(

@@ -173,13 +173,13 @@ impl Offsets {
                 _ => {
                     let record = next.map_or(at..at, |next| at..next);
                     let is_record = is_head_whole && begins;
-                    let is_mended = is_record && mended(&bytes[record.clone()], kind).is_some();
-                    if !is_mended {
+                    let is_repaired = is_record && repaired(&bytes[record.clone()], kind).is_some();
+                    if !is_repaired {
                         gaps.push(at);
                     }
                     let Some(next) = next else { break };
                     // A record of no known type between two offsets; its key may be readable.
-                    if is_mended || (is_record && has_key(&bytes[record.clone()], kind)) {
+                    if is_repaired || (is_record && has_key(&bytes[record.clone()], kind)) {
                         found.push(record);
                     }
                     at = next;
@@ -205,7 +205,7 @@ fn has_key(record: &[u8], kind: TreeKind) -> bool {
 
 /// Returns a copy of a record, between two offsets, with its lengths of the key and of the name
 /// corrected by each other. `None` if they agree, or if the result is no record of this length.
-pub(super) fn mended(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
+pub(super) fn repaired(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
     let is_exact = |record: &[u8]| {
         length(record, kind).is_some_and(|length| length.next_multiple_of(2) == record.len())
     };
@@ -384,11 +384,11 @@ mod tests {
                 for bit in 0..16 {
                     let mut wrong = record.to_vec();
                     wrong[at + bit / 8] ^= 1 << (bit % 8);
-                    let found = mended(&wrong, CATALOG);
+                    let found = repaired(&wrong, CATALOG);
                     assert_eq!(found.as_deref(), Some(record), "byte {at}, bit {bit}");
                 }
             }
-            assert!(mended(record, CATALOG).is_none());
+            assert!(repaired(record, CATALOG).is_none());
         }
     }
 
@@ -420,7 +420,7 @@ mod tests {
             bytes[first.start + bit / 8] ^= 1 << (bit % 8);
             let found = read(&bytes, TreeKind::Extents).unwrap().records;
             assert_eq!(found, whole, "bit {bit}");
-            let record = mended(&bytes[first.clone()], TreeKind::Extents);
+            let record = repaired(&bytes[first.clone()], TreeKind::Extents);
             assert_eq!(record.as_deref(), Some(&sound[first.clone()]), "bit {bit}");
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
 }
 
 /// Repairs links to files.
-pub(super) fn mend(objects: &mut AllObjects, steps: &mut Steps) {
+pub(super) fn repair(objects: &mut AllObjects, steps: &mut Steps) {
     clear_forks(objects, steps);
     restore_types(objects, steps);
     correct_counts_elsewhere(objects, steps);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use zerocopy::big_endian::U16;
 
 use super::attributes::Values;
-use super::forks::{Mended, Taken, raw};
+use super::forks::{RepairedForks, Taken, raw};
 use super::links::{is_link, is_private};
 use super::objects::{AllObjects, Before, Lead, RepairedObject};
 use super::salvage::Salvaged;
@@ -161,7 +161,7 @@ pub(super) fn find(
     paths: &Paths<'_>,
     trees: &Trees,
     values: &Values,
-    mended: &Mended,
+    forks: &RepairedForks,
     overflow_files: impl Iterator<Item = u32>,
     header: &VolumeHeader,
     ownerless: &dyn Fn() -> Result<Option<u64>>,
@@ -178,7 +178,7 @@ pub(super) fn find(
     search.unused(trees, &entries);
     drop(entries);
     search.unnamed(trees, header, &threads);
-    search.forks(mended, &trees.own);
+    search.forks(forks, &trees.own);
     search.attributes(trees, values);
     if trees.is_catalog_damaged {
         for file in overflow_files {
@@ -409,7 +409,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds files that became shorter, and those that state the same blocks.
-    fn forks(&mut self, mended: &Mended, own: &[Extent]) {
+    fn forks(&mut self, forks: &RepairedForks, own: &[Extent]) {
         for object in &self.objects.all {
             let (Some(file), Some(before)) = (object.file(), object.before) else {
                 continue;
@@ -433,7 +433,7 @@ impl<'a> Search<'a> {
         }
         let mut places = Taken::default();
         own.iter().for_each(|&extent| places.insert(extent));
-        for (serial, extents) in &mended.moved {
+        for (serial, extents) in &forks.moved {
             let object = self.paths.by_serial.get(serial);
             if let Some(object) = object.filter(|object| !self.is_twin(object, extents)) {
                 self.add_certain(object, &Lost::Shared);
@@ -441,7 +441,7 @@ impl<'a> Search<'a> {
             }
         }
         let overlaps = |extents| extents_of(extents).any(|extent| places.overlaps(extent));
-        let further = mended
+        let further = forks
             .overflow
             .iter()
             .filter(|(_, extents)| overlaps(extents));

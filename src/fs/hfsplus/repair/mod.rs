@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::forks::{Copy, Mended, More, Taken};
+use self::forks::{Copy, More, RepairedForks, Taken};
 use self::losses::Paths;
 use self::objects::{AllObjects, RepairedObject};
 use self::rewrite::Rewrite;
@@ -295,7 +295,7 @@ fn in_place_alone(
     let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
     let mut raw = header.raw;
     rewrite::mark_clean(&mut raw);
-    rewrite::mend_clumps(&mut raw, header, alternate(device, header)?.as_ref());
+    rewrite::repair_clumps(&mut raw, header, alternate(device, header)?.as_ref());
     let bitmap = in_place(&raw.allocation_file, header);
     if let Some(facts) = facts {
         raw.file_count = u32::try_from(facts.files).unwrap_or(u32::MAX).into();
@@ -436,7 +436,7 @@ fn put_together(
         (&overflow, "extents tree"),
         (&values, "attributes tree"),
     ] {
-        if tree.torn {
+        if tree.incomplete {
             let subject = Subject::Name(name.to_owned());
             steps.on_subject("recover records from damaged trees", subject);
         }
@@ -455,9 +455,9 @@ fn put_together(
         .chain(more.files())
         .collect();
     let mut objects = AllObjects::read(catalog.records, names, header, steps);
-    objects.mend(&|id| referenced.contains(&id), steps);
+    objects.repair(&|id| referenced.contains(&id), steps);
     drop(referenced);
-    links::mend(&mut objects, steps);
+    links::repair(&mut objects, steps);
     objects.part_names(steps);
 
     let mut grown = header.clone();
@@ -467,7 +467,7 @@ fn put_together(
         steps.add("grow the volume to the end of its partition: it has no room");
     }
     let mut raw = grown.raw;
-    rewrite::mend_clumps(&mut raw, header, alternate.as_ref());
+    rewrite::repair_clumps(&mut raw, header, alternate.as_ref());
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
     // A journal whose blocks belong to no file would overwrite the files that get them.
     let journaled = header.has(volume_attributes::JOURNALED);
@@ -483,24 +483,24 @@ fn put_together(
     if old_trees != OldTrees::Keep {
         old = in_place(&raw.allocation_file, header);
     }
-    let mut mended = Mended::default();
-    mended.reserved = old;
+    let mut forks = RepairedForks::default();
+    forks.reserved = old;
     grown
         .reserved()
         .into_iter()
-        .for_each(|extent| mended.taken.insert(extent));
-    mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
+        .for_each(|extent| forks.taken.insert(extent));
+    repair_startup(&mut raw.startup_file, header, &mut forks.taken, steps);
     let ids: HashSet<u32> = objects.all.iter().map(RepairedObject::id).collect();
     let compressed = objects.compressed();
-    let values = attributes::mend(
+    let values = attributes::repair(
         values.records,
         &ids,
         &compressed,
         header,
-        &mut mended.taken,
+        &mut forks.taken,
         steps,
     );
-    mended.objects(&mut objects, &more, header, total_blocks, steps)?;
+    forks.objects(&mut objects, &more, header, total_blocks, steps)?;
     let folder_links = links::folder_links(&objects);
     objects.count(&values.owners, &folder_links, steps);
     objects.tell_threads(steps);
@@ -522,14 +522,14 @@ fn put_together(
             if is_journal_dropped {
                 return Ok(None);
             }
-            let mut stated = mended.taken.clone();
+            let mut stated = forks.taken.clone();
             let special = alternate
                 .iter()
                 .flat_map(|raw| special_extents(raw, header));
             let stray = more.all_extents().chain(special);
             let stray = stray.chain(objects.deleted_blocks.iter().copied());
             let stray = stray.chain(values.dropped_blocks.iter().copied());
-            let all = stray.chain(damage.own.iter().chain(&mended.reserved).copied());
+            let all = stray.chain(damage.own.iter().chain(&forks.reserved).copied());
             all.for_each(|extent| stated.insert(extent));
             salvage.ownerless(&stated)
         };
@@ -537,7 +537,7 @@ fn put_together(
             &paths,
             &damage,
             &values,
-            &mended,
+            &forks,
             more.files(),
             header,
             &ownerless,
@@ -550,7 +550,7 @@ fn put_together(
     drop(objects);
     let records = [
         catalog_records,
-        mended.overflow_records(&more.bad),
+        forks.overflow_records(&more.bad),
         values.records,
     ];
     let trees = specs.into_iter().zip(records).collect();
@@ -558,12 +558,12 @@ fn put_together(
     let work = Rewrite {
         overlay,
         header: &grown,
-        taken: mended.taken,
-        old: mended.reserved,
+        taken: forks.taken,
+        old: forks.reserved,
         has_reserve: old_trees != OldTrees::OverwriteTightly,
         progress,
     }
-    .run(raw, trees, counts, mended.copies, &mut steps)?;
+    .run(raw, trees, counts, forks.copies, &mut steps)?;
     Ok(Rebuilt {
         work,
         steps,
@@ -572,7 +572,7 @@ fn put_together(
 }
 
 /// Cuts the startup file to the contents of its extents, and claims their blocks.
-fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
+fn repair_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
     let mut extents = Vec::new();
     for extent in extents_of(&fork.extents) {
         if extent.start.0 == 0
@@ -587,15 +587,15 @@ fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, st
     let blocks: u32 = extents.iter().map(|extent| extent.count).sum();
     let capacity = u64::from(blocks) * u64::from(header.block_size);
     let size = fork.logical_size.get().min(capacity);
-    let mended = ForkRaw {
+    let repaired = ForkRaw {
         logical_size: size.into(),
         total_blocks: blocks.into(),
         extents: forks::raw(&extents),
         ..*fork
     };
-    if mended != *fork {
+    if repaired != *fork {
         steps.add("truncate the startup file to the blocks that it still has");
-        *fork = mended;
+        *fork = repaired;
     }
 }
 

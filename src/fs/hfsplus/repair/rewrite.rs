@@ -55,7 +55,7 @@ pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
 
 /// Replaces clump sizes that Apple's checker rejects by those of the alternate header, or by those
 /// that the checker would set (§2).
-pub(super) fn mend_clumps(
+pub(super) fn repair_clumps(
     raw: &mut VolumeHeaderRaw,
     header: &VolumeHeader,
     alternate: Option<&VolumeHeaderRaw>,

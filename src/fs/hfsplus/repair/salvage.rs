@@ -65,7 +65,7 @@ pub(super) struct Salvaged {
     pub(super) order: KeyOrder,
     pub(super) spec: TreeSpec,
     /// True if parts of the tree could not be walked.
-    pub(super) torn: bool,
+    pub(super) incomplete: bool,
     /// True if the structure of the tree is damaged, so that records may be missing.
     pub(super) is_damaged: bool,
     /// True if the leaves hold more records than the header states: some are remains.
@@ -110,7 +110,7 @@ impl Salvage<'_> {
                 key_compare_type: compare,
                 clump: 0,
             },
-            torn: false,
+            incomplete: false,
             is_damaged: false,
             has_surplus: false,
             unused: Vec::new(),
@@ -166,9 +166,9 @@ impl Salvage<'_> {
         found.is_damaged = !whole || report.len() > 0 || !leaves.is_whole;
         if found.is_damaged {
             // A tree without a root is damaged like one whose root cannot be read.
-            let is_torn = !whole || leaves.records.is_empty();
-            found.unused = self.scan(&mut leaves, is_torn)?;
-            found.torn = is_torn && (!whole || !leaves.records.is_empty());
+            let is_incomplete = !whole || leaves.records.is_empty();
+            found.unused = self.scan(&mut leaves, is_incomplete)?;
+            found.incomplete = is_incomplete && (!whole || !leaves.records.is_empty());
         }
         found.records = std::mem::take(&mut leaves.records);
         let order = found.order;
@@ -280,9 +280,9 @@ impl Salvage<'_> {
     }
 
     /// Adds the records of leaves that the walk did not reach. Strays are added if the tree is
-    /// torn, and free nodes are zeroed (volumes since 2009) or nothing else is left: otherwise
+    /// incomplete, and free nodes are zeroed (volumes since 2009) or nothing else is left: otherwise
     /// they may contain deleted records, and are returned.
-    fn scan(&self, leaves: &mut Leaves<'_>, is_torn: bool) -> Result<Vec<Box<[u8]>>> {
+    fn scan(&self, leaves: &mut Leaves<'_>, is_incomplete: bool) -> Result<Vec<Box<[u8]>>> {
         let count = leaves.file.len() / u64::from(leaves.node_size);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.progress.stage("search for lost records", count.into());
@@ -326,7 +326,7 @@ impl Salvage<'_> {
                     .filter(|number| others.contains_key(number) && !live.contains(number)),
             );
         }
-        let with_strays = is_torn
+        let with_strays = is_incomplete
             && (self.header.has(volume_attributes::UNUSED_NODE_FIX)
                 || (leaves.records.is_empty() && live.is_empty()));
         let mut unused = Vec::new();
@@ -374,9 +374,9 @@ impl Leaves<'_> {
             let Some(record) = bytes.get(range.clone()) else {
                 continue;
             };
-            let mended = (!leaf.is_whole).then(|| leaf::mended(record, self.kind));
+            let repaired = (!leaf.is_whole).then(|| leaf::repaired(record, self.kind));
             self.records.push(SalvagedRecord {
-                bytes: mended.flatten().unwrap_or_else(|| record.into()),
+                bytes: repaired.flatten().unwrap_or_else(|| record.into()),
                 standing,
                 is_before_gap: leaf.gaps.binary_search(&range.end).is_ok(),
                 leaf: number,

@@ -189,7 +189,7 @@ fn without(loss: &Loss, mut items: BTreeMap<String, Item>) -> BTreeMap<String, I
 }
 
 #[test]
-fn damage_of_every_kind_is_mended() {
+fn damage_of_every_kind_is_repaired() {
     let whole = items(Sample::new(false).bytes);
     assert!(whole.len() > 125);
     let mut wrong = Vec::new();
@@ -202,8 +202,8 @@ fn damage_of_every_kind_is_mended() {
     ] {
         for case in cases {
             let words = case.2;
-            let (mut found, told) = match repaired(case, false) {
-                Ok((device, told)) => (items(device.to_vec()), told),
+            let (mut found, report) = match repaired(case, false) {
+                Ok((device, report)) => (items(device.to_vec()), report),
                 Err(error) => {
                     wrong.push(format!("{words}: {error}"));
                     continue;
@@ -222,15 +222,16 @@ fn damage_of_every_kind_is_mended() {
             }
             // Exactly what is lost is told of.
             let is_told = match loss {
-                Loss::Nothing => told.is_empty(),
-                Loss::File(path) | Loss::Contents(path) => told.contains(*path),
+                Loss::Nothing => report.is_empty(),
+                Loss::File(path) | Loss::Contents(path) => report.contains(*path),
                 // The number of the object may be what is damaged.
                 Loss::Attribute(path, _) => {
-                    told.contains(*path) || told.iter().any(|told| told.starts_with("object "))
+                    report.contains(*path)
+                        || report.iter().any(|report| report.starts_with("object "))
                 }
             };
             if !is_told {
-                wrong.push(format!("{words}: losses are {told:?}"));
+                wrong.push(format!("{words}: losses are {report:?}"));
             }
             let differ = |path: &&String| expected.get(*path) != found.get(*path);
             let paths: BTreeSet<_> = expected.keys().chain(found.keys()).filter(differ).collect();
@@ -282,7 +283,7 @@ fn every_file_of_a_lost_leaf_is_named_or_counted() {
             let repair = Repair::plan(device.clone(), &Silent).unwrap();
             repair.apply(&Silent).unwrap();
             let found = items(device.to_vec());
-            let told = lost(&repair);
+            let report = lost(&repair);
             let gone: Vec<_> = sound
                 .keys()
                 .filter(|path| !found.contains_key(*path))
@@ -298,16 +299,19 @@ fn every_file_of_a_lost_leaf_is_named_or_counted() {
                 // The name of a folder above may be lost.
                 let is_moved = found
                     .keys()
-                    .chain(&told)
+                    .chain(&report)
                     .any(|other| other.rsplit('/').next() == path.rsplit('/').next());
                 assert!(
-                    told.contains(*path) || unnamed || is_moved,
-                    "leaf {leaf}, {path}: {told:?}"
+                    report.contains(*path) || unnamed || is_moved,
+                    "leaf {leaf}, {path}: {report:?}"
                 );
             }
             assert_eq!(gone.is_empty(), names.is_empty(), "leaf {leaf}");
             if names.is_empty() {
-                assert!(told.is_empty(), "leaf {leaf} holds only threads: {told:?}");
+                assert!(
+                    report.is_empty(),
+                    "leaf {leaf} holds only threads: {report:?}"
+                );
             }
         }
     }

@@ -440,7 +440,7 @@ fn compressed_contents_are_read() {
             .xattr(attributes.id, "com.apple.decmpfs")
             .unwrap()
             .is_some(),
-        "but told who asks for it"
+        "but report who asks for it"
     );
     assert_eq!(
         volume

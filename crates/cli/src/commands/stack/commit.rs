@@ -53,7 +53,7 @@ impl Commit {
         let (base, layers) = split(&self.images)?;
         let opening = self.opening.with_layers(layers)?;
         let repaired = self.opening.prepare(&base)?;
-        repaired.iter().for_each(|told| output.warn(told));
+        repaired.iter().for_each(|warning| output.warn(warning));
         let options = opening.options(Access::ReadWrite);
         let bar = Bar::new(output);
         let done = commit(Path::new(&base), options.shadows, &options, &bar)

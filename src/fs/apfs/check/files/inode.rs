@@ -102,7 +102,10 @@ pub(super) fn add(
         .read::<U64>(inode_field::SPARSE_BYTES)
         .map(|bytes| bytes.get());
     if stream.is_some() && kind != mode_type::FILE {
-        warn(format!("has contents, with mode {:#o}", raw.mode));
+        warn(format!(
+            "has contents, but mode {:#o} is not of a file",
+            raw.mode
+        ));
     }
     if fields.read::<U32>(inode_field::DEVICE).is_some()
         != matches!(kind, mode_type::CHAR | mode_type::BLOCK)
@@ -177,13 +180,13 @@ impl Files {
         };
         let has = |attribute: u8| group.attributes & attribute != 0;
         let flag = |flag: u64| facts.flags & flag != 0;
-        let mut differs = |what: &str, found: bool, told: bool| {
-            if found != told {
+        let mut differs = |what: &str, found: bool, recorded: bool| {
+            if found != recorded {
                 let yes = |yes: bool| if yes { "yes" } else { "no" };
                 let message = format!(
                     "object {id:#x} {what}: {}, by its inode: {}",
                     yes(found),
-                    yes(told)
+                    yes(recorded)
                 );
                 report.warning(wrong(LAYER, message));
             }

@@ -16,7 +16,7 @@ pub(super) struct Known {
     /// Type in entries; 0 without an entry.
     entry_kind: u16,
     /// Number of names according to its inode.
-    told: u32,
+    recorded: u32,
     /// Number of entries that refer to it.
     names: u32,
     /// Number of sibling-link records.
@@ -47,7 +47,7 @@ enum Way {
 impl Known {
     /// Records the fields of an inode.
     pub(super) fn inode(&mut self, kind: u16, primary: u64, parent: FileId, links: u32) {
-        (self.kind, self.primary, self.parent, self.told) = (kind, primary, parent.0, links);
+        (self.kind, self.primary, self.parent, self.recorded) = (kind, primary, parent.0, links);
     }
 
     /// Records an entry that refers to it.
@@ -233,20 +233,23 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
     }
     // Deleted while it was open: it keeps its name and folder, and has a link count of 0.
     if known.is_orphan() {
-        if !is_folder && known.told != 0 {
+        if !is_folder && known.recorded != 0 {
             report.warning(wrong(
                 LAYER,
-                format!("object {id:#x} is deleted, and counts {} names", known.told),
+                format!(
+                    "object {id:#x} is deleted, and counts {} names",
+                    known.recorded
+                ),
             ));
         }
         return;
     }
-    if !is_folder && known.told != known.names {
+    if !is_folder && known.recorded != known.names {
         report.warning(wrong(
             LAYER,
             format!(
                 "object {id:#x} counts {} names, {} exist",
-                known.told, known.names
+                known.recorded, known.names
             ),
         ));
     }

@@ -141,7 +141,7 @@ impl Files {
 
     fn stream_id(&mut self, id: u64, leaf: &Leaf<'_>) -> Option<()> {
         let (raw, _) = DataStreamIdRaw::ref_from_prefix(leaf.value).ok()?;
-        self.stream(id).told = Some(raw.references.get());
+        self.stream(id).recorded = Some(raw.references.get());
         Some(())
     }
 

@@ -8,7 +8,7 @@ use crate::fs::apfs::layout::{DataStreamRaw, inode_flags};
 #[derive(Debug, Default)]
 pub(super) struct StreamSeen {
     /// Reference count in its own record.
-    pub(super) told: Option<u32>,
+    pub(super) recorded: Option<u32>,
     /// Number of inodes that use it.
     inodes: u32,
     attributes: u32,
@@ -56,7 +56,7 @@ impl StreamSeen {
             holes,
             inodes,
             attributes,
-            told,
+            recorded,
             ..
         } = self;
         let damage = match () {
@@ -66,9 +66,9 @@ impl StreamSeen {
                 Some("is used by inodes and by attributes".to_owned())
             }
             () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
-            () if told.is_some_and(|told| told < *inodes) => Some(format!(
+            () if recorded.is_some_and(|recorded| recorded < *inodes) => Some(format!(
                 "has a reference count of {}, but {inodes} inodes use it",
-                told.unwrap_or(0)
+                recorded.unwrap_or(0)
             )),
             () => None,
         };
@@ -76,10 +76,10 @@ impl StreamSeen {
             () if end != allocated => Some(format!(
                 "has extents for {end} bytes, but records {allocated}"
             )),
-            () if *inodes > 0 && told.is_none() => Some("has no reference count".to_owned()),
-            () if told.is_some_and(|told| told > *inodes) => Some(format!(
+            () if *inodes > 0 && recorded.is_none() => Some("has no reference count".to_owned()),
+            () if recorded.is_some_and(|recorded| recorded > *inodes) => Some(format!(
                 "has a reference count of {}, but {inodes} inodes use it",
-                told.unwrap_or(0)
+                recorded.unwrap_or(0)
             )),
             () if *inodes > 0 && *holes != self.sparse => Some(format!(
                 "has {holes} bytes of holes, but records {}",

@@ -23,7 +23,7 @@ struct Chunks<'r> {
     /// Used runs, beginning with the next chunk.
     runs: &'r [(Range<u64>, User)],
     free: u64,
-    told: u64,
+    reported: u64,
     lost: u64,
     first_lost: u64,
 }
@@ -47,7 +47,7 @@ impl CheckedSpace<'_> {
         let mut chunks = Chunks {
             runs,
             free: 0,
-            told: 0,
+            reported: 0,
             lost: 0,
             first_lost: 0,
         };
@@ -83,12 +83,12 @@ impl CheckedSpace<'_> {
                 whole &= self.cib(cab * per_cab + place, address, &mut chunks, report)?;
             }
         }
-        if chunks.told > MAX_REPORTED {
+        if chunks.reported > MAX_REPORTED {
             report.damage(wrong(
                 LAYER,
                 format!(
                     "{} more runs of blocks are in use but marked free",
-                    chunks.told - MAX_REPORTED
+                    chunks.reported - MAX_REPORTED
                 ),
             ));
         }
@@ -102,11 +102,14 @@ impl CheckedSpace<'_> {
                 report.warning(wrong(LAYER, message));
             }
         }
-        let told = self.main().free.get();
-        if whole && chunks.free != told {
+        let recorded = self.main().free.get();
+        if whole && chunks.free != recorded {
             report.damage(wrong(
                 LAYER,
-                format!("counts {told} free blocks, but its chunks {}", chunks.free),
+                format!(
+                    "counts {recorded} free blocks, but its chunks {}",
+                    chunks.free
+                ),
             ));
         }
         Ok(())
@@ -197,10 +200,11 @@ impl CheckedSpace<'_> {
             newest = newest.max(raw.xid.get());
             whole &= self.chunk(cib * per_cib + place, &raw, chunks, report)?;
         }
-        let told =
+        let recorded =
             ChunkInfoRaw::ref_from_prefix(&block).map_or(0, |(head, _)| head.object.xid.get());
-        if newest != told {
-            let message = format!("is of transaction {told}, the newest chunk in it of {newest}");
+        if newest != recorded {
+            let message =
+                format!("is of transaction {recorded}, the newest chunk in it of {newest}");
             let address = address.unwrap_or(0);
             report.warning(
                 self.store
@@ -296,8 +300,8 @@ impl Chunks<'_> {
             while at < end {
                 let (marked, until) = run_at(bits, at, end);
                 if !marked {
-                    self.told += 1;
-                    if self.told <= MAX_REPORTED {
+                    self.reported += 1;
+                    if self.reported <= MAX_REPORTED {
                         let (first, last) =
                             (range.start + at as u64, range.start + until as u64 - 1);
                         let message =

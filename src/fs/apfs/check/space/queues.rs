@@ -66,11 +66,11 @@ impl CheckedSpace<'_> {
                 let Key::Pair(xid, start) = leaf.key else {
                     return Ok(());
                 };
-                let told = U64::read_from_prefix(leaf.value)
+                let recorded = U64::read_from_prefix(leaf.value)
                     .ok()
                     .map(|(count, _)| count.get());
-                let len = told.unwrap_or(1);
-                if told == Some(1) {
+                let len = recorded.unwrap_or(1);
+                if recorded == Some(1) {
                     report.warning(leaf.wrong(format_args!(
                         "block {start} has a count, unexpected for a single block"
                     )));
@@ -112,7 +112,7 @@ impl CheckedSpace<'_> {
             nodes = totals.map_or(0, |totals| totals.nodes);
         }
         let limit = u64::from(raw.node_limit.get());
-        for (what, told, found, is_wrong) in [
+        for (what, recorded, found, is_wrong) in [
             ("blocks", raw.blocks.get(), count, raw.blocks.get() != count),
             (
                 "as its oldest transaction",
@@ -125,7 +125,7 @@ impl CheckedSpace<'_> {
             if is_wrong {
                 report.warning(wrong(
                     LAYER,
-                    format!("the {name} records {told} {what}, but has {found}"),
+                    format!("the {name} records {recorded} {what}, but has {found}"),
                 ));
             }
         }

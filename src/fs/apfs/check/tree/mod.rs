@@ -110,10 +110,10 @@ impl TreeWalk<'_> {
             ("keys", info.key_count.get(), found.records),
             ("nodes", info.node_count.get(), found.nodes),
         ];
-        for (what, told, found) in counts {
-            if told != found {
+        for (what, recorded, found) in counts {
+            if recorded != found {
                 report.damage(wrong(format!(
-                    "the tree records {told} {what}, but has {found}"
+                    "the tree records {recorded} {what}, but has {found}"
                 )));
             }
         }
@@ -121,10 +121,10 @@ impl TreeWalk<'_> {
             ("key", info.longest_key.get(), found.longest_key),
             ("value", info.longest_value.get(), found.longest_value),
         ];
-        for (what, told, found) in longest {
-            if (told as usize) < found {
+        for (what, recorded, found) in longest {
+            if (recorded as usize) < found {
                 report.warning(wrong(format!(
-                    "the tree records {told} bytes for the longest {what}, but one has {found}"
+                    "the tree records {recorded} bytes for the longest {what}, but one has {found}"
                 )));
             }
         }
@@ -258,7 +258,7 @@ impl Walker<'_, '_> {
         oid: Oid,
         paddr: Paddr,
         header: &ObjectRaw,
-        told: Option<Xid>,
+        recorded: Option<Xid>,
         parent: Option<&Parent>,
     ) {
         let mut wrong = |message: String| self.report.damage(self.walk.wrong(oid, paddr, message));
@@ -281,9 +281,9 @@ impl Walker<'_, '_> {
             ));
         }
         let xid = header.xid.get();
-        match told {
-            Some(told) if xid != told.0 => {
-                wrong(format!("transaction {told} expected, {xid} found"))
+        match recorded {
+            Some(recorded) if xid != recorded.0 => {
+                wrong(format!("transaction {recorded} expected, {xid} found"))
             }
             _ if xid == 0 || xid > self.walk.newest.0 => {
                 wrong(format!(
@@ -469,16 +469,16 @@ impl Walker<'_, '_> {
 
 /// Replaces the layer of an error, except an I/O error, by the tree in which a node was looked up.
 fn named(error: Error, layer: &'static str) -> Error {
-    let mut told = Error::new(error.kind(), layer, error.message().to_owned());
+    let mut moved = Error::new(error.kind(), layer, error.message().to_owned());
     match error.place() {
-        crate::error::Place::Offset(at) => told = told.at(*at),
-        crate::error::Place::Name(name) => told = told.named(name.clone()),
+        crate::error::Place::Offset(at) => moved = moved.at(*at),
+        crate::error::Place::Name(name) => moved = moved.named(name.clone()),
         crate::error::Place::None => {}
     }
     if error.kind() == crate::Kind::Io {
         error
     } else {
-        told
+        moved
     }
 }
 

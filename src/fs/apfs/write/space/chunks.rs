@@ -147,8 +147,11 @@ impl Space {
             .get(at..)
             .and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
         let (raw, _) = raw.ok_or_else(|| corrupt(format!("has no record of chunk {chunk}")))?;
-        let told = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
-        Ok((raw, self.bits.get(&chunk).map_or(told, |bits| bits.free)))
+        let recorded = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
+        Ok((
+            raw,
+            self.bits.get(&chunk).map_or(recorded, |bits| bits.free),
+        ))
     }
 
     pub(super) fn bits(&mut self, chunk: u64) -> Result<&mut Bits> {

@@ -248,14 +248,14 @@ impl Space {
             first: first.into(),
             ..ChunkRaw::default()
         };
-        let (mut told, mut flags) = (0, 0);
+        let (mut recorded, mut flags) = (0, 0);
         if was > 0 {
-            (raw, told) = self.chunk(chunk)?;
+            (raw, recorded) = self.chunk(chunk)?;
             flags = raw.blocks.get() & !CHUNK_COUNT_MASK;
         }
         let free = match self.bits.get(&chunk) {
             Some(bits) if bits.blocks == is => bits.free,
-            _ => (told + is).saturating_sub(was),
+            _ => (recorded + is).saturating_sub(was),
         };
         // No truncation: a chunk has at most 2^19 blocks.
         raw.blocks = (flags | is as u32).into();

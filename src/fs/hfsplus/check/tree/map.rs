@@ -32,7 +32,7 @@ impl TreeWalk<'_> {
                 (false, true) => {
                     report.damage(map.walk.wrong(number, "is in use but free in the map"))
                 }
-                (true, false) if !map.walk.torn => {
+                (true, false) if !map.walk.incomplete => {
                     first_leaked = if leaked == 0 { number } else { first_leaked };
                     leaked += 1;
                 }
@@ -140,7 +140,7 @@ impl TreeWalk<'_> {
 
     /// Checks that unused nodes are zero. Holes are not read.
     fn zeroed(&self, report: &mut Report) -> Result<()> {
-        if !self.rules.zeroed || self.torn {
+        if !self.rules.zeroed || self.incomplete {
             return Ok(());
         }
         let size = u64::from(self.header.node_size.get());

@@ -61,7 +61,7 @@ pub(in crate::fs::hfsplus) fn check(
     }
     walk.totals(report);
     walk.map(report)?;
-    Ok(!walk.torn)
+    Ok(!walk.incomplete)
 }
 
 /// State of the walk at one level of the tree.
@@ -71,7 +71,7 @@ struct Level {
     /// could not be read.
     before: Option<(u32, u32)>,
     /// True if a node of this level could not be read, so its neighbors cannot be compared with it.
-    torn: bool,
+    incomplete: bool,
 }
 
 struct TreeWalk<'a> {
@@ -90,7 +90,7 @@ struct TreeWalk<'a> {
     last_key: Option<Vec<u8>>,
     leaf_records: u64,
     /// True if a part of the tree could not be walked, so totals cannot be compared.
-    torn: bool,
+    incomplete: bool,
 }
 
 impl<'a> TreeWalk<'a> {
@@ -198,7 +198,7 @@ impl<'a> TreeWalk<'a> {
             last_leaf: 0,
             last_key: None,
             leaf_records: 0,
-            torn: false,
+            incomplete: false,
         }))
     }
 
@@ -220,11 +220,11 @@ impl<'a> TreeWalk<'a> {
 
     /// Records that a subtree could not be walked.
     fn tear(&mut self, height: u8) {
-        self.torn = true;
+        self.incomplete = true;
         for level in &mut self.levels[..=usize::from(height).min(MAX_DEPTH.into())] {
             *level = Level {
                 before: None,
-                torn: true,
+                incomplete: true,
             };
         }
     }
@@ -340,7 +340,7 @@ impl<'a> TreeWalk<'a> {
                     format!("previous node {before} expected, {} found", node.previous),
                 ));
             }
-        } else if !level.torn && node.previous != 0 {
+        } else if !level.incomplete && node.previous != 0 {
             report.damage(self.wrong(
                 node.number,
                 format!("no previous node expected, {} found", node.previous),
@@ -348,7 +348,7 @@ impl<'a> TreeWalk<'a> {
         }
         self.levels[usize::from(height)] = Level {
             before: Some((node.number, node.next)),
-            torn: false,
+            incomplete: false,
         };
         if height == 1 {
             self.last_leaf = node.number;
@@ -407,7 +407,7 @@ impl<'a> TreeWalk<'a> {
 
     /// Compares the leaf counts and leaf numbers of the header with the walk.
     fn totals(&self, report: &mut Report) {
-        if self.torn {
+        if self.incomplete {
             return;
         }
         let header = &self.header;

@@ -1,6 +1,6 @@
 //! Conversion of the catalog's records to objects and back (§7).
 
-mod mend;
+mod repair;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

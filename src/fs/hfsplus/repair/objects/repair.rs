@@ -17,26 +17,26 @@ const LOST_AND_FOUND: &str = "lost+found";
 impl AllObjects {
     /// Repairs numbers, names, types and the path of every object to the root. Forks and links are
     /// repaired elsewhere. `is_referenced` returns true for numbers that other trees refer to.
-    pub(in crate::fs::hfsplus::repair) fn mend(
+    pub(in crate::fs::hfsplus::repair) fn repair(
         &mut self,
         is_referenced: &dyn Fn(u32) -> bool,
         steps: &mut Steps,
     ) {
-        self.mend_root(steps);
+        self.repair_root(steps);
         self.restore_ids(is_referenced, steps);
-        self.mend_ids(steps);
-        self.mend_names(steps);
-        self.mend_types(steps);
+        self.repair_ids(steps);
+        self.repair_names(steps);
+        self.repair_types(steps);
         self.follow_threads(steps);
-        self.mend_parents(steps);
-        self.mend_loops(steps);
+        self.repair_parents(steps);
+        self.repair_loops(steps);
     }
 
     fn is_root(object: &RepairedObject) -> bool {
         object.is_folder() && object.id() == Cnid::ROOT.0 && object.parent == Cnid::ROOT_PARENT.0
     }
 
-    fn mend_root(&mut self, steps: &mut Steps) {
+    fn repair_root(&mut self, steps: &mut Steps) {
         if let Some(root) = self.all.iter_mut().find(|object| Self::is_root(object)) {
             if let Body::Folder(folder) = &mut root.body
                 && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
@@ -114,7 +114,7 @@ impl AllObjects {
 
     /// Gives a new number to objects with a duplicate or reserved one. Of two objects with the same
     /// number, the one that matches the thread keeps it.
-    fn mend_ids(&mut self, steps: &mut Steps) {
+    fn repair_ids(&mut self, steps: &mut Steps) {
         let mut owners: HashMap<u32, usize> = HashMap::new();
         let mut homeless = Vec::new();
         for (at, object) in self.all.iter().enumerate() {
@@ -146,7 +146,7 @@ impl AllObjects {
         }
     }
 
-    fn mend_names(&mut self, steps: &mut Steps) {
+    fn repair_names(&mut self, steps: &mut Steps) {
         const COLON: u16 = 0x3A;
         for object in &mut self.all {
             let bad = object.name.is_empty()
@@ -159,7 +159,7 @@ impl AllObjects {
         }
     }
 
-    fn mend_types(&mut self, steps: &mut Steps) {
+    fn repair_types(&mut self, steps: &mut Steps) {
         for object in &mut self.all {
             let folder = object.is_folder();
             let bsd = object.bsd();
@@ -267,7 +267,7 @@ impl AllObjects {
 
     /// Restores folders that do not exist but have entries, under the name in their thread or in
     /// lost+found.
-    fn mend_parents(&mut self, steps: &mut Steps) {
+    fn repair_parents(&mut self, steps: &mut Steps) {
         let mut folders: HashSet<u32> = self
             .all
             .iter()
@@ -327,7 +327,7 @@ impl AllObjects {
     }
 
     /// Moves folders that are their own descendants to lost+found.
-    fn mend_loops(&mut self, steps: &mut Steps) {
+    fn repair_loops(&mut self, steps: &mut Steps) {
         let above: BTreeMap<u32, u32> = self
             .all
             .iter()

@@ -45,7 +45,7 @@ pub(crate) fn every_kind_of_damage() {
         .collect();
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(&path, Open::Write));
     gpt::create(&*disk, 512, DISK_GUID, &partitions).expect("making a map");
-    let mut mended = Vec::new();
+    let mut repaired = Vec::new();
     for (index, (words, bytes)) in damages.iter().enumerate() {
         let device = Arc::new(Memory::from(bytes.clone()));
         let repair = Repair::plan(device.clone(), &Silent)
@@ -60,7 +60,7 @@ pub(crate) fn every_kind_of_damage() {
         for (piece, at) in pieces.filter(|(piece, _)| *piece != &ZEROS[..piece.len()]) {
             disk.write_at(at, piece).expect("writing the volume");
         }
-        mended.push(ours::list(
+        repaired.push(ours::list(
             &HfsPlus::open(device).unwrap_or_else(|error| panic!("{words}: {error}")),
         ));
     }
@@ -75,14 +75,14 @@ pub(crate) fn every_kind_of_damage() {
     let mut said = report.kernel_about("hfsplus");
     said.retain(|line| !line.ends_with("only inline data xattr are supported"));
     assert_eq!(said, Vec::<&str>::new());
-    for (index, ((words, _), mended)) in damages.iter().zip(&mended).enumerate() {
+    for (index, ((words, _), repaired)) in damages.iter().zip(&repaired).enumerate() {
         let name = (index + 1).to_string();
         let [mount] = report.section(&name) else {
             panic!("{words}: no answer")
         };
         assert!(mount.contains(" rw,"), "{words}: {mount}");
         let (ours, theirs) = (
-            without_attributes(mended),
+            without_attributes(repaired),
             guest_listing::parse(&report, &format!("{name} files")),
         );
         if ours != theirs {
