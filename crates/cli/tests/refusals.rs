@@ -260,8 +260,20 @@ fn failures_are_json_too() {
 fn errors_have_reasons_for_programs() {
     let scratch = Scratch::new();
     scratch.write("nonsense.bin", b"no image at all ".repeat(64));
+    scratch.write("unknown.img", b"no image at all ".repeat(1 << 18));
     scratch.write("folder/file", "");
     scratch.write("key", "key");
+    scratch.write("case/README", "");
+    scratch.write("case/readme", "");
+    scratch.ok(&["create", "blank.img", "--size", "4m"]);
+    scratch.ok(&["create", "bad.img", "--size", "8m", "--fs", "hfs+"]);
+    let mut bad = fs::read(scratch.path("bad.img")).unwrap();
+    let middle = bad.len() / 2;
+    bad[1 << 19..middle].fill(0);
+    scratch.write("bad.img", bad);
+    let locked = ["create", "locked.img", "--fs", "apfs", "--size", "24m"];
+    let volume = ["--encrypt-volume", "--volume-passfile", "key"];
+    scratch.ok(&[&locked[..], &volume].concat());
     scratch.ok(&[
         "create",
         "secret.img",
@@ -279,7 +291,24 @@ fn errors_have_reasons_for_programs() {
             "unknown_format",
         ),
         (&["info", "folder"], "unsupported", "not_a_bundle"),
+        (
+            &["check", "unknown.img", "--image-format", "udrw"],
+            "unsupported",
+            "unknown_contents",
+        ),
         (&["ls", "secret.img"], "wrong_key", "passphrase_needed"),
+        (&["ls", "locked.img"], "wrong_key", "volume_locked"),
+        (&["mkdir", "bad.img:/x"], "corrupt", "damaged_volume"),
+        (
+            &["resize", "blank.img", "--size", "8m"],
+            "not_found",
+            "no_volumes",
+        ),
+        (
+            &["create", "case.img", "--from", "case", "--fs", "hfs+"],
+            "conflict",
+            "case_ignored",
+        ),
         (
             &[
                 "create",
@@ -294,13 +323,9 @@ fn errors_have_reasons_for_programs() {
         ),
     ] {
         let output = scratch.run(&[args, &["--json"]].concat());
-        let text = if output.stdout.is_empty() {
-            &output.stderr
-        } else {
-            &output.stdout
-        };
-        let error: serde_json::Value =
-            serde_json::from_slice(text).unwrap_or_else(|_| panic!("{args:?}: {output:?}"));
+        let errors = crate::common::stderr(&output);
+        let error: serde_json::Value = serde_json::from_str(errors.lines().last().unwrap())
+            .unwrap_or_else(|_| panic!("{args:?}: {output:?}"));
         assert_eq!(
             (
                 error["error"]["kind"].as_str(),
@@ -332,7 +357,7 @@ fn names_cannot_steer_the_terminal() {
 }
 
 #[test]
-fn colours_are_for_those_who_want_them() {
+fn colors_are_for_those_who_want_them() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&["create", "x.img", "--from", "src"]);

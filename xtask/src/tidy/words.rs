@@ -32,6 +32,14 @@ const BANNED: [(&str, &str); 14] = [
 /// Predicates that a message must not begin with: they lack the subject or the finding.
 const BANNED_STARTS: [&str; 3] = ["is no ", "is none", "are no "];
 
+/// Constructors of errors; the last text in a call is the message.
+const CONSTRUCTORS: [&str; 4] = [
+    "Error::new(",
+    "Error::corrupt(",
+    "Error::unsupported(",
+    "Failure::usage(",
+];
+
 /// Maximum number of types of one name in a crate.
 const MAX_TYPES: usize = 3;
 
@@ -68,7 +76,58 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
             faults.push(file.fault(line, format!("name what is wrong: `{literal}`")));
         }
     }
+    for (line, message) in messages(production(&file.text)) {
+        if !is_message(&message) {
+            let what =
+                "an error is lower case, without a full stop, as it follows a name and a colon";
+            faults.push(file.fault(line, format!("{what}: `{message}`")));
+        }
+    }
     faults
+}
+
+/// Returns the messages of all calls of constructors of errors, with their lines.
+fn messages(text: &str) -> Vec<(usize, String)> {
+    let calls = CONSTRUCTORS
+        .iter()
+        .flat_map(|name| text.match_indices(name).map(|(at, _)| at + name.len()));
+    calls
+        .filter_map(|at| {
+            let arguments = &text[at..at + arguments_len(&text[at..])];
+            let (line, message) = literals(arguments).pop()?;
+            Some((text[..at].matches('\n').count() + line, message))
+        })
+        .collect()
+}
+
+/// Returns the length of the arguments of a call up to its closing parenthesis.
+fn arguments_len(source: &str) -> usize {
+    let (mut at, mut depth) = (0, 1);
+    while let Some(c) = source[at..].chars().next() {
+        match c {
+            '"' => {
+                at += literal(&source[at..]).0;
+                continue;
+            }
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        at += c.len_utf8();
+    }
+    at
+}
+
+/// Returns true unless a message is a sentence of its own. Names in capitals may begin one.
+fn is_message(message: &str) -> bool {
+    let mut chars = message.chars();
+    let is_sentence = chars.next().is_some_and(char::is_uppercase)
+        && chars.next().is_some_and(char::is_lowercase);
+    let has_stop = message.ends_with(['.', '!']) && !message.ends_with("..");
+    !is_sentence && !has_stop
 }
 
 /// Returns a fault for each name that too many types of a crate have.
@@ -233,6 +292,20 @@ mod tests {
         assert!(faults("tests/a.rs", code).is_empty());
         let test = format!("fn b() {{}}\n\n#[cfg(test)]\nmod tests {{\n{code}}}\n");
         assert!(faults("src/a.rs", &test).is_empty());
+    }
+
+    #[test]
+    fn messages_of_errors_are_no_sentences() {
+        let code = "fn a() {\n    Error::new(Kind::Io, \"a b\", f(x), \"{}\").named(\"b C\");\n    \
+            Error::corrupt(\"map\", 0,\n        format!(\"The map is (too) long.\"));\n}\n";
+        assert_eq!(messages(code).len(), 2);
+        let found = faults("src/a.rs", code);
+        assert!(
+            found.len() == 1 && found[0].starts_with("src/a.rs:4: "),
+            "{found:?}"
+        );
+        assert!(is_message("APFS is (unsupported)") && is_message("it has .."));
+        assert!(!is_message("no map!"));
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn the_folder_of_bands_is_there_from_the_start() {
 
 #[test]
 fn default_bands_double_with_the_disk() {
-    let limit = DEFAULT_MOST_BANDS * DEFAULT_BAND_SIZE;
+    let limit = DEFAULT_MAX_BANDS * DEFAULT_BAND_SIZE;
     assert_eq!(default_band_size(512), 8 << 20);
     assert_eq!(default_band_size(limit), 8 << 20);
     assert_eq!(default_band_size(limit + 512), 16 << 20);
