@@ -158,7 +158,8 @@ fn reasons(len: u64, size: u64, place: Place) -> Vec<AdviceReason> {
     let shown = crate::size::display(size);
     let mut reasons = Vec::new();
     let mut add = |code, message: String| reasons.push(AdviceReason { code, message });
-    add("files", format!("{bands} files of {shown} when full"));
+    let files = if bands == 1 { "file" } else { "files" };
+    add("files", format!("{bands} {files} of {shown} when full"));
     match place {
         Place::Local => {
             add(

@@ -67,7 +67,7 @@ impl Cat {
             };
             let error = Error::new(Kind::Invalid, "cat", what).named(place.shown_path());
             return Err(match attributes.kind {
-                FileKind::Folder => Failure::from(error).hint("`bandsaw ls` lists folders"),
+                FileKind::Folder => Failure::from(error).hint("run `bandsaw ls` to list a folder"),
                 _ => error.into(),
             });
         }

@@ -217,8 +217,8 @@ impl Convert {
         };
         let passphrase = || {
             (self.encryption.new.choose(self.opening.on_stdin())).advise(Kind::WrongKey, || {
-                "--new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass gives the passphrase of the new \
-                 image; those without `new-` open the source"
+                "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass for the passphrase of the \
+                 new image; those without `new-` open the source"
                     .to_owned()
             })
         };
