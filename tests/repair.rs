@@ -135,7 +135,7 @@ fn a_bundle_with_leftovers() {
     put("Info.plist", b"garbage");
     store.sync().unwrap();
     let begun = store.position();
-    let steps = repair(&store).unwrap();
+    let steps = repair_store(&store).unwrap();
     assert_eq!(steps.len(), 6, "{steps:?}");
     for crash in crashes(&store, begun) {
         let crash: Arc<dyn Store> = Arc::new(crash);
@@ -143,7 +143,7 @@ fn a_bundle_with_leftovers() {
         assert_eq!(held.info().len, 20 * BAND + 512);
         assert_eq!(held.read_vec(20 * BAND, 512).unwrap(), [21; 512]);
         drop(held);
-        repair(&*crash).unwrap();
+        repair_store(&*crash).unwrap();
         let mut problems = Problems::default();
         sparsebundle::check(&*crash, &mut problems, &Silent).unwrap();
         assert!(problems.worst().is_none(), "{problems:?}");
@@ -155,7 +155,7 @@ fn a_bundle_with_leftovers() {
     }
 }
 
-fn repair(store: &dyn Store) -> Result<Vec<String>> {
+fn repair_store(store: &dyn Store) -> Result<Vec<String>> {
     let _held = sparsebundle::locks(store)?;
     let repaired = sparsebundle::repair(store, true, &Silent)?;
     assert!(repaired.refused.is_empty());
