@@ -121,6 +121,9 @@ fn a_chunk_behind_a_zero_is_damaged() {
         let payload = [&[0][..], b"four"].concat();
         let error = contents(&attribute(number, 4, &payload), no_fork).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "type {number}");
+        let device = of_fork(number + 1, 4, &offsets(&[payload])).unwrap();
+        let error = device.read_vec(0, 4).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "type {}", number + 1);
     }
 }
 
@@ -162,12 +165,19 @@ fn contents_in_the_fork() {
             .chunks(CHUNK as usize)
             .map(|chunk| [&[0xCC], chunk].concat())
             .collect();
+        let marked: Vec<_> = plain
+            .chunks(CHUNK as usize)
+            .map(|chunk| [&[0xFF], chunk].concat())
+            .collect();
         let lz4s: Vec<_> = plain.chunks(CHUNK as usize).map(lz4).collect();
         for (number, fork) in [
             (4, classic(&zlib)),
             (12, offsets(&lzfse)),
             (10, offsets(&stored)),
             (10, classic(&stored)),
+            (12, offsets(&marked)),
+            (14, offsets(&marked)),
+            (16, offsets(&marked)),
             (16, offsets(&lz4s)),
         ] {
             let device = of_fork(number, len, &fork).unwrap();

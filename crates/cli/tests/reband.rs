@@ -182,6 +182,21 @@ fn what_is_no_bundle_says_so() {
             .fails(2, &["reband", "b.sparsebundle", "--band-size", "700k"])
             .contains("the nearest is 1048576")
     );
+    assert!(
+        scratch
+            .fails(
+                2,
+                &[
+                    "create",
+                    "c.sparsebundle",
+                    "--size",
+                    "20g",
+                    "--band-size",
+                    "9g"
+                ]
+            )
+            .contains("8589934592")
+    );
     // macOS opens multiples of 4096 bytes only.
     for verb in [
         &["reband", "b.sparsebundle"][..],
