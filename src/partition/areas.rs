@@ -46,11 +46,17 @@ pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme
             .partitions
             .iter()
             .filter(|partition| is_area(map.scheme, partition));
-        areas.extend(
-            listed.map(|partition| {
-                Area::new(partition.range.clone(), &partition.name, kind(partition))
-            }),
-        );
+        for partition in listed {
+            let mut kind = kind(partition);
+            // hdiutil looks into the partition: the type is the same for both.
+            if map.scheme == Scheme::Gpt
+                && kind == "Apple_HFS"
+                && signature(disk, partition.range.start)? == Some(*b"HX")
+            {
+                kind = "Apple_HFSX".into();
+            }
+            areas.push(Area::new(partition.range.clone(), &partition.name, kind));
+        }
         if let Some(areas) = with_gaps(areas, len) {
             return Ok((Some(map.scheme), areas));
         }
@@ -130,13 +136,20 @@ fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
 
 /// Returns true if the disk begins with an HFS, HFS+ or HFSX volume.
 fn has_hfs(disk: &dyn BlockDevice) -> Result<bool> {
-    const SIGNATURE_AT: u64 = 1024;
-    if disk.info().len < SIGNATURE_AT + 2 {
-        return Ok(false);
+    let found = signature(disk, 0)?;
+    Ok(found.is_some_and(|found| matches!(&found, b"H+" | b"HX" | b"BD")))
+}
+
+/// Returns the two bytes at the place of the signature of a volume that begins at `offset`; `None`
+/// past the end of the disk.
+fn signature(disk: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; 2]>> {
+    let place = offset.saturating_add(1024);
+    if disk.info().len < place.saturating_add(2) {
+        return Ok(None);
     }
     let mut signature = [0; 2];
-    disk.read_at(SIGNATURE_AT, &mut signature)?;
-    Ok(matches!(&signature, b"H+" | b"HX" | b"BD"))
+    disk.read_at(place, &mut signature)?;
+    Ok(Some(signature))
 }
 
 #[cfg(test)]
@@ -180,6 +193,9 @@ mod tests {
         );
         assert_eq!((list[0].0, list[1].0, list[2].0, list[3].0), (0, 1, 2, 34));
         assert!(list[4].2.ends_with("(Apple_HFS)"));
+        disk.write_at(list[4].0 * 512 + 1024, b"HX").unwrap();
+        let (_, second) = listed(&disk);
+        assert!(second[4].2.ends_with("(Apple_HFSX)"));
         let mut at = 0;
         for (start, len, name) in list {
             assert!(start == at && len > 0, "{name}");

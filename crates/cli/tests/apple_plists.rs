@@ -103,7 +103,7 @@ Class Name = string CUDIFDiskImage
 Format = string UDZO
 Format Description = string UDIF read-only compressed (zlib)
 Partition Information/-1/Checksum Type = string CRC32
-Partition Information/-1/Checksum Value = string $*
+Partition Information/-1/Checksum Value = string $4620B9E2
 Partition Information/-1/Name = string Protective Master Boot Record (MBR : 0)
 Partition Information/-1/Partition Number = integer -1
 Partition Information/0/Checksum Type = string CRC32
@@ -152,6 +152,56 @@ Size Information/Total Empty Bytes = integer *
 Size Information/Total Non-Empty Bytes = integer *
 udif-ordered-chunks = bool true
 ";
+
+/// What differs in an encrypted UDZO image of 64 MiB with an HFSX volume and AES-256.
+const HFSX: [&str; 6] = [
+    "Backing Store Information/Backing Store Information/Encryption = string AES-256",
+    "Partition Information/3/Name = string disk image (Apple_HFSX : 4)",
+    "Properties/Kernel Compatible = bool false",
+    "partitions/partitions/4/partition-filesystems/HFSX = string",
+    "partitions/partitions/4/partition-hint = string Apple_HFSX",
+    "partitions/partitions/4/partition-hint-UUID = string 48465300-0000-11AA-AA11-00306543ECAC",
+];
+
+/// What macOS 27 prints: the end of the command, standard input, the exit code, standard output, and
+/// the line on standard error after the warning that the verb is deprecated.
+const WORDS: [(&str, &[u8], i32, &str, &str); 5] = [
+    (
+        "imageinfo -plist -stdinpass sealed.dmg",
+        b"wrong\0",
+        1,
+        "",
+        "hdiutil: imageinfo failed - Authentication error",
+    ),
+    (
+        "imageinfo -plist -stdinpass sealed.dmg",
+        b"\0",
+        1,
+        "",
+        "hdiutil: imageinfo failed - Authentication error",
+    ),
+    (
+        "chpass sealed.dmg -oldstdinpass -newstdinpass",
+        b"key\0new\0",
+        0,
+        "",
+        "",
+    ),
+    (
+        "imageinfo -plist -stdinpass sealed.dmg",
+        b"key\0",
+        1,
+        "",
+        "hdiutil: imageinfo failed - Authentication error",
+    ),
+    (
+        "create -size 8m -layout GPTSPUD -fs HFS+ -volname v -type UDIF FOLDER/made.dmg",
+        b"",
+        0,
+        "created: FOLDER/made.dmg\n",
+        "",
+    ),
+];
 
 /// The devices of an attached APFS image; the numbers of the disks were 4 and 5.
 const ATTACHED: &str = "
@@ -255,6 +305,97 @@ ParentWholeDisk = string disk2
 PartitionMapPartition = bool false
 Sealed = string No
 VolumeSize = integer 0
+";
+
+/// `diskutil info` on a disk, its partition and its container, attached for writing: what all have.
+const DEVICE: &str = "
+BusProtocol = string Disk Image
+CanBeMadeBootable = bool false
+CanBeMadeBootableRequiresDestroy = bool false
+DeviceTreePath = string IODeviceTree:/
+Ejectable = bool true
+EjectableMediaAutomaticUnderSoftwareControl = bool true
+EjectableOnly = bool true
+FreeSpace = integer 0
+GlobalPermissionsEnabled = bool false
+Internal = bool false
+MediaType = string Generic
+MountPoint = string
+OSInternalMedia = bool false
+RAIDMaster = bool false
+RAIDSlice = bool false
+Removable = bool true
+RemovableMedia = bool true
+RemovableMediaOrExternalDevice = bool true
+SMARTDeviceSpecificKeysMayVaryNotGuaranteed = dict
+SMARTStatus = string Not Supported
+SupportsGlobalPermissionsDisable = bool false
+SystemImage = bool false
+VolumeName = string
+VolumeSize = integer 0
+Writable = bool true
+WritableMedia = bool true
+WritableVolume = bool false
+";
+
+const DISK: &str = "
+Bootable = bool false
+Content = string GUID_partition_scheme
+DeviceBlockSize = integer 512
+DeviceIdentifier = string disk1
+DeviceNode = string /dev/disk1
+IOKitSize = integer 67108864
+IORegistryEntryName = string Apple read/write Media
+LowLevelFormatSupported = bool false
+MediaName = string Disk Image
+OS9DriversInstalled = bool false
+ParentWholeDisk = string disk1
+PartitionMapPartition = bool false
+Size = integer 67108864
+TotalSize = integer 67108864
+VirtualOrPhysical = string Virtual
+WholeDisk = bool true
+";
+
+const PARTITION: &str = "
+APFSContainerReference = string disk2
+Bootable = bool true
+Content = string Apple_APFS
+DeviceBlockSize = integer 512
+DeviceIdentifier = string disk1s1
+DeviceNode = string /dev/disk1s1
+DiskUUID = string *
+IOKitSize = integer 67067904
+IORegistryEntryName = string disk image
+MediaName = string
+ParentWholeDisk = string disk1
+PartitionMapPartition = bool true
+PartitionMapPartitionOffset = integer 20480
+Size = integer 67067904
+TotalSize = integer 67067904
+WholeDisk = bool false
+";
+
+/// Without `DiskUUID`, which is not known here.
+const CONTAINER: &str = "
+APFSContainerReference = string disk2
+APFSPhysicalStores/0/APFSPhysicalStore = string disk1s1
+Bootable = bool false
+Content = string EF57347C-0000-11AA-AA11-00306543ECAC
+DeviceBlockSize = integer 4096
+DeviceIdentifier = string disk2
+DeviceNode = string /dev/disk2
+IOKitSize = integer 67067904
+IORegistryEntryName = string AppleAPFSMedia
+LowLevelFormatSupported = bool false
+MediaName = string Disk Image
+OS9DriversInstalled = bool false
+ParentWholeDisk = string disk2
+PartitionMapPartition = bool false
+Size = integer 67067904
+TotalSize = integer 67067904
+VirtualOrPhysical = string Virtual
+WholeDisk = bool true
 ";
 
 /// Returns a property list as lines, in its own order.
@@ -380,6 +521,29 @@ fn imageinfo_has_the_keys_of_macos_27() {
             .any(|line| line.ends_with("partition-filesystems/APFS = string Untitled"))
     );
 
+    // Volumes that tell upper from lower case, and the longer key.
+    call(
+        &scratch,
+        "hdiutil create -size 64m -fs HFSX -volname Disk -layout GPTSPUD x",
+        b"",
+    );
+    call(
+        &scratch,
+        "hdiutil convert x.dmg -format UDZO -encryption AES-256 -stdinpass -o longer",
+        b"key\0",
+    );
+    let longer = call(
+        &scratch,
+        "hdiutil imageinfo -plist -stdinpass longer.dmg",
+        b"key\0",
+    );
+    let value = plist::Value::from_reader_xml(longer.as_slice()).unwrap();
+    let mut all = Vec::new();
+    lines(&value, "", &mut all);
+    for fact in HFSX {
+        assert!(all.iter().any(|line| line == fact), "{fact}: {all:#?}");
+    }
+
     // The size under the name that callers of `diskutil image info` read.
     let info = call(&scratch, "diskutil image info --plist a.dmg", b"");
     let value = plist::Value::from_reader_xml(info.as_slice()).unwrap();
@@ -387,6 +551,68 @@ fn imageinfo_has_the_keys_of_macos_27() {
         .as_dictionary()
         .unwrap();
     assert_eq!(size["Total Bytes"].as_unsigned_integer(), Some(64 << 20));
+}
+
+#[test]
+fn words_and_exit_codes_are_those_of_macos_27() {
+    let scratch = programs();
+    let folder = scratch.path("").canonicalize().unwrap();
+    let folder = folder.to_str().unwrap();
+    call(
+        &scratch,
+        "hdiutil create -size 4m -fs HFS+ -layout GPTSPUD a",
+        b"",
+    );
+    call(
+        &scratch,
+        "hdiutil convert a.dmg -format UDZO -encryption AES-128 -stdinpass -o sealed",
+        b"key\0",
+    );
+    let run = |line: &str, input: &[u8]| {
+        assert_cmd::Command::new(scratch.path("bin/hdiutil"))
+            .args(line.split(' '))
+            .current_dir(folder)
+            .write_stdin(input)
+            .output()
+            .unwrap()
+    };
+    for (line, input, code, out, err) in WORDS {
+        let output = run(&line.replace("FOLDER", folder), input);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{line}: {}",
+            stderr(&output)
+        );
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(told, out.replace("FOLDER", folder), "{line}");
+        assert_eq!(
+            stderr(&output).lines().next().unwrap_or_default(),
+            err,
+            "{line}"
+        );
+    }
+    let output = run("verify -stdinpass sealed.dmg", b"new\0");
+    assert!(output.status.success());
+    assert_eq!(
+        stderr(&output),
+        "hdiutil: verify: checksum of \"sealed.dmg\" is VALID\n"
+    );
+    let told = String::from_utf8(output.stdout).unwrap();
+    let told: Vec<_> = told.lines().collect();
+    assert_eq!(told.len(), 2 * 8 + 1, "{told:#?}");
+    assert_eq!(
+        told[0],
+        "Checksumming Protective Master Boot Record (MBR : 0)…"
+    );
+    assert!(told[1].starts_with("Protective Master Boot Record (MBR :: verified CRC32 $"));
+    assert_eq!(told[6], "Checksumming  (Apple_Free : 3)…");
+    assert_eq!(
+        told[7],
+        "                    (Apple_Free : 3): verified CRC32 $00000000"
+    );
+    assert!(told[9].starts_with("          disk image (Apple_HFS : 4): verified CRC32 $"));
+    assert!(told[16].starts_with("verified CRC32 $"));
 }
 
 #[test]
@@ -464,5 +690,27 @@ fn an_attached_image_has_the_devices_of_macos_27() {
     );
     let info = call(&scratch, "diskutil info -plist disk1s1", b"");
     assert_facts(&info, &[VOLUME, HFS_VOLUME], |_| false);
+    call(&scratch, "hdiutil detach disk1", b"");
+
+    call(&scratch, "hdiutil attach -mountpoint at a.dmg", b"");
+    for (device, facts) in [
+        ("disk1", DISK),
+        ("disk1s1", PARTITION),
+        ("disk2", CONTAINER),
+    ] {
+        let info = call(&scratch, &format!("diskutil info -plist {device}"), b"");
+        assert_facts(&info, &[DEVICE, facts], |_| false);
+    }
+    call(&scratch, "hdiutil detach disk1", b"");
+
+    let made = "hdiutil create -size 64m -fs HFSX -volname Disk x";
+    call(&scratch, made, b"");
+    let line = "hdiutil attach -readonly -mountpoint at x.dmg";
+    call(&scratch, line, b"");
+    let info = call(&scratch, "diskutil info -plist disk1s1", b"");
+    let facts = HFS_VOLUME
+        .replace("= string HFS+", "= string Case-sensitive HFS+")
+        .replace("Mac OS Extended", "Mac OS Extended (Case-sensitive)");
+    assert_facts(&info, &[VOLUME, &facts], |_| false);
     call(&scratch, "hdiutil detach disk1", b"");
 }

@@ -80,6 +80,10 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
         .iter()
         .find(|mount| mount.container.as_deref() == Some(device));
     let within = entity.mount.filter(|mount| mount.container.is_some());
+    let store = entry
+        .mounts
+        .iter()
+        .find(|mount| mount.container.is_some() && mount.store.as_deref() == Some(device));
     let size = match (part, container.or(entity.mount)) {
         (Some(part), _) => part.size,
         (None, Some(mount)) if within.is_some() || container.is_some() => mount.size,
@@ -93,7 +97,7 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
     let is_apfs = within.is_some() || container.is_some();
     let writable = !entry.read_only && entity.mount.is_none_or(|mount| !mount.read_only);
     let mut facts = vec![
-        ("Bootable", yes(within.is_some())),
+        ("Bootable", yes(within.is_some() || store.is_some())),
         ("BusProtocol", text("Disk Image")),
         ("CanBeMadeBootable", yes(false)),
         ("CanBeMadeBootableRequiresDestroy", yes(false)),
@@ -110,7 +114,7 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
         ("EjectableOnly", yes(true)),
         ("IOKitSize", number(size)),
         ("Internal", yes(false)),
-        ("MediaName", text("")),
+        ("MediaName", text(if is_whole { "Disk Image" } else { "" })),
         ("MediaType", text("Generic")),
         ("OSInternalMedia", yes(false)),
         ("ParentWholeDisk", text(parent)),
@@ -138,8 +142,44 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
         facts.push(("PartitionMapPartitionOffset", number(part.start)));
         facts.extend(part.guid.as_deref().map(|guid| ("DiskUUID", text(guid))));
     }
-    if let Some(mount) = entity.mount {
-        facts.extend(of_volume(mount, size));
+    if is_whole {
+        facts.extend([
+            ("LowLevelFormatSupported", yes(false)),
+            ("OS9DriversInstalled", yes(false)),
+            ("VirtualOrPhysical", text("Virtual")),
+            (
+                "IORegistryEntryName",
+                text(match (container, entry.read_only) {
+                    (Some(_), _) => "AppleAPFSMedia",
+                    (None, false) => "Apple read/write Media",
+                    (None, true) => "Apple read-only Media",
+                }),
+            ),
+        ]);
+    }
+    match entity.mount {
+        Some(mount) => facts.extend(of_volume(mount, size)),
+        None => facts.extend([
+            ("FreeSpace", number(0)),
+            ("GlobalPermissionsEnabled", yes(false)),
+            ("MountPoint", text("")),
+            ("SupportsGlobalPermissionsDisable", yes(false)),
+            ("VolumeName", text("")),
+            ("VolumeSize", number(0)),
+        ]),
+    }
+    if let Some(mount) = within.or(container).or(store) {
+        facts.push((
+            "APFSContainerReference",
+            text(mount.container.as_deref().unwrap_or_default()),
+        ));
+    }
+    if let Some(mount) = within.or(container) {
+        let store = dictionary([(
+            "APFSPhysicalStore",
+            text(mount.store.as_deref().unwrap_or_default()),
+        )]);
+        facts.push(("APFSPhysicalStores", Plist::Array(vec![store])));
     }
     if let Some(mount) = within {
         facts.extend(of_apfs(mount));
@@ -173,18 +213,9 @@ fn of_volume(mount: &Mount, size: u64) -> Vec<Fact> {
 /// Returns the facts about a volume in an APFS container.
 fn of_apfs(mount: &Mount) -> Vec<Fact> {
     let free = free(mount);
-    let store = dictionary([(
-        "APFSPhysicalStore",
-        text(mount.store.as_deref().unwrap_or_default()),
-    )]);
     let mut facts = vec![
         ("APFSContainerFree", number(free)),
-        (
-            "APFSContainerReference",
-            text(mount.container.as_deref().unwrap_or_default()),
-        ),
         ("APFSContainerSize", number(mount.size)),
-        ("APFSPhysicalStores", Plist::Array(vec![store])),
         ("APFSSnapshot", yes(false)),
         ("CapacityInUse", number(mount.size.saturating_sub(free))),
         ("Encryption", yes(mount.encrypted)),

@@ -48,13 +48,31 @@ recorded them (`acceptance/testdata`); a test compares them key by key. The keys
 | `imageinfo` | `Class Name` of ASIF and foreign images | absent | not recorded |
 | `imageinfo` | `sparse-band-size` | added for sparse bundles | there is no other way to read it |
 | `imageinfo` | everything but `Format`, `Encrypted` and `Name`, without the passphrase | absent | macOS asks for the passphrase |
+| `attach` | the order of the devices | a disk, its partitions, its volumes | macOS 27 printed several orders |
 | `attach` | volumes and containers with `-nomount` | absent | they are devices only while they are mounted |
 | `attach` | volumes of roles Preboot, Recovery, VM and Update | absent | they are not mounted |
 | `info` | `framework`, `revision`, `vendor` | of Bandsaw | there is no driver |
 | `info` | `owner-uid`, `owner-mode`, `removable`, `autodiskmount`, `image-alias`, `icon-path` | absent | not recorded |
 | `diskutil info` | `CapacityInUse` | size less free space, so with the container's own blocks | the volume's own count is not kept while it is mounted |
+| `diskutil info` | `DiskUUID` of an APFS container | absent | the volume alone is mounted |
+| `diskutil info` | `IORegistryEntryName` of a disk that is read-only | `Apple read-only Media` | recorded for one that is not only |
 | `diskutil info` | `DeviceTreePath`, `SMARTStatus`, `BusProtocol` and the like | constant | as on a Mac for every disk image |
 | `diskutil info` | `Sealed`, `FileVault`, `Encryption` | of the volume | recorded for volumes without them only |
+
+## Words and exit codes
+
+| recorded on macOS 27 | here |
+| --- | --- |
+| `imageinfo` with a wrong, an empty or the previous passphrase: 1, `hdiutil: imageinfo failed - Authentication error` | the same, then a line with Bandsaw's details |
+| `verify`: two lines for each area and one for all on standard output; `hdiutil: verify: checksum of \"IMAGE\" is VALID` on standard error | the same |
+| `create`: `created: IMAGE`, with the whole path | the same |
+| `convert`: a line for each area, times and savings, `created: IMAGE` | `created: IMAGE` only: the rest is for people, and depends on the machine |
+| `chpass`: nothing | the same |
+| `detach`: `\"disk4\" ejected.` | the same |
+| `diskutil mount`: `Volume NAME on /dev/disk5s1 mounted` | device and mount point: volumes are mounted by `attach` already |
+| all verbs of `hdiutil` but `verify`: a first line `hdiutil: WARNING: ... is deprecated` on standard error | none, see above |
+
+No other failure is recorded: the remaining words are those that published callers look for.
 ";
 
 /// Returns the page.

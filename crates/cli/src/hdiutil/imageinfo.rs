@@ -173,7 +173,11 @@ fn facts(call: &Call, image: &Image) -> Outcome<Vec<(&'static str, Plist)>> {
         ("Encrypted", yes(is_encrypted)),
         (
             "Kernel Compatible",
-            yes(format.is_udif() || format.is_plain() && !is_encrypted),
+            // Of encrypted images, macOS 27 says so of packed ones with AES-128 only.
+            yes(match image.encryption() {
+                None => format.is_udif() || format.is_plain(),
+                Some(encryption) => format.is_udif() && encryption.key_bits == 128,
+            }),
         ),
         ("Partitioned", yes(PARTITIONED)),
         ("Software License Agreement", yes(has_license(image))),

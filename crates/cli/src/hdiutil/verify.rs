@@ -1,5 +1,8 @@
 //! `hdiutil verify`.
 
+use std::fmt::Write as _;
+
+use bandsaw::container::udif::Checksum;
 use bandsaw::ops::verify::verify;
 use bandsaw::{Error, Kind};
 
@@ -38,7 +41,24 @@ fn run(call: &Call) -> Outcome {
         let message = format!("checksum of \"{path}\" is INVALID");
         return Err(Error::new(Kind::Corrupt, "verify", message).into());
     }
-    call.tell(&format!(
-        "hdiutil: verify: checksum of \"{path}\" is VALID\n"
-    ))
+    // The areas, and then all together.
+    let (mut lines, mut all) = (String::new(), String::new());
+    for verdict in &verdicts {
+        let Checksum::Crc32(sum) = verdict.stored else {
+            continue;
+        };
+        if verdict.area.is_some() {
+            let name = call.output.name(&verdict.of);
+            let _ = writeln!(lines, "Checksumming {name}…");
+            let _ = writeln!(lines, "{name:>36.36}: verified CRC32 ${sum:08X}");
+        } else if verdict.of == "tables" {
+            let _ = writeln!(all, "verified CRC32 ${sum:08X}");
+        }
+    }
+    lines += &all;
+    call.tell(&lines)?;
+    if !call.has("quiet") {
+        eprintln!("hdiutil: verify: checksum of \"{path}\" is VALID");
+    }
+    Ok(())
 }
