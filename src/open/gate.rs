@@ -440,3 +440,181 @@ pub(crate) fn check_leftovers(
     }
     .into_error("sparse bundle"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::container::sparsebundle::CreateOptions as BundleOptions;
+    use crate::device::BlockDeviceExt;
+    use crate::open::container;
+    use crate::open::survey::survey_disk;
+    use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+    use crate::ops::format::NewFormat;
+    use crate::store::{MemoryObjects, ObjectMeta, Objects, Put, Remote, RemoteOptions};
+
+    /// Slow objects that count requests, and rounds: a request is of a later round than all that
+    /// ended before it began.
+    #[derive(Debug)]
+    struct Counted {
+        objects: MemoryObjects,
+        requests: AtomicU64,
+        rounds: AtomicU64,
+    }
+
+    impl Counted {
+        fn count<T>(&self, request: impl FnOnce() -> T) -> T {
+            let round = self.rounds.load(Ordering::SeqCst) + 1;
+            self.requests.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(40));
+            let answer = request();
+            self.rounds.fetch_max(round, Ordering::SeqCst);
+            answer
+        }
+    }
+
+    impl Objects for Counted {
+        fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+            self.count(|| self.objects.read_at(key, offset, into))
+        }
+
+        fn read_tagged(
+            &self,
+            key: &str,
+            offset: u64,
+            into: &mut [u8],
+        ) -> Result<Option<(usize, String)>> {
+            self.count(|| self.objects.read_tagged(key, offset, into))
+        }
+
+        fn read_scattered(
+            &self,
+            key: &str,
+            offset: u64,
+            into: &mut [&mut [u8]],
+        ) -> Result<Option<(usize, String)>> {
+            self.count(|| self.objects.read_scattered(key, offset, into))
+        }
+
+        fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
+            self.objects.put(key, bytes, cond) // not counted: the lease
+        }
+
+        fn copy(&self, from: &str, to: &str) -> Result<()> {
+            self.objects.copy(from, to)
+        }
+
+        fn remove(&self, key: &str) -> Result<bool> {
+            self.objects.remove(key)
+        }
+
+        fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
+            self.count(|| self.objects.stat(key))
+        }
+
+        fn list(
+            &self,
+            prefix: &str,
+            each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
+        ) -> Result<()> {
+            self.count(|| self.objects.list(prefix, each))
+        }
+    }
+
+    /// Stores a bundle with the contents of `disk`.
+    fn bundle_of(disk: &dyn BlockDevice) -> MemoryObjects {
+        const PIECE: u64 = 1 << 20;
+        let (objects, len) = (MemoryObjects::default(), disk.info().len);
+        let options = RemoteOptions {
+            access: Access::ReadWrite,
+            ..RemoteOptions::default()
+        };
+        let store = Remote::open(Arc::new(objects.clone()), &options).unwrap();
+        let created = BundleOptions {
+            len,
+            band_size: Some(8 << 20),
+        };
+        let bundle = Bundle::create(store.clone(), &created).unwrap();
+        for at in (0..len).step_by(PIECE as usize) {
+            let piece = disk.read_vec(at, PIECE.min(len - at) as usize).unwrap();
+            if !crate::device::is_zero(&piece) {
+                bundle.write_at(at, &piece).unwrap();
+            }
+        }
+        bundle.flush().unwrap();
+        objects
+    }
+
+    /// Opens the bundle with or without the gate. Returns the numbers of requests and rounds.
+    fn requests(objects: &MemoryObjects, access: Access, is_gated: bool) -> (u64, u64) {
+        let counted = Arc::new(Counted {
+            objects: objects.clone(),
+            requests: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
+        });
+        let options = RemoteOptions {
+            access,
+            steal: true,
+            ..RemoteOptions::default()
+        };
+        let store = Remote::open(counted.clone(), &options).unwrap();
+        let mut layers = vec![Layer::Bucket(store.status())];
+        let options = OpenOptions {
+            access,
+            ..OpenOptions::default()
+        };
+        let path = Path::new("s3://bucket/x.sparsebundle");
+        let mut found = if is_gated {
+            let opened = container::open_settled(path, store, &options, &mut layers).unwrap();
+            pass(path, opened, &options, &layers).unwrap()
+        } else {
+            Found::of(container::open_store(store, &options, &mut layers).unwrap())
+        };
+        survey_disk(&mut found, &options, &mut layers).unwrap();
+        assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+        let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        (count(&counted.requests), count(&counted.rounds))
+    }
+
+    /// docs/check.md: in a bucket only writers compare, in at most one more round of requests.
+    #[test]
+    fn the_gate_takes_one_round_of_requests_in_a_bucket() {
+        let folder = tempfile::tempdir().unwrap();
+        for (format, layout) in [
+            (NewFormat::HfsPlus, Layout::None),
+            (NewFormat::Apfs, Layout::Gptspud),
+        ] {
+            let options = CreateOptions {
+                format: Format::Udrw,
+                len: Some(64 << 20),
+                overwrite: true,
+                volume: Some(NewVolume {
+                    layout,
+                    name: "Docs".into(),
+                    format,
+                    block_size: None,
+                    source: Source::Empty,
+                }),
+                ..CreateOptions::default()
+            };
+            let created = create(&folder.path().join("x.img"), options, &Silent).unwrap();
+            let objects = bundle_of(&**created.image.disk());
+            let what = format!("{format:?} {layout:?}");
+            let reader = requests(&objects, Access::ReadOnly, true);
+            assert_eq!(
+                reader,
+                requests(&objects, Access::ReadOnly, false),
+                "{what}: a reader"
+            );
+            let gated = requests(&objects, Access::ReadWrite, true);
+            let plain = requests(&objects, Access::ReadWrite, false);
+            assert!(
+                gated.1 <= plain.1 + 1,
+                "{what}: {gated:?}, {plain:?} without"
+            );
+        }
+    }
+}
