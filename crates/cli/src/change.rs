@@ -185,8 +185,16 @@ pub(crate) fn change<T>(
     let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
     let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));
     let done = done?;
-    unmounted?;
+    unmounted.inspect_err(|error| warn_if_durable(error, output))?;
     Ok(done)
+}
+
+/// Warns that a change may be durable although the volume could not be unmounted: its transaction
+/// precedes the writes in place.
+pub(crate) fn warn_if_durable(error: &Error, output: &Output) {
+    if error.kind() == Kind::Io {
+        output.warn("the change may be complete: examine the volume before repeating the command");
+    }
 }
 
 /// Returns the attributes of the object at a path.

@@ -423,6 +423,34 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
     scratch.ok(&["put", "--from", "bytes", "x.sparseimage:/bytes"]);
 }
 
+/// Writing fails after the transaction is durable: the error comes with a warning that says so.
+#[test]
+fn an_error_after_the_commit_says_that_the_change_may_be_complete() {
+    let scratch = Scratch::new();
+    // The journal is before byte 2 MiB, the catalog after it.
+    let create = ["create", "x.img", "--size", "24m", "--fs", "hfs+j"];
+    scratch.ok(&[&create[..], &["--layout", "none"]].concat());
+    fs::copy(scratch.path("x.img"), scratch.path("y.img")).unwrap();
+    let limited = |kib: u64, verb: &str, place: &str| {
+        let mut command = Command::new("bash");
+        let limit = format!("ulimit -f {kib}; exec \"$@\"");
+        command.args(["-c", &limit, "bash", env!("CARGO_BIN_EXE_bandsaw")]);
+        command.args([verb, place]);
+        let output = command.current_dir(scratch.path("")).output().unwrap();
+        let said = crate::common::stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{verb}: {said}");
+        said.contains("warning: the change may be complete")
+    };
+    assert!(limited(2048, "mkdir", "x.img:/folder"));
+    scratch.ok(&["ls", "x.img:/folder"]);
+    scratch.ok(&["mkdir", "x.img:/other"]);
+    scratch.ok(&["check", "x.img"]);
+
+    assert!(limited(8192, "disable-journal", "y.img"));
+    let facts = scratch.json(&["info", "y.img"]);
+    assert_eq!(facts["volumes"][0]["journaled"], false);
+}
+
 /// An error about a temporary file names the image that it becomes.
 #[test]
 fn errors_name_the_target_and_not_a_temporary_file() {

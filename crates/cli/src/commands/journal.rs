@@ -8,6 +8,7 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::change::warn_if_durable;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening};
@@ -79,6 +80,7 @@ impl DisableJournal {
         let volume = volume(&image, &address)?;
         volume
             .disable_journal()
+            .inspect_err(|error| warn_if_durable(error, output))
             .map_err(|error| error.in_file(image.path()))?;
         tell(&address.image.to_string(), volume, output)
     }
