@@ -5,11 +5,17 @@ use crate::programs::Program;
 use crate::qemu::{self, Guest};
 use crate::suite::Suite;
 
+const MKFS_EXFAT: Program = Program::Command(&["mkfs.exfat"]);
+
 pub(crate) fn add(suite: &mut Suite) {
-    let needs = [&qemu::NEEDS[..], &[Program::Bandsaw]].concat();
+    let needs = [&qemu::NEEDS[..], &[Program::Bandsaw, MKFS_EXFAT]].concat();
     suite
         .heavy_peer("linux with our disks", "boots Linux in an emulator", &needs)
-        .test("images_are_attached", images_are_attached);
+        .test("images_are_attached", images_are_attached)
+        .test(
+            "kernel_file_systems_are_measured",
+            kernel_file_systems_are_measured,
+        );
 }
 
 /// Shell functions for commands that must fail, and their messages, in a section.
@@ -158,4 +164,98 @@ fn images_are_attached() {
         "{folders}"
     );
     assert!(!folders.contains("/dev/nbd"), "{folders}");
+}
+
+/// Images are measured with the kernel's file system on them; nothing is left attached, also after
+/// a failure.
+const BENCHMARK: &str = r#"
+mkdir /tmp/bench
+section measured
+bandsaw bench images /tmp/bench --type udsb,udsp --cipher none,aes-256 --fs hfs+ --via kernel --protocol steady \
+    --scale 0.0001 --sets 2 --pause 0 --output /tmp/results.json
+grep '"via"' /tmp/results.json
+section journal
+fails bandsaw bench images /tmp/bench --fs hfs+j --via kernel --scale 0.0001
+section plan
+mkdir /exfat
+mount -t exfat /dev/vda /exfat
+bandsaw bench articles /tmp/bench --dry-run --scale 0.0001 --without-holes /exfat
+fails bandsaw bench articles /tmp/bench --dry-run --scale 0.0001 --without-holes /tmp
+section holes
+bandsaw bench images /exfat --protocol space --type udrw,asif --fs apfs --scale 0.0001 --sets 2 --pause 0 --json 2>/dev/null
+section failed
+rmmod hfsplus
+fails bandsaw bench images /tmp/bench --type udsb --fs hfs+ --via kernel --protocol steady --scale 0.0001 --sets 2 --pause 0
+bandsaw list >/tmp/left
+rmmod nbd
+fails bandsaw bench images /tmp/bench --type udsb --fs hfs+ --via kernel --protocol steady --scale 0.0001 --sets 2 --pause 0
+section left
+cat /tmp/left
+bandsaw list
+ls /tmp/bench /exfat
+"#;
+
+fn kernel_file_systems_are_measured() {
+    let command = Program::Bandsaw.find().expect("it is there");
+    let scratch = crate::scratch();
+    let medium = scratch.path().join("medium");
+    std::fs::File::create(&medium)
+        .and_then(|file| file.set_len(400 << 20))
+        .expect("making a disk");
+    let mut format = MKFS_EXFAT.command();
+    assert!(
+        format
+            .arg(&medium)
+            .output()
+            .expect("mkfs.exfat")
+            .status
+            .success()
+    );
+    let report = Guest::new(format!("{PRELUDE}{BENCHMARK}"))
+        .modules(&["nbd", "fuse", "nls_utf8", "hfsplus", "exfat"])
+        .disk(&medium)
+        .program_as(&command, "/bin/bandsaw")
+        .boot()
+        .succeeded();
+    let said = |section: &str| report.section(section).join("\n");
+    let measured = said("measured");
+    for image in ["UDSB, HFS+, kernel", "UDSP AES-256, HFS+, kernel"] {
+        assert!(measured.contains(image), "{measured}");
+    }
+    assert!(measured.contains(r#""via": "kernel""#), "{measured}");
+    assert!(
+        said("journal").contains("HFS+ without a journal"),
+        "{}",
+        said("journal")
+    );
+    // Sizes on a medium without holes: that of a raw image is the disk's from the beginning.
+    let plan = said("plan");
+    assert!(
+        plan.contains("without-holes  5 subjects") && plan.contains("can have holes"),
+        "{plan}"
+    );
+    let sizes: serde_json::Value = serde_json::from_str(&said("holes")).expect("a report");
+    let new = |image: &str| {
+        let series = sizes["series"].as_array().expect("series");
+        let one = series
+            .iter()
+            .find(|one| one["label"] == image)
+            .expect(image);
+        let space = one["space"].as_array().expect("sizes");
+        let new = space.iter().find(|space| space["at"] == "new");
+        new.and_then(|space| space["on_disk"].as_u64())
+            .expect("a size")
+    };
+    let (raw, asif) = (new("UDRW, APFS, library"), new("ASIF, APFS, library"));
+    assert!(raw >= 64 << 20 && asif < raw / 4, "{raw} {asif}");
+    // Three types and three ciphers through three interfaces with two file systems each, and by the
+    // kernel with one; and the host.
+    assert!(plan.contains("rewrite       64 subjects"), "{plan}");
+    let failed = said("failed");
+    assert!(failed.contains("network block device"), "{failed}");
+    let left = said("left");
+    assert!(
+        !left.contains("disk1") && !left.contains("bandsaw-bench"),
+        "{left}"
+    );
 }

@@ -1074,6 +1074,9 @@ fn a_run_of_all_articles_is_planned_and_refused() {
     let refused = crate::common::stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{refused}");
     assert!(refused.contains("more than a file on"), "{refused}");
+    // Not a medium without holes.
+    let holes = scratch.fails(6, &[&ours[..3], &["--without-holes", "work"]].concat());
+    assert!(holes.contains("can have holes"), "{holes}");
     assert!(!scratch.path("other").exists());
     assert!(is_empty(&scratch, "work"));
 }

@@ -1,5 +1,6 @@
 //! Answers to the questions of the articles, each with the noise of the run.
 
+use super::Experiment;
 use crate::images::{Protocol, STEPS};
 use crate::report::{HOST, ImageKind, Report, Series};
 use crate::sample::Direction;
@@ -10,9 +11,10 @@ use crate::units::{bytes, rate};
 /// Number of series that an answer names at most.
 const NAMED: usize = 6;
 
-/// Returns the answers of a protocol's run to the question of its experiment.
-pub(super) fn of(protocol: Protocol, report: &Report) -> Vec<String> {
-    match protocol {
+/// Returns the answers of a run to the question of its experiment.
+pub(super) fn of(experiment: &Experiment, report: &Report) -> Vec<String> {
+    match experiment.protocol {
+        Protocol::Space if experiment.without_holes => without_holes(report),
         Protocol::Rewrite => vec![
             pairs(report, "First write over second", |one| {
                 at_step(report, one, "first", "rewrite")
@@ -234,6 +236,32 @@ fn returned(report: &Report) -> Vec<String> {
         ));
     }
     all.sort_unstable();
+    all
+}
+
+/// Returns a sentence for each image on a medium without holes.
+fn without_holes(report: &Report) -> Vec<String> {
+    let mut all = Vec::new();
+    for series in &report.series {
+        let size = |step: &str| {
+            let mut space = series.space.iter();
+            space
+                .find(|space| space.at == step)
+                .map(|space| space.on_disk)
+        };
+        let (Some(new), Some(full), Some(compacted)) =
+            (size("new"), size("full"), size("compacted"))
+        else {
+            continue;
+        };
+        all.push(format!(
+            "{}: {} when new, {} when full, {} when emptied and compacted.",
+            series.label,
+            bytes(new),
+            bytes(full),
+            bytes(compacted)
+        ));
+    }
     all
 }
 

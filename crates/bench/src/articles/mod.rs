@@ -20,7 +20,7 @@ use crate::plan::{Plan, SIZES};
 use crate::report::{Report, Settings};
 
 pub use page::Section;
-pub use results::{Results, check_file_system};
+pub use results::{Results, check_file_system, check_without_holes};
 
 const LAYER: &str = "articles";
 
@@ -44,10 +44,12 @@ pub struct Experiment {
     plots: &'static [&'static str],
     /// Beginnings of the titles of its tables, besides those of speeds.
     tables: &'static [&'static str],
+    /// True if it needs a folder on a medium without holes.
+    pub without_holes: bool,
 }
 
 /// All experiments, in the order of the page.
-pub const EXPERIMENTS: [Experiment; 6] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         protocol: Protocol::Rewrite,
         article: "dismal",
@@ -59,6 +61,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         vm: false,
         plots: &["ratios-write", "boxes-write"],
         tables: &[],
+        without_holes: false,
     },
     Experiment {
         protocol: Protocol::Steady,
@@ -71,6 +74,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         vm: true,
         plots: &["ratios-write", "ratios-read"],
         tables: &["The process"],
+        without_holes: false,
     },
     Experiment {
         protocol: Protocol::Space,
@@ -83,6 +87,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         vm: false,
         plots: &["space", "ratios-write"],
         tables: &["Size on disk"],
+        without_holes: false,
     },
     Experiment {
         protocol: Protocol::Bands,
@@ -100,6 +105,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
             "stream-rate-possible",
         ],
         tables: &["One file compressed"],
+        without_holes: false,
     },
     Experiment {
         protocol: Protocol::Compression,
@@ -112,6 +118,7 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         vm: false,
         plots: &["compression-cold", "compression-warm", "compression-saved"],
         tables: &["Compressed files", "Times of reading"],
+        without_holes: false,
     },
     Experiment {
         protocol: Protocol::Refill,
@@ -124,6 +131,20 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         vm: false,
         plots: &["ratios-write", "ratios-read", "space"],
         tables: &["Size on disk"],
+        without_holes: false,
+    },
+    Experiment {
+        protocol: Protocol::Space,
+        article: "asif",
+        title: "Size on a medium without holes",
+        question: "Which images take less than their size on a medium whose files have no holes?",
+        formats: &[Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif],
+        key_bits: &[0],
+        file_systems: &[NewFormat::Apfs],
+        vm: false,
+        plots: &["space"],
+        tables: &["Size on disk"],
+        without_holes: true,
     },
 ];
 
@@ -142,22 +163,47 @@ pub struct Scope {
     pub ways: Vec<Via>,
     /// Path of the `bandsaw` command, which serves and mounts images.
     pub program: PathBuf,
+    /// Folder on a medium without holes, for the experiment that needs one.
+    pub without_holes: Option<PathBuf>,
 }
 
 impl Experiment {
+    /// Returns its name, of which its files are named: that of its protocol, but for the protocol's
+    /// repetition on a medium without holes.
+    pub fn name(&self) -> &'static str {
+        if self.without_holes {
+            "without-holes"
+        } else {
+            self.protocol.name()
+        }
+    }
+
     /// Returns its options within `scope`.
     pub fn options(&self, scope: &Scope) -> Options {
+        // Sizes on a medium do not depend on the interface.
+        let library = [Via::Library];
+        let ways = if self.without_holes {
+            &library[..]
+        } else {
+            &scope.ways
+        };
         let mut kinds = Vec::new();
         for &format in self.formats {
             for &key_bits in self.key_bits {
+                let kind = |file_system, via| Kind {
+                    format,
+                    key_bits,
+                    file_system,
+                    volume_key: false,
+                    via,
+                };
+                let in_this_process = ways.iter().filter(|via| **via != Via::Kernel);
                 for &file_system in self.file_systems {
-                    kinds.extend(scope.ways.iter().map(|&via| Kind {
-                        format,
-                        key_bits,
-                        file_system,
-                        volume_key: false,
-                        via,
-                    }));
+                    kinds.extend(in_this_process.clone().map(|&via| kind(file_system, via)));
+                }
+                // Linux changes HFS+ without a journal, whatever the article measured.
+                if ways.contains(&Via::Kernel) && self.protocol != Protocol::Compression {
+                    kinds.push(kind(NewFormat::HfsPlus, Via::Kernel));
                 }
             }
         }
@@ -205,7 +251,7 @@ impl Experiment {
 
     /// Returns the answers to its question by the results of a run.
     pub fn answers(&self, report: &Report) -> Vec<String> {
-        answers::of(self.protocol, report)
+        answers::of(self, report)
     }
 }
 
@@ -228,6 +274,7 @@ mod tests {
                 seed: 1,
                 ways: vec![Via::Library],
                 program: PathBuf::new(),
+                without_holes: None,
             })
         };
         // Three types, three ciphers, two file systems.

@@ -19,8 +19,10 @@ const NOISE: &str = "A difference is called one only beyond the noise: if the in
 
 const DRAWN: &str =
     "Plots show the images through a mount, where that was measured; tables have all.";
-const KERNEL: &str = "The kernel's own file system behind NBD is not a column here: it needs a kernel with network block devices and a \
-    driver for HFS+. On such a machine, `bandsaw attach` makes the device, and `bandsaw bench files` measures the mounted volume.";
+const KERNEL: &str = "\"By the kernel\" is a disk that another process serves to Linux over NBD, with the file system of Linux: HFS+ \
+    without a journal.";
+const NO_KERNEL: &str = "The kernel's own file system behind NBD is not a column here: it needs root, a kernel with network block devices \
+    and a driver for HFS+, and is then measured, too.";
 
 /// A section of the page: what is shown of an experiment. Its ratios take long to compute.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl Section {
         let mut plots = plot::plots(&drawn(experiment, report));
         plots.retain(|plot| experiment.plots.contains(&&*plot.name));
         for plot in &mut plots {
-            plot.name = format!("{}-{}", experiment.protocol.name(), plot.name);
+            plot.name = format!("{}-{}", experiment.name(), plot.name);
         }
         let images = report.series.iter();
         let images = images.filter_map(|series| series.image.as_ref());
@@ -71,7 +73,7 @@ fn drawn(experiment: &Experiment, report: &Report) -> Report {
             .filter_map(|series| series.image.as_ref());
         images.any(|image| image.via == way)
     };
-    let ways = ["mount", "library", "nbd"].into_iter();
+    let ways = ["mount", "library", "nbd", "kernel"].into_iter();
     let way = ways.clone().find(|way| has(way)).unwrap_or_default();
     let through = format!(", {way}");
     let is_through =
@@ -264,6 +266,7 @@ fn beside_at(
     table.heading.extend(ways.iter().map(|way| match *way {
         "mount" => "through a mount (FUSE)".to_owned(),
         "nbd" => "through NBD".to_owned(),
+        "kernel" => "by the kernel, through NBD".to_owned(),
         _ => format!("through the {way}"),
     }));
     table
@@ -330,7 +333,7 @@ fn ways(sections: &[&Section]) -> String {
     if has("nbd") {
         text += " \"Through NBD\" the disk comes from another process, and the file system is that of the library.";
     }
-    text + " " + KERNEL
+    text + " " + if has("kernel") { KERNEL } else { NO_KERNEL }
 }
 
 /// Formats all sections as Markdown, with the plots in the folder `plots`.

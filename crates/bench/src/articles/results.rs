@@ -30,6 +30,9 @@ struct Identity {
     seed: u64,
     ways: Vec<String>,
     disk: Disk,
+    /// The medium without holes, if there is one.
+    #[serde(default)]
+    without_holes: Option<Disk>,
 }
 
 /// The disk of a run.
@@ -42,10 +45,20 @@ struct Disk {
     file_system: String,
 }
 
+impl Disk {
+    fn of(folder: &Path) -> Result<Self> {
+        let failed = |source| Error::io(LAYER, "read", source).in_file(folder);
+        Ok(Self {
+            device: fs::metadata(folder).map_err(failed)?.dev(),
+            size: Room::of(folder)?.total,
+            file_system: Machine::this(folder).file_system,
+        })
+    }
+}
+
 impl Identity {
     fn of(folder: &Path, scope: &Scope) -> Result<Self> {
-        let failed = |source| Error::io(LAYER, "read", source).in_file(folder);
-        let device = fs::metadata(folder).map_err(failed)?.dev();
+        let without_holes = scope.without_holes.as_deref();
         Ok(Self {
             schema: SCHEMA,
             scale: scope.scale,
@@ -53,11 +66,8 @@ impl Identity {
             pause: scope.pause,
             seed: scope.seed,
             ways: scope.ways.iter().map(|via| via.name().to_owned()).collect(),
-            disk: Disk {
-                device,
-                size: Room::of(folder)?.total,
-                file_system: Machine::this(folder).file_system,
-            },
+            disk: Disk::of(folder)?,
+            without_holes: without_holes.map(Disk::of).transpose()?,
         })
     }
 
@@ -129,7 +139,7 @@ impl Results {
 
     /// Returns the path of the results of an experiment.
     pub fn path(&self, experiment: &Experiment) -> PathBuf {
-        let name = experiment.protocol.name();
+        let name = experiment.name();
         self.folder.join(format!("{name}.json"))
     }
 
@@ -142,7 +152,7 @@ impl Results {
     pub fn sections(&self) -> Vec<&Section> {
         let of = |experiment: &Experiment| {
             let mut sections = self.sections.iter();
-            sections.find(|section| section.experiment.protocol == experiment.protocol)
+            sections.find(|section| section.experiment.name() == experiment.name())
         };
         EXPERIMENTS.iter().filter_map(of).collect()
     }
@@ -150,7 +160,7 @@ impl Results {
     /// Returns true if an experiment has ended.
     pub fn has(&self, experiment: &Experiment) -> bool {
         let mut sections = self.sections.iter();
-        sections.any(|section| section.experiment.protocol == experiment.protocol)
+        sections.any(|section| section.experiment.name() == experiment.name())
     }
 
     /// Saves the results of an experiment.
@@ -201,6 +211,24 @@ fn write(path: &Path, text: &str) -> Result<()> {
         Ok(())
     };
     replace().map_err(|source: std::io::Error| Error::io(LAYER, "write", source).in_file(path))
+}
+
+/// Checks that files on the file system of `folder` have no holes. Fails with
+/// [`ErrorKind::Unsupported`] if they can have some.
+pub fn check_without_holes(folder: &Path) -> Result<()> {
+    const LEN: u64 = 1 << 20;
+    let failed = |source| Error::io(LAYER, "create a file", source).in_file(folder);
+    let file = tempfile::tempfile_in(folder).map_err(failed)?;
+    file.set_len(LEN).map_err(failed)?;
+    let stored = 512 * file.metadata().map_err(failed)?.blocks();
+    if stored >= LEN {
+        return Ok(());
+    }
+    let message = format!(
+        "files on {} can have holes: choose a folder on exFAT or FAT",
+        Machine::this(folder).file_system
+    );
+    Err(Error::new(ErrorKind::Unsupported, LAYER, message).in_file(folder))
 }
 
 /// Checks that the file system of `folder` can hold a file as long as the images of a run. Fails

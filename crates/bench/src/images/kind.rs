@@ -19,15 +19,22 @@ pub enum Via {
     Nbd,
     /// A mount that another process serves, as used by ordinary programs.
     Mount,
+    /// The kernel's file system on its network block device, which another process serves; HFS+
+    /// without a journal only.
+    Kernel,
 }
 
 impl Via {
-    /// Returns its name: `library`, `nbd` or `mount`.
+    /// Every interface.
+    pub const ALL: [Self; 4] = [Self::Library, Self::Nbd, Self::Mount, Self::Kernel];
+
+    /// Returns its name: `library`, `nbd`, `mount` or `kernel`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Library => "library",
             Self::Nbd => "nbd",
             Self::Mount => "mount",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -36,14 +43,12 @@ impl FromStr for Via {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = [Self::Library, Self::Nbd, Self::Mount]
-            .into_iter()
-            .find(|via| via.name() == text);
+        let found = Self::ALL.into_iter().find(|via| via.name() == text);
         found.ok_or_else(|| {
             Error::new(
                 ErrorKind::Invalid,
                 "benchmark",
-                "unknown access: expected library, nbd or mount",
+                "unknown access: expected library, nbd, mount or kernel",
             )
         })
     }
@@ -73,6 +78,11 @@ impl Kind {
         volume_key: true,
         via: Via::Nbd,
     };
+
+    /// True if its interface can write its file system: Linux changes HFS+ without a journal only.
+    pub(super) fn is_possible(&self) -> bool {
+        self.via != Via::Kernel || matches!(self.file_system, NewFormat::HfsPlus | NewFormat::Hfsx)
+    }
 
     /// Returns the name of the file system.
     fn inner(&self) -> String {

@@ -158,6 +158,15 @@ impl Announced {
     /// little space for an image, with [`ErrorKind::Invalid`] if options contradict each other.
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
         options.settings.plan.check_scale()?;
+        if let Some(kind) = options.kinds.iter().find(|kind| !kind.is_possible()) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                LAYER,
+                format!(
+                    "{kind}: the Linux kernel changes HFS+ without a journal only (`--fs hfs+`)"
+                ),
+            ));
+        }
         if options.protocol == Protocol::Compression {
             let (planned, subjects) = (
                 compression::bytes(options.settings.plan.scale),
@@ -362,12 +371,13 @@ pub fn run(
         "images of {} bytes; the host folder was measured in the same run",
         announced.image
     ));
-    let kinds = options.kinds.iter().filter(|kind| kind.via != Via::Mount);
+    let is_mounted = |kind: &&Kind| matches!(kind.via, Via::Mount | Via::Kernel);
+    let kinds = options.kinds.iter().filter(|kind| !is_mounted(kind));
     let kinds: Vec<String> = kinds.map(ToString::to_string).collect();
     if !kinds.is_empty() {
         let kinds = if kinds.len() == options.kinds.len() {
             "all images".to_owned()
-        } else if options.kinds.iter().any(|kind| kind.via == Via::Mount) && kinds.len() > 1 {
+        } else if kinds.len() > 1 {
             "all images but those through a mount".to_owned()
         } else {
             kinds.join("; ")

@@ -87,14 +87,34 @@ impl Drop for Server {
 #[derive(Debug)]
 struct Mounted {
     folder: PathBuf,
+    /// The device name of the disk, of a volume that the kernel mounts.
+    disk: Option<Disk>,
     program: PathBuf,
     ended: bool,
+}
+
+/// A disk of the kernel.
+#[derive(Debug)]
+struct Disk {
+    /// Name for `detach`: `disk1`.
+    name: String,
+    is_mounted: bool,
 }
 
 impl Mounted {
     fn end(&mut self) -> Result<()> {
         self.ended = true;
-        run(Command::new(&self.program).arg("detach").arg(&self.folder)).map(drop)
+        let mut detach = Command::new(&self.program);
+        detach.arg("detach");
+        let Some(disk) = &self.disk else {
+            return run(detach.arg(&self.folder)).map(drop);
+        };
+        let unmounted = if disk.is_mounted {
+            run(Command::new("umount").arg(&self.folder)).map(drop)
+        } else {
+            Ok(())
+        };
+        unmounted.and(run(detach.arg(&disk.name)).map(drop))
     }
 }
 
@@ -257,6 +277,7 @@ impl Subject<'_> {
                 })
             }
             Via::Mount => self.mount(),
+            Via::Kernel => self.mount_by_kernel(kind),
         }
     }
 
@@ -324,20 +345,74 @@ impl Subject<'_> {
         let folder = self.folder.join("mounted");
         let told = run(self.command("mount").arg(&folder))?;
         let mounted = Mounted {
-            folder: folder.clone(),
+            folder,
+            disk: None,
             program: self.program.to_owned(),
             ended: false,
         };
         let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
+        Ok(self.mounted(mounted, &told))
+    }
+
+    /// Attaches the image as a disk of the kernel, which mounts the volume itself.
+    fn mount_by_kernel(&self, kind: Kind) -> Result<Attached> {
+        let folder = self.folder.join("mounted");
+        // It is left by an earlier use.
+        if !folder.is_dir() {
+            std::fs::create_dir(&folder)
+                .map_err(|source| Error::io(LAYER, "create", source).in_file(&folder))?;
+        }
+        let number = {
+            let image = self.open(Access::ReadOnly)?;
+            partition_of(&**image.disk(), kind)?.number
+        };
+        let told = run(self.command("attach").arg("--nomount"))?;
+        let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let mut mounted = Mounted {
+            folder,
+            disk: Some(Disk {
+                name: text(&told["device"]),
+                is_mounted: false,
+            }),
+            program: self.program.to_owned(),
+            ended: false,
+        };
+        let disk = text(&told["volumes"][0]["mount_point"]);
+        if !disk.starts_with("/dev/") {
+            let message = "the kernel offers no network block device: load its module (`modprobe nbd`), as root";
+            return Err(Error::new(ErrorKind::Unsupported, LAYER, message).in_file(self.image()));
+        }
+        let partition = PathBuf::from(format!("{disk}p{number}"));
+        // The kernel reads the partition map after the disk has appeared.
+        let clock = HostClock::default();
+        while !partition.exists() {
+            if clock.now() > PATIENCE {
+                return Err(Error::not_found(LAYER, "the partition").in_file(partition));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run(Command::new("mount")
+            .args(["-t", "hfsplus"])
+            .arg(&partition)
+            .arg(&mounted.folder))?;
+        if let Some(disk) = &mut mounted.disk {
+            disk.is_mounted = true;
+        }
+        Ok(self.mounted(mounted, &told))
+    }
+
+    /// `told` is what the command printed with `--json`.
+    fn mounted(&self, mounted: Mounted, told: &serde_json::Value) -> Attached {
         let process = told["process"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok())
             .map(Watched::new);
-        Ok(Attached {
-            place: Box::new(HostFolder::new(&folder, self.caches)),
+        Attached {
+            place: Box::new(HostFolder::new(&mounted.folder, self.caches)),
             end: End::Folder(mounted),
             process,
-        })
+        }
     }
 
     /// Returns the image's size on disk; with `inside`, also the bytes in use and free in it, for
@@ -414,10 +489,11 @@ impl Subject<'_> {
             return Ok(cooled);
         }
         // A volume in this process has nothing to drop but the image's files.
-        let mut worst = match cooled {
+        let mounted = match cooled {
             Cooled::Kept => Cooled::Dropped,
             mounted => mounted,
         };
+        let mut files = Vec::new();
         let mut folders = vec![self.image()];
         while let Some(path) = folders.pop() {
             progress.check()?;
@@ -428,12 +504,9 @@ impl Subject<'_> {
                 }
                 continue;
             }
-            let dropped = place::drop_from_cache(&path);
-            let dropped = dropped
-                .map_err(|source| Error::io(LAYER, "drop the page cache", source).in_file(&path))?;
-            worst = worst.worse(dropped);
+            files.push(path);
         }
-        Ok(worst)
+        Ok(mounted.worse(place::drop_from_cache(&files)?))
     }
 }
 
@@ -475,9 +548,9 @@ pub(super) fn secret() -> Secret {
     Secret::new(PASSPHRASE.as_bytes().to_vec())
 }
 
-/// Opens the first volume of a disk for writing.
-fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSystemMut>> {
-    let map = partition::probe(&*disk)?
+/// Returns the partition of the volume on a disk.
+fn partition_of(disk: &dyn BlockDevice, kind: Kind) -> Result<partition::Partition> {
+    let map = partition::probe(disk)?
         .ok_or_else(|| Error::corrupt(LAYER, 0, "the disk has no partitions"))?;
     let is_one = |partition: &&partition::Partition| {
         partition.kind
@@ -487,12 +560,14 @@ fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSyste
                 "Apple_HFS"
             }
     };
-    let found = map
-        .partitions
-        .iter()
-        .find(is_one)
-        .ok_or_else(|| Error::not_found(LAYER, kind.file_system.to_string()))?;
-    let slice: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, found.range.clone())?);
+    let found = map.partitions.iter().find(is_one).cloned();
+    found.ok_or_else(|| Error::not_found(LAYER, kind.file_system.to_string()))
+}
+
+/// Opens the first volume of a disk for writing.
+fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSystemMut>> {
+    let range = partition_of(&*disk, kind)?.range;
+    let slice: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range)?);
     if kind.file_system.has_holes() {
         let container = Arc::new(apfs::Container::open(slice, None)?);
         Ok(Arc::new(apfs::ApfsMut::open(

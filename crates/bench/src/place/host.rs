@@ -83,19 +83,29 @@ impl Place for HostFolder {
             Caches::Keep => return Ok(Cooled::Kept),
             Caches::Drop => {}
         }
-        let mut worst = Cooled::Dropped;
-        for name in names {
-            let path = self.folder.join(name);
-            let dropped =
-                drop_from_cache(&path).map_err(self.failed(name, "drop the page cache"))?;
-            worst = worst.worse(dropped);
-        }
-        Ok(worst)
+        let paths: Vec<PathBuf> = names.iter().map(|name| self.folder.join(name)).collect();
+        drop_from_cache(&paths)
     }
 }
 
-/// Drops a durable file from the page cache, and probes whether it is gone.
-pub(crate) fn drop_from_cache(path: &Path) -> io::Result<Cooled> {
+/// Drops durable files from the page cache, and probes whether they are gone. If some are left, a
+/// privileged process drops the whole cache.
+pub(crate) fn drop_from_cache(paths: &[PathBuf]) -> Result<Cooled> {
+    let drop_each = || {
+        let mut worst = Cooled::Dropped;
+        for path in paths {
+            let failed = |source| Error::io(LAYER, "drop the page cache", source).in_file(path);
+            worst = worst.worse(drop_file(path).map_err(failed)?);
+        }
+        Ok(worst)
+    };
+    match drop_each()? {
+        Cooled::StillInMemory | Cooled::Asked if forget_everything() => drop_each(),
+        cooled => Ok(cooled),
+    }
+}
+
+fn drop_file(path: &Path) -> io::Result<Cooled> {
     let file = File::open(path)?;
     forget(&file)?;
     let len = file.metadata()?.len();
@@ -129,6 +139,17 @@ fn forget(file: &File) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn forget(_file: &File) -> io::Result<()> {
     Ok(())
+}
+
+/// Has the system drop all clean pages of its cache; returns false if this process may not.
+#[cfg(target_os = "linux")]
+fn forget_everything() -> bool {
+    std::fs::write("/proc/sys/vm/drop_caches", "1").is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget_everything() -> bool {
+    false
 }
 
 /// Returns whether a byte of a file has no storage, as far as its file system tells.
@@ -259,7 +280,7 @@ mod tests {
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
-        let cooled = drop_from_cache(&path).unwrap();
+        let cooled = drop_from_cache(std::slice::from_ref(&path)).unwrap();
         assert!(matches!(
             cooled,
             Cooled::Dropped | Cooled::StillInMemory | Cooled::Asked
@@ -279,6 +300,6 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(64 << 20).unwrap();
         file.sync_all().unwrap();
-        assert_eq!(drop_from_cache(&path).unwrap(), Cooled::Dropped);
+        assert_eq!(drop_from_cache(&[path]).unwrap(), Cooled::Dropped);
     }
 }

@@ -1,10 +1,12 @@
 //! `bandsaw bench articles`: the experiments of all articles in one run.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Kind};
-use bandsaw_bench::articles::{EXPERIMENTS, Experiment, Results, Scope, check_file_system};
+use bandsaw_bench::articles::{
+    EXPERIMENTS, Experiment, Results, Scope, check_file_system, check_without_holes,
+};
 use bandsaw_bench::images::{self, Announced, Via};
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueHint};
@@ -60,17 +62,33 @@ pub(crate) struct Articles {
     /// Use images of 100 GB, 160 files of 53 GB, as in the articles
     #[arg(long)]
     gold: bool,
-    /// Access images these ways: library, nbd or mount
+    /// Access images these ways: library, nbd, mount or kernel
     ///
-    /// The default is all three, but for mount where this system has no FUSE.
+    /// The default is all that this system allows: mount needs FUSE, and kernel needs root, network
+    /// block devices (`modprobe nbd`) and HFS+ in the kernel.
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     via: Vec<Via>,
+    /// Also measure sizes in this folder, on a medium without holes
+    ///
+    /// Files on FAT, exFAT and some network shares have no holes. The article about ASIF says that
+    /// its images are small there, too.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    without_holes: Option<PathBuf>,
     /// Add a note about the run to the page, such as other load
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
     /// Show the plan, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
+}
+
+/// An experiment of this run.
+struct Planned<'a> {
+    experiment: &'static Experiment,
+    /// Folder in which it measures.
+    folder: &'a Path,
+    options: images::Options,
+    announced: Announced,
 }
 
 /// The output of `--json`.
@@ -91,18 +109,28 @@ struct Section {
 impl Articles {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let scope = self.scope(output)?;
+        if let Some(folder) = &self.without_holes {
+            check_without_holes(folder)?;
+        }
         let mut planned = Vec::new();
         for experiment in &EXPERIMENTS {
+            let Some(folder) = self.folder_of(experiment) else {
+                continue;
+            };
             let options = experiment.options(&scope);
-            let announced = Announced::new(&self.folder, &options);
-            let announced = announced.and_then(|announced| {
-                check_file_system(&self.folder, &announced)?;
+            let announced = Announced::new(folder, &options).and_then(|announced| {
+                check_file_system(folder, &announced)?;
                 Ok(announced)
             });
             let announced = announced.advise(Kind::Limit, || {
                 "`--scale 0.001` makes all of it a thousandth".to_owned()
             })?;
-            planned.push((experiment, options, announced));
+            planned.push(Planned {
+                experiment,
+                folder,
+                options,
+                announced,
+            });
         }
         self.tell(&planned, output);
         if self.dry_run {
@@ -112,13 +140,19 @@ impl Articles {
         let mut results = results.advise(Kind::Conflict, || {
             "choose another folder for the results with `--output`".to_owned()
         })?;
-        for (experiment, options, announced) in &planned {
+        for Planned {
+            experiment,
+            folder,
+            options,
+            announced,
+        } in &planned
+        {
             if results.has(experiment) {
-                output.tell_plan(&format!("{}: kept", experiment.protocol.name()));
+                output.tell_plan(&format!("{}: kept", experiment.name()));
                 continue;
             }
             let bar = Bar::new(output);
-            let report = images::run(&self.folder, options, announced, &bar);
+            let report = images::run(folder, options, announced, &bar);
             drop(bar);
             let report = report.advise(Kind::Cancelled, || {
                 "run the same command again to continue".to_owned()
@@ -129,6 +163,15 @@ impl Articles {
         }
         results.write_pages(&self.note)?;
         show(&results, output)
+    }
+
+    /// Returns the folder of an experiment; `None` if it is not measured.
+    fn folder_of(&self, experiment: &Experiment) -> Option<&Path> {
+        if experiment.without_holes {
+            self.without_holes.as_deref()
+        } else {
+            Some(&self.folder)
+        }
     }
 
     fn scope(&self, output: &Output) -> Outcome<Scope> {
@@ -146,6 +189,7 @@ impl Articles {
             seed: 1,
             ways: self.ways(output),
             program,
+            without_holes: self.without_holes.clone(),
         })
     }
 
@@ -154,30 +198,39 @@ impl Articles {
         if !self.via.is_empty() {
             return self.via.clone();
         }
-        let fuse = File::options().read(true).write(true).open(FUSE);
-        if let Err(error) = fuse {
-            output.warn(&format!(
-                "nothing is measured through a mount: {FUSE}: {error}"
-            ));
-            return vec![Via::Nbd, Via::Library];
+        let mut ways = vec![Via::Nbd, Via::Library];
+        if kernel_has_disks() {
+            ways.insert(0, Via::Kernel);
         }
-        vec![Via::Mount, Via::Nbd, Via::Library]
+        match File::options().read(true).write(true).open(FUSE) {
+            Ok(_) => ways.insert(0, Via::Mount),
+            Err(error) => output.warn(&format!(
+                "nothing is measured through a mount: {FUSE}: {error}"
+            )),
+        }
+        ways
     }
 
-    fn tell(&self, planned: &[(&'static Experiment, images::Options, Announced)], output: &Output) {
+    fn tell(&self, planned: &[Planned<'_>], output: &Output) {
         let (mut all, mut pauses) = (0_u64, 0.0);
-        for (experiment, options, announced) in planned {
+        for Planned {
+            experiment,
+            options,
+            announced,
+            ..
+        } in planned
+        {
             all = all.saturating_add(announced.bytes);
             pauses += 4.0 * options.settings.pause * announced.subjects as f64;
             output.tell_plan(&format!(
-                "{:12} {:2} subjects, images of {}, {} written",
-                experiment.protocol.name(),
+                "{:13} {:2} subjects, images of {}, {} written",
+                experiment.name(),
                 announced.subjects,
                 bytes(announced.image),
                 bytes(announced.bytes)
             ));
         }
-        let Some((.., last)) = planned.last() else {
+        let Some(first) = planned.first() else {
             return;
         };
         let minutes = RATES.map(|rate| (2.0 * all as f64 / rate + pauses) / 60.0);
@@ -186,8 +239,8 @@ impl Articles {
              free. This takes {:.0} to {:.0} minutes with a disk of {}/s to {}/s; {:.0} minutes of it are pauses.",
             bytes(all),
             self.folder.display(),
-            percent(last.room.wear(all)),
-            bytes(last.room.free),
+            percent(first.announced.room.wear(all)),
+            bytes(first.announced.room.free),
             minutes[1].ceil(),
             minutes[0].ceil(),
             bytes(RATES[0] as u64),
@@ -197,9 +250,16 @@ impl Articles {
     }
 }
 
+/// True if the kernel can mount HFS+ from a network block device, for this user.
+fn kernel_has_disks() -> bool {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let disk = File::options().read(true).write(true).open("/dev/nbd0");
+    disk.is_ok() && known.lines().any(|line| line.trim() == "hfsplus")
+}
+
 fn show(results: &Results, output: &Output) -> Outcome {
     let sections = results.sections().into_iter().map(|section| Section {
-        protocol: section.experiment.protocol.name(),
+        protocol: section.experiment.name(),
         question: section.experiment.question,
         answers: section.answers.clone(),
         results: results.path(section.experiment),

@@ -66,10 +66,11 @@ pub(crate) struct Images {
     /// The default is apfs; with `--protocol rewrite` it is apfs and hfs+j.
     #[arg(long = "fs", value_name = "FORMAT,...", value_delimiter = ',')]
     file_systems: Vec<NewFormat>,
-    /// Access images this way: library, nbd or mount
+    /// Access images this way: library, nbd, mount or kernel
     ///
     /// library works in this process, nbd through a network block device, and mount through a FUSE
-    /// folder.
+    /// folder. kernel needs root, and Linux with network block devices and HFS+: it mounts the volume
+    /// of an attached disk, HFS+ without a journal.
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_values = ["library"])]
     via: Vec<Via>,
     /// Use these band sizes with `--protocol bands`
