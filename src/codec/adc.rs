@@ -136,8 +136,8 @@ impl Match {
 
 /// An encoder that finds matches in chains of positions with the same hash of three bytes.
 pub(super) struct AdcEncoder {
-    /// The latest position of each hash, and the previous one of each position in the window. All
-    /// plus 1: 0 is none.
+    /// Hash chains: the newest position of each hash, and for each position in the window the one
+    /// before it. Stored as position plus 1; 0 means none.
     latest: Vec<u32>,
     before: Vec<u32>,
 }

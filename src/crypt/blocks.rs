@@ -246,7 +246,7 @@ struct Parts {
     first: u64,
     within: usize,
     head: usize,
-    /// The first whole block.
+    /// The offset of the first whole block, and the length of all whole blocks in bytes.
     second: u64,
     whole: usize,
     /// The block that contains the tail.

@@ -16,11 +16,11 @@ const MAX_RECORD: usize = (NODE - HEAD) / 2 - 4;
 /// A typed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// `long`.
+    /// A 32-bit integer (record type `long`).
     Long(u32),
-    /// `type`: four characters.
+    /// Four characters (record type `type`).
     Type([u8; 4]),
-    /// `blob`.
+    /// Bytes (record type `blob`).
     Blob(Vec<u8>),
 }
 
