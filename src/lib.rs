@@ -51,6 +51,7 @@ pub mod problem;
 pub mod progress;
 pub mod size;
 pub mod store;
+pub mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -1,9 +1,10 @@
 //! Progress reports and cancellation of long operations. The library never prints.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Maximum number of seconds that [`Limited`] sleeps before it checks for cancellation again.
 const MAX_SLEEP: f64 = 0.1;
@@ -69,7 +70,7 @@ impl<'a> Limited<'a> {
     }
 
     fn began(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
-        self.began.lock().unwrap_or_else(PoisonError::into_inner)
+        self.began.lock()
     }
 }
 

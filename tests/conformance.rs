@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
 
 use bandsaw::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, Memory, Slice,
@@ -14,6 +14,7 @@ use bandsaw::device::{
 use bandsaw::store::{
     Local, LocalFile, MemoryObjects, MemoryStore, Meta, Open, PrefixStore, Put, SingleFile, Store,
 };
+use bandsaw::sync::RwLock;
 use bandsaw::testing::conformance::{self, Devices, Stores};
 use bandsaw::testing::faults::{Faults, FaultyDevice, FaultyStore};
 use bandsaw::testing::model::{Model, operations};
@@ -345,7 +346,7 @@ impl BlockDevice for Buggy {
                 }
             }
             Bug::TellsZeros => {
-                self.cut.write().unwrap().push(1);
+                self.cut.write().push(1);
                 self.inner.discard(range, leave)
             }
             Bug::BlinksWhenDiscarding => {
@@ -364,7 +365,7 @@ impl BlockDevice for Buggy {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         let mut extent = self.inner.extent_at(range)?;
-        if self.bug == Bug::TellsZeros && !self.cut.read().unwrap().is_empty() {
+        if self.bug == Bug::TellsZeros && !self.cut.read().is_empty() {
             extent.kind = ExtentKind::Zero;
         }
         if self.bug == Bug::TellsTooMuch {
@@ -381,7 +382,7 @@ impl BlockDevice for Buggy {
         let old = self.inner.to_vec();
         self.inner.set_len(len, leave)?;
         if self.bug == Bug::KeepsWhatWasCut {
-            let mut cut = self.cut.write().unwrap();
+            let mut cut = self.cut.write();
             if (len as usize) < old.len() {
                 *cut = old[len as usize..].to_vec();
             } else {

@@ -4,8 +4,8 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bandsaw::container::sparsebundle::{self, Bundle, CreateOptions};
 use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
@@ -13,6 +13,7 @@ use bandsaw::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, Memory,
 };
 use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
+use bandsaw::sync::Mutex;
 use bandsaw::testing::conformance::{self, Devices};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 use bandsaw::testing::model::{Model, operations};
@@ -349,7 +350,6 @@ impl Listed {
         [&self.reads, &self.writes].map(|list| {
             let mut ranges: Vec<_> = list
                 .lock()
-                .unwrap()
                 .drain(..)
                 .map(|range| range.start - from..range.end - from)
                 .collect();
@@ -365,18 +365,12 @@ impl BlockDevice for Listed {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.reads
-            .lock()
-            .unwrap()
-            .push(offset..offset + buf.len() as u64);
+        self.reads.lock().push(offset..offset + buf.len() as u64);
         self.inner.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.writes
-            .lock()
-            .unwrap()
-            .push(offset..offset + buf.len() as u64);
+        self.writes.lock().push(offset..offset + buf.len() as u64);
         self.inner.write_at(offset, buf)
     }
 
@@ -407,8 +401,8 @@ fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
     let device = Device::create(file.clone(), &protection(128, 4096)).unwrap();
     device.set_len(8 * MIB, AfterDiscard::Any).unwrap();
     let start = file.info().len - 8 * MIB;
-    file.reads.lock().unwrap().clear();
-    file.writes.lock().unwrap().clear();
+    file.reads.lock().clear();
+    file.writes.lock().clear();
 
     device.write_at(8192, &vec![1; 16384]).unwrap();
     assert_eq!(file.take(start), [Vec::new(), only(8192..24576)]);

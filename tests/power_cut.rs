@@ -258,7 +258,7 @@ enum Bug {
 struct Halves {
     store: PowerCut,
     bug: Bug,
-    late: std::sync::Mutex<Vec<(u64, Vec<u8>)>>,
+    late: bandsaw::sync::Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 const HALF: u64 = 8192;
@@ -273,7 +273,7 @@ impl Halves {
         Ok(Arc::new(Self {
             store: store.clone(),
             bug,
-            late: std::sync::Mutex::default(),
+            late: bandsaw::sync::Mutex::default(),
         }))
     }
 
@@ -323,7 +323,7 @@ impl BlockDevice for Halves {
             }
             rest = later;
         }
-        for (at, bytes) in self.late.lock().unwrap().iter() {
+        for (at, bytes) in self.late.lock().iter() {
             let (start, end) = (*at.max(&offset), (at + bytes.len() as u64).min(offset));
             assert!(start >= end, "this test reads only after flushes");
         }
@@ -332,7 +332,7 @@ impl BlockDevice for Halves {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         if self.bug == Bug::WritesAfterTheFlush {
-            self.late.lock().unwrap().push((offset, buf.to_vec()));
+            self.late.lock().push((offset, buf.to_vec()));
             return Ok(());
         }
         let mut rest = buf;
@@ -366,11 +366,11 @@ impl BlockDevice for Halves {
         if self.bug != Bug::ForgetsToSync {
             self.store.sync()?;
         }
-        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let late = std::mem::take(&mut *self.late.lock());
         let on_time = Self {
             store: self.store.clone(),
             bug: Bug::None,
-            late: std::sync::Mutex::default(),
+            late: bandsaw::sync::Mutex::default(),
         };
         late.iter()
             .try_for_each(|(at, bytes)| on_time.write_at(*at, bytes))

@@ -2,12 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Memory limit of the decoder in KiB: the largest preset has a dictionary of 64 MiB, macOS uses 8.
 const MAX_KIB: u32 = 96 << 10;
@@ -88,7 +88,7 @@ impl Drop for Active {
 }
 
 fn encoders() -> MutexGuard<'static, usize> {
-    ENCODERS.0.lock().unwrap_or_else(PoisonError::into_inner)
+    ENCODERS.0.lock()
 }
 
 /// Creates an encoder of `len` bytes. The library aborts the process if it gets no memory, so the
@@ -110,7 +110,7 @@ fn start(len: usize, stop: &AtomicBool) -> Result<(Lzma2Writer<Vec<u8>>, Active)
         }
         check(stop)?;
         let waited = ENCODERS.1.wait_timeout(count, BETWEEN_ATTEMPTS);
-        count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        count = waited.0;
     }
 }
 

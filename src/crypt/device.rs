@@ -1,8 +1,8 @@
 //! The plain contents of an encrypted file as a device.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::blocks::{Blank, CipherBlocks, Window};
 use super::header::{Description, Locked, Protection};
@@ -10,6 +10,7 @@ use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
 use super::sectors::Sectors;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted image";
@@ -91,10 +92,7 @@ impl Device {
 
     /// Begins a request: checks its range and blocks changes of the length.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
-        let guard = self
-            .in_flight
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let guard = self.in_flight.read();
         self.info().check(LAYER, offset, length)?;
         Ok(guard)
     }
@@ -210,10 +208,7 @@ impl BlockDevice for Device {
             return Ok(());
         }
         self.check_writable()?;
-        let mut stored = self
-            .stored_len
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.stored_len.lock();
         let len = self.len();
         let flushed = self.file.flush().and_then(|()| {
             if *stored != len {
@@ -231,10 +226,7 @@ impl BlockDevice for Device {
 
     fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         self.check_writable()?;
-        let _alone = self
-            .in_flight
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.in_flight.write();
         let old = self.len();
         if len < old {
             return self.shrink(len);

@@ -2,7 +2,7 @@
 //! touches are decoded.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -10,6 +10,7 @@ use super::fork::PackedFork;
 use super::table::ChunkTable;
 use super::{CHUNK, LAYER, Method, chunk};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 /// Number of chunks decoded in parallel for a sequential reader.
@@ -44,9 +45,9 @@ impl Contents {
         }
     }
 
-    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+    fn recent(&self) -> crate::sync::MutexGuard<'_, Recent> {
         // Always replaced as a whole, so a panic leaves no partial state.
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock()
     }
 
     /// Returns the byte range of `chunks` in the contents.

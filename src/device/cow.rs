@@ -6,12 +6,13 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info,
 };
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "copy-on-write device";
@@ -90,7 +91,7 @@ impl Spill {
     }
 
     fn file(&self) -> Result<Arc<File>> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok(file.clone());
         }
@@ -194,7 +195,7 @@ impl Changes {
     /// recorded.
     pub(crate) fn reads(&self) -> Option<Vec<Range<u64>>> {
         let reads = self.reads.as_ref()?;
-        let mut reads = reads.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut reads = reads.lock().clone();
         reads.sort_unstable_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in reads {
@@ -207,11 +208,11 @@ impl Changes {
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// Returns the length of the device in bytes.
@@ -393,7 +394,7 @@ impl BlockDevice for CowDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = self.info().check(LAYER, offset, buf.len() as u64)?;
         if let Some(reads) = &self.changes.reads {
-            let mut reads = reads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reads = reads.lock();
             reads.push(offset..end);
         }
         let state = self.changes.state();

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "memory";
@@ -44,11 +45,11 @@ impl Memory {
     }
 
     fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.read()
     }
 
     fn bytes_mut(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
-        self.bytes.write().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.write()
     }
 
     fn check_writable(&self) -> Result<()> {

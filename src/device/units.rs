@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Number of shards: more than the likely number of threads; a power of two, so that adjacent units
 /// never share a shard.
@@ -130,10 +132,7 @@ impl Units {
                     return admitted;
                 }
             }
-            in_use = shard
-                .released
-                .wait(in_use)
-                .unwrap_or_else(PoisonError::into_inner);
+            in_use = shard.released.wait(in_use);
         }
     }
 
@@ -159,7 +158,7 @@ impl Units {
 
 impl Shard {
     fn in_use(&self) -> MutexGuard<'_, Vec<InUse>> {
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_use.lock()
     }
 }
 

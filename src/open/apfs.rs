@@ -1,6 +1,6 @@
 //! Volumes within an APFS container: selection and unlocking.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::unlock::{Keys, volume_key};
 use super::volume::Volume;
@@ -26,11 +26,7 @@ impl Volume {
                 Error::new(Kind::Invalid, "volume", "not an APFS container").named(self.place())
             );
         }
-        let surveyed = self
-            .surveyed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let surveyed = self.surveyed.lock().take();
         if let Some(container) = surveyed {
             return Ok(container);
         }
@@ -58,7 +54,7 @@ impl Volume {
         };
         self.older_state = container.older_state();
         if self.device().info().access == Access::ReadOnly {
-            *self.surveyed.lock().unwrap_or_else(PoisonError::into_inner) = Some(container);
+            *self.surveyed.lock() = Some(container);
         }
     }
 }

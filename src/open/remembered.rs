@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use super::Keys;
 use crate::Result;
 use crate::crypt::{Description, Key};
 use crate::fs::{LockedVolume, VolumeKey};
+use crate::sync::Mutex;
 
 /// A cache of the answers of `keys`.
 pub(crate) struct Remembered<'a> {
@@ -34,7 +34,7 @@ impl fmt::Debug for Remembered<'_> {
 
 impl Keys for Remembered<'_> {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
-        let mut known = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.image.lock();
         if known.is_none() {
             *known = self.keys.key(image)?;
         }
@@ -42,7 +42,7 @@ impl Keys for Remembered<'_> {
     }
 
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {
-        let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.volumes.lock();
         if let Some(key) = known.get(&volume.name) {
             return Ok(Some(key.clone()));
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::apfs::{self, VolumeQuery};
 use super::detect::detect_file_system;
@@ -18,6 +18,7 @@ use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";

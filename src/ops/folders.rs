@@ -5,9 +5,10 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::platform::nodes;
+use crate::sync::Mutex;
 
 /// Number of folders kept open: few descriptors, but more than two threads need for folders next to
 /// each other.
@@ -57,7 +58,7 @@ impl Folders {
         if number == 0 {
             return Some(self.root.clone());
         }
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.latest.lock();
         latest
             .iter()
             .rev()
@@ -66,7 +67,7 @@ impl Folders {
     }
 
     fn keep(&self, number: u32, open: &Arc<OwnedFd>) {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock();
         if latest.len() == KEPT_OPEN {
             latest.remove(0);
         }

@@ -4,13 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, test_kill_process};
 
 use super::try_lock;
+use crate::sync::Mutex;
 
 /// Minimum age for removal if the process number is unreliable: the creator may be on another
 /// machine, or may not have locked the file yet.
@@ -28,7 +29,7 @@ static REMOVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Returns the paths that [`remove_leftovers`] has removed in this process since the last call, for
 /// messages.
 pub fn take_removed() -> Vec<PathBuf> {
-    std::mem::take(&mut *REMOVED.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *REMOVED.lock())
 }
 
 /// Returns a suffix for temporary names that is unique while this process lives:
@@ -100,7 +101,7 @@ pub fn remove_leftovers(folder: &Path, prefix: &str) {
         if age.is_some_and(|age| is_older(&entry.path(), age))
             && remove_unless_locked(&entry.path())
         {
-            let mut removed = REMOVED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut removed = REMOVED.lock();
             if removed.len() < MAX_REPORTED {
                 removed.push(entry.path());
             }

@@ -1,9 +1,10 @@
 //! Locks within this process, for stores whose contents are limited to it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Guard, Lock};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 /// The holders by name. Clones share the state.
@@ -38,7 +39,7 @@ impl Locks {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

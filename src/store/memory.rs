@@ -1,11 +1,12 @@
 //! A folder in memory, for tests and for `memory:` images.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::locks::Locks;
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{Access, BlockDevice, Memory};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "memory store";
@@ -19,7 +20,7 @@ pub struct MemoryStore {
 
 impl MemoryStore {
     fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Memory>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 }
 

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "remote file";
@@ -71,7 +72,7 @@ impl Pieces {
     }
 
     fn locked(&self) -> MutexGuard<'_, CachedRanges> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn get(&self, file: &Arc<str>, index: u64) -> Option<Arc<[u8]>> {
@@ -242,10 +243,7 @@ mod tests {
         }
 
         fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-            self.1
-                .lock()
-                .unwrap()
-                .push(offset..offset + into.len() as u64);
+            self.1.lock().push(offset..offset + into.len() as u64);
             into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
             Ok(())
         }
@@ -279,7 +277,7 @@ mod tests {
                 bytes[PIECE as usize * 40..]
             );
         }
-        let asked: Vec<_> = std::mem::take(&mut *asked.lock().unwrap());
+        let asked: Vec<_> = std::mem::take(&mut *asked.lock());
         assert_eq!(
             asked,
             [0..PIECE, PIECE..3 * PIECE, PIECE * 40..PIECE * 40 + 5]
@@ -295,16 +293,16 @@ mod tests {
                 bytes[at..at + 4096]
             );
         }
-        assert!(asked.lock().unwrap().len() <= 12, "{asked:?}");
+        assert!(asked.lock().len() <= 12, "{asked:?}");
         assert!(
             device.pieces.locked().pieces.len() <= 16,
             "memory is bounded"
         );
-        asked.lock().unwrap().clear();
+        asked.lock().clear();
         assert_eq!(
             device.read_vec(7, LARGE as usize).unwrap(),
             bytes[7..][..LARGE as usize]
         );
-        assert!(matches!(&asked.lock().unwrap()[..], [range] if *range == (7..7 + LARGE)));
+        assert!(matches!(&asked.lock()[..], [range] if *range == (7..7 + LARGE)));
     }
 }

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{Access, AfterDiscard, BlockDevice, Changes, CowDevice, Spill, regions};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "staged store";
@@ -94,7 +95,7 @@ impl Staged {
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<String, Option<Arc<Content>>>> {
-        self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.files.lock()
     }
 
     fn new_content(&self, origin: Option<String>, len: u64, is_put: bool) -> Arc<Content> {

@@ -16,13 +16,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
 use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "fault injection";
@@ -164,7 +165,7 @@ impl Faults {
     }
 
     fn plan(&self) -> MutexGuard<'_, FaultPlan> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

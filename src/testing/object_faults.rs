@@ -14,11 +14,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::store::{ObjectMeta, Objects, Put};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "fault injection";
@@ -109,7 +110,7 @@ impl FaultyObjects {
     }
 
     fn locked(&self) -> MutexGuard<'_, FaultPlan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plan.lock()
     }
 
     fn meet(&self, request: Request) -> Option<Slip> {

@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use bandsaw::sync::Mutex;
 
 /// Behavior of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Server {
 
     /// Replaces the file served.
     pub(crate) fn replace(&self, bytes: Vec<u8>) {
-        let mut served = self.state.bytes.lock().unwrap();
+        let mut served = self.state.bytes.lock();
         *served = (Arc::new(bytes), served.1 + 1);
     }
 
@@ -94,7 +96,7 @@ impl State {
         if self.conduct == Conduct::Slow {
             thread::sleep(Duration::from_millis(200));
         }
-        let (bytes, tag) = self.bytes.lock().unwrap().clone();
+        let (bytes, tag) = self.bytes.lock().clone();
         let asked = head
             .iter()
             .find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));

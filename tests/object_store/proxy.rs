@@ -3,14 +3,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Bucket, BucketOptions, BucketPlace, Objects, Remote, RemoteOptions};
+use bandsaw::sync::Mutex;
 use bandsaw::testing::Random;
 
 use super::{new_prefix, options};
@@ -60,7 +61,7 @@ impl Proxy {
     }
 
     fn fate(&self) -> Fate {
-        let fate = match self.random.lock().unwrap().within(0..40) {
+        let fate = match self.random.lock().within(0..40) {
             _ if !self.slipping.load(Ordering::SeqCst) => Fate::Answered,
             0 => Fate::Lost,
             1 => Fate::AnswerLost,

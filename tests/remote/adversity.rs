@@ -61,7 +61,7 @@ fn requests_fail() {
 
 /// Failed requests that may still be executed, much later.
 #[derive(Debug)]
-struct Late(std::sync::Mutex<(Random, Vec<Held>)>);
+struct Late(bandsaw::sync::Mutex<(Random, Vec<Held>)>);
 
 #[derive(Debug)]
 enum Held {
@@ -79,7 +79,7 @@ impl Porter for Late {
             Call::Remove(key) => Held::Remove(key.into()),
             Call::Read | Call::Stat | Call::List => return Ok(()),
         };
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         while !state.1.is_empty() && state.0.one_in(3) {
             let (random, held) = &mut *state;
             let one = held.swap_remove(random.within(0..held.len() as u64) as usize);
@@ -104,7 +104,7 @@ impl Porter for Late {
 fn requests_come_late() {
     for seed in 0..40 {
         let inner = memory();
-        let late = Late(std::sync::Mutex::new((Random::new(seed), Vec::new())));
+        let late = Late(bandsaw::sync::Mutex::new((Random::new(seed), Vec::new())));
         let objects: Arc<dyn Objects> = Through::new(&inner, late);
         let open = || {
             let options = RemoteOptions {

@@ -58,15 +58,15 @@ fn memory() -> Arc<dyn Objects> {
 
 /// Objects created by one closure and reopened by another.
 #[derive(Default)]
-struct Last(std::sync::Mutex<Option<Arc<dyn Objects>>>);
+struct Last(bandsaw::sync::Mutex<Option<Arc<dyn Objects>>>);
 
 impl Last {
     fn next(&self) -> Arc<dyn Objects> {
-        self.0.lock().unwrap().insert(memory()).clone()
+        self.0.lock().insert(memory()).clone()
     }
 
     fn last(&self) -> Arc<dyn Objects> {
-        self.0.lock().unwrap().clone().unwrap()
+        self.0.lock().clone().unwrap()
     }
 }
 

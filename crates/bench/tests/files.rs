@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use bandsaw::fs::hfsplus::{HfsPlusMut, WriteOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::{Progress, Silent};
+use bandsaw::sync::Mutex;
 use bandsaw::{Kind, Result};
 use bandsaw_bench::clock::Clock;
 use bandsaw_bench::contents::Contents;
@@ -48,7 +48,7 @@ impl Throttled {
         } else {
             self.seek
         };
-        let off = 1.0 + self.jitter * (2.0 * self.noise.lock().unwrap().share() - 1.0);
+        let off = 1.0 + self.jitter * (2.0 * self.noise.lock().share() - 1.0);
         let seconds = seek + len as f64 / self.rate * off;
         self.nanoseconds
             .fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use bandsaw::progress::Progress;
+use bandsaw::sync::Mutex;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::flag;
 
@@ -109,7 +110,7 @@ impl Bar {
             && self.waiting.swap(false, Ordering::Relaxed)
         {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+            let stage = self.stage.lock();
             begin(&bar, &stage.0, stage.1);
             bar.inc(self.done.load(Ordering::Relaxed));
             let _ = self.bar.set(bar); // only one thread gets here
@@ -122,7 +123,7 @@ impl Progress for Bar {
         if let Some(percentages) = &self.percentages {
             percentages.stage(total);
         }
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = (name.to_owned(), total);
+        *self.stage.lock() = (name.to_owned(), total);
         self.done.store(0, Ordering::Relaxed);
         if let Some(bar) = self.bar.get() {
             begin(bar, name, total);

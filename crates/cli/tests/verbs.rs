@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use bandsaw::sync::Mutex;
 use bandsaw::testing::fields::{ImageCase, Images, PASSPHRASE, file};
 
 use crate::common::Scratch;
@@ -518,13 +518,13 @@ fn no_verb_loses_a_file_below_a_wrong_field() {
                     match outcome {
                         Ok(Some(_)) => drop(refused.fetch_add(1, Ordering::Relaxed)),
                         Ok(None) => drop(harmless.fetch_add(1, Ordering::Relaxed)),
-                        Err(error) => wrong.lock().unwrap().push(error),
+                        Err(error) => wrong.lock().push(error),
                     }
                 }
             });
         }
     });
-    let wrong = wrong.into_inner().unwrap();
+    let wrong = wrong.into_inner();
     let counts = format!(
         "{} cases: {} refused, {} accepted and harmless, {} wrong",
         cases.len(),

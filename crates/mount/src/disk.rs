@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, ExtentKind, FileRange};
+use bandsaw::sync::Mutex;
 use fuser::{
     BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr,
@@ -86,7 +87,7 @@ impl DiskFs {
 
     /// Opens the disk, with passthrough if the kernel supports it, which requires root.
     fn open_disk(&self, reply: ReplyOpen) {
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = self.passed.lock();
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
             let id = |lent: &FileRange| reply.open_backing(&*lent.file).ok();
             *passed = self.whole_file().and_then(|lent| {

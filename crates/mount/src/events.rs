@@ -1,10 +1,10 @@
 //! Notifications for the owner of a mounted image.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bandsaw::Error;
+use bandsaw::sync::Mutex;
 use fuser::Errno;
 
 use crate::errno;
@@ -39,9 +39,7 @@ impl Notes {
 
     /// Sends a line, unless the last one was sent less than [`PAUSE`] ago: then it is only counted.
     pub(crate) fn tell(&self, line: &str) {
-        let Ok(mut last) = self.last.lock() else {
-            return;
-        };
+        let mut last = self.last.lock();
         match &mut *last {
             Some((at, untold)) if at.elapsed() < PAUSE => *untold += 1,
             other => {

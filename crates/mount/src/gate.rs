@@ -1,7 +1,7 @@
 //! A gate that ends a mount while programs still use it: it refuses new changes, and waits for
 //! those in progress.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use bandsaw::sync::{RwLock, RwLockReadGuard};
 
 use fuser::Errno;
 
@@ -15,7 +15,7 @@ impl Gate {
     /// Enters a change, which is in progress until the guard is dropped. Fails with ENOTCONN if the
     /// gate is closed.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, Errno> {
-        let inside = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        let inside = self.closed.read();
         if *inside {
             Err(Errno::ENOTCONN)
         } else {
@@ -25,6 +25,6 @@ impl Gate {
 
     /// Waits for all changes in progress, then closes the gate.
     pub(crate) fn close(&self) {
-        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.closed.write() = true;
     }
 }

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileSystem, FileSystemMut};
+use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 
@@ -127,7 +128,7 @@ impl Mounted {
     /// Unmounts, unless that has already happened, and leaves the volume clean and durable.
     /// Programs that still use it get errors from then on.
     pub fn end(self) -> Result<()> {
-        let waits = || self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = || self.ended.lock();
         let mut gone = self.session.is_finished() || waits().try_recv().is_ok();
         let mut handed = Ok(());
         if !gone {

@@ -1,9 +1,10 @@
 //! Memory of a connection: reusable buffers with a limit on their total size.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::layout::MAX_PAYLOAD;
+use bandsaw::sync::{Condvar, Mutex, MutexGuard};
 
 /// Maximum total size of buffers in use, in bytes: the largest request and some reserve.
 const BUDGET: usize = MAX_PAYLOAD as usize + (8 << 20);
@@ -37,7 +38,7 @@ pub(crate) struct Buffer {
 
 impl Buffers {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns a buffer of `len` bytes, at most [`MAX_PAYLOAD`]; blocks until the limit permits it.
@@ -47,10 +48,7 @@ impl Buffers {
         let mut state = self.state();
         if full(&mut state) {
             state.is_waited_for = true;
-            state = self
-                .freed
-                .wait_while(state, full)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.freed.wait_while(state, full);
             state.is_waited_for = false;
         }
         state.used += len;

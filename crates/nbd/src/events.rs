@@ -1,8 +1,9 @@
 //! Events of a running server for its owner.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use bandsaw::sync::Mutex;
 
 /// A receiver of events, called from any thread. It must not block for long.
 pub trait Watch: fmt::Debug + Send + Sync {
@@ -111,7 +112,7 @@ impl Throttle {
     /// Returns the number of events suppressed since the last one if another is permitted, else
     /// `None`.
     pub(crate) fn admit(&self) -> Option<u64> {
-        let (since, given, held) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, given, held) = &mut *self.0.lock();
         if since.elapsed() > SPAN {
             (*since, *given) = (Instant::now(), 0);
         }
@@ -137,7 +138,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [0; 10]
         );
-        throttle.0.lock().unwrap().0 = Instant::now().checked_sub(SPAN * 2).unwrap();
+        throttle.0.lock().0 = Instant::now().checked_sub(SPAN * 2).unwrap();
         assert_eq!(throttle.admit(), Some(990));
         assert_eq!(throttle.admit(), Some(0));
     }

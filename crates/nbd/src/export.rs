@@ -1,9 +1,10 @@
 //! Exports: devices served by name.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bandsaw::device::{Access, BlockDevice};
+use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 
 use crate::known_data::KnownData;

@@ -15,10 +15,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use rustix::fs::{Mode, OFlags};
 
@@ -125,8 +126,7 @@ impl KernelDisk {
                 let _ = rustix::process::configure_io_flusher_behavior(true);
                 server.serve_kernel(socket);
                 if open.fetch_sub(1, Ordering::AcqRel) == 1
-                    && let Some(on_end) =
-                        on_end.lock().unwrap_or_else(PoisonError::into_inner).take()
+                    && let Some(on_end) = on_end.lock().take()
                 {
                     on_end();
                 }

@@ -2,9 +2,10 @@
 //! replies.
 
 use std::io::{self, IoSlice};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 
 use bandsaw::device::{Extent, ExtentKind};
+use bandsaw::sync::{Mutex, MutexGuard};
 use bandsaw::{Error, Kind};
 
 use crate::buffers::{Buffer, Buffers};
@@ -207,7 +208,7 @@ impl Link {
     /// Locks the connection for sending. The caller must call [`drain`](Self::drain) after
     /// releasing it.
     pub(crate) fn wire(&self) -> MutexGuard<'_, ()> {
-        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wire.lock()
     }
 
     /// Sends `parts` without interleaving other replies.
@@ -227,17 +228,15 @@ impl Link {
     }
 
     fn outbox(&self) -> MutexGuard<'_, Vec<Reply>> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outbox.lock()
     }
 
     /// Sends the queued replies, unless another thread is sending: that one sends them when it is
     /// done.
     pub(crate) fn drain(&self) {
         while !self.outbox().is_empty() {
-            let _wire = match self.wire.try_lock() {
-                Ok(wire) => wire,
-                Err(TryLockError::Poisoned(wire)) => wire.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
+            let Some(_wire) = self.wire.try_lock() else {
+                return;
             };
             loop {
                 let replies = std::mem::take(&mut *self.outbox());

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use std::sync::PoisonError;
-
 use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind};
 use bandsaw::{Error, Kind, Result};
 
@@ -93,11 +91,7 @@ fn write_zeroes(
 
 /// Grows the export to a length, durably. New connections see the new length.
 fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), ErrorReply> {
-    let _one_at_a_time = link
-        .export
-        .growing
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = link.export.growing.lock();
     let info = device.info();
     if len < info.len {
         return Err(ErrorReply::new(

@@ -5,13 +5,14 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
 use bandsaw::device::Info;
+#[cfg(target_os = "linux")]
+use bandsaw::sync::{Condvar, Mutex, MutexGuard};
 use bandsaw::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
@@ -232,12 +233,7 @@ impl Server {
                 break;
             };
             oldest.socket.end(Shutdown::Both);
-            table = self
-                .0
-                .ended
-                .wait_timeout(table, PAUSE)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            table = self.0.ended.wait_timeout(table, PAUSE).0;
         }
         table.next += 1;
         let number = table.next;
@@ -366,6 +362,6 @@ impl Server {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock()
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use bandsaw::sync::{Mutex, MutexGuard};
 use bandsaw::{Error, Kind, Result};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -107,7 +108,7 @@ struct Arriving {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Encryption for Tls {
@@ -193,7 +194,7 @@ impl Session {
         let answers = connection.wants_write();
         drop(connection);
         // If another thread is sending, it sends the TLS response, too.
-        if answers && let Ok(mut leaving) = self.leaving.try_lock() {
+        if answers && let Some(mut leaving) = self.leaving.try_lock() {
             self.write_out(socket, &mut leaving)?;
         }
         processed

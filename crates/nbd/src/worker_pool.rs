@@ -3,7 +3,7 @@
 //! itself.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::layout::Request;
 use crate::link::Link;
 use crate::write::Pending;
 use crate::{perform, read, write};
+use bandsaw::sync::{Condvar, Mutex, MutexGuard};
 
 /// Maximum number of threads, and so of concurrent requests to the device.
 const MAX_THREADS: usize = 16;
@@ -56,7 +57,7 @@ struct State {
 
 impl WorkerPool {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits while `so` is true.
@@ -67,10 +68,7 @@ impl WorkerPool {
     ) -> MutexGuard<'s, State> {
         if so(&state) {
             state.is_waited_for = true;
-            state = self
-                .taken
-                .wait_while(state, |state| so(state))
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.taken.wait_while(state, |state| so(state));
             state.is_waited_for = false;
         }
         state
@@ -123,13 +121,10 @@ impl WorkerPool {
                 break;
             }
             state.idle += 1;
-            let (back, waited) = self
-                .work
-                .wait_timeout(state, IDLE_TIMEOUT)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = self.work.wait_timeout(state, IDLE_TIMEOUT);
             state = back;
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            if waited && state.jobs.is_empty() {
                 break;
             }
         }

@@ -2,14 +2,15 @@
 //! threads.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::layout::{Request, simple_reply};
 use crate::link::{ErrorReply, Link, Reply};
 use crate::perform::durable;
 use crate::transmission::Session;
 use crate::worker_pool::{Job, WorkerPool};
+use bandsaw::sync::Mutex;
 
 /// Piece size in bytes of writes by the receiving thread: a piece stays in the processor's cache,
 /// and is smaller than a socket buffer, so that the client continues to send. Pieces are aligned to
@@ -89,12 +90,7 @@ impl Session<'_> {
 /// Writes a piece; the last one to finish posts the reply.
 pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
     let device = link.export.device();
-    let refusal = || {
-        pending
-            .refusal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    };
+    let refusal = || pending.refusal.lock();
     if let Err(error) = link
         .writes
         .time(bytes.len(), || device.write_at(offset, bytes))

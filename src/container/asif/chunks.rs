@@ -5,13 +5,14 @@
 //! allocate or free the chunk.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::layout::{ChunkEntry, DiskChunk, FileChunk};
 use super::mask::{BlockState, Mask};
 use super::{Asif, LAYER};
 use crate::device::{AfterDiscard, FileRange, is_zero, regions};
+use crate::sync::MutexGuard;
 use crate::{Error, Result};
 
 /// State of a chunk of the disk.
@@ -285,9 +286,7 @@ impl Asif {
     }
 
     pub(super) fn first_writes(&self) -> MutexGuard<'_, Vec<DiskChunk>> {
-        self.first_writes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.first_writes.lock()
     }
 
     pub(super) fn drop_range(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {

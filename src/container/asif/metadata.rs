@@ -1,7 +1,6 @@
 //! The metadata of an image: a property list in segments. Source: docs/formats/asif.md §5.
 
 use std::fmt::Write;
-use std::sync::{PoisonError, RwLockReadGuard};
 
 use plist::{Dictionary, Value};
 use uuid::Uuid;
@@ -12,6 +11,7 @@ use super::layout::{ChunkEntry, DiskChunk, SEGMENT, Segment, SegmentRaw};
 use super::{Asif, MetadataState};
 use crate::container::property_list;
 use crate::device::regions;
+use crate::sync::RwLockReadGuard;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "asif metadata";
@@ -203,9 +203,7 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
 
 impl Asif {
     pub(super) fn described(&self) -> RwLockReadGuard<'_, MetadataState> {
-        self.described
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.described.read()
     }
 
     /// Returns the metadata of the image.
@@ -217,10 +215,7 @@ impl Asif {
         let read = |chunk, start, buf: &mut [u8]| self.read_chunk(chunk, start, buf);
         let (chunks, data) = read_segments(&self.geometry, sectors, first, &read)?;
         let metadata = Metadata::parse(&data)?;
-        let mut described = self
-            .described
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut described = self.described.write();
         (described.chunks, described.metadata) = (chunks, metadata);
         Ok(())
     }
@@ -249,10 +244,7 @@ impl Asif {
             self.replace_chunk(*first, &bytes)
                 .and_then(|()| self.drop_chunks(others)),
         )?;
-        let mut described = self
-            .described
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut described = self.described.write();
         (described.chunks, described.metadata) = (vec![*first], metadata);
         Ok(())
     }

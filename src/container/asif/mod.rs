@@ -31,8 +31,8 @@ mod space;
 mod tables;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use uuid::Uuid;
 
@@ -49,6 +49,7 @@ use crate::device::{
 };
 use crate::error::Place;
 use crate::problem::Findings;
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::{Error, Kind, Result};
 
 pub use self::check::{check, check_with};
@@ -416,7 +417,7 @@ impl Asif {
     }
 
     fn head(&self) -> MutexGuard<'_, Head> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+        self.head.lock()
     }
 
     fn check_changeable(&self) -> Result<()> {
@@ -425,7 +426,7 @@ impl Asif {
     }
 
     fn one_at_a_time(&self) -> Result<MutexGuard<'_, ()>> {
-        let guard = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.flushing.lock();
         self.failed.check(LAYER)?;
         Ok(guard)
     }

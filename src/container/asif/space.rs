@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::LAYER;
 use super::layout::FileChunk;
 use crate::device::{AfterDiscard, BlockDevice, regions};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 /// The file grows in steps of this many bytes; a flush truncates the unused tail.
@@ -245,7 +246,7 @@ impl Space {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     /// Allocates a chunk and extends the file to include it. Its contents are undefined.

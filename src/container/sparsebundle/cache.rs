@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use super::BandIndex;
 use super::slot::Slot;
+use crate::sync::RwLock;
 
 /// Number of shards. Adjacent bands are in different shards.
 pub(super) const SHARDS: usize = 16;
@@ -48,12 +49,7 @@ impl SlotCache {
     pub(super) fn slot(&self, index: BandIndex) -> CachedSlot {
         let shard = self.shard(index);
         let now = shard.clock.load(Ordering::Relaxed);
-        if let Some(slot) = shard
-            .slots
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&index)
-        {
+        if let Some(slot) = shard.slots.read().get(&index) {
             if slot.used.load(Ordering::Relaxed) != now {
                 slot.used.store(now, Ordering::Relaxed);
             }
@@ -62,7 +58,7 @@ impl SlotCache {
                 crowded: false,
             };
         }
-        let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = shard.slots.write();
         let slot = slots
             .entry(index)
             .or_insert_with(|| Arc::new(Slot::new(index)))
@@ -85,7 +81,7 @@ impl SlotCache {
             .clock
             .load(Ordering::Relaxed)
             .saturating_sub(self.max_per_shard as u64 * 7 / 8);
-        let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = shard.slots.write();
         let before = slots.len();
         let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);
         // The only owner is the cache. The shard is locked, so no other can appear.
@@ -103,11 +99,7 @@ impl SlotCache {
 
     /// Evicts a slot unless it is in use or dirty again. Returns true if it was evicted.
     pub(super) fn forget(&self, slot: Arc<Slot>) -> bool {
-        let mut slots = self
-            .shard(slot.index)
-            .slots
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.shard(slot.index).slots.write();
         // The two owners are the cache and this function. The shard is locked, so no third can
         // appear.
         let idle = Arc::strong_count(&slot) == 2 && !slot.is_dirty();
@@ -120,14 +112,7 @@ impl SlotCache {
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(
-                shard
-                    .slots
-                    .read()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .values()
-                    .cloned(),
-            );
+            all.extend(shard.slots.read().values().cloned());
         }
         all
     }

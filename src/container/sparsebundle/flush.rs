@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use super::bands::Bands;
 use super::slot::Slot;
 use super::{BandIndex, LAYER};
 use crate::device::Access;
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of threads in one flush, and the number of dirty bands that justifies another
@@ -37,11 +37,7 @@ impl Bands {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        let _one_at_a_time = self
-            .unflushed
-            .flushing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.unflushed.flushing.lock();
         self.check_changeable()?;
         if !self.unflushed.anything.swap(false, Ordering::SeqCst) {
             return Ok(());

@@ -29,14 +29,15 @@ mod stored;
 mod survey;
 mod token;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::{BandSizes, SECTOR, check_len};
 use crate::crypt::{KeyMaterial, Locked, Protection};
 use crate::device::{Access, BlockDevice};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 use bands::Bands;
 use lists::{RecordedGeometry, read_lists, read_plist, settled};

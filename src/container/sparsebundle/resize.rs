@@ -1,7 +1,6 @@
 //! Resizing of the disk. Source: docs/formats/sparsebundle.md §9.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::bands::Bands;
@@ -17,7 +16,7 @@ impl Bundle {
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
-        let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.resizing.lock();
         let now = self.bands.len();
         if len > now {
             // Removes files past the end first: they would become part of the disk.

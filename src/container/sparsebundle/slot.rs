@@ -1,13 +1,14 @@
 //! The in-memory state of a band: its file, its lock, and its dirty flag.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::BandIndex;
 use super::band_bitmap::BandBitmap;
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Unit of the growth of a band file in bytes, as in macOS.
 pub(super) const BLOCK: u64 = 4096;
@@ -165,11 +166,11 @@ impl Slot {
     }
 
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, BandState> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, BandState> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// Marks the band dirty after a change.
@@ -185,7 +186,7 @@ impl Slot {
 
     /// Makes all changes durable that completed before the call.
     pub(super) fn sync(&self) -> Result<()> {
-        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.syncing.lock();
         if !self.dirty.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
@@ -201,7 +202,7 @@ impl Slot {
         // Skipped while the band is in use: it would only grow again, and the next flush can
         // truncate it.
         if self.is_dirty()
-            && let Ok(mut state) = self.state.try_write()
+            && let Some(mut state) = self.state.try_write()
             && let BandState::StoredBands(band) = &mut *state
         {
             // Best effort: a tail that remains reads as zeros.
@@ -210,7 +211,7 @@ impl Slot {
     }
 
     fn trim_and_flush(&self) -> Result<()> {
-        if let Ok(mut state) = self.state.try_write()
+        if let Some(mut state) = self.state.try_write()
             && let BandState::StoredBands(band) = &mut *state
         {
             let _ = band.trim();

@@ -4,7 +4,6 @@
 //! band stays in its slot, exclusive to assign or free the slot.
 
 use std::ops::{Bound, Range};
-use std::sync::PoisonError;
 
 use super::layout::{BandIndex, Label, Slot};
 use super::{LAYER, SECTOR, SparseImage};
@@ -207,7 +206,7 @@ impl SparseImage {
 
     /// Allocates the next slot and extends the file to include it.
     fn reserve(&self, piece: &BandPart) -> Result<Slot> {
-        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let _tail = self.tail.lock();
         let next = self.table().next_slot()?;
         self.extend_to(next.end)?;
         let mut table = self.table_mut();

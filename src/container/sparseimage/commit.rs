@@ -21,7 +21,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U32, U64};
@@ -87,7 +86,7 @@ impl SparseImage {
 
     /// Truncates the part that the file was grown ahead.
     fn trim(&self) -> Result<()> {
-        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let _tail = self.tail.lock();
         let end = { self.table().end().max(self.table().leftover_end) };
         if self.file.info().len > end {
             self.file.set_len(end, AfterDiscard::Any)
@@ -174,7 +173,7 @@ impl SparseImage {
     /// Moves the last bands of the file to the slots of discarded bands and truncates the file.
     fn compact(&self) -> Result<()> {
         // Prevents the allocation of slots at the end, which is about to be truncated.
-        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let _tail = self.tail.lock();
         self.finish_first_writes();
         loop {
             self.cut_tail()?;

@@ -22,7 +22,7 @@ mod resize;
 mod table;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
@@ -35,6 +35,7 @@ use crate::device::{
 };
 use crate::error::Place;
 use crate::problem::Findings;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
@@ -239,8 +240,8 @@ impl SparseImage {
         let band = u32::try_from(number)
             .map(BandIndex)
             .map_err(|_| invalid())?;
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.flushing.lock();
+        let _tail = self.tail.lock();
         {
             let mut table = self.table_mut();
             if table.bands.contains_key(&band) || !table.is_visible(band) {
@@ -274,11 +275,11 @@ impl SparseImage {
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        self.table.read()
     }
 
     fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.write()
     }
 
     fn check_changeable(&self) -> Result<()> {
@@ -346,7 +347,7 @@ impl BlockDevice for SparseImage {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.flushing.lock();
         self.failed.check(LAYER)?;
         self.failed.note(self.commit())
     }
@@ -355,7 +356,7 @@ impl BlockDevice for SparseImage {
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         check_geometry(self.band_size, len)?;
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.flushing.lock();
         self.failed.check(LAYER)?;
         self.resize(len)
     }

@@ -12,12 +12,13 @@ mod chain;
 mod write;
 
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use self::cache::Cache;
 use super::overlay::Overlay;
 use crate::device::units::Units;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::sync::RwLock;
 use crate::{Error, Kind, Result};
 
 pub use self::chain::{Identity, Link, check as check_chain};

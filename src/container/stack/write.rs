@@ -2,7 +2,6 @@
 //! not have is completed with the data from below (copy-up); all other writes go directly to it.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use super::Stack;
 use crate::Result;
@@ -70,7 +69,7 @@ impl Stack {
     /// Writes a part of a block that the topmost layer did not have before.
     fn write_padded(&self, part: &Range<u64>, bytes: &[u8]) -> Result<()> {
         let (top, grain) = (self.top(), self.top().grain());
-        let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
+        let _same_len = self.resizing.read();
         let _alone = self.padding.exclusive(part.start / grain);
         if self.has(part)? {
             return top.write_at(part.start, bytes);
@@ -100,7 +99,7 @@ impl Stack {
     /// Zeros a part of a block that the topmost layer did not have before.
     fn zero_padded(&self, part: &Range<u64>) -> Result<()> {
         let (top, grain) = (self.top(), self.top().grain());
-        let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
+        let _same_len = self.resizing.read();
         let _alone = self.padding.exclusive(part.start / grain);
         if self.has(part)? {
             return top.discard(part.clone(), AfterDiscard::Zeros);
@@ -143,10 +142,7 @@ impl Stack {
 
     /// Sets the length of the topmost layer. Data from below in new bytes is hidden.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
-        let _alone = self
-            .resizing
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.resizing.write();
         let now = self.top().info().len;
         let hidden = now..self.end_of_data_below(now..len)?;
         self.top().set_len_hiding(len, hidden)

@@ -1,10 +1,11 @@
 //! A bounded cache of decoded chunks. Concurrent requests for a chunk decode it once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::chunks::ChunkIndex;
 use crate::Result;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The plain bytes of a chunk, once it is decoded.
 type ChunkSlot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
@@ -50,7 +51,7 @@ impl ChunkCache {
         decode: impl FnOnce() -> Result<Arc<Vec<u8>>>,
     ) -> Result<Arc<Vec<u8>>> {
         let slot = self.slot(index);
-        let mut plain = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plain = slot.lock();
         if let Some(plain) = &*plain {
             return Ok(plain.clone());
         }
@@ -69,9 +70,7 @@ impl ChunkCache {
 
     /// Waits for the right to decode a chunk that is larger than the usual ones.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.one_by_one
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.one_by_one.lock()
     }
 
     /// Empties the cache, to make memory available.
@@ -82,7 +81,7 @@ impl ChunkCache {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn slot(&self, index: ChunkIndex) -> ChunkSlot {

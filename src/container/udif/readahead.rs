@@ -2,7 +2,8 @@
 //! is closed.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Bytes that are read in order before read-ahead starts: more than probing the contents of the
 /// disk takes, which starts with consecutive chunks at the front.
@@ -109,15 +110,12 @@ impl Ahead {
         let mut state = self.state();
         state.closed = true;
         while state.running > 0 {
-            state = self
-                .idle
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.idle.wait(state);
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crc32fast::Hasher;
 
 use super::chunks::Chunk;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The checksums of ranges of the disk, recorded while [`Sums::record`] is in force.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Sums {
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The free blocks of a container, from its space manager (§14).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
@@ -14,6 +14,7 @@ use super::layout::{
 use crate::device::BlockDevice;
 use crate::fs::bitmap::{count_clear, run_at};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs space manager";
@@ -108,7 +109,7 @@ impl ApfsFree {
     }
 
     fn check_sum(&self, expected: u64) -> Result<()> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let mut free = 0;
         for chunk in 0..self.chunks() {
             // No overflow: each is at most 2^19, and there are less than 2^49 chunks.
@@ -241,7 +242,7 @@ impl ApfsFree {
 
     /// Returns true if `block` is used, and the first block after it for which that may differ.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let index = block / self.per_chunk();
         let chunk = self.chunk(&mut kept, index)?;
         let first = index * self.per_chunk();

@@ -1,8 +1,9 @@
 //! The write lock of a container: only one volume can be open for changes at a time, because all of
 //! them share the free space.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// The write lock of a container. Clones share the lock.
@@ -16,7 +17,7 @@ pub(super) struct Taken;
 impl VolumeWriter {
     /// Acquires the lock; [`Kind::Conflict`] while it is held.
     pub(super) fn take(&self) -> Result<Arc<Taken>> {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.0.lock();
         if place.strong_count() > 0 {
             let message = "another volume of this container is open for writing; close it first";
             return Err(Error::new(Kind::Conflict, "apfs container", message));

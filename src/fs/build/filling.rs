@@ -5,8 +5,6 @@
 //! a sparse bundle's default band, because two threads are faster in two files than in one.
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::output::{BUFFER, Output};
@@ -14,6 +12,7 @@ use super::tree::path;
 use crate::device::BlockDevice;
 use crate::fs::source::{ContentReader, Stream, Tree};
 use crate::progress::Progress;
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const STRETCH: u64 = 8 << 20;
@@ -162,19 +161,13 @@ impl<'a> Filling<'a> {
 
     /// Stops all threads; [`finish`](Self::finish) returns the first error.
     fn fail(&self, error: Error) {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Returns the first error of any thread.
     fn finish(self) -> Result<()> {
-        self.failure
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-            .map_or(Ok(()), Err)
+        self.failure.into_inner().map_or(Ok(()), Err)
     }
 
     fn take(&self, end: u64) -> Option<Range<u64>> {

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use crate::fs::bitmap::{count_clear, run_at};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// The layout of the blocks. The fields were checked against the device: the last block is within
@@ -152,7 +152,7 @@ impl ForeignFree {
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let index = block / self.geometry.per_piece;
         let (first, count) = (index * self.geometry.per_piece, self.blocks_in(index));
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let piece = match &mut *kept {
             Some((number, piece)) if *number == index => piece,
             other => &mut other.insert((index, self.pieces.piece(index, count)?)).1,

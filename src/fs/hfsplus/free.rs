@@ -1,7 +1,7 @@
 //! The free map of a volume: its allocation file (§5), read in pieces.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::HfsPlus;
 use super::extents::{ForkDevice, Owner};
@@ -9,6 +9,7 @@ use super::layout::{Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
 use super::write::run_in;
 use crate::device::{BlockDevice, ExtentKind};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ bitmap";
@@ -84,7 +85,7 @@ impl HfsPlusFree {
     /// Returns true if `block` is used, and the end of the known run of equal blocks.
     fn run_at(&self, block: u32) -> Result<(bool, u32)> {
         let byte = block / 8;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let within = byte >= kept.start && u64::from(byte - kept.start) < kept.bytes.len() as u64;
         if !within {
             let needed = u64::from(self.blocks.end).div_ceil(8);

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -19,6 +19,7 @@ use crate::device::{AfterDiscard, BlockDevice, Memory, Slice};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::progress::Progress;
+use crate::sync::Mutex;
 
 /// Allocation properties of the volume to be built.
 #[derive(Debug, Clone, Copy)]
@@ -338,7 +339,7 @@ struct Spool {
 impl Spool {
     /// Reserves `len` bytes.
     fn take(&self, len: u64) -> Range<u64> {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.end.lock();
         let place = *end..*end + len;
         *end = place.end.next_multiple_of(GRAIN);
         place
@@ -347,7 +348,7 @@ impl Spool {
     /// Returns reserved space that is not needed, and discards it in the file.
     fn give_back(&self, unused: Range<u64>) -> Result<()> {
         let start = unused.start.next_multiple_of(GRAIN);
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.end.lock();
         if *end == unused.end.next_multiple_of(GRAIN) {
             *end = start.min(*end);
         }

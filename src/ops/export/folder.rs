@@ -9,13 +9,14 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::host_node::{BUFFER, MadeHere, Maker, Owners};
 use super::walk::ExportWalk;
 use super::{Exported, Exports, LAYER, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
 use crate::progress::Progress;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Error, Result};
 
 /// Options of an export to a folder.
@@ -165,12 +166,7 @@ impl ExportShared<'_> {
                     queue = self.queue();
                 }
                 None if queue.closed => return,
-                None => {
-                    queue = self
-                        .changed
-                        .wait(queue)
-                        .unwrap_or_else(PoisonError::into_inner)
-                }
+                None => queue = self.changed.wait(queue),
             }
         }
     }
@@ -255,6 +251,6 @@ impl ExportShared<'_> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -18,6 +17,7 @@ use crate::device::{BlockDevice, ExtentKind};
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
 use crate::platform::nodes;
 use crate::progress::Progress;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 /// Bytes read and written at a time.
@@ -45,7 +45,7 @@ impl MadeHere {
     /// Locks the set. Held while a node is created, so that the node is in the set before another
     /// thread looks up its name.
     fn lock(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds `name` in `folder`, which was just created, or is being filled.

@@ -8,7 +8,7 @@ mod host_node;
 mod tar;
 mod walk;
 
-use std::sync::{Mutex, PoisonError};
+use crate::sync::Mutex;
 
 use crate::Error;
 use crate::error::Place;
@@ -79,14 +79,11 @@ struct Exports(Mutex<Exported>);
 
 impl Exports {
     fn add(&self, part: Exported) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add(part);
+        self.0.lock().add(part);
     }
 
     fn into_inner(self) -> Exported {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 
@@ -12,6 +12,7 @@ use super::host_metadata::{ListedEntry, OpenFolder, What, failed, look, xattrs_o
 use crate::fs::source::Stream;
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
+use crate::sync::{Condvar, Mutex};
 use crate::{Error, Kind, Result};
 
 /// Largest number of threads; the kernel's folder locks limit any gain from more.
@@ -141,10 +142,7 @@ impl<'a> Walk<'a> {
             if shared.busy == 0 {
                 return None;
             }
-            shared = self
-                .changed
-                .wait(shared)
-                .unwrap_or_else(PoisonError::into_inner);
+            shared = self.changed.wait(shared);
         }
     }
 
@@ -213,7 +211,7 @@ impl<'a> Walk<'a> {
         } = self;
         let WalkShared {
             listed, failure, ..
-        } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        } = shared.into_inner();
         match failure {
             Some(error) => Err(error),
             None => Ok(Listing {
@@ -225,8 +223,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn shared(&self) -> std::sync::MutexGuard<'_, WalkShared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shared(&self) -> crate::sync::MutexGuard<'_, WalkShared> {
+        self.shared.lock()
     }
 }
 

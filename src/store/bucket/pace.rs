@@ -1,7 +1,8 @@
 //! A bandwidth limit, shared by all requests.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::sync::Mutex;
 
 /// A rate limiter.
 #[derive(Debug)]
@@ -27,10 +28,7 @@ impl Pace {
 
     fn take_at(&self, now: Instant, bytes: usize) -> Duration {
         let nanos = (bytes as u128 * 1_000_000_000) / u128::from(self.bytes_per_second);
-        let mut free_from = self
-            .free_from
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut free_from = self.free_from.lock();
         let begin = now.max(*free_from);
         *free_from = begin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 2));
         begin - now

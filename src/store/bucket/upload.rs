@@ -1,7 +1,6 @@
 //! Multipart uploads of large objects.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use object_store::multipart::{MultipartStore, PartId};
@@ -10,6 +9,7 @@ use object_store::{MultipartId, PutPayload};
 
 use super::{Bucket, LAYER};
 use crate::store::objects::{Fill, Objects};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of bytes uploaded in one request.
@@ -98,7 +98,7 @@ impl Bucket {
                 };
                 // After a failure, the other threads start no further parts.
                 let put = put().inspect_err(|_| next.store(count, Ordering::Relaxed))?;
-                stored.lock().unwrap_or_else(PoisonError::into_inner)[number as usize] = Some(put);
+                stored.lock()[number as usize] = Some(put);
             }
         };
         thread::scope(|scope| {
@@ -115,7 +115,7 @@ impl Bucket {
             }
             done
         })?;
-        let stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let stored = stored.into_inner();
         let all: Option<Vec<PartId>> = stored.into_iter().collect();
         all.ok_or_else(|| {
             Error::new(Kind::Io, LAYER, "a part of the object was not stored").named(key)

@@ -7,8 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{CWD, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ use super::pinned::PinnedRanges;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
 use crate::store::{Lock, Meta, Open};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "file";
@@ -239,10 +240,7 @@ impl LocalFile {
 
     /// Begins a request: while the guard lives, the range stays within the file.
     fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
-        let guard = self
-            .in_flight
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let guard = self.in_flight.read();
         self.info()
             .check(LAYER, offset, length)
             .map_err(|error| error.in_file(&self.path))?;
@@ -287,10 +285,7 @@ impl LocalFile {
         // ones come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
         self.pinned.wait_until_none_beyond(len);
-        let _alone = self
-            .in_flight
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.in_flight.write();
         let done = self.file.set_len(len);
         self.changed();
         done.map_err(|source| {
@@ -359,7 +354,7 @@ impl BlockDevice for LocalFile {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.flushing.lock();
         self.check_changeable()?;
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -384,7 +379,7 @@ impl BlockDevice for LocalFile {
                     .in_file(&self.path),
             );
         }
-        let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.resizing.lock();
         match self.len.load(Ordering::SeqCst) {
             now if len < now => self.cut(len),
             now if len > now => self.grow(len),

@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::FileMode;
 use super::replace::UNFINISHED;
 use crate::platform;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Maximum number of folders kept open. A bundle has three; a tree of thousands must not use up the
 /// descriptors.
@@ -163,7 +164,7 @@ impl Folders {
     /// Makes all changed names durable. A concurrent second call waits for the first, which may
     /// include its folders.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.syncing.lock();
         let (folders, above) = {
             let mut changed = self.changed();
             (
@@ -197,11 +198,11 @@ impl Folders {
     }
 
     fn cache(&self) -> MutexGuard<'_, HashMap<String, Arc<File>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn changed(&self) -> MutexGuard<'_, Changed> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changed.lock()
     }
 }
 

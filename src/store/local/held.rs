@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{FileMode, LAYER, file};
 use crate::store::{Lock, LockHandle};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result, platform};
 
 /// An exclusive lock.
@@ -28,7 +29,7 @@ pub(super) struct HeldLock {
 
 impl LockHandle for HeldLock {
     fn keep(&self) -> Result<()> {
-        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.file.lock();
         match held.as_ref() {
             // The folder was removed or replaced: the bands are no longer reachable by name.
             Some(file) if !file::has_name(file) => {
@@ -113,7 +114,7 @@ mod tests {
             Some(Kind::Conflict)
         );
         held.keep().unwrap();
-        *held.file.lock().unwrap() = None;
+        *held.file.lock() = None;
         let taken = other.lock("lock", Lock::Exclusive).unwrap();
         taken.keep().unwrap();
         assert!(held.keep().unwrap_err().message().contains("lost the lock"));

@@ -16,13 +16,14 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::BlockDevice;
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result, platform};
 use folders::{Folders, split};
 use held::HeldLock;
@@ -137,7 +138,7 @@ impl Local {
 
     /// Removes the leftovers of killed processes in a folder when the first file is stored in it.
     fn sweep(&self, folder: &str) {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = self.swept.lock();
         if swept.insert(folder.to_owned()) {
             platform::remove_leftovers(&self.path(folder), UNFINISHED);
         }

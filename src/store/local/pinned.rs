@@ -1,9 +1,10 @@
 //! File ranges in use, and waiting for them before a file is truncated.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::Result;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The ends of the file ranges in use. A count would not suffice: truncation waits only for ranges
 /// past the new length.
@@ -22,7 +23,7 @@ struct PinState {
 
 impl PinnedRanges {
     fn state(&self) -> MutexGuard<'_, PinState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Records a file range if `check` allows it; `None` for an empty range. The check is made
@@ -49,10 +50,7 @@ impl PinnedRanges {
         let beyond = |state: &mut PinState| state.ends.iter().any(|end| *end > len);
         let mut state = self.state();
         state.cuts += 1;
-        self.returned
-            .wait_while(state, beyond)
-            .unwrap_or_else(PoisonError::into_inner)
-            .cuts -= 1;
+        self.returned.wait_while(state, beyond).cuts -= 1;
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{ObjectMeta, Objects};
 use crate::store::{Put, check_name};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "memory objects";
@@ -49,7 +50,7 @@ impl std::fmt::Debug for StoredObject {
 
 impl MemoryObjects {
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, StoredObject>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use super::pages::PAGE;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of one allocation. Large enough for a memory mapping of its own with every known allocator
 /// (glibc uses one from 32 MiB on, independent of its adaptive threshold): its pages are committed
@@ -37,7 +38,7 @@ pub(super) struct Buffer {
 
 impl Buffers {
     fn free(&self) -> MutexGuard<'_, Free> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns a buffer with arbitrary contents.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -12,11 +12,12 @@ use super::layout::{Document, LAYER, Name, What};
 use super::log::{Appended, Log};
 use super::shared::{NameState, Shared};
 use crate::device::Access;
+use crate::sync::MutexGuard;
 use crate::{Error, Kind, Result};
 
 impl Shared {
     pub(super) fn log(&self) -> MutexGuard<'_, Option<Log>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     /// Makes all changes made before this call durable in the store.
@@ -30,13 +31,7 @@ impl Shared {
             return Ok(());
         }
         let flushes = self.flushed_locally();
-        let dirty_names = mem::take(
-            &mut self
-                .dirty_names
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .names,
-        );
+        let dirty_names = mem::take(&mut self.dirty_names.lock().names);
         let Some(log) = log.as_mut() else {
             return Ok(());
         };

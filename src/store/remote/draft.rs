@@ -6,7 +6,7 @@
 //! meantime, and does not change for readers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::layout::{Document, LAYER, Name, OBJECTS, ObjectId, ROOT, What};
 use super::lease::{self, Heartbeat};
@@ -15,6 +15,7 @@ use super::shared::{NameState, Shared};
 use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 /// The generation of a bundle's first writer.
@@ -87,11 +88,7 @@ impl Remote {
         go_on()?;
         if let Draft::New(options) = draft {
             let heartbeat = shared.take_place(&options)?;
-            *self
-                .session
-                .heartbeat
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = Some(heartbeat);
+            *self.session.heartbeat.lock() = Some(heartbeat);
         }
         *shared.draft() = None;
         shared.commit()?;
@@ -149,7 +146,7 @@ impl Log {
 impl Shared {
     /// Returns the draft; `None`: it is no draft, or no longer one.
     pub(super) fn draft(&self) -> MutexGuard<'_, Option<Draft>> {
-        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
+        self.draft.lock()
     }
 
     /// Hides the existing files, and makes the commit remove them.

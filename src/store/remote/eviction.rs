@@ -1,8 +1,8 @@
 //! Eviction: clean pages are dropped, dirty ones are moved to the local disk or to the store.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::cache::Cache;
 use super::file::File;
@@ -40,7 +40,7 @@ impl Shared {
         if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
             return;
         }
-        let Ok(_one_at_a_time) = self.pressure.try_lock() else {
+        let Some(_one_at_a_time) = self.pressure.try_lock() else {
             return;
         };
         let files = self.open_files();
@@ -164,7 +164,7 @@ impl Shared {
             }
         }
         {
-            let _one_at_a_time = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = self.pressure.lock();
             let (memory_is_full, disk_is_full) = self.is_full();
             if !memory_is_full && !disk_is_full {
                 return Ok(());

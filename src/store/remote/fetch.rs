@@ -1,7 +1,6 @@
 //! Fetching of bytes that are not in memory, from the local disk or the store.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::buffers::Buffer;
@@ -10,6 +9,7 @@ use super::file::File;
 use super::pages::{Count, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::Result;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
 /// [tasks](super::prefetch).
@@ -26,15 +26,14 @@ pub(super) struct Coming {
 
 impl Coming {
     fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pages.lock()
     }
 
     /// Waits until no thread is fetching a page.
     fn wait_for(&self, page: u64) {
         drop(
             self.arrived
-                .wait_while(self.locked(), |pages| is_coming(pages, page))
-                .unwrap_or_else(PoisonError::into_inner),
+                .wait_while(self.locked(), |pages| is_coming(pages, page)),
         );
     }
 }

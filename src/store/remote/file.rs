@@ -2,8 +2,8 @@
 
 use std::array;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Session;
 use super::buffers::Buffer;
@@ -17,6 +17,7 @@ use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
 use crate::store::objects::Piece;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 /// Bytes written between two checks for room.
@@ -74,17 +75,15 @@ impl File {
     }
 
     pub(super) fn pages(&self) -> RwLockReadGuard<'_, Pages> {
-        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+        self.pages.read()
     }
 
     pub(super) fn pages_mut(&self) -> RwLockWriteGuard<'_, Pages> {
-        self.pages.write().unwrap_or_else(PoisonError::into_inner)
+        self.pages.write()
     }
 
     fn lane(&self, part: usize) -> MutexGuard<'_, ()> {
-        self.leaving[part % LANES]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.leaving[part % LANES].lock()
     }
 
     /// Waits until no part is being stored, and prevents further ones while this is held.

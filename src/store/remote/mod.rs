@@ -34,11 +34,12 @@ mod store;
 mod task_pool;
 mod writeback;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::objects::Objects;
 use crate::device::Access;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 use cache::Cache;
 use layout::{Document, LAYER};
@@ -189,17 +190,14 @@ impl Remote {
 
 impl Session {
     fn uploads(&self) -> MutexGuard<'_, Option<Beats>> {
-        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uploads.lock()
     }
 
     fn close(&self) -> Result<()> {
         drop(self.uploads().take());
         self.shared.readers.close();
         self.shared.writers.close();
-        let mut heartbeat = self
-            .heartbeat
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeat = self.heartbeat.lock();
         if self.shared.draft().is_some() {
             let given_up = self.shared.give_up();
             *heartbeat = None;

@@ -1,10 +1,11 @@
 //! A periodic task.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::layout::LAYER;
+use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result};
 
 /// A thread that runs a task periodically. Dropping it waits for a running call and ends the
@@ -27,11 +28,8 @@ impl Beats {
         let periodic = move || {
             let (stop, changed) = &*stopped;
             loop {
-                let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
-                let stop = changed
-                    .wait_timeout_while(stop, every, |stop| !*stop)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                let stop = stop.lock();
+                let stop = changed.wait_timeout_while(stop, every, |stop| !*stop);
                 if *stop {
                     return;
                 }
@@ -52,7 +50,7 @@ impl Beats {
 
 impl Drop for Beats {
     fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.0.lock() = true;
         self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

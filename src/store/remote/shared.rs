@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use super::RemoteOptions;
@@ -20,6 +20,7 @@ use super::task_pool::Helpers;
 use crate::device::Access;
 use crate::store::locks::Locks;
 use crate::store::objects::Objects;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 /// The state of a name.
@@ -134,16 +135,16 @@ impl Shared {
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, NameState>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     /// Prevents moving of bytes while it is held.
     pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
-        self.moving.read().unwrap_or_else(PoisonError::into_inner)
+        self.moving.read()
     }
 
     pub(super) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
-        self.moving.write().unwrap_or_else(PoisonError::into_inner)
+        self.moving.write()
     }
 
     /// Returns a name for a new object.
@@ -187,10 +188,7 @@ impl Shared {
 
     /// Lists names together: one commit, and one local flush, includes all of them.
     pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
-        let mut dirty_names = self
-            .dirty_names
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut dirty_names = self.dirty_names.lock();
         for name in names {
             dirty_names.names.insert(name.to_owned());
             if self.local_cache().is_some() {
@@ -229,7 +227,7 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Error::read_only(LAYER));
         }
-        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.lost.lock() {
             None => Ok(()),
             Some((kind, why)) => Err(Error::new(*kind, LAYER, why.clone())),
         }
@@ -237,7 +235,7 @@ impl Shared {
 
     /// Refuses all changes from now on.
     pub(super) fn lose(&self, error: Error) -> Error {
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lost.lock();
         lost.get_or_insert_with(|| match error.kind() {
             Kind::Conflict => (Kind::Conflict, error.message().to_owned()),
             _ => (

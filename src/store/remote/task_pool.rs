@@ -1,7 +1,9 @@
 //! A pool of background threads: they prefetch data, and store written data.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A limited number of threads, each of which runs one task and ends.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ struct HelperState {
 struct Running(Arc<(Mutex<HelperState>, Condvar)>);
 
 fn locked(state: &Mutex<HelperState>) -> MutexGuard<'_, HelperState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 impl Drop for Running {
@@ -72,12 +74,7 @@ impl Helpers {
         if state.running == 0 {
             return false;
         }
-        drop(
-            self.state
-                .1
-                .wait_while(state, |state| state.done == done)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        drop(self.state.1.wait_while(state, |state| state.done == done));
         true
     }
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::buffers::Buffer;
 use super::cache::{Block, Cache, FlushTo, Recorded};
@@ -40,13 +40,7 @@ impl Shared {
         if journal.paused {
             return Ok(false);
         }
-        let dirty_names = mem::take(
-            &mut self
-                .dirty_names
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .writeback,
-        );
+        let dirty_names = mem::take(&mut self.dirty_names.lock().writeback);
         if dirty_names.is_empty() {
             return Ok(true);
         }
@@ -80,11 +74,7 @@ impl Shared {
         if record().is_some() {
             return Ok(true);
         }
-        self.dirty_names
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .writeback
-            .extend(dirty_names);
+        self.dirty_names.lock().writeback.extend(dirty_names);
         Ok(false)
     }
 
@@ -122,11 +112,7 @@ impl Shared {
                 }
             };
             self.live().insert(name.clone(), live);
-            self.dirty_names
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .names
-                .insert(name.clone());
+            self.dirty_names.lock().names.insert(name.clone());
         }
     }
 

@@ -9,14 +9,15 @@ mod verbs;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::crypt::Secret;
 use crate::open::OpenOptions;
 use crate::ops::repair::{How, Options, Outcome, Repaired, Target, repair_target, undo_target};
 use crate::progress::Silent;
 use crate::store::Store;
+use crate::sync::Mutex;
 use crate::testing::Random;
 use crate::testing::contents::Contents;
 
@@ -264,13 +265,13 @@ pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
             return;
         }
         let outcome = case.repair();
-        let mut report = report.lock().unwrap();
+        let mut report = report.lock();
         match outcome {
             Ok(outcome) => *report.counts.entry((case.image(), outcome)).or_default() += 1,
             Err(error) => report.failures.push(format!("{}: {error}", case.name())),
         }
     });
-    report.into_inner().unwrap()
+    report.into_inner()
 }
 
 /// Calls `run` with each number below `count`, on all cores.

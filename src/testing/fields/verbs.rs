@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
@@ -25,6 +24,7 @@ use crate::ops::resize::{Parts, ResizeOptions, Size, resize};
 use crate::ops::trim::{before_use, trim};
 use crate::ops::{snapshot, stack};
 use crate::progress::Silent;
+use crate::sync::Mutex;
 use crate::testing::Random;
 
 use super::images::{self, Files};
@@ -423,7 +423,7 @@ pub fn run_verbs(scratch: &Path, cases: usize, seed: u64, only: &str) -> VerbRep
                 };
                 let path = place(case, at);
                 if let Err(error) = (VerbCase { case, verb, path }).run(Some(files)) {
-                    let mut report = report.lock().unwrap();
+                    let mut report = report.lock();
                     report.false_refusals.push(format!("{name}: {error}"));
                 }
             }
@@ -458,7 +458,7 @@ pub fn run_verbs(scratch: &Path, cases: usize, seed: u64, only: &str) -> VerbRep
         }
         let path = place(case, number);
         let outcome = VerbCase { case, verb, path }.run(None);
-        let mut report = report.lock().unwrap();
+        let mut report = report.lock();
         let counts = report.counts.entry(verb.name()).or_default();
         match outcome {
             Ok(true) => counts.harmless += 1,
@@ -469,5 +469,5 @@ pub fn run_verbs(scratch: &Path, cases: usize, seed: u64, only: &str) -> VerbRep
             }
         }
     });
-    report.into_inner().unwrap()
+    report.into_inner()
 }

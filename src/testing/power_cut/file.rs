@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::disk::{ContentChange, Event, FileId, SECTOR};
 use super::{LAYER, Recorder};
 use crate::Result;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
+use crate::sync::{Mutex, MutexGuard};
 
 pub(super) struct PowerCutFile {
     recorder: Arc<Mutex<Recorder>>,
@@ -25,7 +26,7 @@ impl PowerCutFile {
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recorder.lock()
     }
 
     fn info_in(&self, recorder: &Recorder) -> Info {

@@ -19,11 +19,12 @@ mod file;
 mod survival;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::pages::Pages;
 use crate::device::{Access, BlockDevice};
 use crate::store::{Entry, Guard, Lock, Locks, Meta, Open, Put, Store, check_folder, check_name};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 use disk::{Disk, Event};
 use file::PowerCutFile;
@@ -138,7 +139,7 @@ impl PowerCut {
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recorder.lock()
     }
 }
 

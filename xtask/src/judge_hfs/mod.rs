@@ -13,7 +13,8 @@ mod volumes;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Mutex;
+
+use bandsaw::sync::Mutex;
 
 use anyhow::{Result, bail};
 use rayon::prelude::*;
@@ -114,15 +115,12 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<()> {
                 keep("theirs", &case.theirs.bytes)?;
             }
             let all = sample.holds.kept(&sample.holds);
-            let mut report = report.lock().unwrap_or_else(|held| held.into_inner());
+            let mut report = report.lock();
             report.add(&case, all);
         }
         Ok(())
     })?;
-    report
-        .into_inner()
-        .unwrap_or_else(|held| held.into_inner())
-        .print();
+    report.into_inner().print();
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::Mutex;
 
 use super::case::{Case, Repair};
 use super::volumes::{How, Kept};
+use bandsaw::sync::Mutex;
 
 /// The columns of verdicts.
 const VERDICTS: [&str; 19] = [
@@ -175,7 +175,7 @@ impl Row {
 
 /// Writes a line for the case to the log, and everything that was said if something is wrong.
 pub(super) fn log(case: &Case, log: &Mutex<File>) {
-    let mut log = log.lock().unwrap_or_else(|held| held.into_inner());
+    let mut log = log.lock();
     let flags = case.flags();
     let exit = |repair: &Repair| {
         repair

@@ -2,9 +2,10 @@
 
 use super::{Fault, Text};
 
-/// Each module with those that it may use, besides itself and `error`.
-const MAY_USE: [(&str, &[&str]); 18] = [
+/// Each module with those that it may use, besides itself, `error` and `sync`.
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("error", &[]),
+    ("sync", &[]),
     ("progress", &[]),
     ("problem", &["progress"]),
     ("size", &[]),
@@ -132,7 +133,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     let uses = uses(file);
     let upwards = uses.iter().filter(|(_, path)| {
         let module = path.first().map_or("", String::as_str);
-        module != place[0] && module != "error" && !may_use.contains(&module)
+        module != place[0] && !["error", "sync"].contains(&module) && !may_use.contains(&module)
     });
     let upwards = upwards.map(|(line, path)| {
         file.fault(

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 
 const LAYER: &str = "NBD";
@@ -86,7 +86,7 @@ impl NbdDisk {
             |source: std::io::Error| Error::io(LAYER, "communicate with the server", source);
         let len = u32::try_from(len)
             .map_err(|_| Error::new(Kind::Limit, LAYER, "the request is longer than 4 GiB"))?;
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.socket.lock();
         let mut request = [0; 28];
         request[..4].copy_from_slice(&REQUEST.to_be_bytes());
         request[6..8].copy_from_slice(&(command as u16).to_be_bytes());

@@ -144,10 +144,10 @@ mod tests {
         let before = watched.so_far().unwrap().threads;
         thread::scope(|scope| {
             let (end, ended) = mpsc::channel::<()>();
-            let ended = Arc::new(std::sync::Mutex::new(ended));
+            let ended = Arc::new(bandsaw::sync::Mutex::new(ended));
             for _ in 0..20 {
                 let ended = Arc::clone(&ended);
-                scope.spawn(move || ended.lock().unwrap().recv());
+                scope.spawn(move || ended.lock().recv());
             }
             // Other tests in this process have threads of their own, some of which may have ended.
             let began = HostClock::default();

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bandsaw::codec::{Codec, Encoder, Level};
 use bandsaw::progress::Progress;
+use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -404,7 +405,7 @@ impl Streaming<'_> {
 
 /// Takes the next item of a channel that several threads receive from; `None` at its end.
 fn next<T>(from: &Mutex<Receiver<T>>) -> Option<T> {
-    from.lock().ok()?.recv().ok()
+    from.lock().recv().ok()
 }
 
 /// Writes pieces in their order, in whole requests, and returns their memory.

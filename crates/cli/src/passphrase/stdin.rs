@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
 use bandsaw::crypt::Secret;
+use bandsaw::sync::Mutex;
 
 use super::source::LONGEST;
 
@@ -23,19 +23,12 @@ static INPUT: Mutex<Pieces> = Mutex::new(Pieces {
 pub(super) fn piece(number: usize) -> io::Result<Option<Secret>> {
     // The buffer of `io::stdin` would never be wiped.
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    INPUT
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(number, &mut stdin)
+    INPUT.lock().get(number, &mut stdin)
 }
 
 /// Wipes everything that was read from memory.
 pub(super) fn forget() {
-    INPUT
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .read
-        .clear();
+    INPUT.lock().read.clear();
 }
 
 struct Pieces {

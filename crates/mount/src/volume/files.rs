@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystem, FileSystemMut, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress;
 use bandsaw::progress::Silent;
+use bandsaw::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use bandsaw::{Error, Kind, Result};
 
 /// All open files of a volume.
@@ -75,7 +76,7 @@ impl Files {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Weak<OpenFile>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
@@ -91,10 +92,7 @@ impl OpenFile {
             return Ok(());
         }
         let change = volume.change.ok_or_else(|| Error::read_only("mount"))?;
-        let mut contents = self
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.write();
         if contents.writable {
             return Ok(());
         }
@@ -136,10 +134,7 @@ impl OpenFile {
         if let Some(device) = &self.contents().device {
             return Ok(device.clone());
         }
-        let mut contents = self
-            .contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.write();
         if let Some(device) = &contents.device {
             return Ok(device.clone());
         }
@@ -250,10 +245,10 @@ impl OpenFile {
     }
 
     fn contents(&self) -> RwLockReadGuard<'_, Contents> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.read()
     }
 
     fn alone(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.resizing.lock()
     }
 }

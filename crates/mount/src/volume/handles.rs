@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use bandsaw::Result;
 use bandsaw::fs::{FileKind, FileSystem, NodeId};
+use bandsaw::sync::RwLock;
 use fuser::{Errno, FileHandle};
 
 use super::files::OpenFile;
@@ -71,21 +72,13 @@ pub(super) struct Handles {
 impl Handles {
     pub(super) fn add(&self, handle: Handle) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(number, handle);
+        self.open.write().insert(number, handle);
         FileHandle(number)
     }
 
     /// Returns the file of a handle; fails with EBADF if it is none.
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        match self
-            .open
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&handle.0)
-        {
+        match self.open.read().get(&handle.0) {
             Some(Handle::File(file, _)) => Ok(file.clone()),
             _ => Err(Errno::EBADF),
         }
@@ -98,12 +91,7 @@ impl Handles {
         handle: FileHandle,
         from_start: bool,
     ) -> Result<Arc<OpenFolder>, Errno> {
-        let found = match self
-            .open
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&handle.0)
-        {
+        let found = match self.open.read().get(&handle.0) {
             Some(Handle::Folder(folder)) => folder.clone(),
             _ => return Err(Errno::EBADF),
         };
@@ -111,16 +99,13 @@ impl Handles {
             return Ok(found);
         }
         let anew = Arc::new(OpenFolder::new(found.node));
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         open.insert(handle.0, Handle::Folder(anew.clone()));
         Ok(anew)
     }
 
     /// Removes a handle and returns it.
     pub(super) fn remove(&self, handle: FileHandle) -> Option<Handle> {
-        self.open
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle.0)
+        self.open.write().remove(&handle.0)
     }
 }

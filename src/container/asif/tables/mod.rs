@@ -13,7 +13,7 @@ mod moving;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use zerocopy::big_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
@@ -28,6 +28,7 @@ use super::mask::Mask;
 use super::space::Space;
 use crate::device::units::Units;
 use crate::device::{BlockDevice, regions};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
 
 const PER_PAGE: u32 = 512;
@@ -114,16 +115,16 @@ impl Tables {
     }
 
     fn state(&self) -> RwLockReadGuard<'_, TableState> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, TableState> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// Reduces the caches so that `images` of the kind need no more memory than a single one.
     pub(super) fn share(&mut self, images: usize) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         let part = |limit: usize| (limit / images.max(1)).max(MIN_KEPT.min(limit));
         state.pages.set_limit(part(state.pages.limit()));
         state.masks.set_limit(part(state.masks.limit()));

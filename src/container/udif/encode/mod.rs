@@ -16,9 +16,9 @@ mod tables;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ use crate::codec::{Codec, Encoder, Level};
 use crate::container::{Format, SECTOR};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 pub use sink::{Sink, ToDevice, ToStream};
@@ -220,7 +221,7 @@ fn run(
         let mut packer = Packer::new(options, &stop);
         loop {
             // The lock is held while waiting for a job, but not during the job.
-            let job = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let job = take.lock().recv();
             let Ok(Job {
                 step,
                 area,

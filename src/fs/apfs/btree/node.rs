@@ -1,13 +1,14 @@
 //! Nodes, checked when they are read, and the cache of the nodes read last (§5.1).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
 use crate::fs::apfs::layout::{
     EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, Oid, Paddr, TREE_INFO, node_flags,
 };
+use crate::sync::{Mutex, MutexGuard};
 
 /// Lengths of keys and values in the leaves of a tree with fixed-size records, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -176,9 +177,7 @@ impl NodeCache {
     fn slot(&self, oid: Oid) -> MutexGuard<'_, Option<Arc<Node>>> {
         // The remainder is below the number of slots.
         let slot = (oid.0 % self.slots.len() as u64) as usize;
-        self.slots[slot]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.slots[slot].lock()
     }
 
     pub(in crate::fs::apfs) fn get(&self, oid: Oid) -> Option<Arc<Node>> {

@@ -1,7 +1,7 @@
 //! An intact sample container for tests, and access to each structure that a test corrupts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -19,6 +19,7 @@ use crate::fs::{
     FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan,
 };
 use crate::progress::Silent;
+use crate::sync::Mutex;
 
 const BLOCK: usize = 4096;
 
@@ -65,7 +66,6 @@ impl Sample {
         Self {
             bytes: BUILT
                 .lock()
-                .unwrap()
                 .entry(len)
                 .or_insert_with(|| build(len))
                 .clone(),

@@ -3,8 +3,8 @@
 //! place.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LAYER;
 use super::checkpoint::Rings;
@@ -20,6 +20,7 @@ use crate::fs::apfs::store::Store;
 use crate::fs::apfs::writer::Taken;
 use crate::fs::{ResizeVolume, SizeLimits};
 use crate::progress::Progress;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
 /// Minimum number of queued blocks that are worth releasing: more than a few checkpoints take
@@ -120,7 +121,7 @@ impl ContainerMut {
     }
 
     fn state(&self) -> MutexGuard<'_, ContainerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

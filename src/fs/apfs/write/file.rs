@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -15,6 +15,7 @@ use crate::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_onl
 use crate::fs::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
 use crate::fs::apfs::stream::Stream;
 use crate::fs::{Fork, NodeId, UF_COMPRESSED};
+use crate::sync::{RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
 /// An open fork, shared by all users that have it open.
@@ -90,7 +91,7 @@ impl OpenFork {
     }
 
     fn bytes(&self) -> RwLockReadGuard<'_, Stream> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.read()
     }
 
     /// Changes the stream in one operation. Only extents within `range` may change, so the cost
@@ -103,7 +104,7 @@ impl OpenFork {
         change: &dyn Fn(&mut Volume, &mut Extent, &dyn BlockDevice) -> Result<()>,
     ) -> Result<()> {
         // Blocks readers while their extents change.
-        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.write();
         let range = whole_blocks(range, volume.block());
         let (runs, len) = volume.change(grows, |volume| {
             let mut inode = volume.inode(self.id)?;

@@ -36,9 +36,7 @@ mod xattrs;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Weak};
 
 pub use self::container::ContainerMut;
 pub(super) use self::container::queued;
@@ -54,6 +52,7 @@ use crate::fs::{
     Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, LockedVolume, NewNode,
     NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,
 };
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "apfs volume";
@@ -122,10 +121,7 @@ impl Drop for ApfsMut {
 impl Drop for Shared {
     /// Commits changes that open files made after the volume was unmounted.
     fn drop(&mut self) {
-        let volume = self
-            .volume
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let volume = self.volume.get_mut();
         // Errors cannot be returned here.
         let _ = volume
             .reap(&|_| false)
@@ -136,11 +132,11 @@ impl Drop for Shared {
 
 impl Shared {
     fn read(&self) -> RwLockReadGuard<'_, Volume> {
-        self.volume.read().unwrap_or_else(PoisonError::into_inner)
+        self.volume.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Volume> {
-        self.volume.write().unwrap_or_else(PoisonError::into_inner)
+        self.volume.write()
     }
 
     /// Deletes unlinked files that are not open any more, and makes all changes durable.
@@ -150,7 +146,7 @@ impl Shared {
     }
 
     fn open_forks(&self) -> MutexGuard<'_, HashMap<(FileId, bool), Weak<OpenFork>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Returns true if some fork of `id` is open, so that its blocks must not be freed.

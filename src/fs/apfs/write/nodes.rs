@@ -2,12 +2,13 @@
 //! disk.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use crate::Result;
 use crate::fs::apfs::btree::{Addressing, Node, NodeCache, NodeSource, TreeKind, read_node};
 use crate::fs::apfs::layout::Oid;
 use crate::fs::apfs::store::Store;
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Number of nodes in the cache of nodes on disk.
 const CACHED: usize = 1024;
@@ -48,11 +49,11 @@ impl Nodes {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, NodeTable> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, NodeTable> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     /// Returns the number of node requests so far.

@@ -1,11 +1,12 @@
 //! Nodes, checked when they are read, and the cache of recently read nodes (§6.1).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
+use crate::sync::Mutex;
 
 /// Minimum number of cached nodes of a tree, regardless of the memory limit.
 pub(in crate::fs::hfsplus) const MIN_CACHED: usize = 16;
@@ -156,11 +157,7 @@ impl NodeCache {
 
     /// Returns the number of cached nodes.
     pub(super) fn len(&self) -> usize {
-        let taken = |slot: &&Mutex<Option<Arc<Node>>>| {
-            slot.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_some()
-        };
+        let taken = |slot: &&Mutex<Option<Arc<Node>>>| slot.lock().is_some();
         self.slots.iter().filter(taken).count()
     }
 
@@ -170,10 +167,8 @@ impl NodeCache {
         }
     }
 
-    fn slot(&self, number: u32) -> std::sync::MutexGuard<'_, Option<Arc<Node>>> {
-        self.slots[number as usize % self.slots.len()]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self, number: u32) -> crate::sync::MutexGuard<'_, Option<Arc<Node>>> {
+        self.slots[number as usize % self.slots.len()].lock()
     }
 
     pub(super) fn get(&self, number: u32) -> Option<Arc<Node>> {

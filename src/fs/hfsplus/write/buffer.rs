@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const LAYER: &str = "hfs+ buffer";
 /// Maximum page size in bytes; larger blocks are buffered in parts.
@@ -102,11 +103,11 @@ impl Buffer {
     }
 
     fn pages(&self) -> RwLockReadGuard<'_, Pages> {
-        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+        self.pages.read()
     }
 
     fn pages_mut(&self) -> RwLockWriteGuard<'_, Pages> {
-        self.pages.write().unwrap_or_else(PoisonError::into_inner)
+        self.pages.write()
     }
 
     /// Returns the pages that a range of bytes overlaps.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use super::records::date_of;
 use super::volume::Volume;
@@ -17,6 +17,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::stat;
 use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
+use crate::sync::{RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied at a time.
@@ -121,13 +122,13 @@ impl OpenFork {
     }
 
     fn file(&self) -> RwLockReadGuard<'_, ForkDevice> {
-        self.file.read().unwrap_or_else(PoisonError::into_inner)
+        self.file.read()
     }
 
     /// Performs one step of a resize to `len` bytes; returns true if more is to be done.
     fn resize_step(&self, volume: &mut Volume, len: u64, zeros: bool) -> Result<bool> {
         // The exclusive lock prevents reads and writes of the bytes to be cut off.
-        let mut open = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.file.write();
         let (done, device, date) = volume.change(|volume| {
             let (found, mut file) = file_of(volume, self.id)?;
             let raw = *fork_of(&mut file, self.kind);

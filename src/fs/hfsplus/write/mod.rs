@@ -35,7 +35,7 @@ mod xattrs;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 pub(super) use self::bitmap::run_in;
 use self::file::{Known, OpenFork, ReadOnly};
@@ -49,6 +49,7 @@ use crate::fs::{
     RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,
 };
 use crate::progress::Progress;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+";
@@ -140,10 +141,7 @@ impl Drop for Shared {
     /// Unmounts again, because files closed later may have changed the volume after it was
     /// unmounted.
     fn drop(&mut self) {
-        let volume = self
-            .volume
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let volume = self.volume.get_mut();
         // Errors cannot be reported here.
         let _ = volume.unmount();
     }
@@ -151,15 +149,15 @@ impl Drop for Shared {
 
 impl Shared {
     fn read(&self) -> RwLockReadGuard<'_, Volume> {
-        self.volume.read().unwrap_or_else(PoisonError::into_inner)
+        self.volume.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Volume> {
-        self.volume.write().unwrap_or_else(PoisonError::into_inner)
+        self.volume.write()
     }
 
     fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), Known>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Returns true if a fork of `id` is open, so that its blocks must not be freed.

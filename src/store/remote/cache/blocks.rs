@@ -1,13 +1,14 @@
 //! A block allocator for blocks of 64 KiB in one file on the local disk.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::layout::LAYER;
 use super::super::pages::PAGE;
 use super::BLOCKS;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::store::{Open, Store};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 /// The file, with its free blocks.
@@ -63,7 +64,7 @@ impl Blocks {
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     /// Allocates the blocks that were in use when the file was last open; the others stay free.

@@ -17,7 +17,7 @@ mod index;
 mod journal;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -26,6 +26,7 @@ use super::layout::{LAYER, ObjectId, Plain};
 use super::pages::PAGE;
 use crate::device::Access;
 use crate::store::{Guard, Lock, Store};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 use blocks::Blocks;
 
@@ -215,11 +216,11 @@ impl Cache {
     }
 
     fn clean(&self) -> MutexGuard<'_, Clean> {
-        self.clean.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clean.lock()
     }
 
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.journal.lock()
     }
 
     /// Returns true if the number of bytes in blocks that are not in the store has reached the

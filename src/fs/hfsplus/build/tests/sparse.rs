@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
 
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 /// A device of any length that stores only written blocks.
@@ -23,7 +23,7 @@ impl Sparse {
     }
 
     pub(super) fn stored(&self) -> usize {
-        self.blocks.lock().unwrap().len() * 4096
+        self.blocks.lock().len() * 4096
     }
 
     /// Calls `each` with the blocks of a range and the part of each that is in the range.
@@ -54,7 +54,7 @@ impl BlockDevice for Sparse {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check("sparse", offset, buf.len() as u64)?;
-        let blocks = self.blocks.lock().unwrap();
+        let blocks = self.blocks.lock();
         Self::each(offset, buf.len(), |block, inside, part| {
             match blocks.get(&block) {
                 Some(bytes) => buf[part].copy_from_slice(&bytes[inside]),
@@ -66,7 +66,7 @@ impl BlockDevice for Sparse {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check("sparse", offset, buf.len() as u64)?;
-        let mut blocks = self.blocks.lock().unwrap();
+        let mut blocks = self.blocks.lock();
         Self::each(offset, buf.len(), |block, inside, part| {
             blocks.entry(block).or_insert([0; 4096])[inside].copy_from_slice(&buf[part]);
         });
@@ -75,12 +75,12 @@ impl BlockDevice for Sparse {
 
     fn discard(&self, range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.info().check_range("sparse", &range)?;
-        self.blocks.lock().unwrap().clear();
+        self.blocks.lock().clear();
         Ok(())
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        let kind = if self.blocks.lock().unwrap().is_empty() {
+        let kind = if self.blocks.lock().is_empty() {
             ExtentKind::Hole
         } else {
             ExtentKind::Data
