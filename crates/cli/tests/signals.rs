@@ -448,7 +448,7 @@ fn an_error_after_the_commit_says_that_the_change_may_be_complete() {
 
     assert!(limited(8192, "disable-journal", "y.img"));
     let facts = scratch.json(&["info", "y.img"]);
-    assert_eq!(facts["volumes"][0]["journaled"], false);
+    assert_eq!(facts["volumes"][0]["details"]["journaled"], false);
 }
 
 /// An error about a temporary file names the image that it becomes.
