@@ -316,6 +316,9 @@ whose program is missing is left out.
 ## Protocols of published measurements
 
 `bandsaw bench articles` repeats all of them by one command; [articles](articles.md) is a run on a real disk.
+On Linux as root, with `modprobe -a nbd hfsplus`, it also measures what the kernel's own file system does on our disks; with
+`--without-holes FOLDER` it measures sizes on a medium whose files have no holes. Where the page cache keeps files that were to be
+dropped, root drops the whole page cache.
 
 `bandsaw bench files` and `bandsaw bench images` repeat published measurements of Apple's disk images. Each page
 is the report of one run and names its machine, file system and scale. The runs use smaller files than the
