@@ -153,7 +153,7 @@ Size Information/Total Non-Empty Bytes = integer *
 udif-ordered-chunks = bool true
 ";
 
-/// What differs in an encrypted UDZO image of 64 MiB with an HFSX volume and AES-256.
+/// Differences of an encrypted UDZO image of 64 MiB with an HFSX volume and AES-256.
 const HFSX: [&str; 6] = [
     "Backing Store Information/Backing Store Information/Encryption = string AES-256",
     "Partition Information/3/Name = string disk image (Apple_HFSX : 4)",
@@ -163,7 +163,7 @@ const HFSX: [&str; 6] = [
     "partitions/partitions/4/partition-hint-UUID = string 48465300-0000-11AA-AA11-00306543ECAC",
 ];
 
-/// What macOS 27 prints: the end of the command, standard input, the exit code, standard output, and
+/// Recordings of macOS 27: the end of the command, standard input, the exit code, standard output, and
 /// the line on standard error after the warning that the verb is deprecated.
 const WORDS: [(&str, &[u8], i32, &str, &str); 5] = [
     (

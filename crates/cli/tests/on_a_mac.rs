@@ -217,7 +217,7 @@ fn the_collector_observes_first_and_misses_nothing() {
             .any(|name| name.starts_with("on-a-mac."))
     );
 
-    // What Apple's tools refuse of our images, and what they read otherwise, fails the run.
+    // An image that Apple's tools refuse, or read otherwise, fails the run.
     let broken = "shasum -a wrong ours-apfs-udsb
         diskutil info wrong ours-hfsp-udrw
         fsck_hfs run fail ours-hfsx-udzo

@@ -67,7 +67,7 @@ fn decompose_hangul(syllable: u32, out: &mut Vec<u32>) {
     }
 }
 
-/// What a table that `xtask/unicode_names.py` wrote makes of a character.
+/// The characters that a table of `xtask/unicode_names.py` gives for one.
 fn mapping(table: &[(u32, u16)], pool: &'static [u32], code: u32) -> Option<&'static [u32]> {
     let found = table.binary_search_by_key(&code, |entry| entry.0).ok()?;
     let packed = usize::from(table[found].1);

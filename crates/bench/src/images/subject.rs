@@ -343,21 +343,21 @@ impl Subject<'_> {
 
     fn mount(&self) -> Result<Attached> {
         let folder = self.folder.join("mounted");
-        let told = run(self.command("mount").arg(&folder))?;
+        let reply = run(self.command("mount").arg(&folder))?;
         let mounted = Mounted {
             folder,
             disk: None,
             program: self.program.to_owned(),
             ended: false,
         };
-        let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
-        Ok(self.mounted(mounted, &told))
+        let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap_or_default();
+        Ok(self.mounted(mounted, &reply))
     }
 
     /// Attaches the image as a disk of the kernel, which mounts the volume itself.
     fn mount_by_kernel(&self, kind: Kind) -> Result<Attached> {
         let folder = self.folder.join("mounted");
-        // It is left by an earlier use.
+        // An earlier use leaves the folder.
         if !folder.is_dir() {
             std::fs::create_dir(&folder)
                 .map_err(|source| Error::io(LAYER, "create", source).in_file(&folder))?;
@@ -366,19 +366,19 @@ impl Subject<'_> {
             let image = self.open(Access::ReadOnly)?;
             partition_of(&**image.disk(), kind)?.number
         };
-        let told = run(self.command("attach").arg("--nomount"))?;
-        let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
+        let reply = run(self.command("attach").arg("--nomount"))?;
+        let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap_or_default();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let mut mounted = Mounted {
             folder,
             disk: Some(Disk {
-                name: text(&told["device"]),
+                name: text(&reply["device"]),
                 is_mounted: false,
             }),
             program: self.program.to_owned(),
             ended: false,
         };
-        let disk = text(&told["volumes"][0]["mount_point"]);
+        let disk = text(&reply["volumes"][0]["mount_point"]);
         if !disk.starts_with("/dev/") {
             let message = "the kernel offers no network block device: load its module (`modprobe nbd`), as root";
             return Err(Error::new(ErrorKind::Unsupported, LAYER, message).in_file(self.image()));
@@ -399,12 +399,12 @@ impl Subject<'_> {
         if let Some(disk) = &mut mounted.disk {
             disk.is_mounted = true;
         }
-        Ok(self.mounted(mounted, &told))
+        Ok(self.mounted(mounted, &reply))
     }
 
-    /// `told` is what the command printed with `--json`.
-    fn mounted(&self, mounted: Mounted, told: &serde_json::Value) -> Attached {
-        let process = told["process"]
+    /// `reply` is the JSON that the command printed.
+    fn mounted(&self, mounted: Mounted, reply: &serde_json::Value) -> Attached {
+        let process = reply["process"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok())
             .map(Watched::new);

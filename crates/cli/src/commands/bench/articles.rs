@@ -198,17 +198,19 @@ impl Articles {
         if !self.via.is_empty() {
             return self.via.clone();
         }
-        let mut ways = vec![Via::Nbd, Via::Library];
-        if kernel_has_disks() {
-            ways.insert(0, Via::Kernel);
-        }
-        match File::options().read(true).write(true).open(FUSE) {
-            Ok(_) => ways.insert(0, Via::Mount),
-            Err(error) => output.warn(&format!(
+        let fuse = File::options().read(true).write(true).open(FUSE);
+        if let Err(error) = &fuse {
+            output.warn(&format!(
                 "nothing is measured through a mount: {FUSE}: {error}"
-            )),
+            ));
         }
-        ways
+        let ways = [
+            fuse.is_ok().then_some(Via::Mount),
+            kernel_has_disks().then_some(Via::Kernel),
+            Some(Via::Nbd),
+            Some(Via::Library),
+        ];
+        ways.into_iter().flatten().collect()
     }
 
     fn tell(&self, planned: &[Planned<'_>], output: &Output) {

@@ -133,7 +133,7 @@ struct Measuring {
 /// The values of `--caches`.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum CachesArg {
-    /// Drop cached files before reading
+    /// Drop cached files before reading; as root, the whole page cache if some of them stay
     #[default]
     Drop,
     /// Bypass the page cache
