@@ -56,8 +56,8 @@ impl Scratch {
         Arc::new(file)
     }
 
-    fn last_file(&self, how: Open) -> Arc<dyn BlockDevice> {
-        Arc::new(LocalFile::open(self.last(), how).unwrap().unwrap())
+    fn last_file(&self, mode: Open) -> Arc<dyn BlockDevice> {
+        Arc::new(LocalFile::open(self.last(), mode).unwrap().unwrap())
     }
 }
 

@@ -11,7 +11,7 @@ use bandsaw::address::VolumeSelector;
 use bandsaw::crypt::{KeySlot, KeyWrap, Secret};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
-use bandsaw::ops::repair::{How, Options, repair};
+use bandsaw::ops::repair::{Mode, Options, repair};
 use bandsaw::ops::verify::verify;
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -219,12 +219,12 @@ fn an_encrypted_bundle_of_several_bands_is_in_order() {
         access: Access::ReadWrite,
         ..options
     };
-    for how in [How::DryRun, How::Apply] {
+    for mode in [Mode::DryRun, Mode::Apply] {
         let repaired = repair(
             &path,
             &writing,
             &Options {
-                how,
+                mode,
                 ..Options::default()
             },
             &Silent,

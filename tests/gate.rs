@@ -14,7 +14,7 @@ use bandsaw::open::{Image, Keys, OpenOptions, open};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
-use bandsaw::ops::repair::{self, How, repair};
+use bandsaw::ops::repair::{self, Mode, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::ops::stack::commit;
 use bandsaw::ops::{compact, trim};
@@ -320,13 +320,13 @@ fn refused(fixture: &Fixture, what: &str, change: &dyn Fn(&Path)) -> Vec<&'stati
         let path = fixture.copy();
         change(&path);
         let before = bands(&path);
-        let told = format!("{:?}, {what}, {verb}", fixture.contents);
+        let case = format!("{:?}, {what}, {verb}", fixture.contents);
         match run(fixture, &path) {
             Ok(()) => {}
             Err(error) if error.kind() == Kind::Undecided => {
                 assert!(
                     bands(&path) == before,
-                    "{told}: refused, but it changed a band"
+                    "{case}: refused, but it changed a band"
                 );
                 refused.push(verb);
                 // The right lists are put back: all bytes are there.
@@ -338,11 +338,11 @@ fn refused(fixture: &Fixture, what: &str, change: &dyn Fn(&Path)) -> Vec<&'stati
             Err(error) => {
                 let path = fixture.copy();
                 let expected = run(fixture, &path).err().map(|error| error.kind());
-                assert_eq!(expected, Some(error.kind()), "{told}: {error}");
+                assert_eq!(expected, Some(error.kind()), "{case}: {error}");
                 continue;
             }
         }
-        assert!(fixture.is_whole(&path), "{told}: contents are lost");
+        assert!(fixture.is_whole(&path), "{case}: contents are lost");
     }
     refused
 }
@@ -479,7 +479,7 @@ fn an_assumption_resolves_a_disagreement() {
     };
     assert_eq!(open(&path, &assumed).unwrap().disk().info().len, LEN);
     let chosen = repair::Options {
-        how: How::Apply,
+        mode: Mode::Apply,
         assume,
         ..repair::Options::default()
     };

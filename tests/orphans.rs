@@ -14,7 +14,7 @@ use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::compact::{self, Compacted};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::repair::{self, How, Options, Outcome, Repaired, repair};
+use bandsaw::ops::repair::{self, Mode, Options, Outcome, Repaired, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -84,7 +84,7 @@ impl Sample {
             .iter()
             .for_each(|text| assumptions.add(text).unwrap());
         let options = Options {
-            how: How::Apply,
+            mode: Mode::Apply,
             assume: assumptions,
             ..Options::default()
         };

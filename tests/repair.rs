@@ -17,7 +17,7 @@ use bandsaw::crypt::{Device, Encryption, KeyWrap, MIN_ITERATIONS, Protection, Se
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{
-    self, How, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
+    self, Mode, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
     undo_target,
 };
 use bandsaw::partition::gpt::{self, Guids, NewPartition};
@@ -263,7 +263,7 @@ fn an_asif_chunk_without_an_entry_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.asif");
     fs::write(&path, &bytes).unwrap();
-    let done = run(&path, How::Apply).unwrap();
+    let done = run(&path, Mode::Apply).unwrap();
     assert!(done.steps.is_empty(), "{:?}", done.steps);
     assert!(fs::read(&path).unwrap() == bytes);
 }
@@ -291,13 +291,13 @@ fn encrypted_images() {
     device.write_at(512, &[9; 512]).unwrap();
     device.flush().unwrap();
     fs::write(&path, made.to_vec()).unwrap();
-    assert_eq!(run(&path, How::Apply).unwrap_err().kind(), Kind::WrongKey);
+    assert_eq!(run(&path, Mode::Apply).unwrap_err().kind(), Kind::WrongKey);
     assert!(fs::read(&path).unwrap() == made.to_vec());
     let options = OpenOptions {
         keys: Some(&passphrase),
         ..OpenOptions::default()
     };
-    let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
+    let done = repair(&path, &options, &chosen(Mode::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".into())]);
     assert!(fs::read(&path).unwrap() == whole);
 }
@@ -318,24 +318,24 @@ fn an_image_below_a_shadow_is_left_alone() {
         shadows: &shadow,
         ..OpenOptions::default()
     };
-    let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
+    let done = repair(&path, &options, &chosen(Mode::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".into())]);
     assert!(fs::read(&path).unwrap() == disk.to_vec() && shadow[0].exists());
     assert!(
-        repair(&path, &options, &chosen(How::DryRun), &Silent)
+        repair(&path, &options, &chosen(Mode::DryRun), &Silent)
             .unwrap()
             .steps
             .is_empty()
     );
 }
 
-fn run(path: &Path, how: How) -> Result<Repaired> {
-    repair(path, &OpenOptions::default(), &chosen(how), &Silent)
+fn run(path: &Path, mode: Mode) -> Result<Repaired> {
+    repair(path, &OpenOptions::default(), &chosen(mode), &Silent)
 }
 
-fn chosen(how: How) -> Options<'static> {
+fn chosen(mode: Mode) -> Options<'static> {
     Options {
-        how,
+        mode,
         ..Options::default()
     }
 }
@@ -404,12 +404,12 @@ fn broken_copies_are_told_of_and_not_made_worse() {
                 "{format} {copy}: does not open, and nothing is wrong"
             );
             let bytes = fs::read(&path).unwrap();
-            let planned = run(&path, How::DryRun).map(|plan| plan.steps.len());
+            let planned = run(&path, Mode::DryRun).map(|plan| plan.steps.len());
             assert!(
                 fs::read(&path).unwrap() == bytes,
                 "{format} {copy}: a dry run changed the image"
             );
-            let done = run(&path, How::Apply);
+            let done = run(&path, Mode::Apply);
             let is_done = done
                 .as_ref()
                 .is_ok_and(|done| done.outcome == Outcome::Repaired);
@@ -424,11 +424,11 @@ fn broken_copies_are_told_of_and_not_made_worse() {
             if is_done {
                 repaired += 1;
                 assert_eq!(
-                    run(&path, How::Apply).unwrap().steps.len(),
+                    run(&path, Mode::Apply).unwrap().steps.len(),
                     0,
                     "{format} {copy}: a second repair has nothing to do"
                 );
-                repair::undo(&path, &OpenOptions::default(), &chosen(How::Apply)).unwrap();
+                repair::undo(&path, &OpenOptions::default(), &chosen(Mode::Apply)).unwrap();
                 assert!(fs::read(&path).unwrap() == bytes, "{format} {copy}: undone");
             }
         }
@@ -461,7 +461,7 @@ fn work_stops_when_told_to() {
     fs::write(path.join("bands/fff"), "x").unwrap();
     let stopped = open::examine(&path, &OpenOptions::default(), &Stop).unwrap_err();
     assert_eq!(stopped.kind(), Kind::Cancelled);
-    let stopped = repair(&path, &OpenOptions::default(), &chosen(How::Apply), &Stop).unwrap_err();
+    let stopped = repair(&path, &OpenOptions::default(), &chosen(Mode::Apply), &Stop).unwrap_err();
     assert_eq!(stopped.kind(), Kind::Cancelled);
     assert!(path.join("bands/fff").exists());
 }
@@ -551,7 +551,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     let done = repair_target(
         &target,
         &OpenOptions::default(),
-        &chosen(How::Apply),
+        &chosen(Mode::Apply),
         &Silent,
     )
     .unwrap();
@@ -575,9 +575,9 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         let target = Target::in_store(store.clone(), "b").unwrap();
         let left = contents(&*store, "");
         let try_again =
-            |how| repair_target(&target, &OpenOptions::default(), &chosen(how), &Silent).unwrap();
+            |mode| repair_target(&target, &OpenOptions::default(), &chosen(mode), &Silent).unwrap();
         // A dry run takes the same steps, on a view, and a repair that was not interrupted has none.
-        let tried = try_again(How::DryRun);
+        let tried = try_again(Mode::DryRun);
         assert!(contents(&*store, "") == left, "{place}: a dry run writes");
         if left.contains_key("b.undo/1/state") && tried.rolled_back.is_none() {
             assert!(contents(&*store, "b/") == whole, "{place}");
@@ -588,7 +588,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         let is_tried_as_is = tried.rolled_back.is_none();
         if crash.position % 3 == 0 {
             // The next repair rolls the first one back, and is undone itself.
-            let again = try_again(How::Apply);
+            let again = try_again(Mode::Apply);
             assert_eq!(again.steps, tried.steps, "{place}");
             assert_eq!(again.rolled_back, tried.rolled_back, "{place}");
             assert!(contents(&*store, "b/") == whole, "{place}");
@@ -603,7 +603,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
         }
         assert!(contents(&*store, "b/") == damaged, "{place}");
         assert!(contents(&*store, "b.undo/").is_empty(), "{place}");
-        assert_eq!(try_again(How::DryRun).steps, done.steps);
+        assert_eq!(try_again(Mode::DryRun).steps, done.steps);
     }
     assert!(
         untouched > 5 && undone > 20 && rolled_back > 5,
@@ -648,7 +648,7 @@ fn a_repair_that_fails_has_changed_nothing() {
             let done = repair_target(
                 &target,
                 &OpenOptions::default(),
-                &chosen(How::Apply),
+                &chosen(Mode::Apply),
                 &Silent,
             );
             if faults.happened() == 0 {
@@ -682,7 +682,7 @@ fn undo_is_refused_after_a_change() {
         let done = repair_target(
             &target,
             &OpenOptions::default(),
-            &chosen(How::Apply),
+            &chosen(Mode::Apply),
             &Silent,
         )
         .unwrap();
@@ -735,7 +735,7 @@ fn undo_is_refused_after_a_change() {
     repair_target(
         &target,
         &OpenOptions::default(),
-        &chosen(How::Apply),
+        &chosen(Mode::Apply),
         &Silent,
     )
     .unwrap();
@@ -767,7 +767,7 @@ fn damaged_undo_data_is_refused() {
     repair_target(
         &target,
         &OpenOptions::default(),
-        &chosen(How::Apply),
+        &chosen(Mode::Apply),
         &Silent,
     )
     .unwrap();
@@ -877,7 +877,7 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
                 let done = repair_target(
                     &target,
                     &OpenOptions::default(),
-                    &chosen(How::Apply),
+                    &chosen(Mode::Apply),
                     &Silent,
                 )
                 .unwrap();
@@ -891,10 +891,10 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
                         "{what}, {to}: {done:?}"
                     );
                     // A small disk is in one band, of any size.
-                    let is_told =
+                    let is_reported =
                         done.outcome == Outcome::Undecided && !done.alternatives().is_empty();
                     assert!(
-                        is_told || (both && done.outcome == Outcome::NothingToDo),
+                        is_reported || (both && done.outcome == Outcome::NothingToDo),
                         "{what}, {to}, {both}: {done:?}"
                     );
                 }
@@ -968,7 +968,7 @@ fn every_container_is_undone() {
                 keys: Some(&passphrase),
                 ..OpenOptions::default()
             };
-            let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
+            let done = repair(&path, &options, &chosen(Mode::Apply), &Silent).unwrap();
             assert_eq!(
                 done.outcome,
                 Outcome::Repaired,
@@ -988,7 +988,7 @@ fn every_container_is_undone() {
                 fs::metadata(&undo).unwrap().permissions().mode() & 0o777,
                 0o700
             );
-            let undone = repair::undo(&path, &options, &chosen(How::Apply)).unwrap();
+            let undone = repair::undo(&path, &options, &chosen(Mode::Apply)).unwrap();
             assert_eq!(undone.repairs, 1);
             assert!(
                 read() == before && !undo.exists(),
@@ -1017,7 +1017,7 @@ fn names_that_are_not_text_do_not_collide() {
     let options = OpenOptions::default();
     for path in &paths {
         copy_into(&store(path), &expected);
-        let done = repair(path, &options, &chosen(How::Apply), &Silent).unwrap();
+        let done = repair(path, &options, &chosen(Mode::Apply), &Silent).unwrap();
         assert_eq!(done.outcome, Outcome::Repaired);
         assert!(done.undo.unwrap().join("1/files/bands/ff").exists());
     }
@@ -1028,7 +1028,7 @@ fn names_that_are_not_text_do_not_collide() {
     names.sort();
     assert_eq!(names.len(), 4, "{names:?}");
     for path in &paths {
-        repair::undo(path, &options, &chosen(How::Apply)).unwrap();
+        repair::undo(path, &options, &chosen(Mode::Apply)).unwrap();
         let mut now = contents(&store(path), "");
         now.remove("lock");
         assert!(now == expected, "{}", path.display());
@@ -1049,7 +1049,7 @@ fn an_interrupted_copy_to_the_quarantine_is_ignored() {
     let options = OpenOptions::default();
     let chosen = Options {
         undo_dir: Some(&undo_dir),
-        ..chosen(How::Apply)
+        ..chosen(Mode::Apply)
     };
     repair(&path, &options, &chosen, &Silent).unwrap();
     // As if the band were still being copied.
@@ -1103,7 +1103,7 @@ fn two_whole_maps_that_differ() {
         let done = repair_target(
             &target,
             &OpenOptions::default(),
-            &chosen(How::Apply),
+            &chosen(Mode::Apply),
             &Silent,
         )
         .unwrap();
@@ -1113,7 +1113,7 @@ fn two_whole_maps_that_differ() {
             assert!(now == whole);
         } else {
             assert!(now == bytes && done.alternatives().len() == 2);
-            let mut options = chosen(How::Apply);
+            let mut options = chosen(Mode::Apply);
             options.assume.add("map=alternate").unwrap();
             repair_target(&target, &OpenOptions::default(), &options, &Silent).unwrap();
             assert!(contents(&store, "x")["x"] == whole);
@@ -1144,7 +1144,7 @@ fn the_start_of_a_disk_is_restored_from_the_backup_map() {
         image.disk().write_at(0, &[0; 34 * 512]).unwrap();
         image.disk().flush().unwrap();
         drop(image);
-        let done = run(&path, How::Apply).unwrap();
+        let done = run(&path, Mode::Apply).unwrap();
         assert_eq!(done.outcome, Outcome::Repaired, "{format}: {done:?}");
         assert!(done.remaining.is_empty(), "{format}: {done:?}");
         let image = open::open(&path, &OpenOptions::default()).unwrap();
@@ -1167,7 +1167,7 @@ fn read_errors_are_not_damage() {
         let result = |store: Arc<dyn Store>| {
             let target = Target::in_store(store, "b")?;
             let options = OpenOptions::default();
-            let done = repair_target(&target, &options, &chosen(How::DryRun), &Silent);
+            let done = repair_target(&target, &options, &chosen(Mode::DryRun), &Silent);
             done.map(|done| {
                 let found = done.found.into_iter().map(|one| one.error.to_string());
                 (done.outcome, done.steps, found.collect::<Vec<_>>())
@@ -1218,7 +1218,7 @@ fn nothing_to_repair_is_not_soundness() {
             drop(image);
             let checked = open::examine(&path, &OpenOptions::default(), &Silent).unwrap();
             assert_eq!(checked.conclusion().name(), expected, "{format}");
-            match run(&path, How::DryRun) {
+            match run(&path, Mode::DryRun) {
                 Ok(done) => {
                     assert_eq!(done.outcome, Outcome::NothingToDo, "{format}: {done:?}");
                     let conclusion = done.conclusion.unwrap();

@@ -121,8 +121,8 @@ fn assert_survived(
     assert!(crashes > 20, "{crashes} crashes");
 }
 
-fn file(store: &PowerCut, how: Open) -> Arc<dyn BlockDevice> {
-    store.open("image", how).unwrap().unwrap()
+fn file(store: &PowerCut, mode: Open) -> Arc<dyn BlockDevice> {
+    store.open("image", mode).unwrap().unwrap()
 }
 
 #[test]

@@ -54,26 +54,26 @@ impl Codec {
             Self::Lzfse => lzfse::decode(packed, plain),
             Self::Lzma => lzma::decode(packed, plain),
         };
-        decoded.map_err(|fault| fault.told(self.name(), packed, plain))
+        decoded.map_err(|fault| fault.into_error(self.name(), packed, plain))
     }
 }
 
 /// Decodes an LZVN stream without a frame into `plain`, as in compressed files. Bytes after the end
 /// are ignored; a stream that decodes to more than `plain` is an error.
 pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
-    lzvn::decode(packed, plain).map_err(|fault| fault.told("LZVN", packed, plain))
+    lzvn::decode(packed, plain).map_err(|fault| fault.into_error("LZVN", packed, plain))
 }
 
 /// Decodes an LZBITMAP stream into `plain`. Bytes after the end are ignored; a stream that decodes
 /// to more than `plain` is an error.
 pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
-    lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
+    lzbitmap::decode(packed, plain).map_err(|fault| fault.into_error("LZBITMAP", packed, plain))
 }
 
 /// Decodes LZ4 in Apple's frame into `plain`. Bytes after the end are ignored; a stream that decodes
 /// to more than `plain` is an error.
 pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
-    lz4::decode(packed, plain).map_err(|fault| fault.told("LZ4", packed, plain))
+    lz4::decode(packed, plain).map_err(|fault| fault.into_error("LZ4", packed, plain))
 }
 
 /// Reason why a stream cannot be decoded or made.
@@ -112,7 +112,7 @@ impl Fault {
     }
 
     /// Converts it to an error about a stream of `codec`.
-    fn told(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
+    fn into_error(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
         let message = format!(
             "cannot decompress {2} bytes to {1}: {0}",
             self.what,

@@ -167,11 +167,11 @@ pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc
 
 /// Opens a file of the host and locks it: shared for reading, exclusive for writing.
 pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
-    let (how, lock) = match access {
+    let (mode, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
-    let file = LocalFile::open_locked(path, how, lock)?;
+    let file = LocalFile::open_locked(path, mode, lock)?;
     file.map(Arc::new)
         .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
 }

@@ -17,7 +17,7 @@ use super::guarded::GuardedBundle;
 use super::lists::{self, Question, Resolved};
 use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
 use crate::container::Format;
-use crate::container::sparsebundle::{Bundle, Facts};
+use crate::container::sparsebundle::{Bundle, BundleGeometry};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{apfs, hfsplus};
@@ -172,14 +172,14 @@ impl Gate<'_> {
         let Some(store) = self.store.filter(|_| !self.is_far) else {
             return Ok(None);
         };
-        let Some(facts) = lists::agreed(&**store) else {
+        let Some(geometry) = lists::agreed(&**store) else {
             return Ok(None);
         };
-        match self.ask(store, |question| question.len_by_backup(facts))? {
-            Some(stated) if stated != facts.size => self
+        match self.ask(store, |question| question.len_by_backup(geometry))? {
+            Some(stated) if stated != geometry.size => self
                 .decide_len(format!(
                     "the backup of a partition map describes a disk of {stated} bytes, the container one of {}",
-                    facts.size
+                    geometry.size
                 ))
                 .map(Some),
             _ => Ok(None),
@@ -199,8 +199,8 @@ impl Gate<'_> {
         }
         if let (Some(store), Some(_)) = (self.store, stated.filter(|stated| *stated == len))
             && gpt::are_copies_whole(&**self.disk)? == Some(false)
-            && let Some(facts) = lists::agreed(&**store)
-            && self.ask(store, |question| question.has_other_band_size(facts))?
+            && let Some(geometry) = lists::agreed(&**store)
+            && self.ask(store, |question| question.has_other_band_size(geometry))?
         {
             return self
                 .decide_len(
@@ -287,7 +287,7 @@ impl Gate<'_> {
             return Err(repairable(what));
         };
         match self.ask(store, |question| question.decide_agreed())? {
-            Resolved::Facts { .. } => Ok(what),
+            Resolved::Geometry { .. } => Ok(what),
             Resolved::Refused(_) => Err(repairable(what)),
         }
     }
@@ -327,7 +327,7 @@ enum Compared {
 fn compare_volume(volume: &Volume) -> Result<Compared> {
     let room = volume.range.end - volume.range.start;
     let (format, place) = (volume.format, volume.place());
-    let told = |what: &str| format!("{what} on {place}");
+    let located = |what: &str| format!("{what} on {place}");
     // Contents that cannot be read contradict nothing.
     let only_io = |error: Error| match error.kind() {
         Kind::Io | Kind::Undecided => Err(error),
@@ -337,7 +337,7 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
         Ok(Some(stated)) if stated > room => {
             return Ok(Compared::TooLong(format!(
                 "{} has {stated} bytes by its header, but space for {room}",
-                told(format.name())
+                located(format.name())
             )));
         }
         Ok(_) => {}
@@ -349,11 +349,11 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
                 Ok(None) => Ok(Compared::Agrees),
                 Ok(Some(Which::Primary)) => Ok(Compared::Confirmed(format!(
                     "{} differs from the first, with which the volume agrees: run `bandsaw repair` to restore it",
-                    told("the alternate volume header")
+                    located("the alternate volume header")
                 ))),
                 Ok(Some(Which::Alternate)) => Err(repairable(format!(
                     "{} differ, and the volume agrees with the alternate: run `bandsaw repair` first",
-                    told("the volume headers")
+                    located("the volume headers")
                 ))),
                 Err(error) => only_io(error),
             }
@@ -364,7 +364,7 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
                 differing: Some(other),
             }) => Err(repairable(format!(
                 "{} differ: {other} bytes by block 0, {len} by the checkpoint of the same transaction",
-                told("the superblocks of the APFS container")
+                located("the superblocks of the APFS container")
             ))),
             Ok(_) => Ok(Compared::Agrees),
             Err(error) => only_io(error),
@@ -409,12 +409,12 @@ pub(crate) fn check_leftovers(
         return Ok(());
     };
     let size = disk.info().len;
-    let facts = Facts {
+    let geometry = BundleGeometry {
         size,
         band_size: bundle.band_size(),
         version: bundle.version(),
     };
-    let leftovers: Vec<Fact> = lists::misplaced(facts, &lens)
+    let leftovers: Vec<Fact> = lists::misplaced(geometry, &lens)
         .into_iter()
         .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
         .collect();

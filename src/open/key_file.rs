@@ -70,11 +70,11 @@ impl KeyFile {
         if !sparsebundle::is_bundle(store)? {
             return Ok(None);
         }
-        let (how, locks) = match access {
+        let (mode, locks) = match access {
             Access::ReadWrite => (Open::Write, sparsebundle::lock_unused(store)?),
             Access::ReadOnly => (Open::Read, Vec::new()),
         };
-        let Some((name, token)) = sparsebundle::open_token(store, how)? else {
+        let Some((name, token)) = sparsebundle::open_token(store, mode)? else {
             return Ok(None);
         };
         let path = path.join(name);

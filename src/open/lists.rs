@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::evidence::{self, Depth, Evidence, Fact};
 use super::gate::StagedImage;
-use super::remembered::Remembered;
+use super::key_cache::CachedKeys;
 use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
-use crate::container::sparsebundle::{self, Choice, Facts, Listed, name_of};
+use crate::container::sparsebundle::{self, BundleGeometry, Choice, Listed, name_of};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
 use crate::device::{Access, BlockDevice};
 use crate::partition::gpt;
@@ -32,7 +32,7 @@ pub(crate) struct Question<'a> {
 
 /// A possible combination of disk size and band size.
 struct Candidate {
-    facts: Facts,
+    geometry: BundleGeometry,
     /// Number of lists with this size, and with this band size.
     lists: [usize; 2],
     evidence: Evidence,
@@ -42,7 +42,10 @@ struct Candidate {
 pub(crate) enum Resolved {
     /// Values that both lists have, or are to be given. `is_whole` is true if data past the end of
     /// the disk does not belong to it.
-    Facts { facts: Facts, is_whole: bool },
+    Geometry {
+        geometry: BundleGeometry,
+        is_whole: bool,
+    },
     /// The lists cannot be decided.
     Refused(Error),
 }
@@ -72,8 +75,8 @@ impl Question<'_> {
                 error.to_string(),
             )));
         }
-        let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
-        let Some(&first) = facts.first() else {
+        let geometry: Vec<BundleGeometry> = both.iter().filter_map(Listed::geometry).collect();
+        let Some(&first) = geometry.first() else {
             let mut errors = both.into_iter().filter_map(|listed| match listed {
                 Listed::Unreadable(error) | Listed::Refused(error) => Some(error),
                 _ => None,
@@ -86,21 +89,21 @@ impl Question<'_> {
         let refused = both
             .iter()
             .any(|listed| matches!(listed, Listed::Refused(_)));
-        let agreed = !refused && facts.iter().all(|other| *other == first);
+        let agreed = !refused && geometry.iter().all(|other| *other == first);
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if agreed && !is_assumed && self.is_quiet(first)? {
-            return Ok(Resolved::Facts {
-                facts: first,
+            return Ok(Resolved::Geometry {
+                geometry: first,
                 is_whole: true,
             });
         }
-        if facts.iter().any(|other| other.version != first.version) {
+        if geometry.iter().any(|other| other.version != first.version) {
             let what = format!(
                 "{} has version {}, {} has version {}; correct one of them by hand",
                 name_of(Which::Primary),
                 first.version.number(),
                 name_of(Which::Alternate),
-                facts[1].version.number()
+                geometry[1].version.number()
             );
             return Err(Undecided {
                 what,
@@ -108,18 +111,18 @@ impl Question<'_> {
             }
             .into_error("sparse bundle"));
         }
-        self.decide(&facts, agreed)
+        self.decide(&geometry, agreed)
     }
 
     /// Returns true if nothing contradicts lists that agree: no file extends past the end of the
     /// disk, and a quick check finds the partition map in its place.
-    fn is_quiet(&self, facts: Facts) -> Result<bool> {
+    fn is_quiet(&self, geometry: BundleGeometry) -> Result<bool> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        if !misplaced(facts, &lens).is_empty() {
+        if !misplaced(geometry, &lens).is_empty() {
             return Ok(false);
         }
         // Plausibility of the length, and integrity of the map.
-        let looked = self.disk(facts).and_then(|disk| {
+        let looked = self.disk(geometry).and_then(|disk| {
             Ok((
                 evidence::is_plausible(&*disk)?,
                 gpt::are_copies_whole(&*disk)?,
@@ -129,36 +132,43 @@ impl Question<'_> {
             Ok((true, Some(false))) => {}
             // The beginning of the map may be lost, and its backup be elsewhere.
             Ok((true, None)) => {
-                let recorded = self.recorded_size(facts, &lens)?;
-                return Ok(recorded.is_none_or(|recorded| recorded == facts.size));
+                let recorded = self.recorded_size(geometry, &lens)?;
+                return Ok(recorded.is_none_or(|recorded| recorded == geometry.size));
             }
             Ok((is_plausible, _)) => return Ok(is_plausible),
             Err(error) if is_of_facts(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
         // The backup may be damaged, or the band size may be wrong.
-        Ok(self.whole_with_another(facts, &lens)?.is_none())
+        Ok(self.whole_with_another(geometry, &lens)?.is_none())
     }
 
     /// Returns true if the backup of the partition map is found with another usual band size.
-    pub(super) fn has_other_band_size(&self, facts: Facts) -> Result<bool> {
-        Ok(self.whole_with_another(facts, &[])?.is_some())
+    pub(super) fn has_other_band_size(&self, geometry: BundleGeometry) -> Result<bool> {
+        Ok(self.whole_with_another(geometry, &[])?.is_some())
     }
 
     /// Returns the length of the disk according to a partition map or a volume whose place the disk
     /// with these values need not have.
-    pub(super) fn len_by_backup(&self, facts: Facts) -> Result<Option<u64>> {
+    pub(super) fn len_by_backup(&self, geometry: BundleGeometry) -> Result<Option<u64>> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        self.recorded_size(facts, &lens)
+        self.recorded_size(geometry, &lens)
     }
 
     /// Returns another band size with which both copies of the partition map are whole.
-    fn whole_with_another(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
+    fn whole_with_another(
+        &self,
+        geometry: BundleGeometry,
+        lens: &[(u64, u64)],
+    ) -> Result<Option<u64>> {
         for band_size in self
             .likely_sizes(lens)
-            .filter(|size| *size != facts.band_size)
+            .filter(|size| *size != geometry.band_size)
         {
-            if self.has_whole_map(Facts { band_size, ..facts })? {
+            if self.has_whole_map(BundleGeometry {
+                band_size,
+                ..geometry
+            })? {
                 return Ok(Some(band_size));
             }
         }
@@ -168,9 +178,9 @@ impl Question<'_> {
     /// Decides by all evidence between the numbers in the lists, which agree, and others.
     pub(super) fn decide_agreed(&self) -> Result<Resolved> {
         let both = both(self.store)?;
-        let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
-        match facts.first() {
-            Some(_) => self.decide(&facts, true),
+        let geometry: Vec<BundleGeometry> = both.iter().filter_map(Listed::geometry).collect();
+        match geometry.first() {
+            Some(_) => self.decide(&geometry, true),
             None => Ok(Resolved::Refused(Error::not_found(LAYER, "Info.plist"))),
         }
     }
@@ -185,32 +195,32 @@ impl Question<'_> {
     }
 
     /// Returns the disk with other values than those in the lists.
-    fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
+    fn disk(&self, geometry: BundleGeometry) -> Result<Arc<dyn BlockDevice>> {
         let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
-        sparsebundle::put_lists(&tried, facts)?;
+        sparsebundle::put_lists(&tried, geometry)?;
         staged_disk(self.path, &StagedImage::of(&tried, None)?, self.options)
     }
 
-    fn decide(&self, recorded: &[Facts], agreed: bool) -> Result<Resolved> {
+    fn decide(&self, recorded: &[BundleGeometry], agreed: bool) -> Result<Resolved> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         let mut by_disk = Vec::new();
-        for facts in recorded {
-            by_disk.extend(self.recorded_size(*facts, &lens)?);
+        for geometry in recorded {
+            by_disk.extend(self.recorded_size(*geometry, &lens)?);
         }
         let mut sizes: Vec<u64> = recorded
             .iter()
-            .map(|facts| facts.size)
+            .map(|geometry| geometry.size)
             .chain(by_disk.iter().copied())
             .collect();
-        let mut band_sizes: Vec<u64> = recorded.iter().map(|facts| facts.band_size).collect();
+        let mut band_sizes: Vec<u64> = recorded.iter().map(|geometry| geometry.band_size).collect();
         if agreed && let Some(&size) = by_disk.first() {
             for band_size in self.likely_sizes(&lens) {
-                let facts = Facts {
+                let geometry = BundleGeometry {
                     band_size,
                     size,
                     ..recorded[0]
                 };
-                if self.has_whole_map(facts)? {
+                if self.has_whole_map(geometry)? {
                     band_sizes.push(band_size);
                 }
             }
@@ -228,12 +238,12 @@ impl Question<'_> {
                     assumed.is_none_or(|assumed| assumed == number)
                 };
                 if fits(self.assume.size, size) && fits(self.assume.band_size, band_size) {
-                    let facts = Facts {
+                    let geometry = BundleGeometry {
                         size,
                         band_size,
                         version: recorded[0].version,
                     };
-                    candidates.push(self.candidate(facts, recorded, &lens)?);
+                    candidates.push(self.candidate(geometry, recorded, &lens)?);
                 }
             }
         }
@@ -247,26 +257,26 @@ impl Question<'_> {
     }
 
     /// Returns true if the disk with these values has a GPT whose copies agree.
-    fn has_whole_map(&self, facts: Facts) -> Result<bool> {
+    fn has_whole_map(&self, geometry: BundleGeometry) -> Result<bool> {
         let whole = self
-            .disk(facts)
+            .disk(geometry)
             .and_then(|disk| gpt::are_copies_whole(&*disk));
         Ok(readable(whole)?.flatten() == Some(true))
     }
 
     /// Returns the length of the disk according to a partition map at its beginning, to a volume
     /// that spans it, or to a backup map at the end of the stored data.
-    fn recorded_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Result<Option<u64>> {
+    fn recorded_size(&self, geometry: BundleGeometry, lens: &[(u64, u64)]) -> Result<Option<u64>> {
         // Both are read regardless of the size in the lists, if the bands extend far enough.
         let most = lens
             .iter()
             .map(|(index, _)| *index)
             .max()
-            .and_then(|last| last.checked_add(1)?.checked_mul(facts.band_size));
+            .and_then(|last| last.checked_add(1)?.checked_mul(geometry.band_size));
         let Some(most) = most else { return Ok(None) };
-        let disk = self.disk(Facts {
-            size: facts.size.max(most),
-            ..facts
+        let disk = self.disk(BundleGeometry {
+            size: geometry.size.max(most),
+            ..geometry
         });
         let Some(disk) = readable(disk)? else {
             return Ok(None);
@@ -278,7 +288,7 @@ impl Question<'_> {
                 Some([volume, ..]) => readable(volume.recorded_len())?.flatten(),
                 _ => {
                     let end = lens.iter().max().map(|(last, len)| {
-                        let start = last.saturating_mul(facts.band_size);
+                        let start = last.saturating_mul(geometry.band_size);
                         start.saturating_add(*len).min(disk.info().len)
                     });
                     readable(gpt::recorded_by_backup(&*disk, end.unwrap_or(0)))?.flatten()
@@ -290,20 +300,20 @@ impl Question<'_> {
 
     fn candidate(
         &self,
-        facts: Facts,
-        recorded: &[Facts],
+        geometry: BundleGeometry,
+        recorded: &[BundleGeometry],
         lens: &[(u64, u64)],
     ) -> Result<Candidate> {
-        let count = |same: &dyn Fn(&Facts) -> bool| {
+        let count = |same: &dyn Fn(&BundleGeometry) -> bool| {
             recorded.iter().filter(|recorded| same(recorded)).count()
         };
         let lists = [
-            count(&|recorded| recorded.size == facts.size),
-            count(&|recorded| recorded.band_size == facts.band_size),
+            count(&|recorded| recorded.size == geometry.size),
+            count(&|recorded| recorded.band_size == geometry.band_size),
         ];
-        let misplaced = misplaced(facts, lens);
+        let misplaced = misplaced(geometry, lens);
         let found = self
-            .disk(facts)
+            .disk(geometry)
             .and_then(|disk| evidence::of_disk(&disk, self.options, self.depth, self.progress));
         let mut evidence = match found {
             Ok(evidence) => evidence,
@@ -316,7 +326,7 @@ impl Question<'_> {
         };
         misplaced.into_iter().for_each(|fact| evidence.add(fact));
         Ok(Candidate {
-            facts,
+            geometry,
             lists,
             evidence,
         })
@@ -327,15 +337,15 @@ impl Question<'_> {
     fn choose(
         &self,
         mut candidates: Vec<Candidate>,
-        recorded: &[Facts],
+        recorded: &[BundleGeometry],
         agreed: bool,
         sizes_differ: bool,
         band_sizes_differ: bool,
     ) -> Result<Resolved> {
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if is_assumed && candidates.len() == 1 {
-            return Ok(Resolved::Facts {
-                facts: candidates[0].facts,
+            return Ok(Resolved::Geometry {
+                geometry: candidates[0].geometry,
                 is_whole: true,
             });
         }
@@ -343,15 +353,17 @@ impl Question<'_> {
         // it.
         let is_sound = |candidate: &&Candidate| {
             let Candidate {
-                facts,
+                geometry,
                 lists,
                 evidence,
             } = candidate;
             let is_consistent = evidence.is_consistent()
-                || (agreed && *facts == recorded[0] && evidence.is_consistent_but_for_leftovers());
+                || (agreed
+                    && *geometry == recorded[0]
+                    && evidence.is_consistent_but_for_leftovers());
             is_consistent
                 && lists.iter().all(|lists| *lists > 0)
-                && (!agreed || *facts == recorded[0])
+                && (!agreed || *geometry == recorded[0])
         };
         let rivals = candidates
             .iter()
@@ -361,8 +373,8 @@ impl Question<'_> {
         if let (Some(only), None) = (sound.next(), sound.next())
             && rivals <= usize::from(only.evidence.is_consistent())
         {
-            return Ok(Resolved::Facts {
-                facts: only.facts,
+            return Ok(Resolved::Geometry {
+                geometry: only.geometry,
                 is_whole: true,
             });
         }
@@ -387,12 +399,12 @@ impl Question<'_> {
             ),
         };
         let alternative = |Candidate {
-                               facts,
+                               geometry,
                                lists,
                                evidence,
                            }: &Candidate| {
-            let size = format!("size={}", facts.size);
-            let band_size = format!("band-size={}", facts.band_size);
+            let size = format!("size={}", geometry.size);
+            let band_size = format!("band-size={}", geometry.band_size);
             let assume = match (sizes_differ, band_sizes_differ) {
                 (true, true) => format!("{size} {band_size}"),
                 (false, true) => band_size,
@@ -434,11 +446,11 @@ fn both(store: &dyn Store) -> Result<[Listed; 2]> {
 }
 
 /// Returns the numbers in the lists, if no list contradicts them.
-pub(super) fn agreed(store: &dyn Store) -> Option<Facts> {
+pub(super) fn agreed(store: &dyn Store) -> Option<BundleGeometry> {
     let both = both(store).ok()?;
-    let mut facts = both.iter().filter_map(Listed::facts);
-    let first = facts.next()?;
-    facts.all(|other| other == first).then_some(first)
+    let mut geometry = both.iter().filter_map(Listed::geometry);
+    let first = geometry.next()?;
+    geometry.all(|other| other == first).then_some(first)
 }
 
 /// Returns a view of a bundle in which lists can be tried out. They are small, so that changes
@@ -474,7 +486,7 @@ pub(super) fn settle(
     if info == backup && assume.size.is_none() && assume.band_size.is_none() {
         return Ok(Settled::default());
     }
-    let keys = options.keys.map(Remembered::new);
+    let keys = options.keys.map(CachedKeys::new);
     let reading = OpenOptions {
         access: Access::ReadOnly,
         keys: keys.as_ref().map(|keys| keys as &dyn Keys),
@@ -498,31 +510,33 @@ pub(super) fn settle(
         Err(error) if is_undecided(&error) => decide(Depth::Full),
         resolved => resolved,
     };
-    let recorded = |facts: Facts| format!("{} bytes in bands of {}", facts.size, facts.band_size);
+    let recorded = |geometry: BundleGeometry| {
+        format!("{} bytes in bands of {}", geometry.size, geometry.band_size)
+    };
     let differ = format!(
         "Info.plist records {}, Info.bckup {}",
         recorded(info),
         recorded(backup)
     );
-    if let (Ok(Resolved::Facts { facts, .. }), true) = (&resolved, *assume != none) {
+    if let (Ok(Resolved::Geometry { geometry, .. }), true) = (&resolved, *assume != none) {
         return Ok(Settled {
             choice: Some(Choice {
-                facts: *facts,
+                geometry: *geometry,
                 lists: [info, backup],
             }),
-            warning: Some(format!("is read with {}, as assumed", recorded(*facts))),
+            warning: Some(format!("is read with {}, as assumed", recorded(*geometry))),
         });
     }
     match resolved {
-        Ok(Resolved::Facts { facts, .. }) => {
-            let by = match facts {
-                _ if facts == info => "Info.plist is used",
-                _ if facts == backup => "Info.bckup is used",
+        Ok(Resolved::Geometry { geometry, .. }) => {
+            let by = match geometry {
+                _ if geometry == info => "Info.plist is used",
+                _ if geometry == backup => "Info.bckup is used",
                 _ => "numbers of both are used",
             };
             Ok(Settled {
                 choice: Some(Choice {
-                    facts,
+                    geometry,
                     lists: [info, backup],
                 }),
                 warning: Some(format!(
@@ -547,10 +561,10 @@ pub(super) fn settle(
 }
 
 /// Returns the contradictions between the band files and these values.
-pub(crate) fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<Fact> {
-    let Facts {
+pub(crate) fn misplaced(geometry: BundleGeometry, lens: &[(u64, u64)]) -> Vec<Fact> {
+    let BundleGeometry {
         size, band_size, ..
-    } = facts;
+    } = geometry;
     let count = size.div_ceil(band_size.max(1));
     let past = lens.iter().filter(|(index, _)| *index >= count).count();
     let long = lens

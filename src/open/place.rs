@@ -24,7 +24,7 @@ pub(crate) struct ImagePlace {
     /// The image is in its place.
     taken: bool,
     /// The image to be replaced, locked.
-    old: Option<Old>,
+    old: Option<ReplacedImage>,
     mode: FileMode,
     /// The mode is applied exactly, independent of the umask.
     is_exact: bool,
@@ -65,7 +65,7 @@ impl NewMode {
 
 /// An image that is to be replaced, with the locks that prove it is not in use.
 #[derive(Debug)]
-enum Old {
+enum ReplacedImage {
     File(#[expect(dead_code, reason = "holds the lock")] LocalFile),
     Folder(#[expect(dead_code, reason = "holds the locks")] Vec<Guard>),
 }
@@ -84,7 +84,7 @@ impl ImagePlace {
             Ok(_) if !overwrite => {
                 return Err(Error::new(Kind::Conflict, LAYER, "already exists"));
             }
-            Ok(meta) => Some(Old::lock(target, &meta)?),
+            Ok(meta) => Some(ReplacedImage::lock(target, &meta)?),
         };
         if !folder_of(target).is_dir() {
             return Err(Error::new(
@@ -135,7 +135,7 @@ impl ImagePlace {
             let _unused = sparsebundle::lock_unused(&Local::new(&self.aside))?;
             fs::remove_dir_all(&self.aside)
         } else {
-            let _unused = Old::lock(&self.aside, &meta)?;
+            let _unused = ReplacedImage::lock(&self.aside, &meta)?;
             fs::remove_file(&self.aside)
         };
         removed.map_err(|source| Error::io(LAYER, "remove an unfinished image", source))
@@ -194,7 +194,7 @@ impl Drop for ImagePlace {
     }
 }
 
-impl Old {
+impl ReplacedImage {
     fn lock(path: &Path, meta: &fs::Metadata) -> Result<Self> {
         let refused = |what: &str| {
             Err(Error::new(
@@ -276,12 +276,12 @@ fn move_new(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Moves `from` to `to`, where the old image is, which is afterwards at `from` or gone.
-fn exchange(old: &Old, from: &Path, to: &Path) -> io::Result<()> {
+fn exchange(old: &ReplacedImage, from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
         moved => return Ok(moved?),
     }
-    if matches!(old, Old::File(_)) && fs::symlink_metadata(from)?.is_file() {
+    if matches!(old, ReplacedImage::File(_)) && fs::symlink_metadata(from)?.is_file() {
         return fs::rename(from, to);
     }
     // No atomic exchange here. A crash in between leaves both, each under a recognizable name.

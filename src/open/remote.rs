@@ -303,7 +303,7 @@ mod network {
     }
 
     /// A bundle, by its URL and its objects, and the name of a snapshot of it.
-    type Kept<'a> = (&'a str, Arc<dyn Objects>, String);
+    type NamedSnapshot<'a> = (&'a str, Arc<dyn Objects>, String);
 
     /// Returns the bundle and the snapshot of it that `url` names, unless a bundle has exactly this
     /// name.
@@ -311,7 +311,7 @@ mod network {
         url: &'a str,
         objects: &dyn Objects,
         network: NetworkOptions,
-    ) -> Result<Option<Kept<'a>>> {
+    ) -> Result<Option<NamedSnapshot<'a>>> {
         let mut cuts = snapshot::cuts(url).peekable();
         if cuts.peek().is_none() || is_bundle(objects)? {
             return Ok(None);

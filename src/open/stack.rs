@@ -307,11 +307,11 @@ pub fn open_layer(path: &Path, access: Access) -> Result<LayerFile> {
 
 /// Opens one of several layers, which share one memory budget.
 fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> {
-    let (how, lock) = match access {
+    let (mode, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
-    let file = LocalFile::open_locked(path, how, lock)?;
+    let file = LocalFile::open_locked(path, mode, lock)?;
     let file = file.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
     layer_of(path, images, Arc::new(file), access)
 }

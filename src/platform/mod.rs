@@ -98,13 +98,13 @@ pub fn raise_file_limit(wanted: u64) -> u64 {
 
 /// Takes the lock of an open file without waiting. `false`: another process has it.
 pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
-    let how = if exclusive {
+    let operation = if exclusive {
         FlockOperation::NonBlockingLockExclusive
     } else {
         FlockOperation::NonBlockingLockShared
     };
     loop {
-        match rustix::fs::flock(file, how) {
+        match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(true),
             // ACCESS: Linux's SMB client maps the server's answer that another client has the lock
             // to it.

@@ -9,10 +9,10 @@ use crate::{Error, Kind, Result};
 
 /// The holders by name. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Locks(Arc<Mutex<HashMap<String, Held>>>);
+pub(crate) struct Locks(Arc<Mutex<HashMap<String, Holders>>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum Holders {
     Shared(usize),
     Exclusive,
 }
@@ -22,9 +22,9 @@ impl Locks {
     pub(crate) fn take(&self, name: &str, mode: Lock) -> Result<Guard> {
         let mut locks = self.held();
         let held = match (locks.get(name), mode) {
-            (None, Lock::Exclusive) => Held::Exclusive,
-            (None, Lock::Shared) => Held::Shared(1),
-            (Some(Held::Shared(n)), Lock::Shared) => Held::Shared(n + 1),
+            (None, Lock::Exclusive) => Holders::Exclusive,
+            (None, Lock::Shared) => Holders::Shared(1),
+            (Some(Holders::Shared(n)), Lock::Shared) => Holders::Shared(n + 1),
             (Some(_), _) => {
                 return Err(
                     Error::new(Kind::Conflict, "lock", "in use by this process").named(name)
@@ -38,7 +38,7 @@ impl Locks {
         }))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Holders>> {
         self.0.lock()
     }
 }
@@ -52,7 +52,7 @@ impl Drop for Release {
     fn drop(&mut self) {
         let mut locks = self.locks.held();
         match locks.get_mut(&self.name) {
-            Some(Held::Shared(n)) if *n > 1 => *n -= 1,
+            Some(Holders::Shared(n)) if *n > 1 => *n -= 1,
             _ => drop(locks.remove(&self.name)),
         }
     }

@@ -25,11 +25,11 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
         let mut files = self.files();
         let there = files.get(name).cloned();
-        let (file, access) = match (how, there) {
+        let (file, access) = match (mode, there) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (Open::Read, Some(file)) => (file, Access::ReadOnly),
             (Open::Write | Open::Create, Some(file)) => (file, Access::ReadWrite),

@@ -48,7 +48,7 @@ pub use staged::Staged;
 pub trait Store: fmt::Debug + Send + Sync {
     /// Opens the device `name`. `None`: it does not exist ([`Open::Read`], [`Open::Write`]), or
     /// already exists ([`Open::CreateNew`]). The creating modes create missing folders in `name`.
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>>;
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>>;
 
     /// Stores `bytes` under `name`, atomically, and durably once [`sync`](Self::sync) returned.
     /// `false`: [`Put::IfAbsent`] found the name taken.
@@ -163,15 +163,15 @@ pub struct Guard(Option<Box<dyn LockHandle>>);
 
 /// A lock that the file server may lose.
 pub(crate) trait LockHandle: Send + Sync {
-    /// Implements [`Guard::keep`].
-    fn keep(&self) -> Result<()>;
+    /// Implements [`Guard::revalidate`].
+    fn revalidate(&self) -> Result<()>;
 }
 
 /// A lock that is held until this is dropped.
 struct OpaqueLock(#[expect(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>);
 
 impl LockHandle for OpaqueLock {
-    fn keep(&self) -> Result<()> {
+    fn revalidate(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -190,8 +190,8 @@ impl Guard {
     /// Checks that the lock is still held, and takes it again if a file server has lost it. An
     /// error means that another process has it now; one that had it in between and released it is
     /// not detected.
-    pub fn keep(&self) -> Result<()> {
-        self.0.as_ref().map_or(Ok(()), |held| held.keep())
+    pub fn revalidate(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |held| held.revalidate())
     }
 
     /// Creates a guard without a lock.

@@ -33,8 +33,8 @@ impl PrefixStore {
 }
 
 impl Store for PrefixStore {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
-        self.parent.open(&self.full(name), how)
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        self.parent.open(&self.full(name), mode)
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {

@@ -53,7 +53,7 @@ struct CachedPiece {
 
 impl fmt::Debug for CachedRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
+        f.debug_struct("CachedRanges")
             .field("pieces", &self.pieces.len())
             .finish_non_exhaustive()
     }

@@ -45,8 +45,8 @@ impl fmt::Debug for SingleFile {
 }
 
 impl Store for SingleFile {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
-        match (how, name == self.name) {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        match (mode, name == self.name) {
             (Open::Read | Open::Write | Open::Create, true) => Ok(Some(self.file.clone())),
             (Open::CreateNew, true) | (Open::Read | Open::Write, false) => Ok(None),
             (Open::Create | Open::CreateNew, false) => Err(self.refused()),

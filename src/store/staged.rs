@@ -154,15 +154,15 @@ impl Staged {
 }
 
 impl Store for Staged {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
         let content = self.content(name)?;
-        let access = if how == Open::Read {
+        let access = if mode == Open::Read {
             Access::ReadOnly
         } else {
             Access::ReadWrite
         };
-        let content = match (how, content) {
+        let content = match (mode, content) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(content)) => content,
             (Open::Create | Open::CreateNew, None) => {

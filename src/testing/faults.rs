@@ -301,9 +301,9 @@ impl FaultyStore {
 }
 
 impl Store for FaultyStore {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         self.faults.check(Call::Open)?;
-        let device = self.inner.open(name, how)?;
+        let device = self.inner.open(name, mode)?;
         Ok(device.map(|device| {
             Arc::new(FaultyDevice::new(device, &self.faults)) as Arc<dyn BlockDevice>
         }))

@@ -10,7 +10,7 @@ use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::repair::{self, How, Outcome, repair};
+use bandsaw::ops::repair::{self, Mode, Outcome, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::ops::trim::{before_use, trim};
 use bandsaw::progress::Silent;
@@ -200,7 +200,7 @@ fn check(images: &[PathBuf]) {
         ..OpenOptions::default()
     };
     let repairing = repair::Options {
-        how: How::Apply,
+        mode: Mode::Apply,
         ..repair::Options::default()
     };
     for path in images {

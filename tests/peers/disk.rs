@@ -61,8 +61,8 @@ pub(crate) fn blank() -> (TempDir, PathBuf) {
 }
 
 /// Opens the disk as a device.
-pub(crate) fn open(path: &Path, how: Open) -> LocalFile {
-    LocalFile::open(path, how)
+pub(crate) fn open(path: &Path, mode: Open) -> LocalFile {
+    LocalFile::open(path, mode)
         .expect("opening the disk")
         .expect("the disk is there")
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bandsaw::device::BlockDevice;
 use bandsaw::open::OpenOptions;
-use bandsaw::ops::repair::{How, Options, repair};
+use bandsaw::ops::repair::{Mode, Options, repair};
 use bandsaw::partition::{APPLE_APFS, APPLE_HFS, Scheme, TypeId, gpt};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
@@ -164,7 +164,7 @@ fn agrees_that_we_repaired_the_ends() {
             &path,
             &OpenOptions::default(),
             &Options {
-                how: How::Apply,
+                mode: Mode::Apply,
                 ..Options::default()
             },
             &Silent,

@@ -8,7 +8,7 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
 use bandsaw::fs::hfsplus::{self, HfsPlus};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 use bandsaw::open::OpenOptions;
-use bandsaw::ops::repair::{How, Options, repair as repair_image};
+use bandsaw::ops::repair::{Mode, Options, repair as repair_image};
 use bandsaw::problem::{Problem, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
@@ -61,7 +61,7 @@ pub(crate) fn repair(disk: &Path) {
         disk,
         &OpenOptions::default(),
         &Options {
-            how: How::Apply,
+            mode: Mode::Apply,
             ..Options::default()
         },
         &Silent,

@@ -3,7 +3,7 @@
 use bandsaw::container::Format;
 use bandsaw::open::OpenOptions;
 use bandsaw::ops::create::{Layout, Source};
-use bandsaw::ops::repair::{How, Options, repair};
+use bandsaw::ops::repair::{Mode, Options, repair};
 use bandsaw::partition::Scheme;
 use bandsaw::progress::Silent;
 
@@ -117,7 +117,7 @@ fn has_no_questions_after_our_repair() {
             &disk,
             &OpenOptions::default(),
             &Options {
-                how: How::Apply,
+                mode: Mode::Apply,
                 ..Options::default()
             },
             &Silent,

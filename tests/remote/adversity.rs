@@ -61,10 +61,10 @@ fn requests_fail() {
 
 /// Failed requests that may still be executed, much later.
 #[derive(Debug)]
-struct Late(bandsaw::sync::Mutex<(Random, Vec<Held>)>);
+struct Late(bandsaw::sync::Mutex<(Random, Vec<Delayed>)>);
 
 #[derive(Debug)]
-enum Held {
+enum Delayed {
     Put(String, Vec<u8>, Put),
     Copy(String, String),
     Remove(String),
@@ -74,9 +74,9 @@ impl Porter for Late {
     /// Delays some requests, and executes some delayed ones.
     fn meets(&self, call: Call<'_>, inner: &dyn Objects) -> Result<()> {
         let request = match call {
-            Call::Put(key, bytes, cond) => Held::Put(key.into(), bytes.into(), cond),
-            Call::Copy(from, to) => Held::Copy(from.into(), to.into()),
-            Call::Remove(key) => Held::Remove(key.into()),
+            Call::Put(key, bytes, cond) => Delayed::Put(key.into(), bytes.into(), cond),
+            Call::Copy(from, to) => Delayed::Copy(from.into(), to.into()),
+            Call::Remove(key) => Delayed::Remove(key.into()),
             Call::Read | Call::Stat | Call::List => return Ok(()),
         };
         let mut state = self.0.lock();
@@ -84,9 +84,9 @@ impl Porter for Late {
             let (random, held) = &mut *state;
             let one = held.swap_remove(random.within(0..held.len() as u64) as usize);
             let _nobody_listens = match one {
-                Held::Put(key, bytes, cond) => inner.put(&key, &bytes, cond).map(drop),
-                Held::Copy(from, to) => inner.copy(&from, &to),
-                Held::Remove(key) => inner.remove(&key).map(drop),
+                Delayed::Put(key, bytes, cond) => inner.put(&key, &bytes, cond).map(drop),
+                Delayed::Copy(from, to) => inner.copy(&from, &to),
+                Delayed::Remove(key) => inner.remove(&key).map(drop),
             };
         }
         if state.0.one_in(40) {

@@ -38,19 +38,19 @@ mod verifying;
 
 use std::process::ExitCode;
 
-use hdiutil::Face;
+use hdiutil::AppleCli;
 use output::Output;
 
 fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
     passphrase::hide(&words);
-    if let Some(face) = Face::of(words.first().map(|word| &**word)) {
-        return ExitCode::from(hdiutil::run(face, &words[1..]));
+    if let Some(tool) = AppleCli::of(words.first().map(|word| &**word)) {
+        return ExitCode::from(hdiutil::run(tool, &words[1..]));
     }
     let cli = args::parse(words);
-    if let Some((face, words)) = cli.command.face() {
-        return ExitCode::from(hdiutil::run(face, words));
+    if let Some((tool, words)) = cli.command.apple_cli() {
+        return ExitCode::from(hdiutil::run(tool, words));
     }
     let output = Output::new(&cli.global);
     let done = cli.command.run(&output);

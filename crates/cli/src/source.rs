@@ -13,7 +13,7 @@ use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
-use bandsaw::ops::repair::{self, How};
+use bandsaw::ops::repair::{self, Mode};
 use bandsaw::progress::Silent;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
@@ -230,7 +230,7 @@ impl<U: Args + Keys> Opening<U> {
             return Ok(None);
         }
         let chosen = repair::Options {
-            how: How::Apply,
+            mode: Mode::Apply,
             assume: self.assumptions()?,
             temporary: std::env::temp_dir(),
             ..repair::Options::default()

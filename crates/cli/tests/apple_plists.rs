@@ -584,8 +584,8 @@ fn words_and_exit_codes_are_those_of_macos_27() {
             "{line}: {}",
             stderr(&output)
         );
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(told, out.replace("FOLDER", folder), "{line}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(printed, out.replace("FOLDER", folder), "{line}");
         assert_eq!(
             stderr(&output).lines().next().unwrap_or_default(),
             err,
@@ -598,21 +598,21 @@ fn words_and_exit_codes_are_those_of_macos_27() {
         stderr(&output),
         "hdiutil: verify: checksum of \"sealed.dmg\" is VALID\n"
     );
-    let told = String::from_utf8(output.stdout).unwrap();
-    let told: Vec<_> = told.lines().collect();
-    assert_eq!(told.len(), 2 * 8 + 1, "{told:#?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed: Vec<_> = printed.lines().collect();
+    assert_eq!(printed.len(), 2 * 8 + 1, "{printed:#?}");
     assert_eq!(
-        told[0],
+        printed[0],
         "Checksumming Protective Master Boot Record (MBR : 0)…"
     );
-    assert!(told[1].starts_with("Protective Master Boot Record (MBR :: verified CRC32 $"));
-    assert_eq!(told[6], "Checksumming  (Apple_Free : 3)…");
+    assert!(printed[1].starts_with("Protective Master Boot Record (MBR :: verified CRC32 $"));
+    assert_eq!(printed[6], "Checksumming  (Apple_Free : 3)…");
     assert_eq!(
-        told[7],
+        printed[7],
         "                    (Apple_Free : 3): verified CRC32 $00000000"
     );
-    assert!(told[9].starts_with("          disk image (Apple_HFS : 4): verified CRC32 $"));
-    assert!(told[16].starts_with("verified CRC32 $"));
+    assert!(printed[9].starts_with("          disk image (Apple_HFS : 4): verified CRC32 $"));
+    assert!(printed[16].starts_with("verified CRC32 $"));
 }
 
 #[test]

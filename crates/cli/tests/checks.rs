@@ -1008,7 +1008,7 @@ fn a_repair_can_be_killed_at_every_write() {
     assert!(killed > 100, "{killed}");
 }
 
-/// Every cause that people meet, by its name, and something of what is told.
+/// Every cause that people meet, by its name, and something of what is printed.
 #[test]
 fn diagnose_names_the_cause() {
     let scratch = images();

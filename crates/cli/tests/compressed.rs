@@ -322,15 +322,15 @@ fn damage_is_told_when_an_image_is_read_as_a_whole() {
         ),
     ] {
         let output = scratch.run(&args);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(5), "{args:?}: {told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {printed}");
         for part in [
             "plain.dmg: udif: ",
             "checksum mismatch of",
             "(bytes ",
             "--no-verify",
         ] {
-            assert!(told.contains(part), "{args:?}: {told}");
+            assert!(printed.contains(part), "{args:?}: {printed}");
         }
         if let Some(file) = file {
             assert_eq!(fs::read(scratch.path(file)).unwrap(), b"Hello, world\n");
@@ -376,10 +376,10 @@ fn a_remote_image_is_verified_on_request() {
         ["cp", &format!("{root}hello.txt"), "copy.txt"],
     ] {
         let output = scratch.run(&args);
-        let told = stderr(&output);
-        assert!(output.status.success(), "{args:?}: {told}");
-        let notes = told.matches("note: the image was not verified; use --verify");
-        assert_eq!(notes.count(), 1, "{args:?}: {told}");
+        let printed = stderr(&output);
+        assert!(output.status.success(), "{args:?}: {printed}");
+        let notes = printed.matches("note: the image was not verified; use --verify");
+        assert_eq!(notes.count(), 1, "{args:?}: {printed}");
     }
     let quiet = scratch.run(&["extract", &url, "out2", "--no-verify"]);
     assert!(quiet.status.success() && stderr(&quiet).is_empty());
@@ -393,9 +393,12 @@ fn a_remote_image_is_verified_on_request() {
         &["mount", &url, "--verify", "mnt"],
     ] {
         let output = scratch.run(args);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(5), "{args:?}: {told}");
-        assert!(told.contains("checksum mismatch of"), "{args:?}: {told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {printed}");
+        assert!(
+            printed.contains("checksum mismatch of"),
+            "{args:?}: {printed}"
+        );
     }
     server.replace(sound);
     let facts = scratch.json(&["extract", &url, "out6", "--verify"]);
@@ -419,11 +422,11 @@ fn chunks_that_do_not_decode_are_told_after_the_rest_is_extracted() {
         scratch.write(file, bytes);
         let out = format!("out of {image}");
         let output = scratch.run(&["extract", image, &out]);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(5), "{told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(5), "{printed}");
         assert!(
-            told.contains("cannot decompress") && told.contains("(bytes "),
-            "{told}"
+            printed.contains("cannot decompress") && printed.contains("(bytes "),
+            "{printed}"
         );
         assert!(scratch.path(&out).join("run.sh").exists());
     }

@@ -63,13 +63,13 @@ fn no_verb_writes_where_nothing_decides() {
             fs::create_dir(scratch.path("mnt")).unwrap();
         }
         let output = scratch.run(verb);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(9), "{verb:?}: {told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(9), "{verb:?}: {printed}");
         assert!(
-            told.contains("size=12582912") && told.contains("--assume"),
-            "{verb:?}: {told}"
+            printed.contains("size=12582912") && printed.contains("--assume"),
+            "{verb:?}: {printed}"
         );
-        assert!(told.contains("repair"), "{verb:?}: {told}");
+        assert!(printed.contains("repair"), "{verb:?}: {printed}");
         assert_eq!(bands(&bundle), 12, "{verb:?}");
     }
     // Reading is possible, and warns.
@@ -89,9 +89,9 @@ fn no_verb_writes_where_nothing_decides() {
         "--assume",
         "size=12m",
     ]);
-    let told = stderr(&output);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("x.sparsebundle.undo"), "{told}");
+    let printed = stderr(&output);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("x.sparsebundle.undo"), "{printed}");
     assert_eq!(bands(&bundle), 3);
     scratch.ok(&["convert", "x.sparsebundle", "back.img"]);
     assert!(
@@ -123,9 +123,12 @@ fn a_verb_goes_on_with_the_number_that_the_volume_confirms() {
         let before = bands(&bundle);
         for verb in [&["trim", &name][..], &["mkdir", &format!("{name}:/new")]] {
             let output = scratch.run(verb);
-            let told = stderr(&output);
-            assert!(output.status.success(), "{verb:?}: {told}");
-            assert!(told.contains("Info.bckup is used"), "{verb:?}: {told}");
+            let printed = stderr(&output);
+            assert!(output.status.success(), "{verb:?}: {printed}");
+            assert!(
+                printed.contains("Info.bckup is used"),
+                "{verb:?}: {printed}"
+            );
         }
         assert_eq!(bands(&bundle), before);
         // `-q` says nothing, and the contents are read with the right number.
@@ -189,23 +192,23 @@ fn a_directory_that_cannot_be_loaded_has_an_alternative() {
             let other = 1 - broken;
 
             let output = scratch.run(&["ls", "-R", "x.asif"]);
-            let told = stderr(&output);
-            assert!(output.status.success(), "{what}: {told}");
+            let printed = stderr(&output);
+            assert!(output.status.success(), "{what}: {printed}");
             assert_eq!(
                 String::from_utf8_lossy(&output.stdout),
                 expected,
-                "{what}: {told}"
+                "{what}: {printed}"
             );
             assert!(
-                told.contains(&format!("directory {other} is used")),
-                "{what}: {told}"
+                printed.contains(&format!("directory {other} is used")),
+                "{what}: {printed}"
             );
             let output = scratch.run(&["check", "x.asif"]);
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(output.status.code(), Some(5), "{what}: {told}");
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(5), "{what}: {printed}");
             assert!(
-                told.contains(&format!("directory {broken} cannot be used")),
-                "{what}: {told}"
+                printed.contains(&format!("directory {broken} cannot be used")),
+                "{what}: {printed}"
             );
             let output = scratch.run(&["diagnose", "x.asif"]);
             assert_eq!(output.status.code(), Some(5), "{what}");
@@ -216,20 +219,20 @@ fn a_directory_that_cannot_be_loaded_has_an_alternative() {
                 &["resize", "x.asif", "--size", "14m"],
             ] {
                 let output = scratch.run(verb);
-                let told = stderr(&output);
-                assert_eq!(output.status.code(), Some(9), "{what} {verb:?}: {told}");
+                let printed = stderr(&output);
+                assert_eq!(output.status.code(), Some(9), "{what} {verb:?}: {printed}");
                 assert!(
-                    told.contains(&choice) && told.contains("--assume"),
-                    "{what}: {told}"
+                    printed.contains(&choice) && printed.contains("--assume"),
+                    "{what}: {printed}"
                 );
             }
             assert!(fs::read(&path).unwrap() == damaged, "{what}");
             assert!(!scratch.path("x.asif.undo").exists(), "{what}");
 
             let output = scratch.run(&["mkdir", "x.asif:/made", "--assume", &choice]);
-            let told = stderr(&output);
-            assert!(output.status.success(), "{what}: {told}");
-            assert!(told.contains("x.asif.undo"), "{what}: {told}");
+            let printed = stderr(&output);
+            assert!(output.status.success(), "{what}: {printed}");
+            assert!(printed.contains("x.asif.undo"), "{what}: {printed}");
             scratch.ok(&["check", "x.asif"]);
             scratch.ok(&["rm", "-r", "x.asif:/made"]);
             assert_eq!(scratch.ok(&["ls", "-R", "x.asif"]), expected, "{what}");
@@ -268,10 +271,10 @@ fn the_newer_directory_is_found_at_its_usual_place() {
         damaged[0x10 + 8 * newer..0x18 + 8 * newer].copy_from_slice(&wrong.to_be_bytes());
         let path = scratch.write("x.asif", &damaged);
         let output = scratch.run(&["cat", "x.asif:/hello.txt"]);
-        let told = stderr(&output);
-        assert_eq!(output.stdout, b"hello, world\n", "{wrong:#x}: {told}");
+        let printed = stderr(&output);
+        assert_eq!(output.stdout, b"hello, world\n", "{wrong:#x}: {printed}");
         let warning = format!("wrong place of directory {newer}");
-        assert!(told.contains(&warning), "{wrong:#x}: {told}");
+        assert!(printed.contains(&warning), "{wrong:#x}: {printed}");
         scratch.fails(9, &["put", "--from", "src/run.sh", "x.asif:/new"]);
         let checked = scratch.run(&["check", "x.asif"]);
         assert_eq!(checked.status.code(), Some(5), "{wrong:#x}");
@@ -307,8 +310,8 @@ fn a_lost_directory_is_overwritten_by_choice_alone() {
     let choice = format!("directory={active}");
     let output = scratch.run(&["repair", "--json", "x.asif"]);
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains(&choice), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains(&choice), "{printed}");
     assert!(fs::read(&path).unwrap() == damaged);
     scratch.ok(&["repair", "--assume", &choice, "x.asif"]);
     scratch.ok(&["check", "x.asif"]);

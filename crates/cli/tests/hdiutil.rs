@@ -118,7 +118,7 @@ fn create_makes_what_the_options_say() {
             Some("G"),
         ),
     ] {
-        let told = ok(&scratch, line);
+        let printed = ok(&scratch, line);
         let facts = scratch.json(&["info", path]);
         assert_eq!(facts["format"], format, "{line}");
         assert_eq!(
@@ -126,8 +126,15 @@ fn create_makes_what_the_options_say() {
             name,
             "{line}: {facts}"
         );
-        assert_eq!(told.is_empty(), line.contains("-quiet"), "{line}: {told}");
-        assert!(told.is_empty() || told.contains(path), "{line}: {told}");
+        assert_eq!(
+            printed.is_empty(),
+            line.contains("-quiet"),
+            "{line}: {printed}"
+        );
+        assert!(
+            printed.is_empty() || printed.contains(path),
+            "{line}: {printed}"
+        );
     }
     assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
     for (path, scheme) in [("a.dmg", "gpt"), ("h.dmg", "apm"), ("i.dmg", "mbr")] {
@@ -205,23 +212,27 @@ fn a_life_of_an_image() {
         at(&limits, &["current"]).as_unsigned_integer(),
         Some(after / 512)
     );
-    let told = ok(
+    let printed = ok(
         &scratch,
         "convert life.dmg -format UDZO -imagekey zlib-level=9 -ov -o packed -plist",
     );
-    assert!(told.contains("packed.dmg"), "{told}");
-    let told = ok(&scratch, "verify packed.dmg");
+    assert!(printed.contains("packed.dmg"), "{printed}");
+    let printed = ok(&scratch, "verify packed.dmg");
     assert!(
-        told.contains("Checksumming GPT Header (Primary GPT Header : 1)…\n GPT Header (Primary GPT Header : 1): verified CRC32 $"),
-        "{told}"
+        printed.contains("Checksumming GPT Header (Primary GPT Header : 1)…\n GPT Header (Primary GPT Header : 1): verified CRC32 $"),
+        "{printed}"
     );
     assert!(
-        told.contains("Protective Master Boot Record (MBR :: verified CRC32 $"),
-        "{told}"
+        printed.contains("Protective Master Boot Record (MBR :: verified CRC32 $"),
+        "{printed}"
     );
     assert!(
-        told.lines().last().unwrap().starts_with("verified CRC32 $"),
-        "{told}"
+        printed
+            .lines()
+            .last()
+            .unwrap()
+            .starts_with("verified CRC32 $"),
+        "{printed}"
     );
     assert!(
         ok(
@@ -405,10 +416,10 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("verify -agentpass a.dmg", "agent"),
         ("nonsense", "unknown verb nonsense"),
     ] {
-        let told = fails(&scratch, line);
+        let printed = fails(&scratch, line);
         assert!(
-            told.starts_with("hdiutil: ") && told.contains(said),
-            "{line}: {told}"
+            printed.starts_with("hdiutil: ") && printed.contains(said),
+            "{line}: {printed}"
         );
         assert_eq!(
             before,
@@ -510,8 +521,8 @@ fn attached_until_it_is_detached() {
     };
     let output = call("attach a.dmg -nobrowse -noautoopen -readwrite -mountpoint at -plist");
     assert!(output.status.success(), "{}", stderr(&output));
-    let told = plist::Value::from_reader_xml(output.stdout.as_slice()).unwrap();
-    let entities = at(&told, &["system-entities"]).as_array().unwrap();
+    let printed = plist::Value::from_reader_xml(output.stdout.as_slice()).unwrap();
+    let entities = at(&printed, &["system-entities"]).as_array().unwrap();
     let volume = entities
         .iter()
         .find(|entity| entity.as_dictionary().unwrap().contains_key("mount-point"))
@@ -540,17 +551,17 @@ fn attached_until_it_is_detached() {
         assert!(output.status.success(), "{line}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    let told = said("create -size 10m -fs HFS+ -volname New -attach b");
+    let printed = said("create -size 10m -fs HFS+ -volname New -attach b");
     assert!(
-        told.starts_with("/dev/disk1") && told.contains("Volumes/New"),
-        "{told}"
+        printed.starts_with("/dev/disk1") && printed.contains("Volumes/New"),
+        "{printed}"
     );
     assert!(said("diskutil list").contains("b.dmg"));
     assert!(said("diskutil unmount force disk1s1").contains("disk1"));
-    let told = said(
+    let printed = said(
         "diskutil image attach --mountPoint at --mountOptions umask=077 --shadow --nobrowse a.dmg",
     );
-    assert!(told.contains("/at\n"), "{told}");
+    assert!(printed.contains("/at\n"), "{printed}");
     fs::write(scratch.path("at/letter"), "to nobody").unwrap();
     said("diskutil eject /dev/disk1");
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
@@ -562,14 +573,14 @@ fn attached_until_it_is_detached() {
     // A volume without a partition map is on the disk itself. A partition can be taken for such a
     // disk.
     said("create -size 5m -fs HFS+ -layout NONE -volname Whole c");
-    let told = said("attach c.dmg -mountpoint at -plist");
-    let told = plist::Value::from_reader_xml(told.as_bytes()).unwrap();
-    let [whole] = at(&told, &["system-entities"])
+    let printed = said("attach c.dmg -mountpoint at -plist");
+    let printed = plist::Value::from_reader_xml(printed.as_bytes()).unwrap();
+    let [whole] = at(&printed, &["system-entities"])
         .as_array()
         .unwrap()
         .as_slice()
     else {
-        panic!("{told:?}")
+        panic!("{printed:?}")
     };
     assert_eq!(at(whole, &["mount-point"]).as_string(), folder.to_str());
     said("detach /dev/disk1");
@@ -585,8 +596,8 @@ fn attached_until_it_is_detached() {
         format!("{first}-{}", first + count - 1),
         first.to_string(),
     ] {
-        let told = said(&format!("attach -section {section} -mountpoint at a.dmg"));
-        assert!(told.contains("/at\n"), "{section}: {told}");
+        let printed = said(&format!("attach -section {section} -mountpoint at a.dmg"));
+        assert!(printed.contains("/at\n"), "{section}: {printed}");
         fs::write(scratch.path("at/letter"), &section).unwrap();
         said("detach disk1");
         assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), section);
@@ -627,10 +638,10 @@ fn attached_until_it_is_detached() {
         ("-quiet -ignorebadchecksums", false),
     ] {
         let attached = call(&format!("attach sums.dmg {option}"));
-        let told = stderr(&attached);
-        assert!(attached.status.success(), "{option}: {told}");
-        let warned = told.contains("warning: ") && told.contains("checksum mismatch of");
-        assert_eq!(warned, warns, "{option}: {told}");
+        let printed = stderr(&attached);
+        assert!(attached.status.success(), "{option}: {printed}");
+        let warned = printed.contains("warning: ") && printed.contains("checksum mismatch of");
+        assert_eq!(warned, warns, "{option}: {printed}");
         said("detach disk1");
     }
 

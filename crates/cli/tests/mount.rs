@@ -880,10 +880,10 @@ fn the_use_of_an_image_is_named() {
         vec!["check", "a.sparsebundle"],
         vec!["cat", "a.sparsebundle:/x"],
     ] {
-        let told = host.fails(4, &args);
+        let printed = host.fails(4, &args);
         let used = format!("a.sparsebundle: cannot open: {user}");
-        assert!(told.contains(&used), "{args:?}: {told}");
-        assert!(told.contains(&hint), "{args:?}: {told}");
+        assert!(printed.contains(&used), "{args:?}: {printed}");
+        assert!(printed.contains(&hint), "{args:?}: {printed}");
     }
     for args in [
         vec!["tree", "a.sparsebundle"],
@@ -901,16 +901,19 @@ fn the_use_of_an_image_is_named() {
         vec!["snapshot", "create", "a.sparsebundle", "one"],
         vec!["diagnose", "a.sparsebundle"],
     ] {
-        let told = host.fails(4, &args);
-        assert!(told.contains(&hint), "{args:?}: {told}");
+        let printed = host.fails(4, &args);
+        assert!(printed.contains(&hint), "{args:?}: {printed}");
     }
     // Facts that need no lock are shown.
     let facts = host.ok(&["info", "a.sparsebundle"]);
     assert_eq!(facts["format"], "UDSB");
     assert!(facts["size"].as_u64() > Some(0), "{facts}");
-    let told = facts["warnings"][0]["message"].as_str().unwrap();
-    assert!(told.contains(&user) && told.contains(&hint), "{told}");
-    assert!(told.contains(folder.to_str().unwrap()), "{told}");
+    let printed = facts["warnings"][0]["message"].as_str().unwrap();
+    assert!(
+        printed.contains(&user) && printed.contains(&hint),
+        "{printed}"
+    );
+    assert!(printed.contains(folder.to_str().unwrap()), "{printed}");
     host.ok(&["detach", "at"]);
     host.wait_for_none();
     host.ok(&["mount", "a.sparsebundle", "at", "--read-only"]);
@@ -981,14 +984,14 @@ fn a_damaged_image_is_not_mounted() {
             vec!["mount", "a.dmg", "at"],
             vec!["attach", "a.dmg", "--folders"],
         ] {
-            let told = host.fails(5, &[&args, option].concat());
+            let printed = host.fails(5, &[&args, option].concat());
             for part in [
                 "checksum mismatch of",
                 "(bytes ",
                 "`bandsaw verify`",
                 "--no-verify",
             ] {
-                assert!(told.contains(part), "{args:?}: {told}");
+                assert!(printed.contains(part), "{args:?}: {printed}");
             }
         }
         assert_eq!(host.listed(), [] as [Value; 0]);

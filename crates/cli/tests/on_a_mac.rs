@@ -236,14 +236,14 @@ fn the_collector_observes_first_and_misses_nothing() {
     // Without a build nothing is judged, and every step is missed.
     let output = run(&scratch, &[], "cargo build fail");
     assert_eq!(output.status.code(), Some(1));
-    let told = faults(&output);
-    assert_eq!(told[0], "build-command: status 1");
+    let printed = faults(&output);
+    assert_eq!(printed[0], "build-command: status 1");
     assert!(
-        told.contains(&"build-tests: not run".to_owned()),
-        "{told:?}"
+        printed.contains(&"build-tests: not run".to_owned()),
+        "{printed:?}"
     );
-    assert!(told.contains(&"ours-hfsx-udzo-like: not run".to_owned()));
-    assert_eq!(told.len(), 2 + 12 * 14 + 4, "{told:#?}");
+    assert!(printed.contains(&"ours-hfsx-udzo-like: not run".to_owned()));
+    assert_eq!(printed.len(), 2 + 12 * 14 + 4, "{printed:#?}");
 }
 
 /// Each observation in turn is refused, empty or another.
@@ -325,9 +325,12 @@ fn evidence_that_is_missing_or_wrong_fails_the_run() {
                     all.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
                 {
                     let output = run(&scratch, &["--observe"], broken);
-                    let told = faults(&output);
+                    let printed = faults(&output);
                     assert_eq!(output.status.code(), Some(1), "{broken}");
-                    assert!(told.iter().any(|told| told == fault), "{broken}: {told:?}");
+                    assert!(
+                        printed.iter().any(|printed| printed == fault),
+                        "{broken}: {printed:?}"
+                    );
                     assert!(scratch.path("all.tar.gz").exists());
                 }
             });

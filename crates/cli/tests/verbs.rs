@@ -34,7 +34,7 @@ struct Run {
     words: &'static [&'static str],
     /// Verbs that run first.
     before: &'static [&'static [&'static str]],
-    how: How,
+    kind: RunKind,
     on: On,
     /// The number of the file that it changes or removes.
     changes: Option<usize>,
@@ -42,7 +42,7 @@ struct Run {
 
 /// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum RunKind {
     /// By itself.
     Alone,
     /// Mounts a volume below the folder `mnt`: a file is added there, and the image detached.
@@ -64,7 +64,7 @@ enum On {
 const RUN: Run = Run {
     words: &[],
     before: &[],
-    how: How::Alone,
+    kind: RunKind::Alone,
     on: On::Any,
     changes: None,
 };
@@ -88,17 +88,17 @@ fn class(verb: &str) -> Option<Class> {
         "resources-add" | "resources-remove" => Elsewhere("changes compressed images only"),
         "attach" => Writes(&[Run {
             words: &["attach", "IMAGE", "--mountroot", "mnt"],
-            how: How::Mounts,
+            kind: RunKind::Mounts,
             ..RUN
         }]),
         "mount" => Writes(&[Run {
             words: &["mount", "IMAGE", "mnt/Data"],
-            how: How::Mounts,
+            kind: RunKind::Mounts,
             ..RUN
         }]),
         "serve" => Writes(&[Run {
             words: &["serve", "IMAGE", "--socket", "socket", "--json"],
-            how: How::Serves,
+            kind: RunKind::Serves,
             ..RUN
         }]),
         "chmod" => Writes(&[Run {
@@ -273,7 +273,7 @@ fn class(verb: &str) -> Option<Class> {
             },
             Run {
                 words: &["hdiutil", "attach", "IMAGE", "-mountroot", "mnt"],
-                how: How::Mounts,
+                kind: RunKind::Mounts,
                 ..RUN
             },
         ]),
@@ -372,9 +372,9 @@ impl Folder {
         for words in run.before {
             self.finish(words, image)?;
         }
-        match run.how {
-            How::Alone => self.finish(run.words, image),
-            How::Mounts => {
+        match run.kind {
+            RunKind::Alone => self.finish(run.words, image),
+            RunKind::Mounts => {
                 fs::create_dir_all(self.0.join("mnt")).unwrap();
                 self.finish(run.words, image)?;
                 let added = fs::read_dir(self.0.join("mnt"))
@@ -388,7 +388,7 @@ impl Folder {
                 assert_eq!(detached, Ok(()), "{image} stays mounted");
                 added.map(drop)
             }
-            How::Serves => {
+            RunKind::Serves => {
                 // `timeout` would pass a signal on twice, and the second ends the server at once.
                 let command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
                 let mut command = self.with(command, run.words, image);
@@ -484,7 +484,7 @@ fn no_verb_loses_a_file_below_a_wrong_field() {
         };
         let runs = runs
             .iter()
-            .filter(|run| can_mount || run.how != How::Mounts);
+            .filter(|run| can_mount || run.kind != RunKind::Mounts);
         for run in runs {
             for image in IMAGES.into_iter().filter(|image| run.on.is(image)) {
                 let unchanged = images.unchanged().find(|case| case.image() == image);

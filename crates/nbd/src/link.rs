@@ -222,7 +222,7 @@ impl Link {
     }
 
     /// Queues a reply, which this thread or the one that is sending sends.
-    pub(crate) fn post(&self, reply: Reply) {
+    pub(crate) fn send(&self, reply: Reply) {
         self.outbox().push(reply);
         self.drain();
     }

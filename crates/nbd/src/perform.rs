@@ -51,7 +51,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
 pub(crate) fn run_on_worker(link: &Link, request: &Request) {
     let mut head = Vec::new();
     link.others.time(0, || perform(link, request, &mut head));
-    link.post(Reply { head, body: None });
+    link.send(Reply { head, body: None });
 }
 
 /// Flushes the device if the request has FUA.

@@ -61,7 +61,7 @@ impl Session<'_> {
             request.len
         };
         let buffer = self.link.buffers.take(len as usize);
-        WorkerPool::post(self.link, Job::Read(*request, buffer));
+        WorkerPool::submit(self.link, Job::Read(*request, buffer));
     }
 
     fn read_small(&mut self, request: &Request) -> io::Result<()> {
@@ -363,7 +363,7 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
             false => whole_head(link, request, &mut head),
         }
         if last && len as usize == buffer.len() {
-            return link.post(Reply {
+            return link.send(Reply {
                 head,
                 body: Some(buffer),
             });
@@ -379,11 +379,11 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
         at = end;
     }
     if !head.is_empty() {
-        link.post(Reply { head, body: None });
+        link.send(Reply { head, body: None });
     }
 }
 
 fn refuse(link: &Link, request: &Request, mut head: Vec<u8>, refusal: &ErrorReply) {
     link.refuse(&mut head, request, refusal);
-    link.post(Reply { head, body: None });
+    link.send(Reply { head, body: None });
 }

@@ -82,7 +82,7 @@ impl Session<'_> {
                     || request.len > LONG && request.command != Command::BlockStatus
                     || request.has(flag::NO_HOLE) && request.len > LONG / 8;
                 if long || link.others.is_slow() {
-                    WorkerPool::post(link, Job::Other(*request));
+                    WorkerPool::submit(link, Job::Other(*request));
                 } else {
                     link.others
                         .time(0, || perform(link, request, &mut self.out));

@@ -75,7 +75,7 @@ impl WorkerPool {
     }
 
     /// Queues a job. Blocks while the queue is full.
-    pub(crate) fn post(link: &Arc<Link>, job: Job) {
+    pub(crate) fn submit(link: &Arc<Link>, job: Job) {
         let worker_pool = &link.worker_pool;
         let mut state =
             worker_pool.wait_while(worker_pool.state(), |state| state.jobs.len() >= MAX_JOBS);

@@ -73,7 +73,7 @@ impl Session<'_> {
             self.flush_before((end - at) as usize)?;
             let mut bytes = self.link.buffers.take((end - at) as usize);
             self.input.read(&self.link.channel, &mut bytes)?;
-            WorkerPool::post(
+            WorkerPool::submit(
                 self.link,
                 Job::Write {
                     pending: Arc::clone(&pending),
@@ -111,5 +111,5 @@ pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: 
         Ok(()) => simple_reply(&mut head, request.cookie, 0),
         Err(refusal) => link.refuse(&mut head, request, &refusal),
     }
-    link.post(Reply { head, body: None });
+    link.send(Reply { head, body: None });
 }

@@ -373,16 +373,16 @@ impl Bands {
         if !matches!(state, BandState::Unopened) {
             return Ok(());
         }
-        let how = if self.access == Access::ReadOnly {
+        let mode = if self.access == Access::ReadOnly {
             Open::Read
         } else {
             Open::Write
         };
         let mut name = self.name(index);
-        let mut file = self.open_file(&name, how)?;
+        let mut file = self.open_file(&name, mode)?;
         if let (None, Some(prefix)) = (&file, self.or_prefix) {
             name = index.name_in(prefix);
-            file = self.open_file(&name, how)?;
+            file = self.open_file(&name, mode)?;
         }
         let Some(file) = file else {
             *state = BandState::Missing;
@@ -402,10 +402,10 @@ impl Bands {
 
     /// Opens a file of the bundle. If the process has too many open files, closes bands and
     /// retries.
-    fn open_file(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open_file(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         let mut tries = 0..super::cache::SHARDS as u64;
         loop {
-            match self.store.open(name, how) {
+            match self.store.open(name, mode) {
                 Err(error) if is_too_many_files(&error) => match tries.next() {
                     Some(shard) => self.close_some(BandIndex(shard))?,
                     None => return Err(error),

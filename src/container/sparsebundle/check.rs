@@ -110,7 +110,7 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
     match backup.map_err(Error::from) {
         Ok(backup) if backup == info => {}
         Ok(backup) => {
-            let facts = |info: &plist::Info| {
+            let geometry = |info: &plist::Info| {
                 format!(
                     "size {}, band-size {}, version {}",
                     info.size,
@@ -120,8 +120,8 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
             };
             let differs = format!(
                 "expected {} as in {INFO}, found {}",
-                facts(&info),
-                facts(&backup)
+                geometry(&info),
+                geometry(&backup)
             );
             // A resize writes the copy first, so only the size may differ.
             let resized = plist::Info {

@@ -45,7 +45,7 @@ impl BlockDevice for Bundle {
         // Checks the locks first, so as not to overwrite changes of another machine.
         self.locks
             .iter()
-            .try_for_each(Guard::keep)
+            .try_for_each(Guard::revalidate)
             .map_err(|error| self.bands.lose(error))?;
         match &self.migrating_bands {
             None => self.bands.flush(),

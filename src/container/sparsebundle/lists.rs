@@ -1,7 +1,7 @@
 //! Choice between the two property lists of a bundle.
 
 use super::rebanding::Rebanding;
-use super::repair::{Facts, listed};
+use super::repair::{BundleGeometry, listed};
 use super::{LAYER, plist};
 use crate::decision::{Undecided, Which};
 use crate::device::{Access, BlockDeviceExt};
@@ -60,9 +60,9 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<Str
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     /// The numbers to use.
-    pub(crate) facts: Facts,
+    pub(crate) geometry: BundleGeometry,
     /// The numbers in Info.plist and Info.bckup when they were chosen.
-    pub(crate) lists: [Facts; 2],
+    pub(crate) lists: [BundleGeometry; 2],
 }
 
 /// Returns the properties with which a bundle is opened whose effective list contains `info`: those
@@ -78,8 +78,8 @@ pub(super) fn settled(
         return Ok(info);
     }
     let lists = [
-        listed(store, Which::Primary)?.facts(),
-        listed(store, Which::Alternate)?.facts(),
+        listed(store, Which::Primary)?.geometry(),
+        listed(store, Which::Alternate)?.geometry(),
     ];
     match (choice, lists) {
         (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
@@ -87,10 +87,10 @@ pub(super) fn settled(
             LAYER,
             "the property lists changed while they were compared",
         )),
-        (Some(Choice { facts, .. }), _) => Ok(plist::Info {
-            size: facts.size,
-            band_size: facts.band_size,
-            version: facts.version,
+        (Some(Choice { geometry, .. }), _) => Ok(plist::Info {
+            size: geometry.size,
+            band_size: geometry.band_size,
+            version: geometry.version,
         }),
         (None, [Some(one), Some(other)]) if one != other && !is_resizing(store, [one, other]) => {
             Err(Undecided {
@@ -105,10 +105,10 @@ pub(super) fn settled(
 
 /// Returns true if the lists, Info.plist first, differ because a change of the size was interrupted
 /// before it had an effect.
-pub(crate) fn is_resizing(store: &dyn Store, lists: [Facts; 2]) -> bool {
+pub(crate) fn is_resizing(store: &dyn Store, lists: [BundleGeometry; 2]) -> bool {
     let [info, backup] = lists;
     let before = || plist::size_before(&read_bytes(store, plist::BACKUP).ok()?);
-    Facts {
+    BundleGeometry {
         size: info.size,
         ..backup
     } == info

@@ -49,7 +49,9 @@ pub use lists::USED_INSTEAD;
 pub(crate) use lists::{Choice, is_resizing};
 pub use plist::Version;
 pub use rebanding::Rebanded;
-pub use repair::{Facts, Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair};
+pub use repair::{
+    BundleGeometry, Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair,
+};
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;
@@ -459,9 +461,9 @@ pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
 /// name. It is changed in place: its inode carries the bundle's lock.
 pub(crate) fn open_token(
     store: &dyn Store,
-    how: Open,
+    mode: Open,
 ) -> Result<Option<(&'static str, Arc<dyn BlockDevice>)>> {
-    Ok(store.open(TOKEN, how)?.map(|token| (TOKEN, token)))
+    Ok(store.open(TOKEN, mode)?.map(|token| (TOKEN, token)))
 }
 
 /// Number of a band: its disk offset divided by the band size.

@@ -21,7 +21,7 @@ const MAX_STEPS: usize = 65_536;
 
 /// Properties in a list of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct BundleGeometry {
     /// Length of the disk in bytes.
     pub size: u64,
     /// Band size in bytes.
@@ -34,7 +34,7 @@ pub struct Facts {
 #[derive(Debug)]
 pub enum Listed {
     /// A valid list.
-    Whole(Facts),
+    Whole(BundleGeometry),
     /// The file is missing, or is not a property list with all keys.
     Unreadable(Error),
     /// A list with invalid or unsupported values.
@@ -45,9 +45,9 @@ pub enum Listed {
 
 impl Listed {
     /// Returns the properties of a valid list.
-    pub fn facts(&self) -> Option<Facts> {
+    pub fn geometry(&self) -> Option<BundleGeometry> {
         match self {
-            Self::Whole(facts) => Some(*facts),
+            Self::Whole(geometry) => Some(*geometry),
             _ => None,
         }
     }
@@ -61,7 +61,7 @@ pub fn listed(store: &dyn Store, which: Which) -> Result<Listed> {
             size,
             band_size,
             version,
-        }) => Listed::Whole(Facts {
+        }) => Listed::Whole(BundleGeometry {
             size,
             band_size,
             version,
@@ -81,10 +81,10 @@ pub const fn name_of(which: Which) -> &'static str {
     }
 }
 
-/// Makes both lists contain `facts`. A list that differs is overwritten with the bytes of the other
+/// Makes both lists contain `geometry`. A list that differs is overwritten with the bytes of the other
 /// one, if that matches. Returns a description of each step.
-pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
-    let says = |which| listed(store, which).map(|listed| listed.facts() == Some(facts));
+pub fn put_lists(store: &dyn Store, geometry: BundleGeometry) -> Result<Vec<String>> {
+    let says = |which| listed(store, which).map(|listed| listed.geometry() == Some(geometry));
     let (primary, alternate) = (says(Which::Primary)?, says(Which::Alternate)?);
     let right = match (primary, alternate) {
         (true, _) => Some(Which::Primary),
@@ -104,11 +104,11 @@ pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
                 steps.push(format!("{name} is restored from {from}"));
             }
             None => {
-                let Facts {
+                let BundleGeometry {
                     size,
                     band_size,
                     version,
-                } = facts;
+                } = geometry;
                 store.put(
                     name,
                     plist::Info {

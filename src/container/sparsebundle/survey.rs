@@ -72,7 +72,7 @@ impl Bundle {
         let store = &*self.bands.store;
         match (read_plist(store, INFO), read_plist(store, BACKUP)) {
             (Ok(info), Ok(backup)) if info != backup => {
-                let facts = |info: plist::Info| {
+                let geometry = |info: plist::Info| {
                     format!(
                         "size {}, band-size {}, version {}",
                         info.size,
@@ -84,8 +84,8 @@ impl Bundle {
                     BACKUP,
                     format!(
                         "expected {} as in {INFO}, found {}",
-                        facts(info),
-                        facts(backup)
+                        geometry(info),
+                        geometry(backup)
                     ),
                 );
             }

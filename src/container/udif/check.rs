@@ -123,7 +123,7 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
 }
 
 /// A chunk with the table and the run that describe it.
-struct Placed {
+struct FoundChunk {
     chunk: Chunk,
     from: (usize, usize),
     is_bad: bool,
@@ -136,7 +136,7 @@ struct ChunkWalk<'a> {
     /// File offset of the trailer.
     trailer: u64,
     tables: Vec<Table>,
-    chunks: Vec<Placed>,
+    chunks: Vec<FoundChunk>,
 }
 
 impl ChunkWalk<'_> {
@@ -206,7 +206,7 @@ impl ChunkWalk<'_> {
             }
             covered.push(run.first_sector..run.first_sector + run.sector_count);
             match chunk(&table, &run, self.fork.len()) {
-                Ok(chunk) => self.chunks.push(Placed {
+                Ok(chunk) => self.chunks.push(FoundChunk {
                     chunk,
                     from: (number, at),
                     is_bad: false,
@@ -279,7 +279,7 @@ impl ChunkWalk<'_> {
     /// Checks the chunks in file order. Equal chunks may share their data.
     fn storage(&mut self) -> Result<()> {
         let stored =
-            |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
+            |placed: &&FoundChunk| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
         let mut places: Vec<_> = self
             .chunks
             .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::layers::Work;
+use super::layers::LayerRepair;
 use crate::container::asif::{self, Asif};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{Access, BlockDevice};
@@ -11,7 +11,7 @@ use crate::open::{self, OpenOptions};
 use crate::store::Open;
 use crate::{Kind, Result};
 
-impl Work<'_> {
+impl LayerRepair<'_> {
     /// Makes the other directory of the image in `plain` the active one if nothing is found on the
     /// disk with the active one, and sound volumes are with the other. Returns the steps. Fails with
     /// [`Kind::Undecided`] if the active one finds something that is not in order.

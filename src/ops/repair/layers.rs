@@ -29,7 +29,7 @@ const MIN_ROOM: u64 = 16 * MIB;
 const FREE: &str = "Apple_Free";
 
 /// A repair in progress.
-pub(super) struct Work<'a> {
+pub(super) struct LayerRepair<'a> {
     pub(super) target: &'a Target,
     pub(super) staged: &'a Staged,
     pub(super) options: &'a OpenOptions<'a>,
@@ -50,7 +50,7 @@ pub(super) struct Work<'a> {
     pub(super) rebuilt: Vec<u64>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> LayerRepair<'a> {
     pub(super) fn new(
         target: &'a Target,
         staged: &'a Staged,
@@ -108,11 +108,11 @@ impl<'a> Work<'a> {
             progress: self.progress,
         };
         let is_whole = match question.resolve()? {
-            Resolved::Facts { facts, is_whole } => {
-                let steps = sparsebundle::put_lists(self.staged, facts)?;
+            Resolved::Geometry { geometry, is_whole } => {
+                let steps = sparsebundle::put_lists(self.staged, geometry)?;
                 self.outside(BUNDLE, steps);
                 if is_whole {
-                    self.check_leftovers(facts, BUNDLE)?;
+                    self.check_leftovers(geometry, BUNDLE)?;
                 }
                 is_whole
             }

@@ -53,7 +53,7 @@ impl Edit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileChange {
     /// A file is moved to the quarantine in the undo data.
-    Take { name: String, len: u64, sum: u32 },
+    Quarantine { name: String, len: u64, sum: u32 },
     /// A file is renamed to an unused name.
     Rename(String, String),
     /// A file is created.
@@ -75,7 +75,7 @@ impl Log {
         let mut text = String::new();
         for change in &self.changes {
             let edit = match change {
-                FileChange::Take { name, len, sum } => {
+                FileChange::Quarantine { name, len, sum } => {
                     let _ = writeln!(text, "take {} {len} {sum:08x}", escaped(name));
                     continue;
                 }
@@ -130,7 +130,7 @@ impl Log {
             })
         };
         let change = match words {
-            ["take", name, len, sum] => FileChange::Take {
+            ["take", name, len, sum] => FileChange::Quarantine {
                 name: unescaped(name),
                 len: len.parse().ok()?,
                 sum: crc(sum)?,
@@ -217,7 +217,7 @@ mod tests {
         };
         let log = Log {
             changes: vec![
-                FileChange::Take {
+                FileChange::Quarantine {
                     name: "bands/ a%b\nc%20".into(),
                     len: 5,
                     sum: 6,

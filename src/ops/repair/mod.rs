@@ -26,11 +26,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::layers::Work;
+use self::layers::LayerRepair;
 use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
 use crate::fs::RepairStep;
-use crate::open::remembered::Remembered;
+use crate::open::key_cache::CachedKeys;
 use crate::open::{self, Conclusion, Keys, OpenOptions, Scope, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -49,7 +49,7 @@ const VOLUME: &str = "volume";
 
 /// The mode of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum How {
+pub enum Mode {
     /// Report the steps without changes.
     #[default]
     DryRun,
@@ -64,7 +64,7 @@ pub type Confirm<'a> = &'a dyn Fn(&[VolumeLosses]) -> Result<bool>;
 #[derive(Clone)]
 pub struct Options<'a> {
     /// Mode of the repair.
-    pub how: How,
+    pub mode: Mode,
     /// Assumptions made by the user.
     pub assume: Assumptions,
     /// True to accept losses.
@@ -82,9 +82,10 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        let (how, assume, temporary) = (How::DryRun, Assumptions::default(), PathBuf::from("/tmp"));
+        let (mode, assume, temporary) =
+            (Mode::DryRun, Assumptions::default(), PathBuf::from("/tmp"));
         Self {
-            how,
+            mode,
             assume,
             accept_loss: false,
             confirm: None,
@@ -98,7 +99,7 @@ impl Default for Options<'_> {
 impl fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("how", &self.how)
+            .field("mode", &self.mode)
             .field("assume", &self.assume)
             .finish_non_exhaustive()
     }
@@ -209,12 +210,12 @@ pub fn repair(
     chosen: &Options<'_>,
     progress: &dyn Progress,
 ) -> Result<Repaired> {
-    let access = if chosen.how == How::Apply {
+    let access = if chosen.mode == Mode::Apply {
         Access::ReadWrite
     } else {
         Access::ReadOnly
     };
-    if chosen.how == How::Apply {
+    if chosen.mode == Mode::Apply {
         open::stack::make_missing(path, options)?;
     }
     let target =
@@ -230,7 +231,7 @@ pub fn repair_target(
     progress: &dyn Progress,
 ) -> Result<Repaired> {
     let (image, rolled_back) = roll_back(target, chosen)?;
-    let keys = options.keys.map(Remembered::new);
+    let keys = options.keys.map(CachedKeys::new);
     let keys = keys.as_ref().map(|keys| keys as &dyn Keys);
     let options = &OpenOptions {
         access: Access::ReadWrite,
@@ -250,13 +251,13 @@ pub fn repair_target(
     // No other process can have the image locked: it is locked here already.
     let untouched = Staged::new(image, chosen.temporary.clone());
     let mut before = examine(&untouched, Scope::Outside)?;
-    let mut work = Work::new(target, &staged, options, chosen, progress);
-    match work.run() {
+    let mut layers = LayerRepair::new(target, &staged, options, chosen, progress);
+    match layers.run() {
         Ok(()) => {}
-        Err(error) if error.kind() == Kind::Undecided => work.done.undecided = Some(error),
+        Err(error) if error.kind() == Kind::Undecided => layers.done.undecided = Some(error),
         Err(error) => return Err(error),
     }
-    let Work {
+    let LayerRepair {
         mut done,
         found: within,
         remaining: left_within,
@@ -265,7 +266,7 @@ pub fn repair_target(
         changed_outside,
         rebuilt,
         ..
-    } = work;
+    } = layers;
     done.rolled_back = rolled_back;
     let is_changed = !done.steps.is_empty();
     // A repair that stops below the volumes has not examined them.
@@ -318,7 +319,7 @@ pub fn repair_target(
         return Ok(done);
     }
     done.outcome = Outcome::Repaired;
-    if chosen.how == How::Apply {
+    if chosen.mode == Mode::Apply {
         let text = losses::text(&done.losses);
         let notes = [(LOSSES, text.as_str())];
         let notes = if done.losses.is_empty() {
@@ -343,13 +344,13 @@ pub fn repair_target(
 /// staged view.
 fn roll_back(target: &Target, chosen: &Options<'_>) -> Result<(Arc<dyn Store>, Option<Undone>)> {
     let image = target.store.clone();
-    let undo = match (target.undo(), chosen.how) {
+    let undo = match (target.undo(), chosen.mode) {
         (Ok(undo), _) => undo,
-        (Err(error), How::Apply) => return Err(error),
-        (Err(_), How::DryRun) => return Ok((image, None)),
+        (Err(error), Mode::Apply) => return Err(error),
+        (Err(_), Mode::DryRun) => return Ok((image, None)),
     };
     undo.check()?;
-    if chosen.how == How::Apply {
+    if chosen.mode == Mode::Apply {
         return Ok((image, undo::roll_back(target)?));
     }
     if !interrupted::is_unfinished(undo.store())? {
@@ -384,12 +385,12 @@ pub fn commit_target(target: &Target) -> Result<Undone> {
 }
 
 /// Returns the stored bytes of a target, seen through `store`.
-fn stored(target: &Target, store: Arc<dyn Store>, how: Open) -> Result<StoredImage> {
+fn stored(target: &Target, store: Arc<dyn Store>, mode: Open) -> Result<StoredImage> {
     Ok(match target.file {
         None => StoredImage::Folder(store),
         Some(name) => StoredImage::File(
             store
-                .open(name, how)?
+                .open(name, mode)?
                 .ok_or_else(|| Error::not_found(LAYER, name))?,
         ),
     })

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::layers::Work;
+use super::layers::LayerRepair;
 use crate::container::asif::Asif;
-use crate::container::sparsebundle::{self, Facts};
+use crate::container::sparsebundle::{self, BundleGeometry};
 use crate::container::sparseimage::SparseImage;
 use crate::container::{Format, Orphan, Orphans};
 use crate::decision::{Alternative, OrphanChoice};
@@ -31,7 +31,7 @@ struct Restoration {
     evidence: String,
 }
 
-impl Work<'_> {
+impl LayerRepair<'_> {
     /// Decides what becomes of the orphans of an image, and performs a restoration, which it adds to
     /// `steps`. Fails with [`Kind::Undecided`] if they may be the data of a place without storage.
     pub(super) fn decide_orphans(
@@ -96,9 +96,13 @@ impl Work<'_> {
 
     /// Fails with [`Kind::Undecided`] if files past the end of the disk of a bundle may be data of
     /// its volumes.
-    pub(super) fn check_leftovers(&self, facts: Facts, layer: &'static str) -> Result<()> {
+    pub(super) fn check_leftovers(
+        &self,
+        geometry: BundleGeometry,
+        layer: &'static str,
+    ) -> Result<()> {
         let lens = sparsebundle::band_lens(self.staged, self.progress)?;
-        let past_end = lists::misplaced(facts, &lens);
+        let past_end = lists::misplaced(geometry, &lens);
         let files = past_end.iter().find_map(|fact| match fact {
             Fact::BandsPastEnd(files) => Some(files),
             _ => None,
@@ -149,10 +153,10 @@ impl Work<'_> {
     pub(super) fn plain(
         &self,
         store: &Staged,
-        how: Open,
+        mode: Open,
         options: &OpenOptions<'_>,
     ) -> Result<(Arc<dyn BlockDevice>, bool)> {
-        let stored = super::stored(self.target, Arc::new(store.clone()), how)?;
+        let stored = super::stored(self.target, Arc::new(store.clone()), mode)?;
         let StoredImage::File(file) = stored else {
             return Err(Error::unsupported(super::LAYER, "not a file"));
         };

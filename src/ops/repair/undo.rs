@@ -112,7 +112,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
         .collect();
     let (mut taken, mut renamed, mut new, mut edited) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let take = |name: &String| FileChange::Take {
+    let take = |name: &String| FileChange::Quarantine {
         name: name.clone(),
         len: 0,
         sum: 0,
@@ -201,12 +201,12 @@ fn save(
     let mut log = Log::default();
     for change in &planned.log.changes {
         log.changes.push(match change {
-            FileChange::Take { name, .. } => {
+            FileChange::Quarantine { name, .. } => {
                 let file = below
                     .open(name, Open::Read)?
                     .ok_or_else(|| Error::not_found(LAYER, name))?;
                 let len = file.info().len;
-                FileChange::Take {
+                FileChange::Quarantine {
                     name: name.clone(),
                     len,
                     sum: checksum(&*file, 0..len)?.unwrap_or_default(),
@@ -402,7 +402,7 @@ fn apply(
     };
     for change in &log.changes {
         match change {
-            FileChange::Take { name, .. } => {
+            FileChange::Quarantine { name, .. } => {
                 undo.take(image, name, &format!("{number}/{FILES}{name}"))?;
             }
             FileChange::Rename(from, to) => image.rename(from, to)?,
@@ -593,7 +593,7 @@ fn verify(image: &dyn Store, undo: &UndoStore, number: u64, log: &Log) -> Result
     let data = undo.store().open(&format!("{number}/{DATA}"), Open::Read)?;
     for change in &log.changes {
         match change {
-            FileChange::Take { name, len, sum } => {
+            FileChange::Quarantine { name, len, sum } => {
                 let kept = format!("{FILES}{name}");
                 if !is_file(undo.store(), &format!("{number}/{kept}"), *len, *sum)?
                     && !is_file(image, name, *len, *sum)?
@@ -687,7 +687,7 @@ fn revert(
                     done.files += 1;
                 }
             }
-            FileChange::Take { name, len, sum } => {
+            FileChange::Quarantine { name, len, sum } => {
                 // A copy that was interrupted may have left both files.
                 let kept = format!("{number}/{FILES}{name}");
                 if undo.store().stat(&kept)?.is_none() || is_file(image, name, *len, *sum)? {
@@ -696,7 +696,7 @@ fn revert(
                 if is_trial {
                     copy_file(undo.store(), &kept, image, name)?;
                 } else {
-                    undo.give_back(image, &kept, name)?;
+                    undo.restore_file(image, &kept, name)?;
                 }
                 done.files += 1;
             }

@@ -127,7 +127,7 @@ impl UndoStore {
     }
 
     /// Moves a file of the undo data back to the image.
-    pub(super) fn give_back(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
+    pub(super) fn restore_file(&self, image: &dyn Store, from: &str, name: &str) -> Result<()> {
         match &self.shared {
             Some(shared) => shared
                 .parent

@@ -22,12 +22,12 @@ const LAYER: &str = "snapshot";
 const LONGEST_NAME: usize = 255;
 
 /// The storage of a bundle's snapshots.
-enum Keeper {
+enum SnapshotStore {
     Bucket(Arc<Remote>),
     Folder(Box<Folder>),
 }
 
-impl Keeper {
+impl SnapshotStore {
     /// Returns the snapshots of the bundle at `image`. [`Kind::Unsupported`] if it is not a bundle.
     fn of(image: &Path, access: Access, network: NetworkOptions) -> Result<Self> {
         match remote::bundle(image, access, network)? {
@@ -39,10 +39,11 @@ impl Keeper {
 
 /// Returns the snapshots of the bundle at `image`, the oldest first.
 pub fn list(image: &Path, network: NetworkOptions) -> Result<Vec<Snapshot>> {
-    let listed = Keeper::of(image, Access::ReadOnly, network).and_then(|keeper| match keeper {
-        Keeper::Bucket(bundle) => Ok(bundle.snapshots()),
-        Keeper::Folder(folder) => folder.list(),
-    });
+    let listed =
+        SnapshotStore::of(image, Access::ReadOnly, network).and_then(|store| match store {
+            SnapshotStore::Bucket(bundle) => Ok(bundle.snapshots()),
+            SnapshotStore::Folder(folder) => folder.list(),
+        });
     let mut snapshots = listed.map_err(|error| error.in_file(image))?;
     snapshots.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     Ok(snapshots)
@@ -57,10 +58,15 @@ pub fn create(
     network: NetworkOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let made = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
-        Keeper::Bucket(bundle) => bundle.create_snapshot(name).and_then(|()| bundle.close()),
-        Keeper::Folder(folder) => folder.create(name, progress),
-    });
+    let made =
+        check(name).and_then(
+            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
+                SnapshotStore::Bucket(bundle) => {
+                    bundle.create_snapshot(name).and_then(|()| bundle.close())
+                }
+                SnapshotStore::Folder(folder) => folder.create(name, progress),
+            },
+        );
     made.map_err(|error| error.in_file(image))
 }
 
@@ -72,19 +78,29 @@ pub fn restore(
     network: NetworkOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
-        Keeper::Bucket(bundle) => bundle.restore_snapshot(name).and_then(|()| bundle.close()),
-        Keeper::Folder(folder) => folder.restore(name, progress),
-    });
+    let done =
+        check(name).and_then(
+            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
+                SnapshotStore::Bucket(bundle) => {
+                    bundle.restore_snapshot(name).and_then(|()| bundle.close())
+                }
+                SnapshotStore::Folder(folder) => folder.restore(name, progress),
+            },
+        );
     done.map_err(|error| error.in_file(image))
 }
 
 /// Deletes a snapshot, and frees the storage that only this one used.
 pub fn delete(image: &Path, name: &str, network: NetworkOptions) -> Result<()> {
-    let done = check(name).and_then(|()| match Keeper::of(image, Access::ReadWrite, network)? {
-        Keeper::Bucket(bundle) => bundle.delete_snapshot(name).and_then(|()| bundle.close()),
-        Keeper::Folder(folder) => folder.delete(name),
-    });
+    let done =
+        check(name).and_then(
+            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
+                SnapshotStore::Bucket(bundle) => {
+                    bundle.delete_snapshot(name).and_then(|()| bundle.close())
+                }
+                SnapshotStore::Folder(folder) => folder.delete(name),
+            },
+        );
     done.map_err(|error| error.in_file(image))
 }
 

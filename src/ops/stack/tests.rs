@@ -17,8 +17,8 @@ use crate::testing::{PowerCut, Random};
 
 const MIB: u64 = 1 << 20;
 
-fn file(store: &dyn Store, name: &str, how: Open) -> Arc<dyn BlockDevice> {
-    store.open(name, how).unwrap().unwrap()
+fn file(store: &dyn Store, name: &str, mode: Open) -> Arc<dyn BlockDevice> {
+    store.open(name, mode).unwrap().unwrap()
 }
 
 /// Creates a base, and on top of it a layer of another length, in a store.

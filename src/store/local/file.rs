@@ -60,24 +60,24 @@ pub struct LocalFile {
 impl LocalFile {
     /// Opens the file at `path`, following symbolic links. `None` as for
     /// [`Store::open`](crate::store::Store::open).
-    pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
+    pub fn open(path: impl AsRef<Path>, mode: Open) -> Result<Option<Self>> {
         let path = path.as_ref();
         Self::open_at(
             CWD,
             path,
-            (how, FileMode::ANY),
+            (mode, FileMode::ANY),
             OFlags::empty(),
             path.to_owned(),
         )
     }
 
     /// Creates the file at `path`. `None`: it exists.
-    pub fn create_new(path: impl AsRef<Path>, mode: FileMode) -> Result<Option<Self>> {
+    pub fn create_new(path: impl AsRef<Path>, permissions: FileMode) -> Result<Option<Self>> {
         let path = path.as_ref();
         Self::open_at(
             CWD,
             path,
-            (Open::CreateNew, mode),
+            (Open::CreateNew, permissions),
             OFlags::empty(),
             path.to_owned(),
         )
@@ -85,13 +85,13 @@ impl LocalFile {
 
     /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. If
     /// another file replaced it while waiting for the lock, the new one is opened instead.
-    pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
+    pub fn open_locked(path: impl AsRef<Path>, mode: Open, lock: Lock) -> Result<Option<Self>> {
         let path = path.as_ref();
         for _ in 0..MAX_REPLACED {
-            let Some(file) = Self::open(path, how)? else {
+            let Some(file) = Self::open(path, mode)? else {
                 return Ok(None);
             };
-            file.lock(mode)?;
+            file.lock(lock)?;
             if file.is_at(path) {
                 return Ok(Some(file));
             }
@@ -120,11 +120,11 @@ impl LocalFile {
     pub(super) fn open_at(
         folder: impl rustix::fd::AsFd,
         name: impl rustix::path::Arg,
-        (how, mode): (Open, FileMode),
+        (mode, permissions): (Open, FileMode),
         more: OFlags,
         path: PathBuf,
     ) -> Result<Option<Self>> {
-        let (flags, access) = match how {
+        let (flags, access) = match mode {
             Open::Read => (OFlags::RDONLY, Access::ReadOnly),
             Open::Write => (OFlags::RDWR, Access::ReadWrite),
             Open::Create => (OFlags::RDWR | OFlags::CREATE, Access::ReadWrite),
@@ -135,10 +135,10 @@ impl LocalFile {
         };
         // NONBLOCK: opening a pipe would wait for its other end. Ignored by files and disks.
         let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        match rustix::fs::openat(folder, name, flags, mode.file()) {
+        match rustix::fs::openat(folder, name, flags, permissions.file()) {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
-            Err(Errno::NOENT) if matches!(how, Open::Read | Open::Write) => Ok(None),
-            Err(Errno::EXIST) if how == Open::CreateNew => Ok(None),
+            Err(Errno::NOENT) if matches!(mode, Open::Read | Open::Write) => Ok(None),
+            Err(Errno::EXIST) if mode == Open::CreateNew => Ok(None),
             Err(Errno::LOOP) => {
                 Err(
                     Error::new(Kind::Unsupported, LAYER, "symbolic links are not followed")

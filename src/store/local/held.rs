@@ -28,7 +28,7 @@ pub(super) struct HeldLock {
 }
 
 impl LockHandle for HeldLock {
-    fn keep(&self) -> Result<()> {
+    fn revalidate(&self) -> Result<()> {
         let mut held = self.file.lock();
         match held.as_ref() {
             // The folder was removed or replaced: the bands are no longer reachable by name.
@@ -104,7 +104,7 @@ mod tests {
             path,
             mode: FileMode::ANY,
         };
-        held.keep().unwrap();
+        held.revalidate().unwrap();
         let other = Local::new(folder.path());
         assert_eq!(
             other
@@ -113,12 +113,17 @@ mod tests {
                 .map(|error| error.kind()),
             Some(Kind::Conflict)
         );
-        held.keep().unwrap();
+        held.revalidate().unwrap();
         *held.file.lock() = None;
         let taken = other.lock("lock", Lock::Exclusive).unwrap();
-        taken.keep().unwrap();
-        assert!(held.keep().unwrap_err().message().contains("lost the lock"));
+        taken.revalidate().unwrap();
+        assert!(
+            held.revalidate()
+                .unwrap_err()
+                .message()
+                .contains("lost the lock")
+        );
         drop(taken);
-        held.keep().unwrap();
+        held.revalidate().unwrap();
     }
 }

@@ -229,8 +229,8 @@ impl Local {
 }
 
 impl Store for Local {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let creates = matches!(how, Open::Create | Open::CreateNew);
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let creates = matches!(mode, Open::Create | Open::CreateNew);
         let (folder, last) = if creates {
             self.check_changeable(name)?;
             self.make_place(name)?
@@ -240,7 +240,7 @@ impl Store for Local {
                 None => return Ok(None),
             }
         };
-        let mode = if creates {
+        let permissions = if creates {
             self.mode(name)
         } else {
             FileMode::ANY
@@ -248,7 +248,7 @@ impl Store for Local {
         let file = LocalFile::open_at(
             &*folder,
             last,
-            (how, mode),
+            (mode, permissions),
             OFlags::NOFOLLOW,
             self.path(name),
         )?;

@@ -147,10 +147,10 @@ impl Shared {
 }
 
 impl Store for Remote {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check(name)?;
         let shared = self.shared();
-        let access = match how {
+        let access = match mode {
             Open::Read => Access::ReadOnly,
             Open::Write | Open::Create | Open::CreateNew => {
                 shared.check_changeable()?;
@@ -158,12 +158,12 @@ impl Store for Remote {
             }
         };
         let found = shared.open_file(name)?;
-        let file = match (how, found) {
+        let file = match (mode, found) {
             (Open::CreateNew, Some(_)) | (Open::Read | Open::Write, None) => return Ok(None),
             (_, Some(file)) => file,
             (_, None) => match shared.new_file(name, FileState::default(), Put::IfAbsent) {
                 Some(file) => file,
-                None if how == Open::CreateNew => return Ok(None),
+                None if mode == Open::CreateNew => return Ok(None),
                 None => return self.open(name, Open::Write),
             },
         };

@@ -165,12 +165,12 @@ impl StoreCase {
     }
 
     #[track_caller]
-    fn open(&self, name: &str, how: Open) -> Arc<dyn BlockDevice> {
+    fn open(&self, name: &str, mode: Open) -> Arc<dyn BlockDevice> {
         let found = self.must(
-            format_args!("open {name} ({how:?})"),
-            self.store.open(name, how),
+            format_args!("open {name} ({mode:?})"),
+            self.store.open(name, mode),
         );
-        found.unwrap_or_else(|| panic!("{}: open {name} ({how:?}): found none", self.promise))
+        found.unwrap_or_else(|| panic!("{}: open {name} ({mode:?}): found none", self.promise))
     }
 
     #[track_caller]
@@ -245,10 +245,10 @@ impl StoreCase {
 }
 
 fn open_finds_and_makes(case: &StoreCase) {
-    let open = |name, how| {
+    let open = |name, mode| {
         case.must(
-            format_args!("open {name} ({how:?})"),
-            case.store.open(name, how),
+            format_args!("open {name} ({mode:?})"),
+            case.store.open(name, mode),
         )
     };
     case.claim(
@@ -274,9 +274,9 @@ fn open_finds_and_makes(case: &StoreCase) {
         open("a/b/c", Open::CreateNew).is_none(),
         "made a file over another",
     );
-    for how in [Open::Read, Open::Write, Open::Create] {
-        let bytes = case.must("read", case.open("a/b/c", how).read_array::<3>(0));
-        case.claim(bytes == *b"abc", format_args!("{how:?}: other bytes"));
+    for mode in [Open::Read, Open::Write, Open::Create] {
+        let bytes = case.must("read", case.open("a/b/c", mode).read_array::<3>(0));
+        case.claim(bytes == *b"abc", format_args!("{mode:?}: other bytes"));
     }
     case.open("d", Open::Create);
     case.expect_names("", &["a/b/c", "d"]);

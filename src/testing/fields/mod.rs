@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::crypt::Secret;
 use crate::open::OpenOptions;
-use crate::ops::repair::{How, Options, Outcome, Repaired, Target, repair_target, undo_target};
+use crate::ops::repair::{Mode, Options, Outcome, Repaired, Target, repair_target, undo_target};
 use crate::progress::Silent;
 use crate::store::Store;
 use crate::sync::Mutex;
@@ -230,7 +230,7 @@ impl ImageCase<'_> {
             ..OpenOptions::default()
         };
         let chosen = Options {
-            how: How::Apply,
+            mode: Mode::Apply,
             ..Options::default()
         };
         repair_target(&target, &options, &chosen, &Silent)

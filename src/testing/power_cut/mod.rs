@@ -168,10 +168,10 @@ impl fmt::Debug for PowerCut {
 }
 
 impl Store for PowerCut {
-    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+    fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
         let mut recorder = self.recorder();
-        let file = match (how, recorder.now.find(name)) {
+        let file = match (mode, recorder.now.find(name)) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(file)) => file,
             (_, None) => {
@@ -179,7 +179,7 @@ impl Store for PowerCut {
                 recorder.now.newest()
             }
         };
-        let access = if how == Open::Read {
+        let access = if mode == Open::Read {
             Access::ReadOnly
         } else {
             Access::ReadWrite

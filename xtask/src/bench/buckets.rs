@@ -16,7 +16,7 @@ use bandsaw::store::{
 };
 use bandsaw::testing::Random;
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::scale::peak_kib;
 use super::{Bench, MIB};
 
@@ -215,7 +215,7 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
         "a bundle in a bucket, written from front to back and flushed",
         "PUT of 8 MiB objects, as many at a time",
         0.9,
-        Work::Bytes(size),
+        Workload::Bytes(size),
     );
     let writing = writing.measure(
         bench.rounds,
@@ -233,7 +233,7 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
         "a bundle in a bucket, read from front to back",
         "GET of 8 MiB objects, as many at a time",
         0.9,
-        Work::Bytes(size),
+        Workload::Bytes(size),
     );
     let reading = reading.measure(
         bench.rounds,
@@ -249,14 +249,14 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
             "4 KiB read at random from a cache of 1 GiB, 1 thread",
             "a bundle on the same disk",
             0.8,
-            Work::Requests(100_000),
+            Workload::Requests(100_000),
         ),
     )?;
     let memory = case(
         "peak memory of a program that writes a bundle in a bucket, and reads it",
         "256 MiB",
         1.0,
-        Work::Memory,
+        Workload::Memory,
     );
     let memory = memory.measure_costs(bench.rounds.min(3), || peak(&store, size), || Ok(MEMORY))?;
     gone(&*kept)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
@@ -28,7 +28,7 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         reference: reference.to_owned(),
         at_least: least,
         pairs: Vec::new(),
-        work: Work::Bytes(size),
+        work: Workload::Bytes(size),
     };
     // Freeing the output of the last round is not part of the measurement.
     let convert = |from: &str, to: &str, how: &[&str]| {
@@ -60,7 +60,7 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         );
         let megabytes = |name: &str| Ok(std::fs::metadata(dir.join(name))?.len() as f64 / 1e6);
         let sizes = Case {
-            work: Work::Memory,
+            work: Workload::Memory,
             ..case(18, "size of UDZO level 6", "pigz -6", 1.0)
         };
         cases.push(sizes.measure_costs(1, || megabytes("z.dmg"), || megabytes("codecs.gz"))?);

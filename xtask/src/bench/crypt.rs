@@ -15,7 +15,7 @@ use bandsaw::crypt::{
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::startup::present;
 use super::stream::{Pass, Target, plain, stream};
 use super::{Bench, MIB};
@@ -41,7 +41,7 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
         reference: reference.to_owned(),
         at_least: least,
         pairs: Vec::new(),
-        work: Work::Bytes(size),
+        work: Workload::Bytes(size),
     };
     let mut cases = Vec::new();
     if present("openssl") {
@@ -190,7 +190,7 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
         reference: "openssl kdf PBKDF2, SHA-1, 24 bytes".into(),
         at_least: 3.0,
         pairs: Vec::new(),
-        work: Work::Run,
+        work: Workload::Run,
     };
     Ok(vec![case.measure(bench.rounds, ours, theirs)?])
 }
@@ -246,7 +246,7 @@ pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
         reference: reference.to_owned(),
         at_least: least,
         pairs: Vec::new(),
-        work: Work::Bytes(size),
+        work: Workload::Bytes(size),
     };
     let mut cases = [
         case("rewrite", "one plain file's pwrite, 2 threads", 1.0),
@@ -303,7 +303,7 @@ pub(super) fn other_formats(bench: &Bench) -> Result<Vec<Case>> {
             reference: "the encrypted bundle".into(),
             at_least: 0.9,
             pairs: Vec::new(),
-            work: Work::Bytes(size),
+            work: Workload::Bytes(size),
         };
         let mut cases = [case("rewrite"), case("read")];
         let run =

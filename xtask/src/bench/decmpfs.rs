@@ -17,7 +17,7 @@ use bandsaw_bench::images::article::text;
 use rayon::prelude::*;
 
 use super::codecs::{SOURCES, gather};
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 /// Size of a request in bytes, as in programs that copy files.
 const REQUEST: usize = 1 << 20;
 
-fn case(name: &str, reference: &str, least: f64, work: Work) -> Case {
+fn case(name: &str, reference: &str, least: f64, work: Workload) -> Case {
     Case {
         goal: 26,
         name: name.to_owned(),
@@ -67,7 +67,7 @@ fn one_file(bench: &Bench) -> Result<Vec<Case>> {
         on_cores(cores, || time(|| read_all(&*file)))
     };
     let decode = |cores: usize| on_cores(cores, || time(|| decode_all(&chunks, len)));
-    let (work, rounds) = (Work::Bytes(len), bench.rounds);
+    let (work, rounds) = (Workload::Bytes(len), bench.rounds);
     let mut cases = vec![
         case(
             "a compressed file read, one core",
@@ -224,7 +224,7 @@ fn small_file(bench: &Bench) -> Result<Option<Case>> {
         "a 45 KB text by `bandsaw cat`, compressed",
         "the same as it is",
         1.0 / 1.1,
-        Work::Run,
+        Workload::Run,
     )
     .measure(
         bench.rounds * 8 + 1,
@@ -241,7 +241,7 @@ fn small_file(bench: &Bench) -> Result<Option<Case>> {
 fn trees(bench: &Bench) -> Result<Vec<Case>> {
     let dir = bench.dir.as_path();
     let len = copy_tree(&dir.join("tree"), bench.scaled(256 * MIB))?;
-    let (work, mut cases) = (Work::Bytes(len), Vec::new());
+    let (work, mut cases) = (Workload::Bytes(len), Vec::new());
     let pigz = || shell("tar cf - tree | pigz -6 -p 2 > tree.tgz", dir);
     if present("pigz") {
         for level in ["6", "5"] {
@@ -290,7 +290,7 @@ fn trees(bench: &Bench) -> Result<Vec<Case>> {
             "saving of a tree of system files",
             "mksquashfs -comp gzip -b 64K",
             0.95,
-            Work::Saved,
+            Workload::Saved,
         );
         cases.push(saved.measure_costs(1, ours, theirs)?);
     } else {

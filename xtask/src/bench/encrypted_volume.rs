@@ -12,7 +12,7 @@ use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open::{OpenOptions, VolumeQuery, open};
 
 use super::crypt::openssl;
-use super::measure::{Case, Work};
+use super::measure::{Case, Workload};
 use super::startup::{present, process};
 use super::stream::{Pass, stream};
 use super::{Bench, MIB};
@@ -56,7 +56,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
             reference: reference.to_owned(),
             at_least: 1.0,
             pairs: Vec::new(),
-            work: Work::Bytes(size),
+            work: Workload::Bytes(size),
         };
         let read = |file: &Arc<dyn BlockDevice>| {
             Ok(stream(file, Pass::Read, size, MIB, readers)?.as_secs_f64())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::measure::{Case, Work};
+use super::measure::{Case, Workload};
 use super::startup::{present, process};
 use super::{Bench, MIB};
 
@@ -47,13 +47,14 @@ pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
         };
         let reference = format!("the same of {usual}");
         let largest_ones = || create(fs, largest);
-        cases.push(
-            case(&reference, 1.0 / 1.5, Work::Run)
-                .measure(rounds, largest_ones, || create(fs, usual))?,
-        );
+        cases.push(case(&reference, 1.0 / 1.5, Workload::Run).measure(
+            rounds,
+            largest_ones,
+            || create(fs, usual),
+        )?);
         create(fs, largest)?;
         let stored = stored(&image)? as f64 / 1e6;
-        cases.push(case("at most", 1.0, Work::Memory).measure_costs(
+        cases.push(case("at most", 1.0, Workload::Memory).measure_costs(
             1,
             || Ok(stored),
             || Ok(MIB as f64 / 1e6),
@@ -64,7 +65,7 @@ pub(super) fn formats(bench: &Bench) -> Result<Vec<Case>> {
                 file.set_len(100 << 30)?;
                 process("mkapfs".as_ref(), &["f.img"], &bench.dir)
             };
-            cases.push(case("mkapfs of 100 GiB", 0.5, Work::Run).measure(
+            cases.push(case("mkapfs of 100 GiB", 0.5, Workload::Run).measure(
                 rounds,
                 largest_ones,
                 rival,

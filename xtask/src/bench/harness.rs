@@ -12,7 +12,7 @@ use bandsaw_bench::files::Run;
 use bandsaw_bench::place::{Caches, HostFolder};
 use bandsaw_bench::plan::PlannedFile;
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::{Bench, MIB};
 
 /// The benchmark of files: less than 2 % of a write of 1 MiB requests to memory.
@@ -57,7 +57,7 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
         reference: "the same requests, bare".to_owned(),
         at_least: 0.98,
         pairs: Vec::new(),
-        work: Work::Bytes(size),
+        work: Workload::Bytes(size),
     };
     let case = case.measure(bench.rounds + 8, ours, bare)?;
     super::remove(&path);

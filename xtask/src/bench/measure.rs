@@ -24,13 +24,13 @@ pub(crate) struct Case {
     pub(crate) at_least: f64,
     /// Costs of candidate and reference (seconds, or megabytes), one pair per round.
     pub(crate) pairs: Vec<(f64, f64)>,
-    /// Work that each of them did, for absolute figures.
-    pub(crate) work: Work,
+    /// Workload that each of them did, for absolute figures.
+    pub(crate) work: Workload,
 }
 
-/// Work of one run, to convert its cost into a readable figure.
+/// Workload of one run, to convert its cost into a readable figure.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Work {
+pub(crate) enum Workload {
     /// Number of bytes moved; the cost is in seconds.
     Bytes(u64),
     /// Number of files processed; the cost is in seconds.
@@ -45,7 +45,7 @@ pub(crate) enum Work {
     Saved,
 }
 
-impl Work {
+impl Workload {
     /// Formats the cost as a readable figure.
     pub(crate) fn figure(self, cost: f64) -> String {
         match self {
@@ -221,7 +221,7 @@ mod tests {
             reference: String::new(),
             at_least: 0.9,
             pairs: vec![(1.0, 2.0), (1.0, 1.0), (2.0, 1.0)],
-            work: Work::Run,
+            work: Workload::Run,
         };
         let Ratio { median, min, max } = case.ratio();
         assert_eq!((median, min, max), (1.0, 0.5, 2.0));

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bandsaw::container::Format;
 
 use super::crypt::fresh;
-use super::measure::{Case, Work};
+use super::measure::{Case, Workload};
 use super::startup::present;
 use super::stream::{Pass, stream};
 use super::{Bench, MIB};
@@ -126,9 +126,9 @@ impl Load {
             at_least,
             pairs: Vec::new(),
             work: if self.is_random() {
-                Work::Requests(REQUESTS)
+                Workload::Requests(REQUESTS)
             } else {
-                Work::Bytes(size)
+                Workload::Bytes(size)
             },
         }
     }

@@ -16,7 +16,7 @@ use bandsaw::container::Format;
 
 use super::bare_nbd;
 use super::crypt::fresh;
-use super::measure::{Case, Work};
+use super::measure::{Case, Workload};
 use super::startup::present;
 use super::stream::{Pass, stream};
 use super::{Bench, MIB};
@@ -175,9 +175,9 @@ impl Load {
             at_least,
             pairs: Vec::new(),
             work: if self.is_random() {
-                Work::Requests(self.requests())
+                Workload::Requests(self.requests())
             } else {
-                Work::Bytes(size)
+                Workload::Bytes(size)
             },
         }
     }

@@ -9,7 +9,7 @@ use bandsaw::container::Format;
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, CreateOptions, OpenOptions};
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::{Bench, MIB};
 
 /// Number of bands read after opening, spread over the disk.
@@ -25,12 +25,12 @@ pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
         reference: "1,000 bands".into(),
         at_least: least,
         pairs: Vec::new(),
-        work: Work::Run,
+        work: Workload::Run,
     };
     let opening =
         case("opening", 1.0 / 1.2).measure(bench.rounds * 5, || opened(&many), || opened(&few))?;
     let memory = Case {
-        work: Work::Memory,
+        work: Workload::Memory,
         ..case("peak memory after reading 2,000", 1.0 / 1.2)
     };
     let memory = memory.measure_costs(3, || peak(&many), || peak(&few))?;

@@ -17,7 +17,7 @@ use bandsaw::ops::reband::reband;
 use bandsaw::progress::Silent;
 use bandsaw_bench::images::space::{Case as Protocol, run};
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::stream::{Pass, Target, plain};
 use super::{Bench, MIB};
 
@@ -31,7 +31,13 @@ const COMPACTION: f64 = 2.0;
 const BANDS: u64 = 120_000;
 const BAND: u64 = 8 * MIB;
 
-fn case(goal: u32, name: String, reference: impl Into<String>, at_least: f64, work: Work) -> Case {
+fn case(
+    goal: u32,
+    name: String,
+    reference: impl Into<String>,
+    at_least: f64,
+    work: Workload,
+) -> Case {
     Case {
         goal,
         name,
@@ -107,7 +113,7 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
             format!("{format}: one file read, another written"),
             "the same on the host",
             0.9,
-            Work::Bytes(size),
+            Workload::Bytes(size),
         );
         cases.push(case.measure(bench.rounds + 2, ours, hosts)?);
         inside.unmount()?;
@@ -161,7 +167,7 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
             format!("{protocol}, full"),
             APPLES_FULL,
             1.0,
-            Work::Memory,
+            Workload::Memory,
         );
         full.pairs
             .push((mb(measured.full), mb(measured.max_when_full())));
@@ -170,7 +176,7 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
             format!("{protocol}, emptied and compacted"),
             APPLES_EMPTY,
             1.0,
-            Work::Memory,
+            Workload::Memory,
         );
         empty
             .pairs
@@ -193,7 +199,7 @@ fn many_bands(bench: &Bench) -> Result<Case> {
         format!("compaction of {bands} bands"),
         "2 s",
         1.0,
-        Work::Run,
+        Workload::Run,
     );
     for _ in 0..bench.rounds {
         super::remove(&path);
@@ -278,7 +284,7 @@ fn other_bands(bench: &Bench) -> Result<Vec<Case>> {
             format!("bands of {from} MiB become {to} MiB"),
             "cp -r of the bundle",
             0.8,
-            Work::Bytes(size),
+            Workload::Bytes(size),
         );
         cases.push(case.measure(bench.rounds, ours, cp)?);
     }

@@ -13,7 +13,7 @@ use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, Fil
 use bandsaw::open::{self, CreateOptions};
 use bandsaw::progress::Silent;
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::{Bench, MIB};
 
 /// Builds the command and installs it as users do; returns its path.
@@ -89,7 +89,7 @@ pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
         reference: reference.to_owned(),
         at_least: least,
         pairs: Vec::new(),
-        work: Work::Run,
+        work: Workload::Run,
     };
     let ours = |name: &str| process(&bench.bandsaw, &["info", name], &bench.dir);
     let rounds = bench.rounds * 4 + 1;

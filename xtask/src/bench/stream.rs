@@ -12,7 +12,7 @@ use bandsaw::container::Format;
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::open::{self, CreateOptions, OpenOptions};
 
-use super::measure::{Case, Work, median, time};
+use super::measure::{Case, Workload, median, time};
 use super::{Bench, KIB, MIB};
 
 /// Direction of a stream.
@@ -180,7 +180,7 @@ pub(super) fn against_plain_file(
             reference: format!("one plain file, {threads} thread(s)"),
             at_least: least,
             pairs: Vec::new(),
-            work: Work::Bytes(size),
+            work: Workload::Bytes(size),
         };
         let run = |target: &dyn Target, pass: Pass| {
             Ok(stream(target, pass, size, block, threads)?.as_secs_f64())
@@ -282,7 +282,7 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
                 reference: format!("the fastest ({} MiB)", at(fast)),
                 at_least,
                 pairs: vec![(slow, fast)],
-                work: Work::Bytes(size),
+                work: Workload::Bytes(size),
             };
             eprintln!("  goal  4 {}: {:.2}", case.name, case.ratio().median);
             case
@@ -324,7 +324,7 @@ fn first_use(bench: &Bench, format: Format) -> Result<Case> {
         reference: "the same after close and reopen".into(),
         at_least: 0.95,
         pairs: Vec::new(),
-        work: Work::Bytes(size),
+        work: Workload::Bytes(size),
     };
     let fresh = |reopen: bool| {
         subject.remove();

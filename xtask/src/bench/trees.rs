@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::Bench;
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::startup::{present, process};
 
 /// Number of files in the tree.
@@ -62,7 +62,7 @@ impl Trees<'_> {
             reference: reference.to_owned(),
             at_least,
             pairs: Vec::new(),
-            work: Work::Files(self.files),
+            work: Workload::Files(self.files),
         }
     }
 

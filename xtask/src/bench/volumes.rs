@@ -15,7 +15,7 @@ use bandsaw::fs::{FileSystem, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
 use bandsaw::open::{self, CreateOptions, OpenOptions};
 use bandsaw::progress::Silent;
 
-use super::measure::{Case, Work, time};
+use super::measure::{Case, Workload, time};
 use super::{Bench, KIB, MIB};
 
 /// Number of small files created one by one, a hundred per folder.
@@ -25,7 +25,7 @@ const MANY: u64 = 1_000_000;
 /// Number of lookups.
 const LOOKUPS: u64 = 20_000;
 
-fn case(goal: u32, name: String, reference: &str, least: f64, work: Work) -> Case {
+fn case(goal: u32, name: String, reference: &str, least: f64, work: Workload) -> Case {
     Case {
         goal,
         name,
@@ -63,7 +63,7 @@ pub(super) fn small_files(bench: &Bench) -> Result<Vec<Case>> {
             format!("{files} files made one by one on {kind}"),
             reference,
             0.5,
-            Work::Files(files),
+            Workload::Files(files),
         );
         cases.push(case.measure(
             bench.rounds,
@@ -274,7 +274,7 @@ pub(super) fn lookups(bench: &Bench) -> Result<Vec<Case>> {
     };
     let case = |how: &str| {
         let name = format!("lookup in a folder of {entries} entries, {how}");
-        self::case(31, name, "at most", 1.0, Work::Run)
+        self::case(31, name, "at most", 1.0, Workload::Run)
     };
     let read = HfsPlus::open(disk.clone())?;
     let mut cases = vec![limited(case("read-only"), 20e-6, bench.rounds, || {
@@ -314,11 +314,11 @@ pub(super) fn checks(bench: &Bench) -> Result<Vec<Case>> {
         format!("peak memory of a check of {files} files"),
         "at most",
         1.0,
-        Work::Memory,
+        Workload::Memory,
     );
     let name = format!("check of a volume with {files} files");
     let time = limited(
-        case(32, name, "at most", 1.0, Work::Run),
+        case(32, name, "at most", 1.0, Workload::Run),
         10.0,
         bench.rounds.min(3),
         || {

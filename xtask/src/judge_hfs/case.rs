@@ -11,7 +11,7 @@ use super::JudgeArgs;
 use super::damage::Kind;
 use super::places::Places;
 use super::programs::{Ran, bandsaw, repaired_by_other, verdict};
-use super::volumes::{Contents, Gone, Kept, Sample};
+use super::volumes::{Contents, Gone, Preserved, Sample};
 
 /// The exit code of `check` and `repair` for damage, and of `check` for warnings.
 const DAMAGE: i32 = 5;
@@ -32,7 +32,7 @@ pub(super) struct Case {
     pub(super) is_rejected: bool,
     pub(super) check: Ran,
     /// What the damaged volume holds, and no longer holds.
-    pub(super) before: Kept,
+    pub(super) before: Preserved,
     pub(super) gone_before: Vec<Gone>,
     pub(super) repair: Repair,
     /// The repair with `--accept-loss`, if the other one stopped.
@@ -49,7 +49,7 @@ pub(super) struct Repair {
     pub(super) is_accepted: bool,
     /// The exit code of `check` afterwards.
     pub(super) check: Option<i32>,
-    pub(super) kept: Kept,
+    pub(super) kept: Preserved,
     pub(super) gone: Vec<Gone>,
     /// The paths of what is missing and not named in the output.
     pub(super) unnamed: Vec<String>,
@@ -65,7 +65,7 @@ pub(super) struct Repair {
 pub(super) struct Theirs {
     pub(super) ran: Ran,
     pub(super) is_accepted: bool,
-    pub(super) kept: Kept,
+    pub(super) kept: Preserved,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -207,7 +207,7 @@ impl Judged<'_> {
             kept: self.sample.holds.kept(now),
             unnamed: gone
                 .iter()
-                .filter(|gone| gone.how.is_missing() && !is_named(&named, &gone.path))
+                .filter(|gone| gone.kind.is_missing() && !is_named(&named, &gone.path))
                 .map(|gone| gone.path.clone())
                 .collect(),
             gone,
@@ -305,7 +305,7 @@ impl Case {
             }),
             "WORSE",
         );
-        let is_missing = |gone: &[Gone]| gone.iter().any(|gone| gone.how.is_missing());
+        let is_missing = |gone: &[Gone]| gone.iter().any(|gone| gone.kind.is_missing());
         add(
             self.repair.is_done() && is_missing(&self.repair.gone),
             "GONE",

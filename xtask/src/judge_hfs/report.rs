@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 
 use super::case::{Case, Repair};
-use super::volumes::{How, Kept};
+use super::volumes::{LossKind, Preserved};
 use bandsaw::sync::Mutex;
 
 /// The columns of verdicts.
@@ -71,7 +71,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn add(&mut self, case: &Case, all: Kept) {
+    pub(super) fn add(&mut self, case: &Case, all: Preserved) {
         for name in [case.kind.as_str(), "~all"] {
             self.rows.entry(name.to_owned()).or_default().add(case, all);
         }
@@ -97,7 +97,7 @@ impl Report {
 }
 
 impl Row {
-    fn add(&mut self, case: &Case, all: Kept) {
+    fn add(&mut self, case: &Case, all: Preserved) {
         let flags = case.flags();
         let is = |flag: &str| flags.contains(&flag);
         let repaired = |repair: &Repair| case.is_rejected && repair.is_done() && repair.is_accepted;
@@ -126,14 +126,14 @@ impl Row {
         for (sum, value) in self.verdicts.iter_mut().zip(verdicts) {
             *sum += usize::from(value);
         }
-        let silent = |how: How| {
+        let silent = |kind: LossKind| {
             if !case.repair.is_done() {
                 return 0;
             }
             case.repair
                 .gone
                 .iter()
-                .filter(|gone| gone.how == how)
+                .filter(|gone| gone.kind == kind)
                 .count()
         };
         let accepting = case.accepting.as_ref().filter(|repair| repair.is_changed);
@@ -149,20 +149,20 @@ impl Row {
             best.kept.attributes,
             case.theirs.kept.attributes,
             usize::from(is("GONE")),
-            silent(How::Vanished),
-            silent(How::Emptied),
-            silent(How::Cut),
-            silent(How::Resource),
-            silent(How::Attribute),
-            silent(How::Other),
-            silent(How::Unreadable),
-            silent(How::OtherValue),
+            silent(LossKind::Vanished),
+            silent(LossKind::Emptied),
+            silent(LossKind::Cut),
+            silent(LossKind::Resource),
+            silent(LossKind::Attribute),
+            silent(LossKind::Other),
+            silent(LossKind::Unreadable),
+            silent(LossKind::OtherValue),
             usize::from(is("UNSEEN")),
             accepting.map_or(0, |repair| {
                 repair
                     .gone
                     .iter()
-                    .filter(|gone| gone.how.is_missing())
+                    .filter(|gone| gone.kind.is_missing())
                     .count()
             }),
             accepting.map_or(0, |repair| repair.unnamed.len()),

@@ -130,8 +130,8 @@ impl Contents {
     }
 
     /// Compares the contents of a volume that once held those of `self`.
-    pub(super) fn kept(&self, now: &Self) -> Kept {
-        let mut kept = Kept::default();
+    pub(super) fn kept(&self, now: &Self) -> Preserved {
+        let mut kept = Preserved::default();
         for (path, file) in &self.files {
             let Some(file) = file else { continue };
             kept.at_path += usize::from(now.files.get(path).and_then(Option::as_ref) == Some(file));
@@ -155,21 +155,21 @@ impl Contents {
             if now.anywhere.contains(&file.hash) || is_older(path) {
                 continue;
             }
-            let how = match now.files.get(path) {
-                None => How::Vanished,
-                Some(None) => How::Unreadable,
-                Some(Some(now)) if now.len == 0 && file.len > 0 => How::Emptied,
-                Some(Some(now)) if now.len < file.len => How::Cut,
+            let kind = match now.files.get(path) {
+                None => LossKind::Vanished,
+                Some(None) => LossKind::Unreadable,
+                Some(Some(now)) if now.len == 0 && file.len > 0 => LossKind::Emptied,
+                Some(Some(now)) if now.len < file.len => LossKind::Cut,
                 Some(Some(now))
                     if now.data == file.data && now.resource_len < file.resource_len =>
                 {
-                    How::Resource
+                    LossKind::Resource
                 }
-                Some(Some(_)) => How::Other,
+                Some(Some(_)) => LossKind::Other,
             };
             gone.push(Gone {
                 path: path.clone(),
-                how,
+                kind,
             });
         }
         for ((path, name), value) in &self.attributes {
@@ -184,9 +184,9 @@ impl Contents {
             {
                 gone.push(Gone {
                     path: path.clone(),
-                    how: match now.attributes.contains_key(&key) {
-                        true => How::OtherValue,
-                        false => How::Attribute,
+                    kind: match now.attributes.contains_key(&key) {
+                        true => LossKind::OtherValue,
+                        false => LossKind::Attribute,
                     },
                 });
             }
@@ -197,7 +197,7 @@ impl Contents {
 
 /// Numbers of files and attributes that a volume still holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct Preserved {
     /// Files with the right contents at the right path.
     pub(super) at_path: usize,
     /// Files whose contents some file has.
@@ -208,7 +208,7 @@ pub(super) struct Kept {
 
 /// What happened to contents that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
+pub(super) enum LossKind {
     /// There is no file at the path.
     Vanished,
     /// A fork of the file at the path cannot be read, or its contents cannot be decoded.
@@ -227,7 +227,7 @@ pub(super) enum How {
     OtherValue,
 }
 
-impl How {
+impl LossKind {
     /// Returns true if something is missing. Of contents that differ nothing is known, as no
     /// checksum covers them.
     pub(super) fn is_missing(self) -> bool {
@@ -239,7 +239,7 @@ impl How {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gone {
     pub(super) path: String,
-    pub(super) how: How,
+    pub(super) kind: LossKind,
 }
 
 fn hash(what: &impl Hash) -> u64 {

@@ -33,7 +33,7 @@ const LAYER: &str = "benchmark";
 /// Passphrase of encrypted images; they contain no secrets.
 const PASSPHRASE: &str = "bandsaw bench";
 /// Maximum time for a server to start, and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An image, or a folder of the host.
 #[derive(Debug)]
@@ -326,7 +326,7 @@ impl Subject<'_> {
         loop {
             match NbdDisk::connect(&socket) {
                 Ok(disk) => return Ok((server, disk)),
-                Err(error) if clock.now() > PATIENCE => return Err(error),
+                Err(error) if clock.now() > SERVER_TIMEOUT => return Err(error),
                 Err(_) => {}
             }
             if let Ok(Some(status)) = server.0.try_wait() {
@@ -387,7 +387,7 @@ impl Subject<'_> {
         // The kernel reads the partition map after the disk has appeared.
         let clock = HostClock::default();
         while !partition.exists() {
-            if clock.now() > PATIENCE {
+            if clock.now() > SERVER_TIMEOUT {
                 return Err(Error::not_found(LAYER, "the partition").in_file(partition));
             }
             std::thread::sleep(Duration::from_millis(5));

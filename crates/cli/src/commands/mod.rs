@@ -64,7 +64,7 @@ use std::ffi::OsString;
 use clap::Subcommand;
 
 use crate::failure::{Failure, Outcome};
-use crate::hdiutil::Face;
+use crate::hdiutil::AppleCli;
 use crate::output::Output;
 
 /// A verb and its arguments.
@@ -200,10 +200,10 @@ pub(crate) enum Command {
 
 impl Command {
     /// Returns the emulated program and its arguments, if one is requested.
-    pub(crate) fn face(&self) -> Option<(Face, &[OsString])> {
+    pub(crate) fn apple_cli(&self) -> Option<(AppleCli, &[OsString])> {
         match self {
-            Self::Hdiutil(face) => Some((Face::Hdiutil, &face.words)),
-            Self::Diskutil(face) => Some((Face::Diskutil, &face.words)),
+            Self::Hdiutil(tool) => Some((AppleCli::Hdiutil, &tool.words)),
+            Self::Diskutil(tool) => Some((AppleCli::Diskutil, &tool.words)),
             _ => None,
         }
     }

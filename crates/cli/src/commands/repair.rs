@@ -8,7 +8,7 @@ use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::fs::{Loss, RepairStep};
 use bandsaw::open::Conclusion;
-use bandsaw::ops::repair::{self, How, Options, Outcome as Done, Repaired, VolumeLosses, repair};
+use bandsaw::ops::repair::{self, Mode, Options, Outcome as Done, Repaired, VolumeLosses, repair};
 use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -173,10 +173,10 @@ impl Repair {
             && io::stdin().is_terminal()
             && io::stderr().is_terminal();
         let chosen = Options {
-            how: if self.dry_run {
-                How::DryRun
+            mode: if self.dry_run {
+                Mode::DryRun
             } else {
-                How::Apply
+                Mode::Apply
             },
             assume,
             accept_loss: self.accept_loss,

@@ -80,12 +80,12 @@ const VERBS: &[&Verb] = &[
 
 /// A program of Apple's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Face {
+pub(crate) enum AppleCli {
     Hdiutil,
     Diskutil,
 }
 
-impl Face {
+impl AppleCli {
     /// Returns the emulated program of this name.
     pub(crate) fn of(program: Option<&OsStr>) -> Option<Self> {
         match Path::new(program?).file_name()?.to_str()? {
@@ -104,15 +104,15 @@ impl Face {
 }
 
 /// Runs the program with these arguments, and returns the exit code.
-pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
-    let words = match (face, words) {
-        (Face::Hdiutil, words) => words,
-        (Face::Diskutil, [image, words @ ..]) if image == "image" => words,
-        (Face::Diskutil, words) => return call(face, disks::VERBS, words),
+pub(crate) fn run(tool: AppleCli, words: &[OsString]) -> u8 {
+    let words = match (tool, words) {
+        (AppleCli::Hdiutil, words) => words,
+        (AppleCli::Diskutil, [image, words @ ..]) if image == "image" => words,
+        (AppleCli::Diskutil, words) => return call(tool, disks::VERBS, words),
     };
     call(
-        face,
-        if face == Face::Hdiutil {
+        tool,
+        if tool == AppleCli::Hdiutil {
             VERBS
         } else {
             diskutil::VERBS
@@ -122,11 +122,11 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
 }
 
 /// Runs one of these verbs.
-fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
+fn call(tool: AppleCli, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     let Some((name, rest)) = words.split_first() else {
         eprintln!(
             "{}: a verb is required; run `bandsaw hdiutil help` to list them",
-            face.name()
+            tool.name()
         );
         return FAILED;
     };
@@ -135,11 +135,11 @@ fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
         && !rest
             .iter()
             .any(|word| word == "-verbose" || word == "-debug");
-    match verb(face, verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
+    match verb(tool, verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
         Ok(()) => 0,
         Err(failure) => {
             if !is_quiet {
-                tell(face, &name, &failure);
+                tell(tool, &name, &failure);
             }
             let ends_use = ["detach", "eject", "unmount", "unmountDisk"]
                 .contains(&name.trim_start_matches('-'));
@@ -157,11 +157,11 @@ const FAILED: u8 = 1;
 /// The exit code of `detach` while a program uses a volume.
 const BUSY: u8 = 16;
 
-fn verb(face: Face, verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
+fn verb(tool: AppleCli, verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
     let found = verbs.iter().find(|verb| verb.names.contains(&name));
     found.copied().ok_or_else(|| {
         Failure::usage(
-            face.name(),
+            tool.name(),
             format!("unknown verb {name}; docs/hdiutil.md lists all"),
         )
     })
@@ -176,7 +176,7 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
 
 /// Prints the message of hdiutil, which programs look for, and then the more precise one of
 /// bandsaw.
-fn tell(face: Face, verb: &str, failure: &Failure) {
+fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
     let verb = verb.trim_start_matches('-');
     let words = match failure.kind() {
         Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => {
@@ -200,7 +200,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
     } else {
         words
     };
-    let program = face.name();
+    let program = tool.name();
     eprintln!("{program}: {verb} failed - {words}");
     if !failure.is_reported() {
         eprintln!("{program}: {}", redacted(&failure.message()));
@@ -243,7 +243,7 @@ mod tests {
     fn words_are_read_by_the_table() {
         let parse = |verb: &str, line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            Call::parse(super::verb(Face::Hdiutil, VERBS, verb).unwrap(), &words)
+            Call::parse(super::verb(AppleCli::Hdiutil, VERBS, verb).unwrap(), &words)
         };
         let call =
             parse("create", "-size 10g -ov -encryption AES-256 -fs HFS+ -imagekey a=1 -imagekey b=2 x.dmg -nospotlight").unwrap();

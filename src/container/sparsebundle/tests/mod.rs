@@ -462,14 +462,14 @@ fn stray_files_are_told_and_kept() {
         put(&store, name, b"stray");
     }
     let survey = bundle.survey(&Silent).unwrap();
-    let mut told: Vec<_> = survey
+    let mut found: Vec<_> = survey
         .problems
         .iter()
         .map(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
         .collect();
-    told.sort();
+    found.sort();
     assert_eq!(
-        told,
+        found,
         ["bands/01", "bands/4", "bands/A", "bands/sub/0", "bands/x"]
     );
     bundle.set_len(8 * BAND, AfterDiscard::Zeros).unwrap();

@@ -10,7 +10,7 @@ use super::LAYER;
 use super::checkpoint::Rings;
 use super::ephemeral::Ephemeral;
 use super::preconditions;
-use super::space::{Kept, SMALL, Space};
+use super::space::{FixedBlocks, SMALL, Space};
 use super::volume::KEPT_CHECKPOINTS;
 use crate::device::failed::Failed;
 use crate::fs::apfs::container::Container;
@@ -161,7 +161,7 @@ impl ContainerState {
 
     /// Returns the number of blocks to which the container can be shrunk: the end of its blocks,
     /// plus space for all pools that the shrink creates.
-    fn least(&self, kept: Kept) -> Result<u64> {
+    fn least(&self, kept: FixedBlocks) -> Result<u64> {
         let size = self.store.block_size;
         let slots = self
             .raw

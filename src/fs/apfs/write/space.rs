@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U64};
 
 use self::chunks::{Bits, Info, chunk_at};
-pub(super) use self::resize::Kept;
+pub(super) use self::resize::FixedBlocks;
 use super::LAYER;
 use super::queue::Queue;
 use crate::fs::apfs::layout::{

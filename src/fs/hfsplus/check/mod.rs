@@ -57,9 +57,9 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     check_and_count(device, progress).map(|(problems, _)| problems)
 }
 
-/// Facts counted in the trees of a volume that its header and its bitmap repeat.
+/// Totals counted in the trees of a volume that its header and its bitmap repeat.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct TreeTotals {
     pub(super) files: u64,
     /// Number of folders, without the root.
     pub(super) folders: u64,
@@ -76,11 +76,11 @@ pub(super) struct Facts {
     pub(super) complete: bool,
 }
 
-/// Checks the headers and the bitmap of a volume whose trees are consistent and contain `facts`.
+/// Checks the headers and the bitmap of a volume whose trees are consistent and contain `totals`.
 pub(super) fn check_in_place(
     device: Arc<dyn BlockDevice>,
     header: &VolumeHeader,
-    facts: &Facts,
+    totals: &TreeTotals,
     progress: &dyn Progress,
 ) -> Result<Vec<Problem>> {
     let mut report = Report::default();
@@ -98,19 +98,19 @@ pub(super) fn check_in_place(
         report: &mut report,
         progress,
     }
-    .hold_bitmap(&facts.used, Some(&overflow))?;
+    .hold_bitmap(&totals.used, Some(&overflow))?;
     Ok(report.into_problems())
 }
 
-/// Runs [`check`] and returns the facts counted as well; `None` if the volume header could not be
+/// Runs [`check`] and returns the totals counted as well; `None` if the volume header could not be
 /// read.
 pub(super) fn check_and_count(
     device: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
-) -> Result<(Vec<Problem>, Option<Facts>)> {
+) -> Result<(Vec<Problem>, Option<TreeTotals>)> {
     let mut report = Report::default();
-    let facts = check_into(device, progress, &mut report)?;
-    Ok((report.into_problems(), facts))
+    let totals = check_into(device, progress, &mut report)?;
+    Ok((report.into_problems(), totals))
 }
 
 /// Runs a check until `budget` stops it, and returns the findings up to then. Fails only on read
@@ -130,7 +130,7 @@ fn check_into(
     device: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
     report: &mut Report,
-) -> Result<Option<Facts>> {
+) -> Result<Option<TreeTotals>> {
     let located = match header::locate(device) {
         Ok(located) => located,
         Err(error) if error.kind() == Kind::Corrupt => {
@@ -231,7 +231,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn run(mut self) -> Result<Facts> {
+    fn run(mut self) -> Result<TreeTotals> {
         let (header, progress) = (self.header, self.progress);
         let raw = &header.raw;
         let rules = Rules {
@@ -318,7 +318,7 @@ impl Checker<'_> {
             attributes.close(self.report);
         }
         forks.check_overflow(self.report);
-        let counted = Facts {
+        let counted = TreeTotals {
             files: catalog.files,
             folders: catalog.folders,
             highest: catalog.highest,
@@ -333,7 +333,7 @@ impl Checker<'_> {
         let used = forks.blocks.finish(self.report);
         let overlaps = self.report.len() > before;
         self.hold_bitmap(&used, overflow.as_ref())?;
-        Ok(Facts {
+        Ok(TreeTotals {
             used,
             overlaps,
             ..counted

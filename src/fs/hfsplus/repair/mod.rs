@@ -32,7 +32,7 @@ use self::rewrite::Rewrite;
 use self::salvage::Salvage;
 use self::steps::{Steps, Subject};
 use super::btree::{KeyOrder, TreeKind};
-use super::check::{self, Facts, check, check_and_count};
+use super::check::{self, TreeTotals, check, check_and_count};
 use super::layout::{
     AllocBlock, Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of,
     volume_attributes,
@@ -58,12 +58,12 @@ pub struct Repair {
     steps: Vec<RepairStep>,
     losses: Losses,
     left: Vec<Problem>,
-    work: Option<Work>,
+    pending: Option<PendingWrites>,
 }
 
 /// The changes to be written.
 #[derive(Debug)]
-struct Work {
+struct PendingWrites {
     overlay: Arc<CowDevice>,
     copies: Vec<Copy>,
     block_size: u32,
@@ -105,14 +105,14 @@ impl Repair {
         spill: &Arc<Spill>,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let (findings, facts) = check_and_count(device.clone(), progress)?;
+        let (findings, totals) = check_and_count(device.clone(), progress)?;
         let mut repair = Self {
             device: device.clone(),
             findings,
             steps: Vec::new(),
             losses: Losses::default(),
             left: Vec::new(),
-            work: None,
+            pending: None,
         };
         if !repair.findings.iter().any(is_wrong) {
             return Ok(repair);
@@ -131,25 +131,25 @@ impl Repair {
         let resolved = headers::resolve(&device, &header, assumed, progress)?;
         let is_changed = resolved.raw != header.raw;
         let header = resolved;
-        let tried = match (is_changed, facts) {
+        let tried = match (is_changed, totals) {
             // Facts counted with another header are not valid.
             (true, _) => {
-                let work = in_place_alone(&device, &header, None, spill, progress)?;
-                let (left, facts) = check_and_count(work.overlay.clone(), progress)?;
-                match facts {
-                    Some(facts) if left.iter().any(is_wrong) => {
-                        corrected(&device, &header, &left, &facts, spill, progress)?
+                let pending = in_place_alone(&device, &header, None, spill, progress)?;
+                let (left, totals) = check_and_count(pending.overlay.clone(), progress)?;
+                match totals {
+                    Some(totals) if left.iter().any(is_wrong) => {
+                        corrected(&device, &header, &left, &totals, spill, progress)?
                     }
-                    Some(facts) if is_journal_whole(&header, &facts) => Some((work, left)),
+                    Some(totals) if is_journal_whole(&header, &totals) => Some((pending, left)),
                     _ => None,
                 }
             }
-            (false, Some(facts)) => {
-                corrected(&device, &header, &repair.findings, &facts, spill, progress)?
+            (false, Some(totals)) => {
+                corrected(&device, &header, &repair.findings, &totals, spill, progress)?
             }
             (false, None) => None,
         };
-        if let Some((work, left)) = tried.filter(|(_, left)| !left.iter().any(is_wrong)) {
+        if let Some((pending, left)) = tried.filter(|(_, left)| !left.iter().any(is_wrong)) {
             repair.left = left;
             if repair
                 .findings
@@ -161,15 +161,15 @@ impl Repair {
             repair
                 .steps
                 .push("rewrite both headers and mark the volume clean".into());
-            repair.work = Some(work);
+            repair.pending = Some(pending);
         } else {
             let rebuilt = Rebuilt::new(&device, &header, spill, progress)?;
-            repair.left = check(rebuilt.work.overlay.clone(), progress)?;
+            repair.left = check(rebuilt.pending.overlay.clone(), progress)?;
             (repair.steps, repair.losses) = (rebuilt.steps, rebuilt.losses);
             repair
                 .steps
                 .push("write new trees, bitmap and headers".into());
-            repair.work = Some(rebuilt.work);
+            repair.pending = Some(rebuilt.pending);
         }
         Ok(repair)
     }
@@ -201,7 +201,7 @@ impl Repair {
 
     /// Returns true if there is anything to write.
     pub fn is_needed(&self) -> bool {
-        self.work.is_some()
+        self.pending.is_some()
     }
 
     /// Fails with [`Kind::Corrupt`] if the result would still contain errors, in which case
@@ -223,9 +223,9 @@ impl Repair {
     /// still contain errors.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
         self.is_possible()?;
-        self.work
+        self.pending
             .as_ref()
-            .map_or(Ok(()), |work| work.write(&*self.device, progress))
+            .map_or(Ok(()), |pending| pending.write(&*self.device, progress))
     }
 }
 
@@ -235,8 +235,8 @@ fn is_wrong(problem: &Problem) -> bool {
 
 /// Returns true if the volume has no journal, or the journal has its files, which are the only
 /// owners of its blocks.
-fn is_journal_whole(header: &VolumeHeader, facts: &Facts) -> bool {
-    !header.has(volume_attributes::JOURNALED) || facts.journal_files >= JOURNAL_FILES
+fn is_journal_whole(header: &VolumeHeader, totals: &TreeTotals) -> bool {
+    !header.has(volume_attributes::JOURNALED) || totals.journal_files >= JOURNAL_FILES
 }
 
 /// Corrects headers and bitmap in place if nothing else is wrong; returns the changes and the
@@ -246,21 +246,21 @@ fn corrected(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
     found: &[Problem],
-    facts: &Facts,
+    totals: &TreeTotals,
     spill: &Arc<Spill>,
     progress: &dyn Progress,
-) -> Result<Option<(Work, Vec<Problem>)>> {
+) -> Result<Option<(PendingWrites, Vec<Problem>)>> {
     let is_enough = found
         .iter()
         .filter(|problem| is_wrong(problem))
         .all(is_of_header_or_bitmap);
-    if !is_enough || !facts.complete || facts.overlaps || !is_journal_whole(header, facts) {
+    if !is_enough || !totals.complete || totals.overlaps || !is_journal_whole(header, totals) {
         return Ok(None);
     }
-    let work = in_place_alone(device, header, Some(facts), spill, progress)?;
-    let parsed = VolumeHeader::parse(&work.header, HEADER_OFFSET, device.info().len)?;
-    let left = check::check_in_place(work.overlay.clone(), &parsed, facts, progress)?;
-    Ok(Some((work, left)))
+    let pending = in_place_alone(device, header, Some(totals), spill, progress)?;
+    let parsed = VolumeHeader::parse(&pending.header, HEADER_OFFSET, device.info().len)?;
+    let left = check::check_in_place(pending.overlay.clone(), &parsed, totals, progress)?;
+    Ok(Some((pending, left)))
 }
 
 /// Treatment of the old trees while the new ones are written.
@@ -284,30 +284,30 @@ fn is_of_header_or_bitmap(problem: &Problem) -> bool {
 }
 
 /// Returns the volume with its trees unchanged, with both headers as in the valid one, and with
-/// counts and bitmap from `facts`: sufficient if nothing else is wrong.
+/// counts and bitmap from `totals`: sufficient if nothing else is wrong.
 fn in_place_alone(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
-    facts: Option<&Facts>,
+    totals: Option<&TreeTotals>,
     spill: &Arc<Spill>,
     progress: &dyn Progress,
-) -> Result<Work> {
+) -> Result<PendingWrites> {
     let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
     let mut raw = header.raw;
     rewrite::mark_clean(&mut raw);
     rewrite::repair_clumps(&mut raw, header, alternate(device, header)?.as_ref());
     let bitmap = in_place(&raw.allocation_file, header);
-    if let Some(facts) = facts {
-        raw.file_count = u32::try_from(facts.files).unwrap_or(u32::MAX).into();
-        raw.folder_count = u32::try_from(facts.folders).unwrap_or(u32::MAX).into();
-        raw.encodings_bitmap = (raw.encodings_bitmap.get() | facts.encodings).into();
+    if let Some(totals) = totals {
+        raw.file_count = u32::try_from(totals.files).unwrap_or(u32::MAX).into();
+        raw.folder_count = u32::try_from(totals.folders).unwrap_or(u32::MAX).into();
+        raw.encodings_bitmap = (raw.encodings_bitmap.get() | totals.encodings).into();
         raw.next_catalog_id = raw
             .next_catalog_id
             .get()
-            .max(facts.highest.0.saturating_add(1))
+            .max(totals.highest.0.saturating_add(1))
             .into();
         let mut taken = Taken::default();
-        facts
+        totals
             .used
             .iter()
             .filter_map(|&run| run_of(run))
@@ -323,7 +323,7 @@ fn in_place_alone(
         raw.free_blocks = rewrite.write_bitmap(&bitmap)?.into();
     }
     rewrite::write_headers(&*overlay, &raw)?;
-    Ok(Work {
+    Ok(PendingWrites {
         overlay,
         copies: Vec::new(),
         block_size: header.block_size,
@@ -365,7 +365,7 @@ fn alternate(
 
 /// A volume with new trees, assembled on a view.
 struct Rebuilt {
-    work: Work,
+    pending: PendingWrites,
     steps: Vec<RepairStep>,
     losses: Losses,
 }
@@ -555,7 +555,7 @@ fn put_together(
     ];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
-    let work = Rewrite {
+    let pending = Rewrite {
         overlay,
         header: &grown,
         taken: forks.taken,
@@ -565,7 +565,7 @@ fn put_together(
     }
     .run(raw, trees, counts, forks.copies, &mut steps)?;
     Ok(Rebuilt {
-        work,
+        pending,
         steps,
         losses,
     })

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::forks::{Copy, Taken, raw};
-use super::{LAYER, Work};
+use super::{LAYER, PendingWrites};
 use crate::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, Extent as DeviceExtent,
     FileRange, Info,
@@ -148,7 +148,7 @@ impl Rewrite<'_> {
         counts: Counts,
         copies: Vec<Copy>,
         steps: &mut Vec<RepairStep>,
-    ) -> Result<Work> {
+    ) -> Result<PendingWrites> {
         // New structures must not overwrite blocks in use before the header is written.
         let mut avoid = self.taken.clone();
         self.old.iter().for_each(|&extent| avoid.insert(extent));
@@ -179,7 +179,7 @@ impl Rewrite<'_> {
         }
         mark_clean(&mut raw);
         write_headers(&*self.overlay, &raw)?;
-        Ok(Work {
+        Ok(PendingWrites {
             overlay: self.overlay,
             copies,
             block_size: self.header.block_size,
@@ -346,7 +346,7 @@ impl BlockDevice for TreeFile {
     }
 }
 
-impl Work {
+impl PendingWrites {
     /// Writes everything in an order such that after a crash either the old volume or the new one
     /// is found.
     pub(super) fn write(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<()> {

@@ -221,7 +221,7 @@ fn damage_of_every_kind_is_repaired() {
                 wrong.push(format!("{words}: {path} is gone"));
             }
             // Exactly what is lost is told of.
-            let is_told = match loss {
+            let is_reported = match loss {
                 Loss::Nothing => report.is_empty(),
                 Loss::File(path) | Loss::Contents(path) => report.contains(*path),
                 // The number of the object may be what is damaged.
@@ -230,7 +230,7 @@ fn damage_of_every_kind_is_repaired() {
                         || report.iter().any(|report| report.starts_with("object "))
                 }
             };
-            if !is_told {
+            if !is_reported {
                 wrong.push(format!("{words}: losses are {report:?}"));
             }
             let differ = |path: &&String| expected.get(*path) != found.get(*path);
@@ -889,7 +889,7 @@ fn new_trees_beyond_the_limit_of_memory_go_to_a_file() {
     let device = Arc::new(Memory::from(sample.bytes));
     let repair = Repair::plan_on(device.clone(), None, &spill, &Silent).unwrap();
     assert!(spill.used() > LIMIT, "{} bytes", spill.used());
-    let kept = repair.work.as_ref().unwrap().overlay.in_memory();
+    let kept = repair.pending.as_ref().unwrap().overlay.in_memory();
     assert!(kept <= LIMIT, "{kept} bytes");
     repair.apply(&Silent).unwrap();
     assert!(device.to_vec() == in_memory.to_vec());

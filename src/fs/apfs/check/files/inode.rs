@@ -22,7 +22,7 @@ mod attribute {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) id: u64,
-    inode: Option<Facts>,
+    inode: Option<InodeFields>,
     /// Bits of [`attribute`].
     attributes: u8,
     /// Number of entries, if it is a folder.
@@ -35,7 +35,7 @@ pub(super) struct Group {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Facts {
+struct InodeFields {
     flags: u64,
     bsd_flags: u32,
     kind: u16,
@@ -132,7 +132,7 @@ pub(super) fn add(
     let parent = FileId::from(raw.parent_id);
     let primary = name.map_or(0, |name| link_hash(parent, name));
     files.group.primary = Some(primary);
-    files.group.inode = Some(Facts {
+    files.group.inode = Some(InodeFields {
         flags,
         bsd_flags: raw.bsd_flags.get(),
         kind,
@@ -158,7 +158,7 @@ impl Files {
     pub(super) fn close_group(&mut self, report: &mut Report<'_>) {
         let group = &self.group;
         let id = group.id;
-        let Some(facts) = group.inode else {
+        let Some(fields) = group.inode else {
             // The parent of the root has no inode; attribute streams, crypto states and siblings
             // have none either.
             if group.entries > 0 && id != FileId::ROOT_PARENT.0 {
@@ -179,7 +179,7 @@ impl Files {
             return;
         };
         let has = |attribute: u8| group.attributes & attribute != 0;
-        let flag = |flag: u64| facts.flags & flag != 0;
+        let flag = |flag: u64| fields.flags & flag != 0;
         let mut differs = |what: &str, found: bool, recorded: bool| {
             if found != recorded {
                 let yes = |yes: bool| if yes { "yes" } else { "no" };
@@ -210,21 +210,21 @@ impl Files {
                 format!("object {id:#x} has contradictory flags for its resource fork"),
             ));
         }
-        let is_link = facts.kind == mode_type::SYMLINK;
+        let is_link = fields.kind == mode_type::SYMLINK;
         if has(attribute::SYMLINK) != is_link {
             let message = format!(
                 "object {id:#x} has mode {:#o}: a symbolic link, and only that, has a target",
-                facts.kind
+                fields.kind
             );
             report.damage(wrong(LAYER, message));
         }
-        if facts.bsd_flags & UF_COMPRESSED != 0 && !has(attribute::DECMPFS) {
+        if fields.bsd_flags & UF_COMPRESSED != 0 && !has(attribute::DECMPFS) {
             report.damage(wrong(
                 LAYER,
                 format!("file {id:#x} is compressed, but has no compression attribute"),
             ));
         }
-        if facts.kind != mode_type::FOLDER {
+        if fields.kind != mode_type::FOLDER {
             if group.entries > 0 {
                 let message = format!(
                     "{} entries are in object {id:#x}, which is not a folder",
@@ -232,10 +232,10 @@ impl Files {
                 );
                 report.damage(wrong(LAYER, message));
             }
-        } else if u64::from(facts.children_or_links) != group.entries {
+        } else if u64::from(fields.children_or_links) != group.entries {
             let message = format!(
                 "folder {id:#x} counts {} entries, it has {}",
-                facts.children_or_links, group.entries
+                fields.children_or_links, group.entries
             );
             report.warning(wrong(LAYER, message));
         }

@@ -1,6 +1,6 @@
 //! Traversal of a tree: every node once, every rule of §5, and every record of the leaves in order.
 
-mod room;
+mod node_space;
 mod sources;
 
 use std::cmp::Ordering;
@@ -237,7 +237,7 @@ impl Walker<'_, '_> {
             let message = format!("unexpected flags {:#x} for its kind", node.flags);
             self.report.warning(self.walk.wrong(oid, paddr, message));
         }
-        if !known && let Err(message) = room::check(&node) {
+        if !known && let Err(message) = node_space::check(&node) {
             self.report.damage(self.walk.wrong(oid, paddr, message));
         }
         if node.level == 0 {

@@ -33,7 +33,7 @@ struct Span {
 
 /// The blocks used by anything but the space manager.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fs::apfs::write) struct Kept {
+pub(in crate::fs::apfs::write) struct FixedBlocks {
     /// Block after the last of these.
     pub(in crate::fs::apfs::write) end: u64,
     /// Number of these blocks.
@@ -60,7 +60,7 @@ impl Space {
 
     /// Returns the blocks that stay in place: all but the space manager's own and those in the free
     /// queue.
-    pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<Kept> {
+    pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<FixedBlocks> {
         let movable: Vec<_> = self
             .own()
             .into_iter()
@@ -98,11 +98,11 @@ impl Space {
             }
             if let Some(byte) = bits.iter().rposition(|byte| *byte != 0) {
                 let end = first + byte as u64 * 8 + 8 - u64::from(bits[byte].leading_zeros());
-                return Ok(Kept { end, blocks });
+                return Ok(FixedBlocks { end, blocks });
             }
             self.forget_info(chunk);
         }
-        Ok(Kept { end: 0, blocks })
+        Ok(FixedBlocks { end: 0, blocks })
     }
 
     /// Changes the container to the sizes of `to`. The pool and its ring are moved below block

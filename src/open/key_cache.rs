@@ -10,13 +10,13 @@ use crate::fs::{LockedVolume, VolumeKey};
 use crate::sync::Mutex;
 
 /// A cache of the answers of `keys`.
-pub(crate) struct Remembered<'a> {
+pub(crate) struct CachedKeys<'a> {
     keys: &'a dyn Keys,
     image: Mutex<Option<Key>>,
     volumes: Mutex<HashMap<String, VolumeKey>>,
 }
 
-impl<'a> Remembered<'a> {
+impl<'a> CachedKeys<'a> {
     pub(crate) fn new(keys: &'a dyn Keys) -> Self {
         Self {
             keys,
@@ -26,13 +26,13 @@ impl<'a> Remembered<'a> {
     }
 }
 
-impl fmt::Debug for Remembered<'_> {
+impl fmt::Debug for CachedKeys<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Remembered")
+        f.write_str("CachedKeys")
     }
 }
 
-impl Keys for Remembered<'_> {
+impl Keys for CachedKeys<'_> {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         let mut known = self.image.lock();
         if known.is_none() {
