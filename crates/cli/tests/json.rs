@@ -51,7 +51,7 @@ const WITHOUT: &[(&str, &str)] = &[
 
 /// Schemas whose documents need more than this test has, and the test that has it.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("bench-articles", "minutes of a benchmark: see bench.rs"),
+    ("bench-articles", "results of a benchmark: see bench.rs"),
     ("checkpoint", "a bucket: see bucket.rs"),
     ("common", "definitions alone"),
 ];

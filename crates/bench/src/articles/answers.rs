@@ -1,4 +1,9 @@
-//! Answers to the questions of the articles, each with the noise of the run.
+//! Answers to the questions of the articles, each with the noise of the run: codes and numbers, of
+//! which the sentences are made.
+
+use std::fmt;
+
+use serde::Serialize;
 
 use super::Experiment;
 use crate::images::{Protocol, STEPS};
@@ -8,27 +13,245 @@ use crate::stats;
 use crate::stats::ratio::{Ratio, Verdict};
 use crate::units::{bytes, rate};
 
-/// Number of series that an answer names at most.
+/// Number of series that a sentence names at most.
 const NAMED: usize = 6;
 
+/// The subject of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// The first write to a new image, over the second.
+    FirstOverSecondWrite,
+    /// The first write after attaching anew, over the first write.
+    AttachedAnewOverFirstWrite,
+    /// Encrypted images over plain ones.
+    EncryptedOverPlain,
+    /// Emptied images over empty ones.
+    EmptiedOverEmpty,
+    /// ASIF over raw images.
+    AsifOverRaw,
+    /// The fastest writes.
+    FastestWrites,
+    /// The band size with the fastest stream.
+    FastestBandSize,
+    /// Storage that comes back when files are removed.
+    SpaceReturned,
+    /// Storage on a medium without holes.
+    SpaceWithoutHoles,
+    /// Compressed files over plain ones.
+    CompressedOverPlain,
+}
+
+impl Subject {
+    fn words(self) -> &'static str {
+        match self {
+            Self::FirstOverSecondWrite => "First write over second",
+            Self::AttachedAnewOverFirstWrite => "First write after attaching anew over first write",
+            Self::EncryptedOverPlain => "Encrypted over plain",
+            Self::EmptiedOverEmpty => "Emptied over empty",
+            Self::AsifOverRaw => "ASIF over raw",
+            Self::FastestWrites => "Fastest writes",
+            Self::FastestBandSize => "Fastest band size",
+            Self::SpaceReturned => "Space returned",
+            Self::SpaceWithoutHoles => "Size without holes",
+            Self::CompressedOverPlain => "Compressed over plain",
+        }
+    }
+}
+
+/// An answer to a question of an article; its `Display` is a sentence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// What was measured.
+    pub subject: Subject,
+    /// The result.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// A result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Finding {
+    /// Nothing was measured.
+    NotMeasured,
+    /// Ratios of the speeds of pairs of series, the smallest first.
+    Ratios {
+        /// Conclusion from all of them.
+        verdict: Conclusion,
+        /// Smallest ratio.
+        low: f64,
+        /// Median ratio.
+        median: f64,
+        /// Largest ratio.
+        high: f64,
+        /// Number of pairs by their verdicts.
+        counts: Counts,
+        /// All ratios.
+        ratios: Vec<Pair>,
+    },
+    /// The fastest of several series.
+    Fastest {
+        /// Whether the noise permits to name it.
+        verdict: Lead,
+        /// Interface that accesses the images, if each has an answer.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        via: Option<String>,
+        /// Its name.
+        name: String,
+        /// Its speed in bytes per second.
+        rate: f64,
+        /// Names of series that are not slower beyond the noise.
+        within_noise: Vec<String>,
+        /// Speed of the compressor from memory to memory in bytes per second, if it is the limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        compressor_rate: Option<f64>,
+        /// Number of series.
+        #[serde(skip)]
+        of: usize,
+    },
+    /// Sizes of an image on disk, in bytes.
+    Returned {
+        /// Name of the series.
+        series: String,
+        /// Largest size.
+        full: u64,
+        /// Size after it was emptied and attached anew.
+        attached_anew: u64,
+        /// Size after compaction.
+        compacted: u64,
+    },
+    /// Sizes of an image on a medium without holes, in bytes.
+    WithoutHoles {
+        /// Name of the series.
+        series: String,
+        /// Size when new.
+        new: u64,
+        /// Size when full.
+        full: u64,
+        /// Size when emptied and compacted.
+        compacted: u64,
+    },
+    /// Readings of compressed files.
+    Readings {
+        /// Name of the compression method.
+        series: String,
+        /// The steps: cold and warm.
+        steps: Vec<Reading>,
+    },
+}
+
+/// Conclusion from several ratios.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// Some are faster beyond the noise, and none slower.
+    Faster,
+    /// Some are slower beyond the noise, and none faster.
+    Slower,
+    /// Some are faster and some slower beyond the noise.
+    Mixed,
+    /// All are the same within 5 %.
+    Same,
+    /// None differs beyond the noise, and some are too noisy to say.
+    TooNoisy,
+}
+
+/// Conclusion about the fastest series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lead {
+    /// It is faster than all others beyond the noise.
+    BeyondNoise,
+    /// Some others are within its noise.
+    WithinNoise,
+    /// All others are within its noise.
+    TooNoisy,
+    /// The processor limits it, so that series cannot be compared.
+    LimitedByProcessor,
+}
+
+/// Number of ratios by verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Slower beyond the noise.
+    pub slower: usize,
+    /// Faster beyond the noise.
+    pub faster: usize,
+    /// The same within 5 %.
+    pub same: usize,
+    /// Too noisy to say.
+    pub too_noisy: usize,
+}
+
+impl Counts {
+    fn of<'a>(ratios: impl Iterator<Item = &'a Ratio> + Clone) -> Self {
+        let count = |verdict| ratios.clone().filter(|of| of.verdict == verdict).count();
+        Self {
+            slower: count(Verdict::Slower),
+            faster: count(Verdict::Faster),
+            same: count(Verdict::Same),
+            too_noisy: count(Verdict::TooNoisy),
+        }
+    }
+
+    fn all(self) -> usize {
+        self.slower + self.faster + self.same + self.too_noisy
+    }
+
+    fn conclusion(self) -> Conclusion {
+        match (self.slower, self.faster, self.too_noisy) {
+            (0, 0, 0) => Conclusion::Same,
+            (0, 0, _) => Conclusion::TooNoisy,
+            (0, ..) => Conclusion::Faster,
+            (_, 0, _) => Conclusion::Slower,
+            _ => Conclusion::Mixed,
+        }
+    }
+}
+
+/// The speed of a series over that of another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pair {
+    /// Name of the series.
+    pub series: String,
+    /// Direction of the transfer.
+    pub direction: Direction,
+    /// Ratio of the speeds.
+    pub ratio: Ratio,
+}
+
+/// Readings of all files at one step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reading {
+    /// Name of the step.
+    pub step: &'static str,
+    /// Conclusion from all files.
+    pub verdict: Conclusion,
+    /// Number of files by the verdicts of their ratios.
+    pub counts: Counts,
+}
+
 /// Returns the answers of a run to the question of its experiment.
-pub(super) fn of(experiment: &Experiment, report: &Report) -> Vec<String> {
+pub(super) fn of(experiment: &Experiment, report: &Report) -> Vec<Answer> {
     match experiment.protocol {
         Protocol::Space if experiment.without_holes => without_holes(report),
         Protocol::Rewrite => vec![
-            pairs(report, "First write over second", |one| {
+            pairs(report, Subject::FirstOverSecondWrite, |one| {
                 at_step(report, one, "first", "rewrite")
             }),
-            pairs(
-                report,
-                "First write after attaching anew over first write",
-                |one| at_step(report, one, "first, attached anew", "first"),
-            ),
+            pairs(report, Subject::AttachedAnewOverFirstWrite, |one| {
+                at_step(report, one, "first, attached anew", "first")
+            }),
             fastest(report, Some("rewrite")),
-            pairs(report, "Encrypted over plain", |one| plain(report, one)),
+            pairs(report, Subject::EncryptedOverPlain, |one| {
+                plain(report, one)
+            }),
         ],
         Protocol::Steady => vec![
-            pairs(report, "Encrypted over plain", |one| plain(report, one)),
+            pairs(report, Subject::EncryptedOverPlain, |one| {
+                plain(report, one)
+            }),
             fastest(report, None),
         ],
         Protocol::Space => returned(report),
@@ -44,11 +267,13 @@ pub(super) fn of(experiment: &Experiment, report: &Report) -> Vec<String> {
                 find(report, &raw, one.step.as_deref())
             };
             let mut all = vec![
-                pairs(report, "Emptied over empty", |one| {
+                pairs(report, Subject::EmptiedOverEmpty, |one| {
                     at_step(report, one, "emptied", "empty")
                 }),
-                pairs(report, "Encrypted over plain", |one| plain(report, one)),
-                pairs(report, "ASIF over raw", raw),
+                pairs(report, Subject::EncryptedOverPlain, |one| {
+                    plain(report, one)
+                }),
+                pairs(report, Subject::AsifOverRaw, raw),
             ];
             all.extend(returned(report));
             all
@@ -81,10 +306,10 @@ fn plain<'a>(report: &'a Report, one: &Series) -> Option<&'a Series> {
 /// the ratios of their speeds, and those that differ beyond the noise.
 fn pairs<'a>(
     report: &'a Report,
-    what: &str,
+    subject: Subject,
     other: impl Fn(&'a Series) -> Option<&'a Series>,
-) -> String {
-    let mut all: Vec<(String, Ratio)> = Vec::new();
+) -> Answer {
+    let mut ratios: Vec<Pair> = Vec::new();
     for series in &report.series {
         let Some(other) = other(series) else {
             continue;
@@ -92,206 +317,326 @@ fn pairs<'a>(
         for direction in [Direction::Write, Direction::Read] {
             let speeds = |of: &Series| stats::speeds(&of.samples, direction);
             if let Some(ratio) = Ratio::of(&speeds(series), &speeds(other)) {
-                all.push((format!("{}, {direction}", series.name()), ratio));
+                ratios.push(Pair {
+                    series: series.name(),
+                    direction,
+                    ratio,
+                });
             }
         }
     }
-    all.sort_by(|(_, one), (_, other)| one.value.total_cmp(&other.value));
-    let (Some((_, low)), Some((_, high))) = (all.first(), all.last()) else {
-        return format!("{what}: not measured.");
+    ratios.sort_by(|one, other| one.ratio.value.total_cmp(&other.ratio.value));
+    let counts = Counts::of(ratios.iter().map(|pair| &pair.ratio));
+    let finding = match (ratios.first(), ratios.last()) {
+        (Some(low), Some(high)) => Finding::Ratios {
+            verdict: counts.conclusion(),
+            low: low.ratio.value,
+            median: ratios[ratios.len() / 2].ratio.value,
+            high: high.ratio.value,
+            counts,
+            ratios,
+        },
+        _ => Finding::NotMeasured,
     };
-    let of = |verdict| {
-        all.iter()
-            .filter(move |(_, ratio)| ratio.verdict == verdict)
-    };
-    let count = |verdict| of(verdict).count();
-    let median = all[all.len() / 2].1.value;
-    let mut text = format!(
-        "{what}: {:.2} to {:.2}, median {median:.2}. Of {} comparisons {} are slower beyond the noise, {} faster, {} the same within \
-         5 %, {} too noisy to say.",
-        low.value,
-        high.value,
-        all.len(),
-        count(Verdict::Slower),
-        count(Verdict::Faster),
-        count(Verdict::Same),
-        count(Verdict::TooNoisy),
-    );
-    for (word, verdict) in [("Slower", Verdict::Slower), ("Faster", Verdict::Faster)] {
-        let mut named: Vec<_> = of(verdict).collect();
-        if verdict == Verdict::Faster {
-            named.reverse();
-        }
-        if named.is_empty() {
-            continue;
-        }
-        let names = named.iter().take(NAMED).map(|(name, ratio)| {
-            format!(
-                "{name}: {:.2} [{:.2} to {:.2}]",
-                ratio.value, ratio.low, ratio.high
-            )
-        });
-        let names: Vec<String> = names.collect();
-        let more = named.len().saturating_sub(NAMED);
-        let more = if more > 0 {
-            format!("; and {more} more")
-        } else {
-            String::new()
-        };
-        text += &format!(" {word}: {}{more}.", names.join("; "));
-    }
-    text
+    Answer { subject, finding }
 }
 
 /// Names the image that writes the fastest at a step, and those that it does not differ from.
-fn fastest(report: &Report, step: Option<&str>) -> String {
+fn fastest(report: &Report, step: Option<&str>) -> Answer {
     let images = report.series.iter().filter(|series| series.label != HOST);
     let of_step = images.filter(|series| series.step.as_deref() == step);
     let all = of_step.filter_map(|series| {
         let write = series.write.as_ref()?;
         Some((series.label.clone(), series, write.trimmed_mean.value))
     });
-    first_of(all.collect(), Direction::Write, "Fastest writes")
+    Answer {
+        subject: Subject::FastestWrites,
+        finding: first_of(all.collect(), Direction::Write, None),
+    }
 }
 
 /// Names the fastest of `all`, which have a name and a speed, and those within the noise of it.
-fn first_of(mut all: Vec<(String, &Series, f64)>, direction: Direction, what: &str) -> String {
+fn first_of(
+    mut all: Vec<(String, &Series, f64)>,
+    direction: Direction,
+    via: Option<String>,
+) -> Finding {
     all.sort_by(|(.., one), (.., other)| other.total_cmp(one));
     let Some(((name, first, speed), others)) = all.split_first() else {
-        return format!("{what}: not measured.");
+        return Finding::NotMeasured;
     };
     let speeds = |of: &Series| stats::speeds(&of.samples, direction);
     let within = others.iter().filter(|(_, other, _)| {
         let ratio = Ratio::of(&speeds(first), &speeds(other));
         ratio.is_none_or(|ratio| ratio.verdict != Verdict::Faster)
     });
-    let within: Vec<&str> = within.map(|(name, ..)| &**name).collect();
-    let named = format!("{what}: {name} with {}", rate(*speed));
-    match within.len() {
-        0 => format!("{named}, beyond the noise."),
-        all if all == others.len() => {
-            format!("{named}, which is not beyond the noise of any of the other {all}.")
-        }
-        more if more > NAMED => format!(
-            "{named}; within the noise of it: {}; and {} more.",
-            within[..NAMED].join("; "),
-            more - NAMED
-        ),
-        _ => format!("{named}; within the noise of it: {}.", within.join("; ")),
+    let within_noise: Vec<String> = within.map(|(name, ..)| name.clone()).collect();
+    Finding::Fastest {
+        verdict: match within_noise.len() {
+            0 => Lead::BeyondNoise,
+            count if count == others.len() => Lead::TooNoisy,
+            _ => Lead::WithinNoise,
+        },
+        via,
+        name: name.clone(),
+        rate: *speed,
+        within_noise,
+        compressor_rate: None,
+        of: all.len(),
     }
 }
 
 /// Names the band size with the fastest stream for each interface, unless the processor limits it.
-fn bands(report: &Report) -> Vec<String> {
+fn bands(report: &Report) -> Vec<Answer> {
     let via = |series: &Series| series.image.as_ref().map(|image| image.via.clone());
     let mut ways: Vec<String> = report.series.iter().filter_map(via).collect();
     ways.sort_unstable();
     ways.dedup();
-    let of_way = |way: &String| {
+    let of_way = |way: String| {
         let series = report.series.iter();
-        let streams = series.filter(|series| via(series).as_ref() == Some(way));
+        let streams = series.filter(|series| via(series).as_ref() == Some(&way));
         let streams = streams.filter_map(|series| {
             let (size, stream) = (series.band_size?, series.stream.as_ref()?);
             Some((bytes(size), series, stream.trimmed_mean.value))
         });
-        let streams: Vec<(String, &Series, f64)> = streams.collect();
-        let what = format!("Fastest band size, {way}");
-        let fastest = streams.iter().map(|(.., speed)| *speed).fold(0.0, f64::max);
-        match report.compression.filter(|of| of.limits(fastest)) {
-            Some(compression) => format!(
-                "{what}: limited by the processor. The fastest stream, {}, is {:.0} % of the compressor's speed from memory to \
-                 memory, so band sizes cannot be told apart.",
-                rate(fastest),
-                100.0 * fastest / compression.rate
-            ),
-            None => first_of(streams, Direction::Stream, &what),
+        let mut finding = first_of(streams.collect(), Direction::Stream, Some(way));
+        if let Finding::Fastest {
+            verdict,
+            rate,
+            compressor_rate,
+            ..
+        } = &mut finding
+            && let Some(limit) = report.compression.filter(|of| of.limits(*rate))
+        {
+            (*verdict, *compressor_rate) = (Lead::LimitedByProcessor, Some(limit.rate));
+        }
+        Answer {
+            subject: Subject::FastestBandSize,
+            finding,
         }
     };
-    ways.iter().map(of_way).collect()
+    ways.into_iter().map(of_way).collect()
 }
 
-/// Returns a sentence for each image: its size when full, and the share that came back.
-fn returned(report: &Report) -> Vec<String> {
-    let mut all = Vec::new();
-    for series in &report.series {
-        let largest = series.space.iter().map(|space| space.on_disk).max();
+/// Returns the size of each image when full, and what came back.
+fn returned(report: &Report) -> Vec<Answer> {
+    let of = |series: &Series| {
         let at = |step: &str| {
             let mut space = series.space.iter().rev();
             space
                 .find(|space| space.at == step)
                 .map(|space| space.on_disk)
         };
-        let sizes = (largest, at("attached anew"), at("compacted"));
-        let (Some(full), Some(emptied), Some(compacted)) = sizes else {
-            continue;
-        };
-        let share = |left: u64| 100.0 * (1.0 - left as f64 / full.max(1) as f64);
-        all.push(format!(
-            "{}: {} at most; {:.1} % came back when the emptied image was attached anew, {:.1} % after compaction; {} are left.",
-            series.label,
-            bytes(full),
-            share(emptied),
-            share(compacted),
-            bytes(compacted)
-        ));
-    }
-    all.sort_unstable();
+        Some(Finding::Returned {
+            series: series.label.clone(),
+            full: series.space.iter().map(|space| space.on_disk).max()?,
+            attached_anew: at("attached anew")?,
+            compacted: at("compacted")?,
+        })
+    };
+    let mut all: Vec<Answer> = (report.series.iter().filter_map(of))
+        .map(|finding| Answer {
+            subject: Subject::SpaceReturned,
+            finding,
+        })
+        .collect();
+    all.sort_by_cached_key(Answer::to_string);
     all
 }
 
-/// Returns a sentence for each image on a medium without holes.
-fn without_holes(report: &Report) -> Vec<String> {
-    let mut all = Vec::new();
-    for series in &report.series {
-        let size = |step: &str| {
+/// Returns the sizes of each image on a medium without holes.
+fn without_holes(report: &Report) -> Vec<Answer> {
+    let of = |series: &Series| {
+        let at = |step: &str| {
             let mut space = series.space.iter();
             space
                 .find(|space| space.at == step)
                 .map(|space| space.on_disk)
         };
-        let (Some(new), Some(full), Some(compacted)) =
-            (size("new"), size("full"), size("compacted"))
-        else {
-            continue;
-        };
-        all.push(format!(
-            "{}: {} when new, {} when full, {} when emptied and compacted.",
-            series.label,
-            bytes(new),
-            bytes(full),
-            bytes(compacted)
-        ));
-    }
-    all
+        Some(Finding::WithoutHoles {
+            series: series.label.clone(),
+            new: at("new")?,
+            full: at("full")?,
+            compacted: at("compacted")?,
+        })
+    };
+    (report.series.iter().filter_map(of))
+        .map(|finding| Answer {
+            subject: Subject::SpaceWithoutHoles,
+            finding,
+        })
+        .collect()
 }
 
-/// Returns a sentence for each compression method: the files that were read faster, cold and warm.
-fn readings(report: &Report) -> Vec<String> {
+/// Returns an answer for each compression method: the files that were read faster, cold and warm.
+fn readings(report: &Report) -> Vec<Answer> {
     let mut methods: Vec<&str> = report.compressed.iter().map(|file| &*file.series).collect();
     methods.sort_unstable();
     methods.dedup();
     let of_method = |method: &str| {
-        let counts = STEPS.map(|step| {
+        let steps = STEPS.map(|step| {
             let files = report
                 .compressed
                 .iter()
                 .filter(|file| file.series == method);
             let ratios = files.filter_map(|file| report.compressed_over_plain(file, step));
             let ratios: Vec<Ratio> = ratios.collect();
-            let count = |verdict| {
-                ratios
-                    .iter()
-                    .filter(|ratio| ratio.verdict == verdict)
-                    .count()
-            };
-            format!(
-                "{step} {} of {} files faster beyond the noise, {} slower",
-                count(Verdict::Faster),
-                ratios.len(),
-                count(Verdict::Slower)
-            )
+            let counts = Counts::of(ratios.iter());
+            Reading {
+                step,
+                verdict: counts.conclusion(),
+                counts,
+            }
         });
-        format!("{method}: {}.", counts.join("; "))
+        Answer {
+            subject: Subject::CompressedOverPlain,
+            finding: Finding::Readings {
+                series: method.to_owned(),
+                steps: steps.to_vec(),
+            },
+        }
     };
     methods.into_iter().map(of_method).collect()
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.subject.words();
+        match &self.finding {
+            Finding::NotMeasured => write!(f, "{what}: not measured."),
+            Finding::Ratios {
+                low,
+                median,
+                high,
+                counts,
+                ratios,
+                ..
+            } => {
+                write!(
+                    f,
+                    "{what}: {low:.2} to {high:.2}, median {median:.2}. Of {} comparisons {} are slower beyond the noise, {} faster, {} \
+                     the same within 5 %, {} too noisy to say.",
+                    counts.all(),
+                    counts.slower,
+                    counts.faster,
+                    counts.same,
+                    counts.too_noisy,
+                )?;
+                let of = |verdict| ratios.iter().filter(move |of| of.ratio.verdict == verdict);
+                let (slower, faster): (Vec<_>, Vec<_>) = (
+                    of(Verdict::Slower).collect(),
+                    of(Verdict::Faster).rev().collect(),
+                );
+                write_pairs(f, "Slower", &slower)?;
+                write_pairs(f, "Faster", &faster)
+            }
+            Finding::Fastest {
+                verdict,
+                via,
+                name,
+                rate: speed,
+                within_noise: within,
+                compressor_rate,
+                of,
+            } => {
+                let way = via
+                    .as_ref()
+                    .map_or_else(String::new, |via| format!(", {via}"));
+                let speed_text = rate(*speed);
+                if let Some(limit) = compressor_rate {
+                    return write!(
+                        f,
+                        "{what}{way}: limited by the processor. The fastest stream, {speed_text}, is {:.0} % of the compressor's speed \
+                         from memory to memory, so band sizes cannot be told apart.",
+                        100.0 * speed / limit
+                    );
+                }
+                write!(f, "{what}{way}: {name} with {speed_text}")?;
+                let named = &within[..within.len().min(NAMED)];
+                match verdict {
+                    Lead::BeyondNoise => f.write_str(", beyond the noise."),
+                    Lead::TooNoisy => write!(
+                        f,
+                        ", which is not beyond the noise of any of the other {}.",
+                        of - 1
+                    ),
+                    _ => {
+                        write!(f, "; within the noise of it: {}", named.join("; "))?;
+                        write_more(f, within.len())?;
+                        f.write_str(".")
+                    }
+                }
+            }
+            Finding::Returned {
+                series,
+                full,
+                attached_anew,
+                compacted,
+            } => {
+                let share = |left: u64| 100.0 * (1.0 - left as f64 / (*full).max(1) as f64);
+                write!(
+                    f,
+                    "{series}: {} at most; {:.1} % came back when the emptied image was attached anew, {:.1} % after compaction; {} are \
+                     left.",
+                    bytes(*full),
+                    share(*attached_anew),
+                    share(*compacted),
+                    bytes(*compacted)
+                )
+            }
+            Finding::WithoutHoles {
+                series,
+                new,
+                full,
+                compacted,
+            } => write!(
+                f,
+                "{series}: {} when new, {} when full, {} when emptied and compacted.",
+                bytes(*new),
+                bytes(*full),
+                bytes(*compacted)
+            ),
+            Finding::Readings { series, steps } => {
+                let steps: Vec<String> = steps
+                    .iter()
+                    .map(|Reading { step, counts, .. }| {
+                        format!(
+                            "{step} {} of {} files faster beyond the noise, {} slower",
+                            counts.faster,
+                            counts.all(),
+                            counts.slower
+                        )
+                    })
+                    .collect();
+                write!(f, "{series}: {}.", steps.join("; "))
+            }
+        }
+    }
+}
+
+/// Writes the first of these pairs with their intervals, and how many there are more.
+fn write_pairs(f: &mut fmt::Formatter<'_>, word: &str, pairs: &[&Pair]) -> fmt::Result {
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    let names = pairs.iter().take(NAMED).map(|pair| {
+        let Ratio {
+            value, low, high, ..
+        } = pair.ratio;
+        let Pair {
+            series, direction, ..
+        } = pair;
+        format!("{series}, {direction}: {value:.2} [{low:.2} to {high:.2}]")
+    });
+    let names: Vec<String> = names.collect();
+    write!(f, " {word}: {}", names.join("; "))?;
+    write_more(f, pairs.len())?;
+    f.write_str(".")
+}
+
+fn write_more(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    match count.saturating_sub(NAMED) {
+        0 => Ok(()),
+        more => write!(f, "; and {more} more"),
+    }
 }

@@ -19,6 +19,7 @@ use crate::place::Caches;
 use crate::plan::{Plan, SIZES};
 use crate::report::{Report, Settings};
 
+pub use answers::{Answer, Conclusion, Counts, Finding, Lead, Pair, Reading, Subject};
 pub use page::Section;
 pub use results::{Results, check_file_system, check_without_holes};
 
@@ -250,7 +251,7 @@ impl Experiment {
     }
 
     /// Returns the answers to its question by the results of a run.
-    pub fn answers(&self, report: &Report) -> Vec<String> {
+    pub fn answers(&self, report: &Report) -> Vec<Answer> {
         answers::of(self, report)
     }
 }

@@ -1,6 +1,6 @@
 //! The page of all experiments: a section for each article, as HTML and as Markdown.
 
-use super::Experiment;
+use super::{Answer, Experiment};
 use crate::images::Protocol;
 use crate::reference::references;
 use crate::report::plot::{self, Plot};
@@ -30,7 +30,7 @@ pub struct Section {
     /// The experiment.
     pub experiment: &'static Experiment,
     /// Answers to its question.
-    pub answers: Vec<String>,
+    pub answers: Vec<Answer>,
     /// Interfaces that were measured.
     ways: Vec<String>,
     facts: Vec<(&'static str, String)>,
@@ -391,7 +391,8 @@ pub(super) fn html(sections: &[&Section], note: &str) -> String {
         body.push(html::heading(2, experiment.title));
         body.push(html::paragraph(&source(experiment)));
         body.push(html::heading(3, experiment.question));
-        body.push(html::list(&section.answers));
+        let answers: Vec<_> = section.answers.iter().map(Answer::to_string).collect();
+        body.push(html::list(&answers));
         body.push(html::facts(&section.facts));
         body.extend(section.plots.iter().map(|plot| html::figure(3, plot)));
         body.extend(section.tables.iter().map(|table| html::table(3, table)));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Kind};
 use bandsaw_bench::articles::{
-    EXPERIMENTS, Experiment, Results, Scope, check_file_system, check_without_holes,
+    Answer, EXPERIMENTS, Experiment, Results, Scope, check_file_system, check_without_holes,
 };
 use bandsaw_bench::images::{self, Announced, Via};
 use bandsaw_bench::units::bytes;
@@ -13,7 +13,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::workload_args::percent;
-use crate::failure::{Advise, Outcome};
+use crate::failure::{Advise, Outcome, code};
 use crate::output::Output;
 use crate::progress::Bar;
 
@@ -93,17 +93,25 @@ struct Planned<'a> {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct ArticlesReport {
+struct ArticlesReport<'a> {
     page: PathBuf,
-    sections: Vec<Section>,
+    sections: Vec<Section<'a>>,
 }
 
 #[derive(Serialize)]
-struct Section {
-    protocol: &'static str,
-    question: &'static str,
-    answers: Vec<String>,
+struct Section<'a> {
+    protocol: String,
+    /// The question, for people.
+    message: &'static str,
+    answers: Vec<AnswerReport<'a>>,
     results: PathBuf,
+}
+
+#[derive(Serialize)]
+struct AnswerReport<'a> {
+    #[serde(flatten)]
+    answer: &'a Answer,
+    message: String,
 }
 
 impl Articles {
@@ -261,9 +269,14 @@ fn kernel_has_disks() -> bool {
 
 fn show(results: &Results, output: &Output) -> Outcome {
     let sections = results.sections().into_iter().map(|section| Section {
-        protocol: section.experiment.name(),
-        question: section.experiment.question,
-        answers: section.answers.clone(),
+        protocol: code(section.experiment.name()),
+        message: section.experiment.question,
+        answers: (section.answers.iter())
+            .map(|answer| AnswerReport {
+                answer,
+                message: answer.to_string(),
+            })
+            .collect(),
         results: results.path(section.experiment),
     });
     let facts = ArticlesReport {
@@ -272,9 +285,9 @@ fn show(results: &Results, output: &Output) -> Outcome {
     };
     output.facts(&facts, |out| {
         for section in &facts.sections {
-            writeln!(out, "{}: {}", section.protocol, section.question)?;
+            writeln!(out, "{}: {}", section.protocol, section.message)?;
             for answer in &section.answers {
-                writeln!(out, "  {}", output.name(answer))?;
+                writeln!(out, "  {}", output.name(&answer.message))?;
             }
         }
         writeln!(out, "page: {}", facts.page.display())
