@@ -219,3 +219,67 @@ fn images_that_do_not_open_have_no_candidates() {
         assert_eq!(text.lines().count(), 1, "{word}: {text}");
     }
 }
+
+/// The candidates for a path, and the bytes that the command read to find them.
+#[cfg(target_os = "linux")]
+fn work(scratch: &Scratch, word: &str) -> Option<(Vec<String>, u64)> {
+    use std::io::Read;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args(["__complete", "words", "--", "cat", word])
+        .current_dir(scratch.path(""))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_to_string(&mut text).unwrap();
+    // It has written everything, and the counters stay until it is waited for.
+    let counters = std::fs::read_to_string(format!("/proc/{}/io", child.id()));
+    assert!(child.wait().unwrap().success());
+    let counters = counters.ok()?;
+    let read = counters
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "));
+    let lines = text.lines().skip(1).map(str::to_owned);
+    Some((lines.collect(), read?.parse().ok()?))
+}
+
+/// What is read to complete a path depends on its folder alone, and is read once.
+#[cfg(target_os = "linux")]
+#[test]
+fn completion_in_a_large_image_does_bounded_work() {
+    const ENTRIES: u64 = 10_000;
+    let scratch = Scratch::new();
+    scratch.write("small/few/one", "");
+    scratch.write("large/few/one", "");
+    std::fs::create_dir(scratch.path("large/many")).unwrap();
+    for n in 0..ENTRIES {
+        std::fs::write(scratch.path(&format!("large/many/file {n:04}")), "").unwrap();
+    }
+    for fs in ["hfs+", "apfs"] {
+        for folder in ["small", "large"] {
+            let image = format!("{folder}-{fs}.img");
+            scratch.ok(&["create", &image, "--from", folder, "--fs", fs]);
+        }
+        let work = |word: &str| work(&scratch, word);
+        let Some((found, small)) = work(&format!("small-{fs}.img:/few/")) else {
+            skip::without_program("bytes read by completion", "no /proc/PID/io");
+            return;
+        };
+        assert_eq!(found, [format!("small-{fs}.img:/few/one")]);
+        let large = format!("large-{fs}.img");
+        let (found, few) = work(&format!("{large}:/few/")).unwrap();
+        assert_eq!(found, [format!("{large}:/few/one")]);
+        let (found, many) = work(&format!("{large}:/many/file 777")).unwrap();
+        let expected: Vec<_> = (7770..7780)
+            .map(|n| format!("{large}:/many/file {n}"))
+            .collect();
+        assert_eq!(found, expected, "only what continues the word");
+        println!("{fs}: small {small}, few {few}, many {many}");
+        assert!(few <= small + (256 << 10), "{fs}: {small} and {few} bytes");
+        assert!(
+            many <= small + 1024 * ENTRIES,
+            "{fs}: {small} and {many} bytes"
+        );
+    }
+}
