@@ -44,67 +44,64 @@ pub enum Kind {
     Cancelled,
 }
 
-/// The cause of an error, if a caller can act on it: for hints, and for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The file is not a recognized disk image.
-    UnknownFormat,
-    /// The disk is not blank, and nothing in it is recognized.
-    UnknownContents,
-    /// The folder is not a sparse bundle.
-    NotABundle,
-    /// The image is truncated: its end is missing.
-    Truncated,
-    /// The image is encrypted, and no passphrase was given.
-    PassphraseNeeded,
-    /// The image is encrypted for certificates only, and no private key was given.
-    PrivateKeyNeeded,
-    /// A volume is encrypted, and none of the given keys unlocks it.
-    VolumeLocked,
-    /// The image has a code signature, which the change would invalidate.
-    Signed,
-    /// Another process has the image open.
-    InUse,
-    /// The check before the first change found damage in the volume.
-    DamagedVolume,
-    /// A repair of the image was interrupted and must be undone first.
-    RepairInterrupted,
-    /// The format does not support bands of this size; the message names the nearest sizes.
-    BandSize,
-    /// The name for the unfinished image is taken by an unfinished image of another kind.
-    PartialExists,
-    /// A change of the key entries of an encrypted image failed after the new ones were written:
-    /// they are in force, or may be, as the message says.
-    KeysChanged,
-    /// The image holds no volume that can be mounted.
-    NoVolumes,
-    /// The names of two sources differ only in case, and the volume ignores case.
-    CaseIgnored,
+/// Defines [`Reason`] with a name for each cause, and the list of all.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// The cause of an error, if a caller can act on it: for hints, and for programs.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// All causes.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Returns the name for programs, in JSON and elsewhere; it does not change.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Reason {
-    /// Returns the name for programs, in JSON and elsewhere; it does not change.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownFormat => "unknown-format",
-            Self::UnknownContents => "unknown-contents",
-            Self::NotABundle => "not-a-bundle",
-            Self::Truncated => "truncated",
-            Self::PassphraseNeeded => "passphrase-needed",
-            Self::PrivateKeyNeeded => "private-key-needed",
-            Self::VolumeLocked => "volume-locked",
-            Self::Signed => "signed",
-            Self::InUse => "in-use",
-            Self::DamagedVolume => "damaged-volume",
-            Self::RepairInterrupted => "repair-interrupted",
-            Self::BandSize => "band-size",
-            Self::PartialExists => "partial-exists",
-            Self::KeysChanged => "keys-changed",
-            Self::NoVolumes => "no-volumes",
-            Self::CaseIgnored => "case-ignored",
-        }
-    }
+reasons! {
+    /// The file is not a recognized disk image.
+    UnknownFormat = "unknown-format",
+    /// The disk is not blank, and nothing in it is recognized.
+    UnknownContents = "unknown-contents",
+    /// The folder is not a sparse bundle.
+    NotABundle = "not-a-bundle",
+    /// The image is truncated: its end is missing.
+    Truncated = "truncated",
+    /// The image is encrypted, and no passphrase was given.
+    PassphraseNeeded = "passphrase-needed",
+    /// The image is encrypted for certificates only, and no private key was given.
+    PrivateKeyNeeded = "private-key-needed",
+    /// A volume is encrypted, and none of the given keys unlocks it.
+    VolumeLocked = "volume-locked",
+    /// The image has a code signature, which the change would invalidate.
+    Signed = "signed",
+    /// Another process has the image open.
+    InUse = "in-use",
+    /// The check before the first change found damage in the volume.
+    DamagedVolume = "damaged-volume",
+    /// A repair of the image was interrupted and must be undone first.
+    RepairInterrupted = "repair-interrupted",
+    /// The format does not support bands of this size; the message names the nearest sizes.
+    BandSize = "band-size",
+    /// The name for the unfinished image is taken by an unfinished image of another kind.
+    PartialExists = "partial-exists",
+    /// A change of the key entries of an encrypted image failed after the new ones were written:
+    /// they are in force, or may be, as the message says.
+    KeysChanged = "keys-changed",
+    /// The image holds no volume that can be mounted.
+    NoVolumes = "no-volumes",
+    /// The names of two sources differ only in case, and the volume ignores case.
+    CaseIgnored = "case-ignored",
 }
 
 /// A place in a layer where an error occurred.

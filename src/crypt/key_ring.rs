@@ -110,7 +110,7 @@ impl KeyRing {
                 Kind::NotFound,
                 LAYER,
                 format!(
-                    "the image has {count} key entries, none with the number {}",
+                    "no key entry has the number {}: the last one is {count}",
                     entry + 1
                 ),
             )),

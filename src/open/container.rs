@@ -298,7 +298,7 @@ fn open_asif(
         Some(why) if access == Access::ReadWrite => Err(Error::new(
             Kind::ReadOnly,
             LAYER,
-            format!("read-only: {why}; convert the image to change it"),
+            format!("read-only: {why}"),
         )),
         _ => Ok(Opened {
             format: Format::Asif,
@@ -335,10 +335,7 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Open
     let format = udif.format();
     layers.push(Layer::Udif(udif.clone()));
     if access == Access::ReadWrite {
-        let message = format!(
-            "read-only format: {} ({format}); convert the image to change it",
-            format.description()
-        );
+        let message = format!("read-only format: {} ({format})", format.description());
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
     Ok(Opened {

@@ -16,6 +16,8 @@ pub(crate) const UNDO_SUFFIX: &str = ".undo";
 pub(crate) const LOG: &str = "log";
 pub(crate) const STATE: &str = "state";
 
+/// Message about an image whose repair was interrupted.
+const MESSAGE: &str = "a repair of this image was interrupted";
 /// First line of a file of the undo data.
 const HEAD: &str = "bandsaw undo 2";
 /// Maximum length of a file that is read into memory, in bytes.
@@ -78,22 +80,20 @@ pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     if !folder.is_dir() {
         return Ok(None);
     }
-    let error = match is_unfinished(&Local::new(&folder)) {
-        Ok(false) => return Ok(None),
-        Ok(true) => error(),
-        Err(error) => error.in_file(&folder),
-    };
-    match access {
-        Access::ReadWrite => Err(error.in_file(path)),
-        Access::ReadOnly => Ok(Some(error.message().to_owned())),
+    match (is_unfinished(&Local::new(&folder)), access) {
+        (Ok(false), _) => Ok(None),
+        (Ok(true), Access::ReadWrite) => Err(error().in_file(path)),
+        (Ok(true), Access::ReadOnly) => Ok(Some(format!(
+            "{MESSAGE}: run `bandsaw repair --undo` to restore it"
+        ))),
+        (Err(error), Access::ReadWrite) => Err(error.in_file(&folder)),
+        (Err(error), Access::ReadOnly) => Ok(Some(error.message().to_owned())),
     }
 }
 
 /// Returns the error about an interrupted repair.
 pub(crate) fn error() -> Error {
-    let message = "a repair of this image was interrupted: run `bandsaw repair --undo` on it to \
-                   restore it, or `bandsaw repair` to restore and then repair it";
-    Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted)
+    Error::new(Kind::Conflict, LAYER, MESSAGE).because(Reason::RepairInterrupted)
 }
 
 /// Returns true if one of the repairs in a folder of undo data, or its undo, was interrupted.

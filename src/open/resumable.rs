@@ -177,8 +177,7 @@ impl Drop for ResumableImage {
 
 fn refusal(place: &ImagePlace) -> Error {
     let message = format!(
-        "{} is an unfinished image of another source or with other options; resume it with the \
-         same, or remove it",
+        "{} is an unfinished image of another source or with other options",
         place.aside().display()
     );
     Error::new(Kind::Conflict, LAYER, message).because(Reason::PartialExists)

@@ -60,10 +60,7 @@ pub(super) fn unlock(
     let keys = keys(&locked, options, layers)?;
     let plain = Device::new(file, locked, &keys)?;
     if options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
-        let message = format!(
-            "encryption version {version} is read-only; convert the image to \
-                               change it"
-        );
+        let message = format!("encryption version {version} is read-only");
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
     Ok(Arc::new(plain))

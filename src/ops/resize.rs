@@ -448,7 +448,11 @@ impl<'a> ResizePlan<'a> {
                     limits.min
                 };
                 if len > room {
-                    let message = format!("the disk has room for {room} bytes, not {len}");
+                    let message = format!(
+                        "the disk has room for {:#}, not {:#}",
+                        size::display(room),
+                        size::display(len)
+                    );
                     return Err(Error::new(Kind::Limit, LAYER, message));
                 }
                 (from, len)
@@ -464,14 +468,16 @@ impl<'a> ResizePlan<'a> {
         };
         if len < limits.min && len < limits.current || len > limits.max {
             let range = format!(
-                "invalid volume size {len}: expected {} to {}",
-                limits.min, limits.max
+                "invalid volume size {:#}: expected {:#} to {:#}",
+                size::display(len),
+                size::display(limits.min),
+                size::display(limits.max)
             );
             let message = match options.parts {
                 Parts::Partition => range,
                 _ => format!(
-                    "{range}; the image needs at least {}",
-                    self.disk_len_for(limits.min)?
+                    "{range}; the image needs at least {:#}",
+                    size::display(self.disk_len_for(limits.min)?)
                 ),
             };
             return Err(Error::new(Kind::Limit, LAYER, message));

@@ -182,7 +182,10 @@ pub(crate) fn change<T>(
             _ => error.into(),
         })
         .advise(Kind::NotFound, || format!("run `bandsaw info {}` to see its contents", address.image))?;
-    let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
+    let done = change(&fs).map_err(|failure| {
+        let list = || format!("run `bandsaw ls {}` to list the contents", address.image);
+        failure.in_file(image.path()).hint_if_missing(list)
+    });
     let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));
     let done = done?;
     unmounted.inspect_err(|error| warn_if_durable(error, output))?;
@@ -215,7 +218,7 @@ pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Op
 pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
     if path.is_empty() {
         return Err(
-            Error::new(Kind::Invalid, "path", "is the root of the volume")
+            Error::new(Kind::Invalid, "path", "cannot change the root of a volume")
                 .named("/")
                 .into(),
         );

@@ -101,6 +101,16 @@ impl Failure {
         self
     }
 
+    /// Returns the same failure with this hint if it has none, and a path in a volume does not
+    /// exist.
+    pub(crate) fn hint_if_missing(self, hint: impl FnOnce() -> String) -> Self {
+        let is_missing = self.error.kind() == Kind::NotFound && self.error.layer() == "path";
+        match self.hint {
+            None if is_missing => self.hint(hint()),
+            _ => self,
+        }
+    }
+
     /// Returns the same failure as a warning, which has its own exit code.
     pub(crate) fn warned(mut self) -> Self {
         self.exit = Some(Exit::Warned);
@@ -128,9 +138,9 @@ impl Failure {
         Described {
             hint: self
                 .hint
-                .as_deref()
+                .clone()
                 .or_else(|| hint(&self.error))
-                .map(str::to_owned),
+                .map(Cow::into_owned),
             ..Described::new(&self.error)
         }
     }
@@ -147,7 +157,7 @@ impl Failure {
             None => in_use::hint(&self.error),
             Some(_) => None,
         };
-        let own = self.hint.as_deref().or(in_use.as_deref());
+        let own = self.hint.clone().or(in_use.map(Cow::Owned));
         let hint = own.or_else(|| hint(&self.error));
         if matches!(exit, Exit::Reported(_) | Exit::NothingToDo) {
             // There is nothing more to report.
@@ -157,7 +167,7 @@ impl Failure {
             output.json_line(&Report {
                 error: Described {
                     exit: Some(exit.code()),
-                    hint: hint.map(str::to_owned),
+                    hint: hint.map(Cow::into_owned),
                     ..Described::new(&self.error)
                 },
             });
@@ -166,7 +176,7 @@ impl Failure {
         } else {
             output.error(
                 &printable(&self.error.to_string()),
-                hint.map(printable).as_deref(),
+                hint.as_deref().map(printable).as_deref(),
             );
         }
         ExitCode::from(exit.code())
@@ -346,9 +356,12 @@ pub(crate) fn exit_status_help() -> String {
     text
 }
 
-/// Returns the default hint for a kind of error.
-fn hint(error: &Error) -> Option<&'static str> {
-    match error.kind() {
+/// Returns the default hint for a cause or kind of error.
+fn hint(error: &Error) -> Option<Cow<'static, str>> {
+    if let Some(hint) = error.reason().and_then(|reason| hint_of(reason, error)) {
+        return Some(hint);
+    }
+    let hint = match error.kind() {
         Kind::Io => match error.io_kind()? {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
@@ -357,19 +370,61 @@ fn hint(error: &Error) -> Option<&'static str> {
             ),
             _ => None,
         },
-        Kind::Conflict if error.reason() == Some(Reason::CaseIgnored) => Some(
-            "create a case-sensitive volume (--fs apfs-case-sensitive or --fs hfsx), or rename one of the two",
-        ),
         Kind::Conflict if error.layer() == NAMES => Some("rename one of the two"),
-        Kind::WrongKey if error.reason() == Some(Reason::VolumeLocked) => {
-            Some(passphrase::VOLUME_HINT)
-        }
+        Kind::WrongKey if error.layer() == "volume encryption" => Some(passphrase::VOLUME_HINT),
         Kind::WrongKey => Some(passphrase::HINT),
-        Kind::Corrupt if error.reason() == Some(Reason::DamagedVolume) => {
-            Some("run `bandsaw check` to list the damage, and `bandsaw repair` to repair it")
+        Kind::NotFound if error.layer() == "volume" => {
+            let image = error.file()?;
+            return Some(format!("run `bandsaw info {image}` to see its contents").into());
         }
         _ => None,
-    }
+    };
+    hint.map(Cow::Borrowed)
+}
+
+/// Returns the default hint for the cause of an error.
+fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
+    let image = error.file().unwrap_or("IMAGE");
+    let hint = match reason {
+        Reason::UnknownFormat => format!(
+            "run `bandsaw diagnose {image}` to examine it, or use `--image-format udrw` to open it \
+             as a raw disk"
+        ),
+        Reason::UnknownContents => {
+            format!("run `bandsaw diagnose {image}` to see what was recognized")
+        }
+        Reason::NotABundle => format!(
+            "name an image in the folder; `bandsaw create NEW.dmg --from {image}` makes an image \
+             of the folder"
+        ),
+        Reason::Truncated => format!(
+            "copy the image again from its source; `bandsaw diagnose {image}` shows what is missing"
+        ),
+        Reason::PrivateKeyNeeded => "use --private-key FILE with the key of a certificate".into(),
+        Reason::VolumeLocked => return Some(passphrase::VOLUME_HINT.into()),
+        Reason::Signed => "use --remove-signature to continue without the signature".into(),
+        Reason::InUse => "end the program that uses it first".into(),
+        Reason::DamagedVolume => format!(
+            "run `bandsaw check {image}` to list the damage, and `bandsaw repair {image}` to \
+             repair it"
+        ),
+        Reason::RepairInterrupted => format!(
+            "run `bandsaw repair --undo {image}` to restore the image, or `bandsaw repair {image}` \
+             to restore and then repair it"
+        ),
+        Reason::PartialExists => "resume it with the same source and options, or remove it".into(),
+        Reason::KeysChanged => format!(
+            "run `bandsaw passwd list {image}` to see the key entries, then change a passphrase \
+             again to remove the old ones"
+        ),
+        Reason::NoVolumes => format!("run `bandsaw info {image}` to see its contents"),
+        Reason::CaseIgnored => "create a case-sensitive volume (--fs apfs-case-sensitive or --fs \
+                                hfsx), or rename one of the two"
+            .into(),
+        // Verbs know the options that help.
+        _ => return None,
+    };
+    Some(hint.into())
 }
 
 /// An error under `--json`.

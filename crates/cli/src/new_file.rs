@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Result, platform};
 
+use crate::failure::{Failure, Outcome};
+
 const LAYER: &str = "target";
 
 /// A new file. If dropped before [`finish`](Self::finish), it is removed and an existing file in
@@ -25,12 +27,12 @@ pub(crate) struct NewFile {
 
 impl NewFile {
     /// Creates the file with the mode of the file that it replaces, or as the umask says.
-    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self> {
+    pub(crate) fn create(path: &Path, overwrite: bool) -> Outcome<Self> {
         Self::create_as(path, overwrite, FileMode::ANY)
     }
 
     /// The same with a mode of at most `mode`.
-    pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
+    pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Outcome<Self> {
         let failed = |error: io::Error| Error::io(LAYER, "create", error).in_file(path);
         let (file, aside) = match path.metadata() {
             Ok(meta) if !meta.is_file() && !meta.is_dir() => (
@@ -38,15 +40,11 @@ impl NewFile {
                 None,
             ),
             Ok(meta) if meta.is_dir() => {
-                return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path));
+                let error = Error::new(Kind::Conflict, LAYER, "is a folder, expected a file");
+                return Err(error.in_file(path).into());
             }
             Ok(_) if !overwrite => {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "already exists (use --overwrite to replace it)",
-                )
-                .in_file(path));
+                return Err(exists(path));
             }
             old => {
                 let aside = aside(path);
@@ -123,6 +121,12 @@ impl Drop for NewFile {
             let _ = fs::remove_file(aside);
         }
     }
+}
+
+/// Returns the failure about a file that would be replaced.
+pub(crate) fn exists(path: &Path) -> Failure {
+    let error = Error::new(Kind::Conflict, LAYER, "already exists").in_file(path);
+    Failure::from(error).hint("use --overwrite to replace it")
 }
 
 /// Returns a hidden name in the same folder, so that the file can be renamed. Leftovers of killed

@@ -303,10 +303,6 @@ fn choice(text: &str) -> bandsaw::Result<String> {
 /// Adds a hint to an error of opening an image.
 pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
     let hint = match error.kind() {
-        Kind::Unsupported if error.reason() == Some(Reason::UnknownFormat) => {
-            "run `bandsaw diagnose` to examine it, or use `--image-format udrw` to open it as a \
-             raw disk"
-        }
         Kind::NotFound
             if image
                 .to_str()
@@ -342,7 +338,7 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
                  to read it unchanged"
             ));
         }
-        Kind::ReadOnly => {
+        Kind::ReadOnly if error.reason().is_none() => {
             "use `--shadow FILE` to write changes to another file, or `bandsaw convert` to create \
              a writable copy"
         }

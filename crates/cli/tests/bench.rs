@@ -1107,6 +1107,7 @@ fn made_up(experiment: &Experiment, folder: &Path) -> Report {
         Protocol::Compression => &[Some("cold"), Some("warm")],
         Protocol::Steady | Protocol::Space | Protocol::Bands => &[None],
     };
+    let compresses = experiment.protocol == Protocol::Compression;
     // Every kind of answer needs a pair: the second image is the slower one.
     let kinds = [("UDRW", 0), ("UDRW", 256), ("ASIF", 0)];
     let mut series = Vec::new();
@@ -1117,7 +1118,8 @@ fn made_up(experiment: &Experiment, folder: &Path) -> Report {
                 (1..=6).map(move |number| Sample {
                     direction,
                     set: 1,
-                    number,
+                    // Readings of a file are samples of one number.
+                    number: if compresses { 1 } else { number },
                     size_bytes: 1 << 20,
                     seconds: 0.001 * (1 + at) as f64 + f64::from(number) * 1e-6,
                     flushed_seconds: None,
@@ -1168,10 +1170,7 @@ fn made_up(experiment: &Experiment, folder: &Path) -> Report {
         settings: experiment.options(&scope).settings,
         series,
         ratios: Vec::new(),
-        compressed: (experiment.protocol == Protocol::Compression)
-            .then_some(compressed)
-            .into_iter()
-            .collect(),
+        compressed: compresses.then_some(compressed).into_iter().collect(),
         reads: Vec::new(),
         compression: None,
         notes: Vec::new(),

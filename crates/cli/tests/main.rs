@@ -24,6 +24,7 @@ mod json;
 mod mount;
 mod on_a_mac;
 mod passwd;
+mod reasons;
 mod reband;
 mod refusals;
 mod report;

@@ -109,7 +109,7 @@ impl Unlocked<'_> {
             return Err(Error::new(Kind::Conflict, LAYER, message).named(TOKEN));
         }
         if now.version == 1 && access == Access::ReadWrite {
-            let message = "encryption version 1 is read-only; convert the image to change it";
+            let message = "encryption version 1 is read-only";
             return Err(Error::new(Kind::ReadOnly, LAYER, message).named(TOKEN));
         }
         Ok(())

@@ -25,7 +25,8 @@ pub(super) const LAYER: &str = "tar archive";
 
 /// Returns the tree of the archive at `path`.
 pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
-    let file = File::open(path).map_err(|error| Error::io(LAYER, "open", error).in_file(path))?;
+    let file =
+        File::open(path).map_err(|error| Error::io("source", "open", error).in_file(path))?;
     from_file(file, progress).map_err(|error| error.in_file(path))
 }
 

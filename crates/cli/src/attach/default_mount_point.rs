@@ -55,6 +55,13 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
                 }
             }
         }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "is a file, expected a folder to mount on",
+        )
+        .in_file(folder)
+        .into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir(folder)
                 .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;

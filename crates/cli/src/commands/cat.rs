@@ -9,7 +9,7 @@ use bandsaw::fs::{FileKind, Fork};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening, Place};
 
@@ -45,10 +45,18 @@ impl Cat {
         for address in &self.addresses {
             let address = source::address(address)?;
             if address.path.is_none() {
-                return Err(Failure::usage("address", "expected a file, as IMAGE:/PATH"));
+                let error = Error::new(Kind::Invalid, "address", "expected a file in the image");
+                let hint =
+                    format!("name it as {address}:/PATH; `bandsaw ls {address}` lists the files");
+                return Err(Failure::from(error.in_file(address.to_string())).hint(hint));
             }
             let place = Place::open(&address, &self.opening, output)?;
-            copy(&*self.contents(&place)?, &mut out)?;
+            let contents = self.contents(&place);
+            let contents = contents.map_err(|failure| failure.in_file(&address.image));
+            let contents = contents.advise(Kind::NotFound, || {
+                format!("run `bandsaw xattr {address}` to list extended attributes")
+            })?;
+            copy(&*contents, &mut out)?;
         }
         Ok(out.flush()?)
     }

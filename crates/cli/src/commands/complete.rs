@@ -319,7 +319,7 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
 }
 
 /// The options of `-o`.
-const MOUNT_OPTIONS: [&str; 13] = [
+pub(super) const MOUNT_OPTIONS: [&str; 13] = [
     "ro",
     "allow_other",
     "owners",

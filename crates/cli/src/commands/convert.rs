@@ -190,6 +190,14 @@ impl Convert {
             return self.to_standard_output(&output.aside());
         }
         let target = target::place(target)?;
+        if is_same(self.source.as_ref(), &target) {
+            let error = Error::new(
+                Kind::Conflict,
+                "convert",
+                "source and target are the same image",
+            );
+            return Err(Failure::from(error.in_file(&target)).hint("name another target"));
+        }
         let format = self.container.format(&target)?;
         let source = self.source(format, output)?;
         let encryption = self.encryption(&source)?;
@@ -340,10 +348,6 @@ impl Convert {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::ReadOnly if error.reason() == Some(Reason::Signed) => Failure::from(error).hint(
-                "use --remove-signature to continue without the \
-                                           signature",
-            ),
             Kind::Corrupt if error.layer() == "udif" => Failure::from(error).hint(VERIFY_HINT),
             Kind::Cancelled if self.resume => {
                 Failure::from(error).hint("run the command again to resume")
@@ -400,4 +404,9 @@ impl Convert {
             )
         })
     }
+}
+
+fn is_same(source: &Path, target: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(source).is_some_and(|source| Some(source) == real(target))
 }

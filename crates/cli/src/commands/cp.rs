@@ -106,8 +106,12 @@ impl Cp {
             ..FolderOptions::default()
         };
         let bar = Bar::new(output);
-        let done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
+        let mut done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
         drop(bar);
+        let problems = done.problems.into_iter();
+        done.problems = problems
+            .map(|problem| problem.in_file(&self.target))
+            .collect();
         extract::report(done, verification, output)
     }
 

@@ -284,7 +284,7 @@ impl Create {
             };
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
-            let message = "already exists (use --overwrite to replace it)";
+            let message = "already exists";
             return Err(target::advise(
                 Error::new(Kind::Conflict, "create", message).in_file(&self.image),
                 &self.container,
@@ -406,6 +406,9 @@ impl Create {
                     }
                 };
                 Failure::from(error.in_file(&self.image)).hint(hint)
+            }
+            Kind::Corrupt if error.layer() == "tar archive" => {
+                Failure::from(error).hint("use a folder or a tar archive as the source")
             }
             _ => target::advise(error, &self.container),
         }

@@ -54,7 +54,7 @@ impl EraseKeys {
             return Err(Error::new(
                 Kind::Invalid,
                 "erase-keys",
-                "is not encrypted and has no keys",
+                "the image is not encrypted and has no keys",
             )
             .in_file(image)
             .into());

@@ -125,8 +125,7 @@ impl Extract {
     }
 
     fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
-        let mut file = NewFile::create_as(path, self.overwrite, place.mode)
-            .advise(Kind::Conflict, overwrite_hint)?;
+        let mut file = NewFile::create_as(path, self.overwrite, place.mode)?;
         let done = to_tar(&*place.fs, &place.path, &mut file, bar)?;
         file.finish()?;
         Ok(done)

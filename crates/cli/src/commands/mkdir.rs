@@ -7,7 +7,7 @@ use bandsaw::fs::{FileKind, FileSystemMut, NewKind, NewNode};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, Changed, Changing};
-use crate::failure::{Advise, Outcome};
+use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::mode;
 
@@ -64,8 +64,8 @@ impl Mkdir {
         {
             return Ok(());
         }
-        let (folder, name) = change::parent(fs, path).advise(bandsaw::Kind::NotFound, || {
-            "use -p to create parent folders".to_owned()
+        let (folder, name) = change::parent(fs, path).map_err(|failure| {
+            failure.hint_if_missing(|| "use -p to create parent folders".to_owned())
         })?;
         fs.create(
             folder,

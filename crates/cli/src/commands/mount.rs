@@ -7,6 +7,7 @@ use bandsaw_mount::MountOptions;
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
+use super::complete::MOUNT_OPTIONS;
 use crate::attach::{self, Job, Places};
 use crate::failure::{Failure, Outcome};
 use crate::mount_helper;
@@ -106,10 +107,8 @@ impl Serving {
         };
         for list in &self.options {
             if let Some((name, _)) = options.apply(list)?.first() {
-                return Err(Failure::usage(
-                    "-o",
-                    format!("{name} is not a mount option"),
-                ));
+                let failure = Failure::usage("-o", format!("unknown mount option {name}"));
+                return Err(failure.hint(format!("use one of {}", MOUNT_OPTIONS.join(", "))));
             }
         }
         Ok(options)

@@ -153,7 +153,8 @@ impl Change {
         let ring = unlock(&image, &self.unlocking, &self.network_args)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
         let new = new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?;
-        ring.replace(entry, &new)?;
+        ring.replace(entry, &new)
+            .map_err(|error| error.in_file(&image))?;
         warn_of_copies(output);
         report(
             image,
@@ -204,7 +205,7 @@ impl Add {
             Some(certificate) => NewKeySlot::Certificate(certificate),
             None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
         };
-        let entry = ring.insert(&new)?;
+        let entry = ring.insert(&new).map_err(|error| error.in_file(&image))?;
         report(
             image,
             &self.network_args,
@@ -258,7 +259,8 @@ impl KeySlotsReport {
 
 fn header(image: &ImagePath, access: Access, network_args: &NetworkArgs) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, network_args.reach())?.ok_or_else(|| {
-        let error = Error::new(Kind::Invalid, "passwd", "is not encrypted").in_file(image);
+        let error =
+            Error::new(Kind::Invalid, "passwd", "the image is not encrypted").in_file(image);
         Failure::from(error).hint("use `bandsaw convert` to create an encrypted copy")
     })
 }

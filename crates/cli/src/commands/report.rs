@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use bandsaw::Kind;
 use bandsaw::ops::report;
 use bandsaw::store::FileMode;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Advise, Outcome};
+use crate::failure::Outcome;
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -65,10 +64,7 @@ impl Report {
         }
         // It lists names in the image, so it is no more open than the image.
         let mode = FileMode::of(image.path()).unwrap_or(FileMode::PRIVATE);
-        let mut file = NewFile::create_as(&self.output, self.overwrite, mode)
-            .advise(Kind::Conflict, || {
-                "use --overwrite to replace it".to_owned()
-            })?;
+        let mut file = NewFile::create_as(&self.output, self.overwrite, mode)?;
         file.write_all(page.as_bytes())?;
         file.finish()?;
         let facts = PageReport {

@@ -74,9 +74,6 @@ impl Rewriting {
             Kind::Conflict if !self.overwrite && error.layer() == "image" => {
                 "use --overwrite to replace it"
             }
-            Kind::ReadOnly if !self.remove_signature => {
-                "use --remove-signature to continue without the signature"
-            }
             _ => return error.into(),
         };
         Failure::from(error).hint(hint)

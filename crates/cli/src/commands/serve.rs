@@ -316,10 +316,11 @@ fn address(text: &str) -> Outcome<SocketAddr> {
         format!("{text}:{PORT}")
     };
     let found = with_port.to_socket_addrs().map(|mut found| found.next());
-    found
-        .ok()
-        .flatten()
-        .ok_or_else(|| Failure::usage("--listen", format!("invalid address {text}")))
+    found.ok().flatten().ok_or_else(|| {
+        let message =
+            format!("invalid address {text}: expected ADDRESS[:PORT], as 127.0.0.1:{PORT}");
+        Failure::usage("--listen", message)
+    })
 }
 
 fn publish(

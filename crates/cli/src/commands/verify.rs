@@ -9,7 +9,7 @@ use bandsaw::{Error, Kind};
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
@@ -106,7 +106,9 @@ impl Verify {
         let path = source::image(&self.image)?;
         let image = self.opening.read(&path, output)?;
         let bar = Bar::new(output);
-        let verdicts = verify(&image, &bar)?;
+        let verdicts = verify(&image, &bar).advise(Kind::Unsupported, || {
+            format!("run `bandsaw check {path}` to check its structure and volumes")
+        })?;
         drop(bar);
         let wrong = verdicts
             .iter()

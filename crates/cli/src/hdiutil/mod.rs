@@ -203,7 +203,12 @@ fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
     let program = tool.name();
     eprintln!("{program}: {verb} failed - {words}");
     if !failure.is_reported() {
-        eprintln!("{program}: {}", redacted(&failure.message()));
+        let message = failure.message();
+        // An error about the arguments has the name of the program already.
+        let own = ["hdiutil: ", "diskutil: "]
+            .into_iter()
+            .find_map(|name| message.strip_prefix(name));
+        eprintln!("{program}: {}", redacted(own.unwrap_or(&message)));
     }
 }
 

@@ -10,8 +10,8 @@ use bandsaw_bench::report::{Report, csv, html, plot, table};
 use clap::{Args, ValueHint};
 
 use super::table as terminal;
-use crate::failure::{Advise, Failure, Outcome};
-use crate::new_file::NewFile;
+use crate::failure::{Failure, Outcome};
+use crate::new_file::{NewFile, exists};
 use crate::output::Output;
 
 const LAYER: &str = "benchmark";
@@ -149,12 +149,10 @@ pub(super) fn write_plots(folder: &Path, plots: &[plot::Plot], replace: bool) ->
 }
 
 fn write(path: &Path, bytes: &[u8], replace: bool) -> Outcome {
-    let written = NewFile::create(path, replace).and_then(|mut file| {
-        file.write_all(bytes)
-            .map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
-        file.finish()
-    });
-    written.advise(Kind::Conflict, overwrite)
+    let mut file = NewFile::create(path, replace)?;
+    file.write_all(bytes)
+        .map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
+    Ok(file.finish()?)
 }
 
 /// Renders an SVG with twice its size in pixels.
@@ -192,20 +190,6 @@ fn png(svg: &str) -> Outcome<Vec<u8>> {
     }
     sent.map_err(failed)?;
     Ok(output.stdout)
-}
-
-fn exists(path: &Path) -> Failure {
-    let error = Error::new(
-        Kind::Conflict,
-        LAYER,
-        "already exists (use --overwrite to replace it)",
-    )
-    .in_file(path);
-    Failure::from(error).hint(overwrite())
-}
-
-fn overwrite() -> String {
-    "use --overwrite to replace it".to_owned()
 }
 
 /// Returns the facts and tables of a report as Markdown.

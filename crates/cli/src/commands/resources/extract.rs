@@ -58,7 +58,13 @@ impl Extract {
                 .id
                 .as_ref()
                 .map_or_else(String::new, |id| format!(":{id}"));
-            return Err(Error::not_found("resource", format!("{}{id}", missing.kind)).into());
+            let image = std::path::Path::new(&self.from.image);
+            let error = Error::not_found("resource", format!("{}{id}", missing.kind));
+            let hint = format!(
+                "run `bandsaw resources list {}` to list them",
+                image.display()
+            );
+            return Err(Failure::from(error.in_file(image)).hint(hint));
         }
         resources.retain(|resource| match self.which.as_slice() {
             [] => self.all || !OWN.contains(&resource.kind.as_str()),
