@@ -51,7 +51,7 @@ impl Announced {
 }
 
 /// Creates a temporary folder in `folder`, which is removed with its contents when it is dropped.
-pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
+pub fn scratch(folder: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new()
         .prefix("bandsaw-bench-")
         .tempdir_in(folder);
@@ -59,7 +59,7 @@ pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
 }
 
 /// Removes a temporary folder, and returns an error if that fails.
-pub(crate) fn clean_up(scratch: TempDir) -> Result<()> {
+pub fn clean_up(scratch: TempDir) -> Result<()> {
     let path = scratch.path().to_owned();
     scratch
         .close()

@@ -1,9 +1,12 @@
 //! Description of the machine of a run: enough to compare runs, nothing that identifies the
 //! machine.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::units;
 
 /// A machine, without its name or serial numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,17 @@ pub struct Machine {
     pub memory: u64,
     /// File system type of the folder used.
     pub file_system: String,
+}
+
+impl fmt::Display for Machine {
+    /// Formats all but the file system.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} cores, ", self.processor, self.cores)?;
+        if self.memory > 0 {
+            write!(f, "{} of memory, ", units::bytes(self.memory))?;
+        }
+        f.write_str(&self.system)
+    }
 }
 
 impl Machine {

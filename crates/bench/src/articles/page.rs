@@ -149,15 +149,10 @@ fn pivot(
         let found = space.find(|space| space.at == step);
         found.and_then(&value).unwrap_or_default()
     };
-    let mut table = Table {
-        title: title.to_owned(),
-        heading: [""]
-            .iter()
-            .chain(&steps)
-            .map(|&step| step.to_owned())
-            .collect(),
-        rows: Vec::new(),
-    };
+    let mut table = Table::new(title, "");
+    table
+        .heading
+        .extend(steps.iter().map(|&step| step.to_owned()));
     let mut published: Vec<Vec<String>> = Vec::new();
     for series in images {
         let row = steps.iter().map(|step| cell(series, step));
@@ -258,11 +253,7 @@ fn beside_at(
         |summary| format!("the host's folder ({})", rate(summary.trimmed_mean.value)),
     );
     let step = step.map_or_else(String::new, |step| format!("{step}: "));
-    let mut table = Table {
-        title: format!("{step}{direction}, percent of {host}"),
-        heading: vec![String::new()],
-        rows: Vec::new(),
-    };
+    let mut table = Table::new(&format!("{step}{direction}, percent of {host}"), "");
     table.heading.extend(ways.iter().map(|way| match *way {
         "mount" => "through a mount (FUSE)".to_owned(),
         "nbd" => "through NBD".to_owned(),

@@ -13,22 +13,29 @@ use crate::units::{bytes, decimal, rate, seconds};
 /// Number of series that a fact names at most.
 const NAMED: usize = 8;
 
-/// A table; the first column is text, the others are numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A table of text, then numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Title of the table.
     pub title: String,
     /// Names of the columns.
     pub heading: Vec<String>,
+    /// Number of columns of text, which are the first.
+    pub texts: usize,
     /// Rows, each as long as the heading.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(title: &str, heading: &[&str]) -> Self {
+    /// Creates a table with the names of its columns, separated by `|`; the first is text.
+    pub fn new(title: &str, heading: &str) -> Self {
         Self {
             title: title.to_owned(),
-            heading: heading.iter().map(|&name| name.to_owned()).collect(),
+            heading: heading
+                .split('|')
+                .map(|name| name.trim().to_owned())
+                .collect(),
+            texts: 1,
             rows: Vec::new(),
         }
     }
@@ -46,7 +53,7 @@ impl Table {
             )
         };
         let rule: Vec<String> = (0..self.heading.len())
-            .map(|n| if n == 0 { "---" } else { "--:" }.to_owned())
+            .map(|n| if n < self.texts { "---" } else { "--:" }.to_owned())
             .collect();
         [line(&self.heading), line(&rule)]
             .into_iter()
@@ -101,20 +108,9 @@ fn summaries(report: &Report) -> Vec<(&Series, &'static str, &Summary)> {
 }
 
 fn speeds(report: &Report) -> Table {
-    let heading = [
-        "",
-        "",
-        "files",
-        "bytes",
-        "20 % trimmed mean",
-        "[of",
-        "to]",
-        "mean",
-        "median",
-        "slowest",
-        "fastest",
-    ];
-    let mut table = Table::new("Speeds", &heading);
+    let heading =
+        "|  | files | bytes | 20 % trimmed mean | [of | to] | mean | median | slowest | fastest";
+    let mut table = Table::new("Speeds", heading);
     for (series, what, summary) in summaries(report) {
         let middle = summary.trimmed_mean;
         let noisy = if summary.too_noisy {
@@ -143,19 +139,8 @@ fn speeds(report: &Report) -> Table {
 }
 
 fn lines(report: &Report) -> Table {
-    let heading = [
-        "",
-        "",
-        "Theil-Sen rate",
-        "[of",
-        "to]",
-        "linear rate",
-        "latency",
-        "dispersion",
-        "first set",
-        "later sets",
-    ];
-    let mut table = Table::new("Rates and latencies", &heading);
+    let heading = "|  | Theil-Sen rate | [of | to] | linear rate | latency | dispersion | first set | later sets";
+    let mut table = Table::new("Rates and latencies", heading);
     let fitted = summaries(report).into_iter();
     for (series, what, summary) in fitted.filter(|(.., summary)| summary.linear.is_some()) {
         let robust = |of: fn(&crate::stats::Bounded) -> f64| {
@@ -207,15 +192,7 @@ fn lines(report: &Report) -> Table {
 fn ratios(report: &Report) -> Table {
     let mut table = Table::new(
         "Speed relative to the host",
-        &[
-            "",
-            "",
-            "ratio",
-            "[of",
-            "to]",
-            "verdict",
-            "published of Apple's",
-        ],
+        "|  | ratio | [of | to] | verdict | published of Apple's",
     );
     for against in sorted(report) {
         let ratio = against.ratio;
@@ -253,20 +230,8 @@ pub(super) fn sorted(report: &Report) -> Vec<&Against> {
 
 /// Returns the streams with their time and rate, and what limits them.
 fn streams(report: &Report) -> Table {
-    let heading = [
-        "",
-        "repeats",
-        "bands in use",
-        "possible",
-        "median time",
-        "rate",
-        "[of",
-        "to]",
-        "of the compressor",
-        "over the host",
-        "verdict",
-    ];
-    let mut table = Table::new("One file compressed into another", &heading);
+    let heading = "| repeats | bands in use | possible | median time | rate | [of | to] | of the compressor | over the host | verdict";
+    let mut table = Table::new("One file compressed into another", heading);
     let Some(compression) = &report.compression else {
         return table;
     };
@@ -319,17 +284,8 @@ fn published(report: &Report, name: &str, direction: Direction) -> String {
 }
 
 fn space(report: &Report) -> Table {
-    let heading = [
-        "",
-        "after",
-        "on disk",
-        "bands",
-        "in use within",
-        "free within",
-        "given back",
-        "published, to scale",
-    ];
-    let mut table = Table::new("Size on disk", &heading);
+    let heading = "| after | on disk | bands | in use within | free within | given back | published, to scale";
+    let mut table = Table::new("Size on disk", heading);
     for series in &report.series {
         for space in &series.space {
             table.rows.push(vec![
@@ -357,7 +313,7 @@ fn space(report: &Report) -> Table {
 fn processes(report: &Report) -> Table {
     let mut table = Table::new(
         "The process that serves the image; for the host and the library, this one",
-        &["", "real", "user", "system", "processors", "threads"],
+        "| real | user | system | processors | threads",
     );
     for series in &report.series {
         let Some(process) = &series.process else {
@@ -384,27 +340,10 @@ pub fn compressed(report: &Report) -> Vec<Table> {
     for file in files {
         let title = format!("Compressed files: {}", file.series);
         if tables.last().is_none_or(|table| table.title != title) {
-            let sizes = [
-                "",
-                "bytes",
-                "type",
-                "as it is",
-                "compressed",
-                "of that in the attribute",
-                "saved",
-            ];
-            let times = [
-                "cold: as it is",
-                "compressed",
-                "speed",
-                "warm: as it is",
-                "compressed",
-                "speed",
-            ];
-            tables.push(Table::new(
-                &title,
-                &[&sizes[..], &times[..], &["published: saved", "speed, cold"]].concat(),
-            ));
+            let heading = "| bytes | type | as it is | compressed | of that in the attribute | saved \
+                | cold: as it is | compressed | speed | warm: as it is | compressed | speed \
+                | published: saved | speed, cold";
+            tables.push(Table::new(&title, heading));
         }
         let mut row = vec![
             file.file.clone(),
@@ -447,10 +386,10 @@ pub fn compressed(report: &Report) -> Vec<Table> {
 
 /// Returns the mean times of reading each file.
 fn read_times(report: &Report) -> Table {
-    let heading = ["", "", "file", "repeats", "real", "user", "system"];
+    let heading = "|  | file | repeats | real | user | system";
     let mut table = Table::new(
         "Times of reading a file; user and system in steps of 10 ms",
-        &heading,
+        heading,
     );
     let mut reads: Vec<_> = report.reads.iter().collect();
     reads.sort_by_key(|read| (&read.file, &read.step, &read.series));
@@ -544,16 +483,7 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
             "Benchmark",
             format!("{}, {}", report.benchmark, report.tool),
         ),
-        (
-            "Machine",
-            format!(
-                "{}, {} cores, {} of memory, {}",
-                machine.processor,
-                machine.cores,
-                bytes(machine.memory),
-                machine.system
-            ),
-        ),
+        ("Machine", machine.to_string()),
         ("Files on", machine.file_system.clone()),
         (
             "Files",

@@ -17,7 +17,7 @@ use order::{mean, median, sorted, trimmed};
 use ratio::{Speed, TRIMMED, too_wide, trimmed_bounds};
 
 /// A value with a lower and an upper bound.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bounded {
     /// The value.
     pub value: f64,
@@ -25,6 +25,18 @@ pub struct Bounded {
     pub low: f64,
     /// The upper bound.
     pub high: f64,
+}
+
+impl Bounded {
+    /// Returns the median of `values`, from the smallest to the largest; `None` if there are none.
+    pub fn median(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        Some(Self {
+            value: order::quantile(&sorted, 0.5)?,
+            low: *sorted.first()?,
+            high: *sorted.last()?,
+        })
+    }
 }
 
 /// Rate and latency of a line through seconds against bytes.

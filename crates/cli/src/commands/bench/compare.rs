@@ -62,9 +62,8 @@ impl Compare {
 }
 
 fn ratios(comparison: &Comparison) -> Table {
-    let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"]
-        .map(str::to_owned)
-        .to_vec();
+    let heading = "|  | before | after | ratio | [of | to] | verdict";
+    let mut table = Table::new("The second run over the first", heading);
     let row = |row: &Row| {
         let Ratio {
             value,
@@ -85,9 +84,6 @@ fn ratios(comparison: &Comparison) -> Table {
             verdict.words().to_owned(),
         ]
     };
-    Table {
-        title: "The second run over the first".to_owned(),
-        heading,
-        rows: comparison.rows.iter().map(row).collect(),
-    }
+    table.rows = comparison.rows.iter().map(row).collect();
+    table
 }

@@ -169,9 +169,7 @@ fn names(rows: &[&Row]) -> String {
 
 impl GateReport {
     fn table(&self) -> Table {
-        let heading = ["", "", "ratio", "[of", "to]", "wanted", "kept"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut table = Table::new("Ratios", "|  | ratio | [of | to] | wanted | kept");
         let row = |row: &Row| {
             let Ratio {
                 value, low, high, ..
@@ -188,10 +186,7 @@ impl GateReport {
                 row.judgment().to_owned(),
             ]
         };
-        Table {
-            title: "Ratios".to_owned(),
-            heading,
-            rows: self.ratios.iter().map(row).collect(),
-        }
+        table.rows = self.ratios.iter().map(row).collect();
+        table
     }
 }
