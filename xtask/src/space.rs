@@ -1,11 +1,14 @@
 //! `cargo xtask space`: images that are filled, emptied and compacted; their size on disk is shown
 //! in a table beside the figures of the article with this protocol.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use bandsaw::progress::Silent;
+use bandsaw_bench::folder::{clean_up, scratch};
 use bandsaw_bench::images::space::{Case, Measured, run as protocol};
+use bandsaw_bench::report::table::Table;
+use bandsaw_bench::units::bytes;
 
 /// Fill, empty and compact an image of each kind; fails where one takes more than it may.
 #[derive(Debug, clap::Args)]
@@ -22,21 +25,21 @@ pub(crate) struct SpaceArgs {
 }
 
 pub(crate) fn run(args: &SpaceArgs) -> Result<()> {
-    let mut wasteful = Vec::new();
-    println!(
-        "| image | fresh | in use | full | of in use | compacted | emptied | compacted | of written |"
-    );
-    println!("| --- | --: | --: | --: | --: | --: | --: | --: | --: |");
-    for case in Case::all(args.scale.max(1))
-        .into_iter()
-        .filter(|case| case.to_string().contains(&args.only))
-    {
-        let measured = measure(&args.dir, &case)?;
-        println!("{}", row(&case, &measured));
+    let heading =
+        "image | fresh | in use | full | of in use | compacted | emptied | compacted | of written";
+    let (mut table, mut wasteful) = (Table::new("", heading), Vec::new());
+    let cases = Case::all(args.scale.max(1)).into_iter();
+    for case in cases.filter(|case| case.to_string().contains(&args.only)) {
+        eprintln!("{case}");
+        let scratch = scratch(&args.dir)?;
+        let measured = protocol(&scratch.path().join("image"), &case, &Silent)?;
+        clean_up(scratch)?;
+        table.rows.push(row(&case, &measured));
         if !measured.is_tight() {
             wasteful.push(case.to_string());
         }
     }
+    print!("{}", table.markdown());
     println!("| Apple, UDSB, 1/1 | 14.8 MB | | 104.08 GB | | | 1.12 GB | 1.06 GB | |");
     println!("| Apple, UDRW, 1/1 | 336 MB | | 91.63 GB | | | 937.9 MB | | |");
     ensure!(
@@ -47,15 +50,7 @@ pub(crate) fn run(args: &SpaceArgs) -> Result<()> {
     Ok(())
 }
 
-fn measure(dir: &Path, case: &Case) -> Result<Measured> {
-    let scratch = tempfile::Builder::new()
-        .prefix("bandsaw-space")
-        .tempdir_in(dir)?;
-    Ok(protocol(&scratch.path().join("image"), case, &Silent)?)
-}
-
-fn row(case: &Case, measured: &Measured) -> String {
-    let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
+fn row(case: &Case, measured: &Measured) -> Vec<String> {
     let Measured {
         fresh,
         written,
@@ -65,15 +60,18 @@ fn row(case: &Case, measured: &Measured) -> String {
         emptied,
         compacted,
         journal,
-        ..
     } = *measured;
-    let of_use = full as f64 / in_use.max(1) as f64;
     // A fully written journal does not count as a remainder of files.
-    let of_written =
-        100.0 * compacted.saturating_sub(fresh + journal) as f64 / written.max(1) as f64;
-    let (fresh, in_use, full) = (mb(fresh), mb(in_use), mb(full));
-    let (full_compacted, emptied, compacted) = (mb(full_compacted), mb(emptied), mb(compacted));
-    format!(
-        "| {case} | {fresh} | {in_use} | {full} | {of_use:.4} | {full_compacted} | {emptied} | {compacted} | {of_written:.3} % |"
-    )
+    let left = compacted.saturating_sub(fresh + journal) as f64;
+    vec![
+        case.to_string(),
+        bytes(fresh),
+        bytes(in_use),
+        bytes(full),
+        format!("{:.4}", full as f64 / in_use.max(1) as f64),
+        bytes(full_compacted),
+        bytes(emptied),
+        bytes(compacted),
+        format!("{:.3} %", 100.0 * left / written.max(1) as f64),
+    ]
 }

@@ -1,13 +1,12 @@
 //! A bundle in a bucket of a local store, compared with plain requests to the same store (goal 35).
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::store::{
@@ -17,7 +16,7 @@ use bandsaw::store::{
 use bandsaw::testing::Random;
 
 use super::measure::{Case, Workload, time};
-use super::scale::peak_kib;
+use super::programs::probed;
 use super::{Bench, MIB};
 
 /// Size in bytes of a band, and of an object for comparison.
@@ -29,48 +28,32 @@ const RANDOM: Duration = Duration::from_secs(1);
 const MEMORY: f64 = 256.0 * 1.048_576;
 
 /// A running store, stopped on drop.
-struct Store {
-    script: PathBuf,
-    folder: PathBuf,
+struct Store<'a> {
+    bench: &'a Bench,
     endpoint: String,
 }
 
-impl Store {
-    /// Starts a store; `None` if Ceph is not installed.
-    fn start(bench: &Bench) -> Result<Option<Self>> {
-        let is_there = |program: &str| {
-            ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
-                .iter()
-                .any(|folder| Path::new(folder).join(program).exists())
-        };
-        if !["ceph", "ceph-mon", "ceph-osd", "radosgw"]
-            .into_iter()
-            .all(is_there)
-        {
-            return Ok(None);
-        }
+impl<'a> Store<'a> {
+    fn start(bench: &'a Bench) -> Result<Self> {
         let port = 20_000 + u16::try_from(std::process::id() % 20_000)?;
         let store = Self {
-            script: crate::root().join("scripts/object-store"),
-            folder: bench.dir.join("ceph"),
+            bench,
             endpoint: format!("http://127.0.0.1:{port}"),
         };
-        store.run(&["start", store.folder()?, &port.to_string(), "1", "6"])?;
-        store.run(&["bucket", store.folder()?, BUCKET])?;
-        Ok(Some(store))
+        store.run("start", &format!("{port} 1 6"))?;
+        store.run("bucket", BUCKET)?;
+        Ok(store)
     }
 
-    fn folder(&self) -> Result<&str> {
-        self.folder
-            .to_str()
-            .context("a folder with a name in UTF-8")
-    }
-
-    fn run(&self, arguments: &[&str]) -> Result<()> {
-        let done = Command::new(&self.script).args(arguments).output()?;
+    fn run(&self, verb: &str, arguments: &str) -> Result<()> {
+        let done = Command::new(crate::root().join("scripts/object-store"))
+            .arg(verb)
+            .arg(self.bench.dir.join("ceph"))
+            .args(arguments.split_whitespace())
+            .output()?;
         ensure!(
             done.status.success(),
-            "{arguments:?}: {}",
+            "object-store {verb}: {}",
             String::from_utf8_lossy(&done.stderr)
         );
         Ok(())
@@ -81,13 +64,9 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for Store<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self
-            .folder()
-            .map(str::to_owned)
-            .and_then(|folder| self.run(&["stop", &folder]))
-        {
+        if let Err(error) = self.run("stop", "") {
             eprintln!("{error}");
         }
     }
@@ -122,15 +101,9 @@ fn options(access: Access) -> RemoteOptions {
 }
 
 /// Writes a bundle sequentially and flushes it; returns the time.
-fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration> {
+fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<f64> {
     let remote = Remote::open(objects, &options(Access::ReadWrite))?;
-    let bundle = Bundle::create(
-        remote.clone(),
-        &CreateOptions {
-            len: size,
-            band_size: Some(BAND),
-        },
-    )?;
+    let bundle = Bundle::create(remote.clone(), &sized(size))?;
     bundle.flush()?;
     let taken = time(|| {
         (0..size / MIB).try_for_each(|n| {
@@ -143,18 +116,23 @@ fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<Duration>
     Ok(taken)
 }
 
+fn sized(len: u64) -> CreateOptions {
+    CreateOptions {
+        len,
+        band_size: Some(BAND),
+    }
+}
+
 /// Reads a bundle sequentially.
-fn read(objects: Arc<dyn Objects>, size: u64) -> Result<Duration> {
-    let bundle = Bundle::open(
-        Remote::open(objects, &options(Access::ReadOnly))?,
-        Access::ReadOnly,
-    )?;
+fn read(objects: Arc<dyn Objects>, size: u64) -> Result<f64> {
+    let remote = Remote::open(objects, &options(Access::ReadOnly))?;
+    let bundle = Bundle::open(remote, Access::ReadOnly)?;
     let mut buf = vec![0; MIB as usize];
     time(|| Ok((0..size / MIB).try_for_each(|n| bundle.read_at(n * MIB, &mut buf))?))
 }
 
 /// Makes one request per object, with the concurrency of a bundle.
-fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Result<Duration> {
+fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Result<f64> {
     let next = AtomicU64::new(0);
     let work = || loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -179,20 +157,13 @@ fn side_by_side(size: u64, request: &(dyn Fn(&str) -> Result<()> + Sync)) -> Res
 
 /// Goal 35: sequential and random transfers, and memory.
 pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
-    let Some(store) = Store::start(bench)? else {
-        eprintln!("  skipped: Ceph is missing");
+    let programs = "/usr/bin/ceph /usr/bin/ceph-mon /usr/bin/ceph-osd /usr/bin/radosgw";
+    if !bench.has(programs, "scripts/install-test-tools") {
         return Ok(Vec::new());
-    };
+    }
+    let store = Store::start(bench)?;
     let size = bench.scaled(512 * MIB).next_multiple_of(BAND);
     let bytes = Random::new(35).bytes(BAND as usize);
-    let case = |name: &str, reference: &str, at_least, work| Case {
-        goal: 35,
-        name: name.to_owned(),
-        reference: reference.to_owned(),
-        at_least,
-        pairs: Vec::new(),
-        work,
-    };
     let gone = |objects: &dyn Objects| -> Result<()> {
         let mut keys = Vec::new();
         objects.list("", &mut |key, _| {
@@ -211,13 +182,12 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
         ensure!(found == Some(BAND as usize), "{key} is short");
         Ok(())
     };
-    let writing = case(
-        "a bundle in a bucket, written from front to back and flushed",
-        "PUT of 8 MiB objects, as many at a time",
-        0.9,
-        Workload::Bytes(size),
-    );
-    let writing = writing.measure(
+    let bundle = |how: &str, request: &str| {
+        let name = format!("a bundle in a bucket, {how}");
+        let reference = format!("{request} of 8 MiB objects, as many at a time");
+        Case::new(35, name, reference, 0.9, Workload::Bytes(size))
+    };
+    let writing = bundle("written from front to back and flushed", "PUT").measure(
         bench.rounds,
         || {
             let objects = store.objects(&prefix())?;
@@ -229,52 +199,29 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
     )?;
     let kept = store.objects("kept")?;
     write(kept.clone(), size, &bytes)?;
-    let reading = case(
-        "a bundle in a bucket, read from front to back",
-        "GET of 8 MiB objects, as many at a time",
-        0.9,
-        Workload::Bytes(size),
-    );
-    let reading = reading.measure(
+    let reading = bundle("read from front to back", "GET").measure(
         bench.rounds,
         || read(kept.clone(), size),
         || side_by_side(size, &get),
     )?;
     gone(&*plain)?;
-    let cached = random_reads(
-        bench,
-        &kept,
-        size,
-        case(
-            "4 KiB read at random from a cache of 1 GiB, 1 thread",
-            "a bundle on the same disk",
-            0.8,
-            Workload::Requests(100_000),
-        ),
-    )?;
-    let memory = case(
-        "peak memory of a program that writes a bundle in a bucket, and reads it",
-        "256 MiB",
-        1.0,
-        Workload::Memory,
-    );
-    let memory = memory.measure_costs(bench.rounds.min(3), || peak(&store, size), || Ok(MEMORY))?;
-    gone(&*kept)?;
+    let cached = random_reads(bench, &kept, size)?;
+    let name = "peak memory of a program that writes a bundle in a bucket, and reads it";
+    let peak = || {
+        let place = format!("{} {} {size}", store.endpoint, prefix());
+        Ok(probed("bucket", &place)?.1)
+    };
+    let memory = Case::new(35, name, "256 MiB", 1.0, Workload::Memory);
+    let memory = memory.measure(bench.rounds.min(3), peak, || Ok(MEMORY))?;
     Ok(vec![writing, reading, cached, memory])
 }
 
 /// Measures random reads from a cache, compared with those of a bundle on this host.
-fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case) -> Result<Case> {
-    let (folder, local) = (
-        bench.dir.join("cache"),
-        bench.dir.join("local.sparsebundle"),
-    );
+fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64) -> Result<Case> {
+    let folder = bench.dir.join("cache");
     std::fs::create_dir(&folder)?;
-    let cache = CacheOptions::new(
-        Arc::new(Local::new(&folder)),
-        folder.display().to_string(),
-        1 << 30,
-    );
+    let store = Arc::new(Local::new(&folder));
+    let cache = CacheOptions::new(store, folder.display().to_string(), 1 << 30);
     // Less memory than the data read, so that most comes from the disk.
     let cached = RemoteOptions {
         cache: Some(cache),
@@ -282,14 +229,8 @@ fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case
         ..options(Access::ReadOnly)
     };
     let cached = Bundle::open(Remote::open(objects.clone(), &cached)?, Access::ReadOnly)?;
-    let store = Arc::new(Local::new(&local));
-    let plain = Bundle::create(
-        store,
-        &CreateOptions {
-            len: size,
-            band_size: Some(BAND),
-        },
-    )?;
+    let store = Arc::new(Local::new(bench.dir.join("local.sparsebundle")));
+    let plain = Bundle::create(store, &sized(size))?;
     let mut buf = vec![0; MIB as usize];
     for n in 0..size / MIB {
         cached.read_at(n * MIB, &mut buf)?;
@@ -307,39 +248,18 @@ fn random_reads(bench: &Bench, objects: &Arc<dyn Objects>, size: u64, case: Case
         }
         Ok(begun.elapsed().as_secs_f64() * 100_000.0 / count as f64)
     };
-    let case = case.measure_costs(bench.rounds, || random(&cached), || random(&plain))?;
-    drop((cached, plain));
-    [folder, local].iter().for_each(|path| super::remove(path));
-    Ok(case)
+    let name = "4 KiB read at random from a cache of 1 GiB, 1 thread";
+    let reference = "a bundle on the same disk";
+    let case = Case::new(35, name, reference, 0.8, Workload::Requests(100_000));
+    case.measure(bench.rounds, || random(&cached), || random(&plain))
 }
 
-/// Returns the peak memory of a separate process, in megabytes.
-fn peak(store: &Store, size: u64) -> Result<f64> {
-    let place = format!("{} {} {size}", store.endpoint, prefix());
-    let out = Command::new(std::env::current_exe()?)
-        .args(["bench", "--probe-bucket", &place])
-        .output()?;
-    ensure!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    let kib: f64 = String::from_utf8(out.stdout)?
-        .trim()
-        .parse()
-        .context("peak memory in KiB")?;
-    Ok(kib * 1024.0 / 1e6)
-}
-
-/// Writes a bundle at `place` (endpoint, prefix and bytes), reads it, and prints the peak memory of
-/// the process in KiB.
-pub(super) fn probe(place: &str) -> Result<()> {
+/// Writes a bundle at `place` (endpoint, prefix and bytes), and reads it.
+pub(super) fn probe(place: &str) -> Result<f64> {
     let [endpoint, prefix, size] = place.split(' ').collect::<Vec<_>>()[..] else {
         anyhow::bail!("no place: {place}")
     };
     let (objects, size) = (objects(endpoint, prefix)?, size.parse()?);
-    write(objects.clone(), size, &Random::new(36).bytes(BAND as usize))?;
-    read(objects, size)?;
-    println!("{}", peak_kib()?);
-    Ok(())
+    let written = write(objects.clone(), size, &Random::new(36).bytes(BAND as usize))?;
+    Ok(written + read(objects, size)?)
 }

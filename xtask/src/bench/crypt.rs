@@ -1,24 +1,16 @@
-//! Encryption: the cipher and the passphrase compared with OpenSSL, encrypted images with plain
-//! ones (goals 8 to 12).
+//! Encryption: the cipher and the passphrase compared with OpenSSL (goals 8, 11 and 12).
 
 use std::hint::black_box;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use bandsaw::container::Format;
 use bandsaw::crypt::{
-    BackEnd, Encryption, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret, Sectors,
+    BackEnd, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret, Sectors,
 };
-use bandsaw::device::{Access, BlockDevice};
-use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
 
 use super::measure::{Case, Workload, time};
-use super::startup::present;
-use super::stream::{Pass, Target, plain, stream};
-use super::{Bench, MIB};
+use super::stream::Pass;
+use super::{Bench, MIB, PASSPHRASE};
 
 /// Piece size in bytes: that of the layers above, which fits in the cache.
 const PIECE: usize = 256 << 10;
@@ -35,72 +27,52 @@ fn is_wide() -> bool {
 /// Goals 8 and 11: the cipher alone on one core, including initialization vectors.
 pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(2048 * MIB);
-    let case = |goal: u32, name: String, reference: &str, least: f64| Case {
-        goal,
-        name,
-        reference: reference.to_owned(),
-        at_least: least,
-        pairs: Vec::new(),
-        work: Workload::Bytes(size),
-    };
+    let work = Workload::Bytes(size);
     let mut cases = Vec::new();
-    if present("openssl") {
+    if bench.has("openssl", "apt install openssl") {
         let wide = is_wide();
-        // Blocks, direction, peer, minimum ratio with AVX-512 and without.
-        for (block, pass, peer, least, narrow) in [
-            (4096, Pass::Write, "aes-256-cbc", 9.0, 5.0),
-            (4096, Pass::Write, "aes-256-ecb", 1.2, 0.6),
-            (4096, Pass::Read, "aes-256-ecb", 1.5, 0.6),
-            (512, Pass::Write, "aes-256-ecb", 0.7, 0.3),
-            (512, Pass::Read, "aes-256-ecb", 0.75, 0.3),
+        let (best, write, read) = (BackEnd::Best, Pass::Write, Pass::Read);
+        // Blocks, direction, back end, peer, minimum ratio with AVX-512 and without.
+        for (block, pass, back_end, peer, least, narrow) in [
+            (4096, write, best, "aes-256-cbc", 9.0, Some(5.0)),
+            (4096, write, best, "aes-256-ecb", 1.2, Some(0.6)),
+            (4096, read, best, "aes-256-ecb", 1.5, Some(0.6)),
+            (512, write, best, "aes-256-ecb", 0.7, Some(0.3)),
+            (512, read, best, "aes-256-ecb", 0.75, Some(0.3)),
+            (4096, write, BackEnd::Narrow, "aes-256-cbc", 5.0, None),
+            (4096, write, BackEnd::AesNi, "aes-256-cbc", 5.0, None),
         ] {
-            let verb = if pass == Pass::Write {
-                "encrypt"
-            } else {
-                "decrypt"
+            let Some(least) = (if wide { Some(least) } else { narrow }) else {
+                continue;
             };
-            let name = format!("AES-256 {verb}, {block}-byte blocks, one core");
-            let least = if wide { least } else { narrow };
-            let ours = || core(256, block, pass, size, BackEnd::Best);
-            let theirs = || openssl(peer, size);
-            cases.push(
-                case(8, name, &format!("openssl speed {peer}"), least).measure(
-                    bench.rounds,
-                    ours,
-                    theirs,
-                )?,
-            );
+            let verb = match pass {
+                Pass::Write => "encrypt",
+                Pass::Read => "decrypt",
+            };
+            let how = match back_end {
+                BackEnd::Narrow => ", without AVX-512",
+                BackEnd::AesNi => ", by AES-NI alone",
+                _ => "",
+            };
+            let name = format!("AES-256 {verb}, {block}-byte blocks, one core{how}");
+            let case = Case::new(8, name, format!("openssl speed {peer}"), least, work);
+            cases.push(case.measure(
+                bench.rounds,
+                || core(256, block, pass, size, back_end),
+                || openssl(bench, peer, size),
+            )?);
         }
-        for (back_end, how) in [
-            (BackEnd::Narrow, "without AVX-512"),
-            (BackEnd::AesNi, "by AES-NI alone"),
-        ] {
-            let name = format!("AES-256 encrypt, 4096-byte blocks, one core, {how}");
-            let ours = || core(256, 4096, Pass::Write, size, back_end);
-            let theirs = || openssl("aes-256-cbc", size);
-            if wide {
-                cases.push(case(8, name, "openssl speed aes-256-cbc", 5.0).measure(
-                    bench.rounds,
-                    ours,
-                    theirs,
-                )?);
-            }
-        }
-    } else {
-        eprintln!("  openssl is absent: its cases are left out (apt install openssl)");
     }
-    let name = "AES-128 encrypt, 4096-byte blocks, one core".to_owned();
-    let (short, long) = (
-        || core(128, 4096, Pass::Write, size, BackEnd::Best),
-        || core(256, 4096, Pass::Write, size, BackEnd::Best),
-    );
-    cases.push(case(11, name, "AES-256", 1.15).measure(bench.rounds, short, long)?);
+    let name = "AES-128 encrypt, 4096-byte blocks, one core";
+    let of_bits = |bits| core(bits, 4096, Pass::Write, size, BackEnd::Best);
+    let case = Case::new(11, name, "AES-256", 1.15, work);
+    cases.push(case.measure(bench.rounds, || of_bits(128), || of_bits(256))?);
     Ok(cases)
 }
 
 /// Times `size` bytes through the cipher, in pieces. The buffers are aligned to a cache line, as
 /// those of `openssl speed` are.
-fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Result<Duration> {
+fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Result<f64> {
     let sectors = Sectors::with(&KeyMaterial::random(bits)?, block, back_end)?;
     let (mut plain, mut cipher) = (vec![0x5A; PIECE + PAGE], vec![0; PIECE + PAGE]);
     let [plain, cipher] = [&mut plain, &mut cipher].map(|buffer| {
@@ -120,217 +92,49 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
     })
 }
 
-/// Returns the time for `size` bytes according to `openssl speed`.
-pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
-    let args = ["speed", "-seconds", "1", "-bytes", "65536", "-evp", cipher];
-    let output = Command::new("openssl")
-        .args(args)
-        .stdin(Stdio::null())
+/// Returns the seconds for `size` bytes according to `openssl speed`.
+pub(super) fn openssl(bench: &Bench, cipher: &str, size: u64) -> Result<f64> {
+    let output = bench
+        .command(&format!(
+            "openssl speed -seconds 1 -bytes 65536 -evp {cipher}"
+        ))
+        .stdout(Stdio::piped())
         .output()
         .context("openssl speed")?;
     let text = String::from_utf8_lossy(&output.stdout);
     // The last line: its name and thousands of bytes per second, as `1010234.56k`.
-    let rate = text.lines().last().and_then(|line| {
-        line.split_whitespace()
-            .last()?
-            .strip_suffix('k')?
-            .parse::<f64>()
-            .ok()
-    });
-    let rate = rate.with_context(|| format!("openssl speed says no rate: {text}"))? * 1000.0;
+    let rate = text.split_whitespace().last();
+    let rate: Option<f64> = rate.and_then(|rate| rate.strip_suffix('k')?.parse().ok());
+    let rate = rate.unwrap_or_default();
     ensure!(rate > 0.0, "openssl speed says no rate: {text}");
-    Ok(Duration::from_secs_f64(size as f64 / rate))
+    Ok(size as f64 / (rate * 1000.0))
 }
 
 /// Goal 12: key derivation from a passphrase, compared with OpenSSL's of as many bytes.
 pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
     let iterations = ((4_000_000.0 * bench.scale) as u32).max(MIN_ITERATIONS);
-    if !present("openssl") {
-        eprintln!("  openssl is absent: its case is left out (apt install openssl)");
+    if !bench.has("openssl", "apt install openssl") {
         return Ok(Vec::new());
     }
-    let passphrase = Secret::new(b"passphrase".to_vec());
     let protection = Protection {
         key_bits: 256,
         block: 512,
         iterations,
         key_wrap: KeyWrap::TripleDes,
-        passphrase: Some(passphrase),
+        passphrase: Some(Secret::new(PASSPHRASE.into())),
         certificates: Vec::new(),
     };
     let (locked, _) = Locked::make(&KeyMaterial::random(256)?, &protection, 0)?;
-    let ours = || time(|| Ok(locked.unlock(b"passphrase")?));
-    let count = format!("iter:{iterations}");
-    let theirs = || {
-        time(|| {
-            let options = [
-                "digest:SHA1",
-                "pass:passphrase",
-                "salt:01234567890123456789",
-                &count,
-            ];
-            let options = options.iter().flat_map(|option| ["-kdfopt", option]);
-            let mut openssl = Command::new("openssl");
-            openssl
-                .args(["kdf", "-keylen", "24"])
-                .args(options)
-                .arg("PBKDF2")
-                .stdin(Stdio::null())
-                .stdout(Stdio::null());
-            ensure!(
-                openssl.status().context("openssl kdf")?.success(),
-                "openssl kdf failed"
-            );
-            Ok(())
-        })
-    };
-    let case = Case {
-        goal: 12,
-        name: format!("unlocking, {iterations} iterations"),
-        reference: "openssl kdf PBKDF2, SHA-1, 24 bytes".into(),
-        at_least: 3.0,
-        pairs: Vec::new(),
-        work: Workload::Run,
-    };
-    Ok(vec![case.measure(bench.rounds, ours, theirs)?])
-}
-
-/// Creates a blank image.
-pub(super) fn fresh(
-    bench: &Bench,
-    name: &str,
-    format: Format,
-    len: u64,
-    encrypted: bool,
-) -> Result<(PathBuf, Arc<dyn BlockDevice>)> {
-    let path = bench.dir.join(name);
-    super::remove(&path);
-    let secret = Secret::new(b"passphrase".to_vec());
-    let encryption = Encryption {
-        iterations: Some(MIN_ITERATIONS),
-        ..Encryption::new(secret.clone())
-    };
-    let encryption = encrypted.then_some(Encryption {
-        cipher_block: Some(4096),
-        ..encryption
-    });
-    drop(open::create(
-        &path,
-        &CreateOptions {
-            format,
-            len,
-            encryption,
-            ..CreateOptions::default()
-        },
-    )?);
-    let keys = encrypted.then_some(&secret as &dyn Keys);
-    let image = open::open(
-        &path,
-        &OpenOptions {
-            access: Access::ReadWrite,
-            image_format: Some(format),
-            keys,
-            ..OpenOptions::default()
-        },
+    let name = format!("unlocking, {iterations} iterations");
+    let reference = "openssl kdf PBKDF2, SHA-1, 24 bytes";
+    let openssl = format!(
+        "openssl kdf -keylen 24 -kdfopt digest:SHA1 -kdfopt pass:{PASSPHRASE} \
+        -kdfopt salt:01234567890123456789 -kdfopt iter:{iterations} PBKDF2"
+    );
+    let case = Case::new(12, name, reference, 3.0, Workload::Run).measure(
+        bench.rounds,
+        || time(|| Ok(locked.unlock(PASSPHRASE.as_bytes())?)),
+        || bench.run(&openssl),
     )?;
-    Ok((path, image.disk().clone()))
-}
-
-/// Goal 9: an encrypted bundle on two threads, compared with a plain file and the unencrypted
-/// bundle.
-pub(super) fn bundle(bench: &Bench) -> Result<Vec<Case>> {
-    let size = bench.scaled(1024 * MIB);
-    let case = |what: &str, reference: &str, least: f64| Case {
-        goal: 9,
-        name: format!("encrypted UDSB {what}, 1024 KiB, 2 threads"),
-        reference: reference.to_owned(),
-        at_least: least,
-        pairs: Vec::new(),
-        work: Workload::Bytes(size),
-    };
-    let mut cases = [
-        case("rewrite", "one plain file's pwrite, 2 threads", 1.0),
-        case("rewrite", "the unencrypted bundle", 0.6),
-        case("read", "the unencrypted bundle", 0.6),
-        case("first write", "the unencrypted bundle", 0.6),
-    ];
-    let run =
-        |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 2)?.as_secs_f64());
-    for round in 0..bench.rounds + 2 {
-        let host = bench.dir.join("plain");
-        super::remove(&host);
-        let file = plain(&host)?;
-        let (cipher_path, cipher) = fresh(bench, "cipher.sparsebundle", Format::Udsb, size, true)?;
-        let (clear_path, clear) = fresh(bench, "clear.sparsebundle", Format::Udsb, size, false)?;
-        cases[3].pair(
-            round,
-            || run(&cipher, Pass::Write),
-            || run(&clear, Pass::Write),
-        )?;
-        run(&file, Pass::Write)?;
-        cases[0].pair(
-            round,
-            || run(&cipher, Pass::Write),
-            || run(&file, Pass::Write),
-        )?;
-        cases[1].pair(
-            round,
-            || run(&cipher, Pass::Write),
-            || run(&clear, Pass::Write),
-        )?;
-        cases[2].pair(
-            round,
-            || run(&cipher, Pass::Read),
-            || run(&clear, Pass::Read),
-        )?;
-        drop((cipher, clear, file));
-        [cipher_path, clear_path, host]
-            .iter()
-            .for_each(|path| super::remove(path));
-    }
-    cases.iter().for_each(Case::tell);
-    Ok(cases.into())
-}
-
-/// Goal 10: the other formats, encrypted, compared with the encrypted bundle, on one thread.
-pub(super) fn other_formats(bench: &Bench) -> Result<Vec<Case>> {
-    let size = bench.scaled(512 * MIB);
-    let mut all = Vec::new();
-    for format in [Format::Udrw, Format::Udsp, Format::Asif] {
-        let case = |what: &str| Case {
-            goal: 10,
-            name: format!("encrypted {format} {what}, 1024 KiB, 1 thread"),
-            reference: "the encrypted bundle".into(),
-            at_least: 0.9,
-            pairs: Vec::new(),
-            work: Workload::Bytes(size),
-        };
-        let mut cases = [case("rewrite"), case("read")];
-        let run =
-            |target: &dyn Target, pass: Pass| Ok(stream(target, pass, size, MIB, 1)?.as_secs_f64());
-        for round in 0..bench.rounds + 2 {
-            let (path, subject) = fresh(bench, "subject.img", format, size, true)?;
-            let (bundle_path, bundle) =
-                fresh(bench, "cipher.sparsebundle", Format::Udsb, size, true)?;
-            run(&subject, Pass::Write)?;
-            run(&bundle, Pass::Write)?;
-            cases[0].pair(
-                round,
-                || run(&subject, Pass::Write),
-                || run(&bundle, Pass::Write),
-            )?;
-            cases[1].pair(
-                round,
-                || run(&subject, Pass::Read),
-                || run(&bundle, Pass::Read),
-            )?;
-            drop((subject, bundle));
-            [path, bundle_path]
-                .iter()
-                .for_each(|path| super::remove(path));
-        }
-        cases.iter().for_each(Case::tell);
-        all.extend(cases);
-    }
-    Ok(all)
+    Ok(vec![case])
 }

@@ -1,10 +1,7 @@
 //! Compressed files: reading, creation, and savings (goal 26).
 
-use std::fs::File;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::codec::{Codec, Level};
@@ -16,26 +13,14 @@ use bandsaw::progress::Silent;
 use bandsaw_bench::images::article::text;
 use rayon::prelude::*;
 
-use super::codecs::{SOURCES, gather};
+use super::codecs::{copy_sources, gather};
 use super::measure::{Case, Workload, time};
-use super::startup::{present, process};
 use super::{Bench, MIB};
 
 /// Size of a chunk in bytes.
 const CHUNK: usize = 64 << 10;
 /// Size of a request in bytes, as in programs that copy files.
 const REQUEST: usize = 1 << 20;
-
-fn case(name: &str, reference: &str, least: f64, work: Workload) -> Case {
-    Case {
-        goal: 26,
-        name: name.to_owned(),
-        reference: reference.to_owned(),
-        at_least: least,
-        pairs: Vec::new(),
-        work,
-    }
-}
 
 /// Runs something on a number of cores.
 fn on_cores<T: Send>(count: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
@@ -47,7 +32,7 @@ fn on_cores<T: Send>(count: usize, work: impl FnOnce() -> Result<T> + Send) -> R
 
 pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = one_file(bench)?;
-    cases.extend(small_file(bench)?);
+    cases.push(small_file(bench)?);
     cases.extend(trees(bench)?);
     Ok(cases)
 }
@@ -55,75 +40,42 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
 /// Measures a long file: compressed and read on one core and on two, compared with the codec alone.
 fn one_file(bench: &Bench) -> Result<Vec<Case>> {
     let dir = bench.dir.as_path();
-    std::fs::create_dir_all(dir.join("one"))?;
+    fs::create_dir_all(dir.join("one"))?;
     let len = gather(&dir.join("one/file"), bench.scaled(256 * MIB))?;
-    build(bench, "one", "one.img", &["--compress", "zlib"])?;
+    build(bench, "one", "one.img", "--compress zlib")?;
     let image = open(&dir.join("one.img"), &OpenOptions::default())?;
     let fs = image.file_system(None)?;
     let id = fs.resolve("/file")?.id;
-    let chunks = Arc::new(chunks(&*fs, id)?);
+    let chunks = chunks(&*fs, id)?;
+    let plain = fs::read(dir.join("one/file"))?;
     let read = |cores: usize| {
         let file = fs.open(id, Fork::Data)?;
         on_cores(cores, || time(|| read_all(&*file)))
     };
     let decode = |cores: usize| on_cores(cores, || time(|| decode_all(&chunks, len)));
+    let pack_all = || on_cores(2, || time(|| pack_whole(&plain)));
+    let encode = || on_cores(2, || time(|| encode_all(&plain)));
     let (work, rounds) = (Workload::Bytes(len), bench.rounds);
-    let mut cases = vec![
-        case(
-            "a compressed file read, one core",
-            "libdeflate on its chunks, one core",
-            0.9,
-            work,
-        )
-        .measure(rounds, || read(1), || decode(1))?,
-        case(
-            "a compressed file read, two cores",
-            "libdeflate on its chunks, two cores",
-            0.9,
-            work,
-        )
-        .measure(rounds, || read(2), || decode(2))?,
-        case("a compressed file read, two cores", "one core", 1.8, work).measure(
-            rounds,
-            || read(2),
-            || read(1),
-        )?,
-    ];
-    let plain = std::fs::read(dir.join("one/file"))?;
-    let pack_all = |cores: usize| on_cores(cores, || time(|| pack_whole(&plain)));
-    let encode = |cores: usize| on_cores(cores, || time(|| encode_all(&plain)));
-    cases.push(
-        case(
-            "a file packed, two cores",
-            "libdeflate -5 on its chunks, two cores",
-            0.9,
-            work,
-        )
-        .measure(rounds, || pack_all(2), || encode(2))?,
-    );
-    super::remove(&dir.join("one"));
-    super::remove(&dir.join("one.img"));
-    Ok(cases)
+    let case =
+        |name: &str, reference: &str, least: f64| Case::new(26, name, reference, least, work);
+    let [one, two] = ["one core", "two cores"];
+    let reading = |cores: &str| format!("a compressed file read, {cores}");
+    let codec = |cores: &str| format!("libdeflate on its chunks, {cores}");
+    let packing = format!("libdeflate -5 on its chunks, {two}");
+    Ok(vec![
+        case(&reading(one), &codec(one), 0.9).measure(rounds, || read(1), || decode(1))?,
+        case(&reading(two), &codec(two), 0.9).measure(rounds, || read(2), || decode(2))?,
+        case(&reading(two), one, 1.8).measure(rounds, || read(2), || read(1))?,
+        case("a file packed, two cores", &packing, 0.9).measure(rounds, pack_all, encode)?,
+    ])
 }
 
 /// Builds a volume from a folder of the scratch folder.
-fn build(bench: &Bench, from: &str, image: &str, how: &[&str]) -> Result<Duration> {
-    super::remove(&bench.dir.join(image));
-    let args = [
-        "create",
-        image,
-        "--format",
-        "udrw",
-        "--fs",
-        "hfs+",
-        "--volname",
-        "Bench",
-        "--layout",
-        "none",
-        "--from",
-        from,
-    ];
-    process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)
+fn build(bench: &Bench, from: &str, image: &str, how: &str) -> Result<f64> {
+    bench.remove(image);
+    bench.run(&format!(
+        "bandsaw create {image} --format udrw --fs hfs+ --volname Bench --layout none --from {from} {how}"
+    ))
 }
 
 /// Returns the compressed chunks of a file with zlib in a resource fork.
@@ -213,143 +165,64 @@ fn encode_all(plain: &[u8]) -> Result<()> {
 }
 
 /// Measures a text of 45 KB, the only file that macOS read more slowly when compressed.
-fn small_file(bench: &Bench) -> Result<Option<Case>> {
-    let dir = bench.dir.as_path();
-    std::fs::create_dir_all(dir.join("small"))?;
-    std::fs::write(dir.join("small/text"), text(45_000))?;
-    build(bench, "small", "plain.img", &[])?;
-    build(bench, "small", "packed.img", &["--compress", "zlib"])?;
-    let cat = |address: &str| process(&bench.bandsaw, &["cat", address], dir);
-    let small = case(
-        "a 45 KB text by `bandsaw cat`, compressed",
-        "the same as it is",
-        1.0 / 1.1,
-        Workload::Run,
-    )
-    .measure(
+fn small_file(bench: &Bench) -> Result<Case> {
+    fs::create_dir_all(bench.dir.join("small"))?;
+    fs::write(bench.dir.join("small/text"), text(45_000))?;
+    build(bench, "small", "plain.img", "")?;
+    build(bench, "small", "packed.img", "--compress zlib")?;
+    let name = "a 45 KB text by `bandsaw cat`, compressed";
+    Case::new(26, name, "the same as it is", 1.0 / 1.1, Workload::Run).measure(
         bench.rounds * 8 + 1,
-        || cat("packed.img:/text"),
-        || cat("plain.img:/text"),
-    )?;
-    for name in ["small", "plain.img", "packed.img"] {
-        super::remove(&dir.join(name));
-    }
-    Ok(Some(small))
+        || bench.run("bandsaw cat packed.img:/text"),
+        || bench.run("bandsaw cat plain.img:/text"),
+    )
 }
 
 /// Measures a tree of system files, built compressed.
 fn trees(bench: &Bench) -> Result<Vec<Case>> {
-    let dir = bench.dir.as_path();
-    let len = copy_tree(&dir.join("tree"), bench.scaled(256 * MIB))?;
-    let (work, mut cases) = (Workload::Bytes(len), Vec::new());
-    let pigz = || shell("tar cf - tree | pigz -6 -p 2 > tree.tgz", dir);
-    if present("pigz") {
+    let tree = bench.dir.join("tree");
+    let len = copy_sources(bench.scaled(256 * MIB), |path, mut file, _| {
+        let to = tree.join(path.strip_prefix("/").unwrap_or(path));
+        fs::create_dir_all(to.parent().unwrap_or(&tree))?;
+        io::copy(&mut file, &mut File::create(to)?)
+    })?;
+    let mut cases = Vec::new();
+    if bench.has("pigz", "apt install pigz") {
+        let pigz = || bench.shell("tar cf - tree | pigz -6 -p 2 > tree.tgz");
         for level in ["6", "5"] {
-            let ours = || {
-                build(
-                    bench,
-                    "tree",
-                    "tree.img",
-                    &["--compress", "zlib", "--level", level],
-                )
-            };
-            let name = format!("create --compress zlib --level {level}");
-            cases.push(case(&name, "tar c | pigz -6 -p 2", 3.0, work).measure(
-                bench.rounds,
-                ours,
-                pigz,
-            )?);
+            let how = format!("--compress zlib --level {level}");
+            let ours = || build(bench, "tree", "tree.img", &how);
+            let (name, reference) = (format!("create {how}"), "tar c | pigz -6 -p 2");
+            let case = Case::new(26, name, reference, 3.0, Workload::Bytes(len));
+            cases.push(case.measure(bench.rounds, ours, pigz)?);
         }
-    } else {
-        eprintln!("  pigz is absent: its case is left out (apt install pigz)");
     }
-    if present("mksquashfs") {
-        let ours = || -> Result<f64> {
-            build(bench, "tree", "plain.img", &[])?;
-            build(bench, "tree", "tree.img", &["--compress", "zlib"])?;
-            let used = |name: &str| -> Result<f64> {
-                let volume = open(&dir.join(name), &OpenOptions::default())?
-                    .file_system(None)?
-                    .volume();
-                Ok((volume.total - volume.free) as f64)
-            };
-            Ok(1.0 / (1.0 - used("tree.img")? / used("plain.img")?))
+    if bench.has("mksquashfs", "apt install squashfs-tools") {
+        let used = |name: &str, how: &str| -> Result<f64> {
+            build(bench, "tree", name, how)?;
+            let image = open(&bench.dir.join(name), &OpenOptions::default())?;
+            let volume = image.file_system(None)?.volume();
+            Ok((volume.total - volume.free) as f64)
         };
-        let theirs = || -> Result<f64> {
-            let squash = |name: &str, how: &str| -> Result<f64> {
-                shell(
-                    &format!("mksquashfs tree {name} -noappend -quiet -no-progress {how}"),
-                    dir,
-                )?;
-                Ok(std::fs::metadata(dir.join(name))?.len() as f64)
-            };
+        let ours = || {
+            let plain = used("plain.img", "")?;
+            Ok(1.0 / (1.0 - used("tree.img", "--compress zlib")? / plain))
+        };
+        let squash = |name: &str, how: &str| -> Result<f64> {
+            let line = format!("mksquashfs tree {name} -noappend -quiet -no-progress {how}");
+            bench.run(&line)?;
+            Ok(fs::metadata(bench.dir.join(name))?.len() as f64)
+        };
+        let theirs = || {
             let packed = squash("packed.squash", "-comp gzip -b 64K")?;
             Ok(1.0 / (1.0 - packed / squash("plain.squash", "-noI -noD -noF -noX")?))
         };
-        let saved = case(
+        let (name, reference) = (
             "saving of a tree of system files",
             "mksquashfs -comp gzip -b 64K",
-            0.95,
-            Workload::Saved,
         );
-        cases.push(saved.measure_costs(1, ours, theirs)?);
-    } else {
-        eprintln!("  mksquashfs is absent: its case is left out (apt install squashfs-tools)");
-    }
-    for name in [
-        "tree",
-        "tree.img",
-        "plain.img",
-        "tree.tgz",
-        "packed.squash",
-        "plain.squash",
-    ] {
-        super::remove(&dir.join(name));
+        let case = Case::new(26, name, reference, 0.95, Workload::Saved);
+        cases.push(case.measure(1, ours, theirs)?);
     }
     Ok(cases)
-}
-
-fn shell(line: &str, dir: &Path) -> Result<Duration> {
-    time(|| {
-        let status = Command::new("sh")
-            .args(["-c", line])
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()?;
-        ensure!(status.success(), "`{line}` failed");
-        Ok(())
-    })
-}
-
-/// Copies `wanted` bytes of this machine's files; returns the number of bytes.
-fn copy_tree(to: &Path, wanted: u64) -> Result<u64> {
-    let mut left = wanted;
-    let mut folders: Vec<_> = SOURCES
-        .iter()
-        .rev()
-        .map(|folder| Path::new(folder).to_owned())
-        .collect();
-    while let Some(folder) = folders.pop().filter(|_| left > 0) {
-        let Ok(entries) = std::fs::read_dir(&folder) else {
-            continue;
-        };
-        let mut entries: Vec<_> = entries.flatten().collect();
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        let target = to.join(folder.strip_prefix("/").unwrap_or(&folder));
-        std::fs::create_dir_all(&target)?;
-        for entry in entries {
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if kind.is_file() && left > 0 {
-                let Ok(mut file) = File::open(entry.path()) else {
-                    continue;
-                };
-                let mut copy = File::create(target.join(entry.file_name()))?;
-                left = left.saturating_sub(std::io::copy(&mut file, &mut copy)?);
-            }
-        }
-    }
-    Ok(wanted - left)
 }

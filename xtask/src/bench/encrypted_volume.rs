@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bandsaw::crypt::Secret;
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileSystemExt, Fork};
@@ -13,11 +12,9 @@ use bandsaw::open::{OpenOptions, VolumeQuery, open};
 
 use super::crypt::openssl;
 use super::measure::{Case, Workload};
-use super::startup::{present, process};
 use super::stream::{Pass, stream};
-use super::{Bench, MIB};
+use super::{Bench, MIB, PASSPHRASE};
 
-const PASSPHRASE: &str = "passphrase";
 /// Minimum share of a plain volume's rate.
 const LEAST: f64 = 0.8;
 
@@ -32,16 +29,13 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     (0..size / MIB).try_for_each(|_| file.write_all(&piece))?;
     drop(file);
     std::fs::write(bench.dir.join("passphrase"), PASSPHRASE)?;
-    let plain = build(bench, "plain.img", &[])?;
-    let encrypted = build(
-        bench,
-        "encrypted.img",
-        &["--encrypt-volume", "--volume-passfile", "passphrase"],
-    )?;
+    let plain = build(bench, "plain.img", "")?;
+    let how = "--encrypt-volume --volume-passfile passphrase";
+    let encrypted = build(bench, "encrypted.img", how)?;
     let size = plain.info().len;
 
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let by_cipher = present("openssl");
+    let by_cipher = bench.has("openssl", "apt install openssl");
     let reference = match by_cipher {
         true => {
             "0.8 of the plain volume's, or of openssl speed aes-128-xts on all cores what is less"
@@ -50,60 +44,33 @@ pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
     };
     let mut cases = Vec::new();
     for readers in [1, 2] {
-        let case = Case {
-            goal: 34,
-            name: format!("a file of an encrypted volume, {readers} reader(s)"),
-            reference: reference.to_owned(),
-            at_least: 1.0,
-            pairs: Vec::new(),
-            work: Workload::Bytes(size),
-        };
-        let read = |file: &Arc<dyn BlockDevice>| {
-            Ok(stream(file, Pass::Read, size, MIB, readers)?.as_secs_f64())
-        };
+        let read = |file: &Arc<dyn BlockDevice>| stream(file, Pass::Read, size, MIB, readers);
         let wanted = || -> Result<f64> {
-            let cipher = if by_cipher {
-                openssl("aes-128-xts", size)?
-            } else {
-                Duration::ZERO
+            let cipher = match by_cipher {
+                true => openssl(bench, "aes-128-xts", size)?,
+                false => 0.0,
             };
-            Ok((read(&plain)? / LEAST).max(cipher.as_secs_f64() / cores))
+            Ok((read(&plain)? / LEAST).max(cipher / cores))
         };
-        cases.push(case.measure_costs(bench.rounds, || read(&encrypted), wanted)?);
+        let name = format!("a file of an encrypted volume, {readers} reader(s)");
+        let case = Case::new(34, name, reference, 1.0, Workload::Bytes(size));
+        cases.push(case.measure(bench.rounds, || read(&encrypted), wanted)?);
     }
-    drop((plain, encrypted));
-    ["one", "passphrase", "plain.img", "encrypted.img"]
-        .iter()
-        .for_each(|name| super::remove(&bench.dir.join(name)));
     Ok(cases)
 }
 
 /// Builds a volume from the folder; returns its only file.
-fn build(bench: &Bench, image: &str, how: &[&str]) -> Result<Arc<dyn BlockDevice>> {
-    let args = [
-        "create",
-        image,
-        "--format",
-        "udrw",
-        "--fs",
-        "apfs",
-        "--volname",
-        "Bench",
-        "--layout",
-        "none",
-        "--from",
-        "one",
-    ];
-    process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)?;
+fn build(bench: &Bench, image: &str, how: &str) -> Result<Arc<dyn BlockDevice>> {
+    bench.run(&format!(
+        "bandsaw create {image} --format udrw --fs apfs --volname Bench --layout none --from one {how}"
+    ))?;
     let passphrase = Secret::new(PASSPHRASE.into());
+    let query = VolumeQuery {
+        snapshot: None,
+        keys: Some(&passphrase),
+    };
     let opened = open(&bench.dir.join(image), &OpenOptions::default())?;
-    let fs = opened.file_system_as(
-        None,
-        VolumeQuery {
-            snapshot: None,
-            keys: Some(&passphrase),
-        },
-    )?;
-    let file = fs.resolve("/file").context("the file that was put there")?;
+    let fs = opened.file_system_as(None, query)?;
+    let file = fs.resolve("/file")?;
     Ok(fs.open(file.id, Fork::Data)?)
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bandsaw::progress::Silent;
@@ -23,43 +22,32 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
         number: 1,
         size,
     };
-    let path = bench.dir.join(file.name());
     let place = HostFolder::new(&bench.dir, Caches::Keep);
+    // The same bytes, so that only the overhead of a request differs.
+    let contents = || Contents::new(1, MIB as usize, false);
     let ours = || {
-        super::remove(&path);
+        bench.remove(&file.name());
         let clock = HostClock::default();
-        let contents = Contents::new(1, MIB as usize, false);
         let mut run = Run {
             place: &place,
             clock: &clock,
-            contents,
+            contents: contents(),
             verify: false,
         };
         let samples = run.write(std::slice::from_ref(&file), &Silent)?;
-        Ok(Duration::from_secs_f64(
-            samples.first().context("a sample")?.seconds,
-        ))
+        Ok(samples.first().context("a sample")?.seconds)
     };
     let bare = || {
-        super::remove(&path);
-        // The same bytes, so that only the overhead of a request differs.
-        let mut contents = Contents::new(1, MIB as usize, false);
+        bench.remove(&file.name());
+        let mut contents = contents();
         let buf = contents.at(1, 0, MIB as usize);
         time(|| {
-            let mut file = File::create(&path)?;
-            (0..size / MIB).try_for_each(|_| file.write_all(buf))?;
-            Ok(())
+            let mut file = File::create(bench.dir.join(file.name()))?;
+            Ok((0..size / MIB).try_for_each(|_| file.write_all(buf))?)
         })
     };
-    let case = Case {
-        goal: 33,
-        name: "a file timed by `bandsaw bench`, requests of 1 MiB".to_owned(),
-        reference: "the same requests, bare".to_owned(),
-        at_least: 0.98,
-        pairs: Vec::new(),
-        work: Workload::Bytes(size),
-    };
-    let case = case.measure(bench.rounds + 8, ours, bare)?;
-    super::remove(&path);
-    Ok(vec![case])
+    let name = "a file timed by `bandsaw bench`, requests of 1 MiB";
+    let reference = "the same requests, bare";
+    let case = Case::new(33, name, reference, 0.98, Workload::Bytes(size));
+    Ok(vec![case.measure(bench.rounds + 8, ours, bare)?])
 }

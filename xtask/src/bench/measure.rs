@@ -5,13 +5,14 @@
 //! consecutive measurements drifts far less. So a result is the median of the ratios of pairs, with
 //! the minimum and the maximum, and all samples are kept.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
+use bandsaw_bench::clock::{Clock, HostClock};
+use bandsaw_bench::stats::Bounded;
+use bandsaw_bench::units;
 use serde::{Deserialize, Serialize};
 
 /// One comparison: pairs of measured costs and the expected ratio.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Number of its goal.
     pub(crate) goal: u32,
@@ -24,11 +25,11 @@ pub(crate) struct Case {
     pub(crate) at_least: f64,
     /// Costs of candidate and reference (seconds, or megabytes), one pair per round.
     pub(crate) pairs: Vec<(f64, f64)>,
-    /// Workload that each of them did, for absolute figures.
+    /// Work that each of them did, for absolute figures.
     pub(crate) work: Workload,
 }
 
-/// Workload of one run, to convert its cost into a readable figure.
+/// Work of one run, to convert its cost into a readable figure.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Workload {
     /// Number of bytes moved; the cost is in seconds.
@@ -47,43 +48,39 @@ pub(crate) enum Workload {
 
 impl Workload {
     /// Formats the cost as a readable figure.
-    pub(crate) fn figure(self, cost: f64) -> String {
+    fn figure(self, cost: f64) -> String {
         match self {
-            Self::Bytes(n) => format!("{:.2} GB/s", n as f64 / cost / 1e9),
+            Self::Bytes(n) => units::rate(n as f64 / cost),
             Self::Files(n) => format!("{:.0} files/s", n as f64 / cost),
             Self::Requests(n) => format!("{:.0} kIOPS", n as f64 / cost / 1e3),
-            Self::Run => format!("{:.2} ms", cost * 1e3),
-            Self::Memory => format!("{cost:.1} MB"),
+            Self::Run => units::seconds(cost),
+            Self::Memory => units::decimal(cost * 1e6),
             Self::Saved => format!("{:.1} % saved", 100.0 / cost),
         }
     }
 }
 
-/// Speed ratio of a case, candidate to reference.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ratio {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
 impl Case {
-    /// Measures `rounds` pairs of times, alternating the order.
-    pub(crate) fn measure(
-        self,
-        rounds: usize,
-        mut candidate: impl FnMut() -> Result<Duration>,
-        mut reference: impl FnMut() -> Result<Duration>,
-    ) -> Result<Self> {
-        self.measure_costs(
-            rounds,
-            || Ok(candidate()?.as_secs_f64()),
-            || Ok(reference()?.as_secs_f64()),
-        )
+    /// Creates a case without measurements.
+    pub(crate) fn new(
+        goal: u32,
+        name: impl Into<String>,
+        reference: impl Into<String>,
+        at_least: f64,
+        work: Workload,
+    ) -> Self {
+        Self {
+            goal,
+            name: name.into(),
+            reference: reference.into(),
+            at_least,
+            pairs: Vec::new(),
+            work,
+        }
     }
 
-    /// Measures `rounds` pairs of other costs, alternating the order.
-    pub(crate) fn measure_costs(
+    /// Measures `rounds` pairs of costs, alternating the order.
+    pub(crate) fn measure(
         mut self,
         rounds: usize,
         mut candidate: impl FnMut() -> Result<f64>,
@@ -92,16 +89,15 @@ impl Case {
         for round in 0..rounds {
             self.pair(round, &mut candidate, &mut reference)?;
         }
-        self.tell();
-        Ok(self)
+        Ok(self.told())
     }
 
     /// Measures one pair; the order depends on the round.
     pub(crate) fn pair(
         &mut self,
         round: usize,
-        mut candidate: impl FnMut() -> Result<f64>,
-        mut reference: impl FnMut() -> Result<f64>,
+        candidate: impl FnOnce() -> Result<f64>,
+        reference: impl FnOnce() -> Result<f64>,
     ) -> Result<()> {
         let pair = if round.is_multiple_of(2) {
             let reference = reference()?;
@@ -114,22 +110,15 @@ impl Case {
     }
 
     /// Prints the result as progress.
-    pub(crate) fn tell(&self) {
-        eprintln!("  {}", self.line());
+    pub(crate) fn told(self) -> Self {
+        eprintln!("  {}", self.cells().join(" | "));
+        self
     }
 
-    pub(crate) fn ratio(&self) -> Ratio {
-        let mut ratios: Vec<f64> = self
-            .pairs
-            .iter()
-            .map(|(candidate, reference)| reference / candidate)
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        Ratio {
-            median: ratios[ratios.len() / 2],
-            min: ratios[0],
-            max: ratios[ratios.len() - 1],
-        }
+    /// Speed ratio, candidate to reference.
+    pub(crate) fn ratio(&self) -> Bounded {
+        let ratios = self.pairs.iter().map(|(ours, theirs)| theirs / ours);
+        Bounded::median(&ratios.collect::<Vec<_>>()).unwrap_or_default()
     }
 
     /// Returns true if it has a goal.
@@ -138,75 +127,71 @@ impl Case {
     }
 
     pub(crate) fn met(&self) -> bool {
-        self.ratio().median >= self.at_least
+        self.ratio().value >= self.at_least
     }
 
     /// Returns the measured ratio as a share of the wanted one: below 1, the goal is missed.
     pub(crate) fn margin(&self) -> f64 {
-        self.ratio().median / self.at_least
+        self.ratio().value / self.at_least
     }
 
-    /// The candidate's and the reference's median figures.
-    pub(crate) fn figures(&self) -> (String, String) {
-        let side = |pick: fn(&(f64, f64)) -> f64| {
+    /// Returns goal, name, reference, ratio, wanted ratio, result, and the figures of candidate and
+    /// reference.
+    pub(crate) fn cells(&self) -> Vec<String> {
+        let Bounded { value, low, high } = self.ratio();
+        let figure = |side: fn(&(f64, f64)) -> f64| {
+            let costs: Vec<f64> = self.pairs.iter().map(side).collect();
             self.work
-                .figure(median(self.pairs.iter().map(pick).collect()))
+                .figure(Bounded::median(&costs).unwrap_or_default().value)
         };
-        (side(|pair| pair.0), side(|pair| pair.1))
-    }
-
-    fn line(&self) -> String {
-        let Ratio { median, min, max } = self.ratio();
-        let verdict = match self.is_wanted() {
-            true => format!(
-                "goal {:.2}, {}",
-                self.at_least,
-                if self.met() { "met" } else { "MISSED" }
-            ),
-            false => "what is possible".to_owned(),
+        let (wanted, met) = match self.is_wanted() {
+            true => (format!("{:.2}", self.at_least), yes_or_no(self.met())),
+            false => ("-".to_owned(), "-"),
         };
-        let (candidate, reference) = self.figures();
-        format!(
-            "goal {:>2} {}: {median:.2} [{min:.2}..{max:.2}] of {} ({verdict}); {candidate} against {reference}",
-            self.goal, self.name, self.reference
-        )
+        vec![
+            self.goal.to_string(),
+            self.name.clone(),
+            self.reference.clone(),
+            format!("**{value:.2}** [{low:.2}..{high:.2}]"),
+            wanted,
+            met.to_owned(),
+            figure(|pair| pair.0),
+            figure(|pair| pair.1),
+        ]
     }
 }
 
-/// Returns the median of the samples.
-pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+pub(crate) fn yes_or_no(met: bool) -> &'static str {
+    if met { "yes" } else { "**no**" }
 }
 
-/// Returns the duration of an operation.
-pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
-    let start = Instant::now();
+/// Returns the seconds of an operation.
+pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<f64> {
+    let clock = HostClock::default();
     run()?;
-    Ok(start.elapsed())
+    Ok(clock.now().as_secs_f64())
 }
 
 /// Returns the speedup of two threads over one for independent work. Below 1.7 the host is busy,
 /// and measurements are unreliable.
-pub(crate) fn two_thread_scaling() -> f64 {
-    fn spin() -> u64 {
-        (0..400_000_000u64).fold(1, |state, n| {
+pub(crate) fn two_thread_scaling() -> Result<f64> {
+    fn spin() -> Result<u64> {
+        Ok((0..400_000_000u64).fold(1, |state, n| {
             std::hint::black_box(
                 state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(n),
             )
-        })
+        }))
     }
-    let start = Instant::now();
-    std::hint::black_box(spin());
-    let one = start.elapsed().as_secs_f64();
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(spin);
-        std::hint::black_box(spin());
-    });
-    2.0 * one / start.elapsed().as_secs_f64()
+    let one = time(spin)?;
+    let both = time(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(spin);
+            spin()
+        })
+    })?;
+    Ok(2.0 * one / both)
 }
 
 #[cfg(test)]
@@ -216,15 +201,11 @@ mod tests {
     #[test]
     fn ratio_is_the_median_of_pairs() {
         let case = Case {
-            goal: 1,
-            name: String::new(),
-            reference: String::new(),
-            at_least: 0.9,
             pairs: vec![(1.0, 2.0), (1.0, 1.0), (2.0, 1.0)],
-            work: Workload::Run,
+            ..Case::new(1, "", "", 0.9, Workload::Run)
         };
-        let Ratio { median, min, max } = case.ratio();
-        assert_eq!((median, min, max), (1.0, 0.5, 2.0));
+        let Bounded { value, low, high } = case.ratio();
+        assert_eq!((value, low, high), (1.0, 0.5, 2.0));
         assert!(case.met());
     }
 }

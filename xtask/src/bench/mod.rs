@@ -10,11 +10,13 @@ mod codecs;
 mod crypt;
 mod decmpfs;
 mod encrypted_volume;
+mod fio;
 mod formats;
 mod harness;
 mod measure;
 mod mount;
 mod nbd;
+mod programs;
 mod report;
 mod scale;
 mod space;
@@ -24,13 +26,20 @@ mod trees;
 mod volumes;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bandsaw::container::Format;
+use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
+use bandsaw::device::{Access, BlockDevice};
+use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
+use bandsaw_bench::folder::{clean_up, scratch};
 use measure::Case;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// Passphrase of encrypted images; they contain no secrets.
+const PASSPHRASE: &str = "passphrase";
 
 /// Measure the speed goals and write `docs/benchmarks.md`.
 #[derive(Debug, clap::Args)]
@@ -53,15 +62,10 @@ pub(crate) struct BenchArgs {
     /// Write the pages again from the JSON beside the report, without measuring.
     #[arg(long)]
     page: bool,
-    /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.
-    #[arg(long, hide = true)]
-    probe: Option<PathBuf>,
-    /// Used by goal 32 on itself: check this volume, print seconds and peak memory.
-    #[arg(long, hide = true)]
-    probe_check: Option<PathBuf>,
-    /// Used by goal 35 on itself: write and read a bundle in a bucket, print peak memory.
-    #[arg(long, hide = true)]
-    probe_bucket: Option<String>,
+    /// Used by goals 23, 32 and 35 on themselves: do this work on that, print seconds and peak
+    /// memory.
+    #[arg(long, hide = true, num_args = 2)]
+    probe: Vec<String>,
 }
 
 /// Folder and scale of the measurements.
@@ -75,9 +79,85 @@ struct Bench {
 
 impl Bench {
     fn scaled(&self, bytes: u64) -> u64 {
-        (((bytes as f64) * self.scale) as u64)
-            .max(4 * MIB)
-            .next_multiple_of(2 * MIB)
+        self.count(bytes, 4 * MIB).next_multiple_of(2 * MIB)
+    }
+
+    /// Returns a number of files or the like times the scale.
+    fn count(&self, count: u64, least: u64) -> u64 {
+        ((count as f64 * self.scale) as u64).max(least)
+    }
+
+    /// Removes a file or folder of the scratch folder if it exists.
+    fn remove(&self, name: &str) {
+        let path = self.dir.join(name);
+        let _ = if path.is_dir() {
+            std::fs::remove_dir_all(path)
+        } else {
+            std::fs::remove_file(path)
+        };
+    }
+
+    /// Creates an image without a volume in place of an older one.
+    fn create(&self, name: &str, options: &CreateOptions) -> Result<Arc<dyn BlockDevice>> {
+        self.remove(name);
+        let image = open::create(&self.dir.join(name), options)?;
+        Ok(image.disk().clone())
+    }
+
+    fn blank(
+        &self,
+        name: &str,
+        format: Format,
+        len: u64,
+        band_size: Option<u64>,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let options = CreateOptions {
+            format,
+            len,
+            band_size,
+            ..CreateOptions::default()
+        };
+        self.create(name, &options)
+    }
+
+    /// Creates a blank image and opens it anew.
+    fn fresh(
+        &self,
+        name: &str,
+        format: Format,
+        len: u64,
+        encrypted: bool,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let secret = encrypted.then(|| Secret::new(PASSPHRASE.into()));
+        let encryption = secret.clone().map(|secret| Encryption {
+            iterations: Some(MIN_ITERATIONS),
+            cipher_block: Some(4096),
+            ..Encryption::new(secret)
+        });
+        let options = CreateOptions {
+            format,
+            len,
+            encryption,
+            ..CreateOptions::default()
+        };
+        drop(self.create(name, &options)?);
+        self.open(name, format, secret.as_ref())
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        format: Format,
+        secret: Option<&Secret>,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(format),
+            keys: secret.map(|secret| secret as &dyn Keys),
+            ..OpenOptions::default()
+        };
+        let image = open::open(&self.dir.join(name), &options)?;
+        Ok(image.disk().clone())
     }
 }
 
@@ -103,8 +183,8 @@ const GROUPS: &[Group] = &[
     }),
     (&[7], stream::first_uses),
     (&[8, 11], crypt::cipher),
-    (&[9], crypt::bundle),
-    (&[10], crypt::other_formats),
+    (&[9], stream::encrypted_bundle),
+    (&[10], stream::encrypted_formats),
     (&[12], crypt::unlock),
     (&[13, 14], nbd::plain),
     (&[15], nbd::encrypted),
@@ -125,14 +205,8 @@ const GROUPS: &[Group] = &[
 ];
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    if let Some(bundle) = &args.probe {
-        return scale::probe(bundle);
-    }
-    if let Some(image) = &args.probe_check {
-        return volumes::probe(image);
-    }
-    if let Some(place) = &args.probe_bucket {
-        return buckets::probe(place);
+    if let [what, argument] = &args.probe[..] {
+        return programs::probe(what, argument);
     }
     if args.page {
         return write(
@@ -140,12 +214,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
             &args.report,
         );
     }
-    let scratch = tempfile::Builder::new()
-        .prefix("bandsaw-bench")
-        .tempdir_in(&args.dir)
-        .context("scratch folder")?;
-    let bench = Bench {
-        dir: scratch.path().to_owned(),
+    let mut bench = Bench {
+        dir: PathBuf::new(),
         rounds: args.rounds.max(1),
         scale: args.scale,
         bandsaw: startup::build_command()?,
@@ -156,13 +226,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         "-" => report::Report::default(),
         path => report::Report::read(&Path::new(path).with_extension("json"))?,
     };
-    let mut run = report::Run::begin(&args.dir, bench.rounds, args.scale);
+    let mut run = report::Run::begin(&args.dir, bench.rounds, args.scale)?;
     eprintln!("two threads give {:.2} of one", run.scaling_before);
     for (goals, measure) in GROUPS.iter().filter(|(goals, _)| wanted(goals)) {
         eprintln!("goals {goals:?}");
+        // Files are freed between goals.
+        let scratch = scratch(&args.dir)?;
+        bench.dir = scratch.path().to_owned();
         run.cases.extend(measure(&bench)?);
+        clean_up(scratch)?;
     }
-    run.finish();
+    run.finish()?;
     report.add(run);
     write(&report, &args.report)
 }
@@ -180,13 +254,4 @@ fn write(report: &report::Report, path: &str) -> Result<()> {
     std::fs::write(path, report.summary())?;
     std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
     Ok(())
-}
-
-/// Removes a file or folder if it exists.
-fn remove(path: &Path) {
-    let _ = if path.is_dir() {
-        std::fs::remove_dir_all(path)
-    } else {
-        std::fs::remove_file(path)
-    };
 }

@@ -1,13 +1,14 @@
 //! Results as two pages, a summary and a table of all cases, and as JSON with every sample.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use bandsaw_bench::machine::Machine;
+use bandsaw_bench::report::table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Case, Ratio, two_thread_scaling};
+use super::measure::{Case, two_thread_scaling, yes_or_no};
 
 /// All cases of one run and its machine.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,25 +18,24 @@ pub(super) struct Run {
     scaling_after: f64,
     rounds: usize,
     scale: f64,
-    host: String,
-    folder: String,
+    machine: Machine,
 }
 
 impl Run {
-    pub(super) fn begin(dir: &Path, rounds: usize, scale: f64) -> Self {
-        Self {
+    pub(super) fn begin(dir: &Path, rounds: usize, scale: f64) -> Result<Self> {
+        Ok(Self {
             cases: Vec::new(),
-            scaling_before: two_thread_scaling(),
+            scaling_before: two_thread_scaling()?,
             scaling_after: 0.0,
             rounds,
             scale,
-            host: host(),
-            folder: file_system(dir),
-        }
+            machine: Machine::this(dir),
+        })
     }
 
-    pub(super) fn finish(&mut self) {
-        self.scaling_after = two_thread_scaling();
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.scaling_after = two_thread_scaling()?;
+        Ok(())
     }
 
     fn goals(&self) -> BTreeSet<u32> {
@@ -77,87 +77,63 @@ impl Report {
 
     /// The page for people: goals, one row each, and the cases that miss.
     pub(super) fn summary(&self) -> String {
-        let mut page = String::from(SUMMARY);
-        page.push_str("| goal | subject and reference | wanted | measured | cases met | met |\n");
-        page.push_str("| --: | --- | --: | --: | --: | --- |\n");
         let cases = self.cases();
-        for (goal, subject) in GOALS {
-            let wanted: Vec<&Case> = cases
+        let heading = "goal | subject and reference | wanted | measured | cases met | met";
+        let mut by_goal = table(heading, 2);
+        for (goal, subject) in goals() {
+            let of_goal = |case: &&&Case| case.goal == goal && case.is_wanted();
+            let wanted: Vec<&&Case> = cases.iter().filter(of_goal).collect();
+            let tightest = wanted
                 .iter()
-                .copied()
-                .filter(|case| case.goal == goal && case.is_wanted())
-                .collect();
-            let Some(tightest) = wanted
-                .iter()
-                .min_by(|a, b| a.margin().total_cmp(&b.margin()))
-            else {
+                .min_by(|a, b| a.margin().total_cmp(&b.margin()));
+            let Some(tightest) = tightest else {
                 continue;
             };
             let met = wanted.iter().filter(|case| case.met()).count();
-            let _ = writeln!(
-                page,
-                "| {goal} | {subject} | {:.2} | {:.2} | {met} of {} | {} |",
-                tightest.at_least,
-                tightest.ratio().median,
-                wanted.len(),
-                yes_or_no(met == wanted.len()),
-            );
+            by_goal.rows.push(vec![
+                goal.to_string(),
+                subject.to_owned(),
+                format!("{:.2}", tightest.at_least),
+                format!("{:.2}", tightest.ratio().value),
+                format!("{met} of {}", wanted.len()),
+                yes_or_no(met == wanted.len()).to_owned(),
+            ]);
         }
-        page.push_str("\n## Cases that miss their goal\n\n");
-        page.push_str("| goal | case | reference | wanted | measured |\n");
-        page.push_str("| --: | --- | --- | --: | --: |\n");
+        let mut missed = table("goal | case | reference | wanted | measured", 3);
         for case in cases.iter().filter(|case| !case.met()) {
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} | {:.2} | {:.3} |",
-                case.goal,
-                case.name,
-                case.reference,
-                case.at_least,
-                case.ratio().median
-            );
+            let mut cells = case.cells();
+            cells.truncate(3);
+            cells.push(format!("{:.2}", case.at_least));
+            cells.push(format!("{:.3}", case.ratio().value));
+            missed.rows.push(cells);
         }
-        page.push_str(MACHINE);
-        page.push_str(
-            "| goals | machine | files on | pairs | size factor | two threads, before and after |\n",
-        );
-        page.push_str("| --- | --- | --- | --: | --: | --: |\n");
+        let heading =
+            "goals | machine | files on | pairs | size factor | two threads, before and after";
+        let mut runs = table(heading, 3);
         for run in &self.runs {
             let goals: Vec<String> = run.goals().iter().map(u32::to_string).collect();
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} | {} | {} | {:.2}, {:.2} |",
+            runs.rows.push(vec![
                 goals.join(", "),
-                run.host,
-                run.folder,
-                run.rounds,
-                run.scale,
-                run.scaling_before,
-                run.scaling_after
-            );
+                run.machine.to_string(),
+                run.machine.file_system.clone(),
+                run.rounds.to_string(),
+                run.scale.to_string(),
+                format!("{:.2}, {:.2}", run.scaling_before, run.scaling_after),
+            ]);
         }
-        page + CLOSING
+        let [by_goal, missed, runs] = [by_goal, missed, runs].map(|table| table.markdown());
+        format!(
+            "{SUMMARY}{by_goal}\n## Cases that miss their goal\n\n{missed}{MACHINE}{runs}{CLOSING}"
+        )
     }
 
     /// The table of all cases.
     pub(super) fn full(&self) -> String {
-        let mut page = String::from(FULL);
-        page.push_str("| goal | case | ratio [min..max] | wanted | met | rate | reference |\n");
-        page.push_str("| --: | --- | --- | --: | --- | --- | --- |\n");
-        for case in self.cases() {
-            let Ratio { median, min, max } = case.ratio();
-            let (rate, reference) = case.figures();
-            let wanted = match case.is_wanted() {
-                false => "- | -".to_owned(),
-                true => format!("{:.2} | {}", case.at_least, yes_or_no(case.met())),
-            };
-            let _ = writeln!(
-                page,
-                "| {} | {} | **{median:.2}** [{min:.2}..{max:.2}] | {wanted} | {rate} | {}: {reference} |",
-                case.goal, case.name, case.reference
-            );
-        }
-        page
+        let heading =
+            "goal | case | reference | ratio [min..max] | wanted | met | figure | of the reference";
+        let mut all = table(heading, 3);
+        all.rows = self.cases().into_iter().map(Case::cells).collect();
+        format!("{FULL}{}", all.markdown())
     }
 
     /// All cases in the order of their goals.
@@ -168,105 +144,56 @@ impl Report {
     }
 }
 
-fn yes_or_no(met: bool) -> &'static str {
-    if met { "yes" } else { "**no**" }
+/// Returns a table without a title.
+fn table(heading: &str, texts: usize) -> Table {
+    Table {
+        texts,
+        ..Table::new("", heading)
+    }
 }
 
-/// The subject of each goal, and the reference it is compared with.
-pub(super) const GOALS: [(u32, &str); 32] = [
-    (1, "raw image against a plain file, one thread"),
-    (2, "sparse bundle against a plain file, one thread"),
-    (
-        3,
-        "sparse bundle on two threads against a plain file on two threads",
-    ),
-    (
-        4,
-        "slowest of twelve band sizes (2 to 1000 MiB) against the fastest",
-    ),
-    (
-        5,
-        "one file read while another is written, in an image against on the host",
-    ),
-    (6, "sparse image and ASIF against a plain file"),
-    (
-        7,
-        "writes right after creation against writes after close and reopen",
-    ),
-    (8, "AES-256 on one core against `openssl speed`"),
-    (
-        9,
-        "encrypted sparse bundle against an unencrypted one and a plain file",
-    ),
-    (
-        10,
-        "other encrypted images against the encrypted sparse bundle",
-    ),
-    (11, "AES-128 against AES-256"),
-    (12, "deriving a key from a passphrase against `openssl kdf`"),
-    (
-        13,
-        "NBD server, large requests, against nbdkit and qemu-nbd",
-    ),
-    (
-        14,
-        "NBD server, random 4 KiB reads, against nbdkit and qemu-nbd",
-    ),
-    (
-        15,
-        "NBD server on an encrypted bundle against the plain bundle, LUKS and a minimal server",
-    ),
-    (16, "FUSE mount against bindfs on a plain file"),
-    (17, "UDZO to raw against dmg2img and 7-Zip"),
-    (18, "UDZO compression, speed and size, against pigz"),
-    (19, "decoding UDBZ, ULFO and ULMO on two cores against one"),
-    (
-        20,
-        "`create --from` with 50,000 files against `tar c`; APFS against HFS+",
-    ),
-    (
-        21,
-        "`extract` of 50,000 files against `tar x`, 7-Zip and fsapfsmount",
-    ),
-    (
-        22,
-        "formatting 8 TiB against 1 GiB and mkapfs; bytes written",
-    ),
-    (
-        23,
-        "opening a bundle of 1,000,000 bands against 1,000 bands, time and memory",
-    ),
-    (
-        24,
-        "size on disk, full and after compaction; `compact` and `reband` times",
-    ),
-    (25, "`info` against an empty process and `qemu-img info`"),
-    (
-        26,
-        "compressed files (decmpfs) against libdeflate, tar and mksquashfs",
-    ),
-    (
-        30,
-        "50,000 files created one by one in a volume against ext4 on a loop device",
-    ),
-    (
-        31,
-        "lookup in a folder of 1,000,000 entries against a fixed limit",
-    ),
-    (
-        32,
-        "`check` of 1,000,000 files against limits of time and memory",
-    ),
-    (33, "`bandsaw bench` against the same requests without it"),
-    (
-        34,
-        "reads of an encrypted APFS volume against the plain volume and OpenSSL",
-    ),
-    (
-        35,
-        "sparse bundle in a bucket against bare PUT and GET; memory",
-    ),
-];
+/// The subject of each goal, and the reference it is compared with: a line for each, after its
+/// number.
+const GOALS: &str = "\
+1 raw image against a plain file, one thread
+2 sparse bundle against a plain file, one thread
+3 sparse bundle on two threads against a plain file on two threads
+4 slowest of twelve band sizes (2 to 1000 MiB) against the fastest
+5 one file read while another is written, in an image against on the host
+6 sparse image and ASIF against a plain file
+7 writes right after creation against writes after close and reopen
+8 AES-256 on one core against `openssl speed`
+9 encrypted sparse bundle against an unencrypted one and a plain file
+10 other encrypted images against the encrypted sparse bundle
+11 AES-128 against AES-256
+12 deriving a key from a passphrase against `openssl kdf`
+13 NBD server, large requests, against nbdkit and qemu-nbd
+14 NBD server, random 4 KiB reads, against nbdkit and qemu-nbd
+15 NBD server on an encrypted bundle against the plain bundle, LUKS and a minimal server
+16 FUSE mount against bindfs on a plain file
+17 UDZO to raw against dmg2img and 7-Zip
+18 UDZO compression, speed and size, against pigz
+19 decoding UDBZ, ULFO and ULMO on two cores against one
+20 `create --from` with 50,000 files against `tar c`; APFS against HFS+
+21 `extract` of 50,000 files against `tar x`, 7-Zip and fsapfsmount
+22 formatting 8 TiB against 1 GiB and mkapfs; bytes written
+23 opening a bundle of 1,000,000 bands against 1,000 bands, time and memory
+24 size on disk, full and after compaction; `compact` and `reband` times
+25 `info` against an empty process and `qemu-img info`
+26 compressed files (decmpfs) against libdeflate, tar and mksquashfs
+30 50,000 files created one by one in a volume against ext4 on a loop device
+31 lookup in a folder of 1,000,000 entries against a fixed limit
+32 `check` of 1,000,000 files against limits of time and memory
+33 `bandsaw bench` against the same requests without it
+34 reads of an encrypted APFS volume against the plain volume and OpenSSL
+35 sparse bundle in a bucket against bare PUT and GET; memory";
+
+fn goals() -> impl Iterator<Item = (u32, &'static str)> {
+    GOALS.lines().filter_map(|line| {
+        let (goal, subject) = line.split_once(' ')?;
+        Some((goal.parse().ok()?, subject))
+    })
+}
 
 const SUMMARY: &str = "# Benchmarks
 
@@ -343,40 +270,6 @@ what is possible: a minimal program against the same reference.
 
 ";
 
-/// Returns the processor and kernel, if the system reports them.
-fn host() -> String {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown processor", |(_, name)| name);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let release: Vec<&str> = kernel.trim().splitn(3, '.').collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "{model}, {cores} cores, Linux {}",
-        release
-            .get(..2)
-            .map_or_else(String::new, |parts| parts.join("."))
-    )
-}
-
-/// Returns the file system type of `dir`: the mount with the longest matching path.
-fn file_system(dir: &Path) -> String {
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let fields = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        Some((words.next()?, words.next()?))
-    });
-    let at = fields
-        .filter(|(at, _)| dir.starts_with(at))
-        .max_by_key(|(at, _)| at.len());
-    at.map_or_else(
-        || "an unknown file system".into(),
-        |(_, kind)| kind.to_owned(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,7 +295,7 @@ mod tests {
 
     #[test]
     fn every_goal_has_a_subject() {
-        let named: BTreeSet<u32> = GOALS.iter().map(|(goal, _)| *goal).collect();
+        let named: BTreeSet<u32> = goals().map(|(goal, _)| goal).collect();
         let measured = super::super::GROUPS.iter().flat_map(|(goals, _)| *goals);
         assert_eq!(named, measured.copied().collect());
     }

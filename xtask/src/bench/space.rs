@@ -1,9 +1,7 @@
 //! Space reclamation, and files inside of images (goals 5 and 24).
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use bandsaw::container::Format;
@@ -31,24 +29,14 @@ const COMPACTION: f64 = 2.0;
 const BANDS: u64 = 120_000;
 const BAND: u64 = 8 * MIB;
 
-fn case(
-    goal: u32,
-    name: String,
-    reference: impl Into<String>,
-    at_least: f64,
-    work: Workload,
-) -> Case {
-    Case {
-        goal,
-        name,
-        reference: reference.into(),
-        at_least,
-        pairs: Vec::new(),
-        work,
-    }
-}
-
-fn volume(path: &Path, format: Format, band_size: Option<u64>, len: u64) -> Result<()> {
+/// Creates an image with an empty volume in place of an older one, and opens it.
+fn volume(
+    bench: &Bench,
+    name: &str,
+    format: Format,
+    band_size: Option<u64>,
+    len: u64,
+) -> Result<Image> {
     let volume = NewVolume {
         layout: Layout::Gptspud,
         name: "Bench".into(),
@@ -63,18 +51,17 @@ fn volume(path: &Path, format: Format, band_size: Option<u64>, len: u64) -> Resu
         volume: Some(volume),
         ..CreateOptions::default()
     };
-    create(path, options, &Silent)?;
-    Ok(())
+    bench.remove(name);
+    create(&bench.dir.join(name), options, &Silent)?;
+    open(bench, name)
 }
 
-fn open(path: &Path) -> Result<Image> {
-    Ok(open::open(
-        path,
-        &OpenOptions {
-            access: Access::ReadWrite,
-            ..OpenOptions::default()
-        },
-    )?)
+fn open(bench: &Bench, name: &str) -> Result<Image> {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    Ok(open::open(&bench.dir.join(name), &options)?)
 }
 
 /// Goal 5: reading one file of a volume while writing another, compared with the host.
@@ -82,10 +69,7 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let mut cases = Vec::new();
     for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
-        let path = bench.dir.join("inside");
-        super::remove(&path);
-        volume(&path, format, None, 3 * size)?;
-        let image = open(&path)?;
+        let image = volume(bench, "inside", format, None, 3 * size)?;
         let inside = image.file_system_mut(None)?;
         let (from, to) = (bench.dir.join("from"), bench.dir.join("to"));
         write(&make(&*inside, "from", size)?, size)?;
@@ -94,45 +78,27 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
             let _ = inside.remove(inside.root(), "to");
             // Its storage is reclaimed here, as on the host when its file is removed.
             inside.sync()?;
-            let source = inside.open(
-                inside
-                    .lookup(inside.root(), "from")?
-                    .map(|found| found.id)
-                    .unwrap_or(inside.root()),
-                Fork::Data,
-            )?;
+            let found = inside.lookup(inside.root(), "from")?;
+            let source = found.map_or(inside.root(), |found| found.id);
+            let source = inside.open(source, Fork::Data)?;
             time(|| copy(&source, &make(&*inside, "to", size)?, size))
         };
         let hosts = || {
-            super::remove(&to);
+            bench.remove("to");
             let source = File::open(&from)?;
             time(|| copy(&source, &plain(&to)?, size))
         };
-        let case = case(
-            5,
-            format!("{format}: one file read, another written"),
-            "the same on the host",
-            0.9,
-            Workload::Bytes(size),
-        );
+        let name = format!("{format}: one file read, another written");
+        let case = Case::new(5, name, "the same on the host", 0.9, Workload::Bytes(size));
         cases.push(case.measure(bench.rounds + 2, ours, hosts)?);
         inside.unmount()?;
-        [&path, &from, &to]
-            .into_iter()
-            .for_each(|path| super::remove(path));
     }
     Ok(cases)
 }
 
-fn make(
-    volume: &dyn FileSystemMut,
-    name: &str,
-    size: u64,
-) -> Result<std::sync::Arc<dyn BlockDevice>> {
-    let file = volume.open_mut(
-        volume.create(volume.root(), name, &NewNode::new(NewKind::File))?,
-        Fork::Data,
-    )?;
+fn make(volume: &dyn FileSystemMut, name: &str, size: u64) -> Result<Arc<dyn BlockDevice>> {
+    let new = volume.create(volume.root(), name, &NewNode::new(NewKind::File))?;
+    let file = volume.open_mut(new, Fork::Data)?;
     file.set_len(size, AfterDiscard::Any)?;
     Ok(file)
 }
@@ -157,33 +123,25 @@ fn copy(from: &dyn Target, to: &dyn Target, size: u64) -> Result<()> {
 pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for protocol in Protocol::all(((100.0 / bench.scale) as u64).max(1)) {
-        let path = bench.dir.join("space");
-        super::remove(&path);
-        let measured = run(&path, &protocol, &Silent)?;
-        super::remove(&path);
-        let mb = |bytes: u64| bytes as f64 / 1e6;
-        let mut full = case(
-            24,
-            format!("{protocol}, full"),
-            APPLES_FULL,
-            1.0,
-            Workload::Memory,
-        );
-        full.pairs
-            .push((mb(measured.full), mb(measured.max_when_full())));
-        let mut empty = case(
-            24,
-            format!("{protocol}, emptied and compacted"),
-            APPLES_EMPTY,
-            1.0,
-            Workload::Memory,
-        );
-        empty
-            .pairs
-            .push((mb(measured.compacted), mb(measured.max_when_empty())));
-        [&full, &empty].into_iter().for_each(Case::tell);
-        cases.extend([full, empty]);
+        bench.remove("space");
+        let measured = run(&bench.dir.join("space"), &protocol, &Silent)?;
+        let (full, empty) = (measured.max_when_full(), measured.max_when_empty());
+        for (what, reference, size, most) in [
+            ("full", APPLES_FULL, measured.full, full),
+            (
+                "emptied and compacted",
+                APPLES_EMPTY,
+                measured.compacted,
+                empty,
+            ),
+        ] {
+            let name = format!("{protocol}, {what}");
+            let case = Case::new(24, name, reference, 1.0, Workload::Memory);
+            let mb = |bytes: u64| Ok(bytes as f64 / 1e6);
+            cases.push(case.measure(1, || mb(size), || mb(most))?);
+        }
     }
+    bench.remove("space");
     cases.push(many_bands(bench)?);
     cases.extend(other_bands(bench)?);
     Ok(cases)
@@ -192,29 +150,18 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
 /// Measures the compaction of a terabyte volume that uses 10 GB, with all of its band files
 /// allocated.
 fn many_bands(bench: &Bench) -> Result<Case> {
-    let bands = ((BANDS as f64 * bench.scale.min(1.0)) as u64).max(2000);
-    let path = bench.dir.join("many.sparsebundle");
-    let mut case = case(
-        24,
-        format!("compaction of {bands} bands"),
-        "2 s",
-        1.0,
-        Workload::Run,
-    );
-    for _ in 0..bench.rounds {
-        super::remove(&path);
-        volume(&path, Format::Udsb, Some(BAND), bands * BAND)?;
-        {
-            let image = open(&path)?;
-            let inside = image.file_system_mut(None)?;
-            make(&*inside, "used", bands * BAND / 100)?;
-            inside.unmount()?;
-        }
+    let bands = bench.count(BANDS, 2000).min(BANDS);
+    let name = "many.sparsebundle";
+    let folder = bench.dir.join(name).join("bands");
+    let compacted = || {
+        let image = volume(bench, name, Format::Udsb, Some(BAND), bands * BAND)?;
+        let inside = image.file_system_mut(None)?;
+        make(&*inside, "used", bands * BAND / 100)?;
+        inside.unmount()?;
+        drop((inside, image));
         for band in 0..bands {
-            let file = File::options()
-                .create(true)
-                .append(true)
-                .open(path.join("bands").join(format!("{band:x}")))?;
+            let path = folder.join(format!("{band:x}"));
+            let file = File::options().create(true).append(true).open(path)?;
             if file.metadata()?.len() == 0 {
                 file.set_len(BAND)?;
             }
@@ -223,73 +170,43 @@ fn many_bands(bench: &Bench) -> Result<Case> {
             battery_allowed: true,
             ..compact::Options::default()
         };
-        let seconds = time(|| Ok(compact(&open(&path)?, &options, None, &Silent)?))?.as_secs_f64();
-        let left = fs::read_dir(path.join("bands"))?.count() as u64;
+        let seconds = time(|| Ok(compact(&open(bench, name)?, &options, None, &Silent)?))?;
+        let left = fs::read_dir(&folder)?.count() as u64;
         ensure!(left < bands / 50, "{left} of {bands} bands are left");
-        case.pairs.push((seconds, COMPACTION));
-    }
-    super::remove(&path);
-    case.tell();
-    Ok(case)
+        Ok(seconds)
+    };
+    let of_bands = format!("compaction of {bands} bands");
+    let case = Case::new(24, of_bands, "2 s", 1.0, Workload::Run);
+    let case = case.measure(bench.rounds, compacted, || Ok(COMPACTION));
+    bench.remove(name);
+    case
 }
 
 /// Measures changing the band size, compared with `cp` of the bundle.
 fn other_bands(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
-    let (bundle, copied) = (
-        bench.dir.join("bands.sparsebundle"),
-        bench.dir.join("copy.sparsebundle"),
-    );
-    let fresh = |band_size: u64| -> Result<PathBuf> {
-        super::remove(&bundle);
-        let options = open::CreateOptions {
-            format: Format::Udsb,
-            len: size,
-            band_size: Some(band_size),
-            ..open::CreateOptions::default()
-        };
-        let image = open::create(&bundle, &options)?;
-        write(image.disk(), size)?;
-        image.disk().flush()?;
-        Ok(bundle.clone())
-    };
     let mut cases = Vec::new();
     for (from, to) in [(8, 64), (64, 8)] {
-        let ours = || -> Result<Duration> {
-            let path = fresh(from * MIB)?;
-            time(|| {
-                Ok(reband(
-                    &path,
-                    Some(to * MIB),
-                    &OpenOptions::default(),
-                    &Silent,
-                )?)
-            })
+        let fresh = || {
+            let bands = Some(from * MIB);
+            let device = bench.blank("bands.sparsebundle", Format::Udsb, size, bands)?;
+            write(&device, size)?;
+            Ok::<_, anyhow::Error>(device.flush()?)
         };
-        let cp = || -> Result<Duration> {
-            let path = fresh(from * MIB)?;
-            super::remove(&copied);
-            time(|| {
-                let done = Command::new("cp")
-                    .arg("-r")
-                    .arg(&path)
-                    .arg(&copied)
-                    .status()?;
-                ensure!(done.success(), "cp failed");
-                Ok(())
-            })
+        let ours = || {
+            fresh()?;
+            let (path, options) = (bench.dir.join("bands.sparsebundle"), OpenOptions::default());
+            time(|| Ok(reband(&path, Some(to * MIB), &options, &Silent)?))
         };
-        let case = case(
-            24,
-            format!("bands of {from} MiB become {to} MiB"),
-            "cp -r of the bundle",
-            0.8,
-            Workload::Bytes(size),
-        );
+        let cp = || {
+            fresh()?;
+            bench.remove("copy.sparsebundle");
+            bench.run("cp -r bands.sparsebundle copy.sparsebundle")
+        };
+        let name = format!("bands of {from} MiB become {to} MiB");
+        let reference = "cp -r of the bundle";
+        let case = Case::new(24, name, reference, 0.8, Workload::Bytes(size));
         cases.push(case.measure(bench.rounds, ours, cp)?);
     }
-    [&bundle, &copied]
-        .into_iter()
-        .for_each(|path| super::remove(path));
     Ok(cases)
 }

@@ -3,17 +3,15 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::Error;
 use bandsaw::container::{Format, udif};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
-use bandsaw::open::{self, CreateOptions};
 use bandsaw::progress::Silent;
 
-use super::measure::{Case, Workload, time};
+use super::measure::{Case, Workload};
 use super::{Bench, MIB};
 
 /// Builds the command and installs it as users do; returns its path.
@@ -37,81 +35,49 @@ pub(super) fn build_command() -> Result<PathBuf> {
     Ok(command)
 }
 
-/// Times a process from start to end, discarding its output.
-pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Duration> {
-    time(|| {
-        let status = Command::new(program)
-            .args(args)
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        let status = status.with_context(|| program.display().to_string())?;
-        ensure!(status.success(), "{} {args:?} failed", program.display());
-        Ok(())
-    })
-}
-
-/// Returns true if a program can be started.
-pub(super) fn present(program: &str) -> bool {
-    Command::new(program)
-        .arg("--help")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok()
-}
-
 /// Measures `bandsaw info` of an image of every kind, compared with `qemu-img info` and an empty
 /// process; and of many chunks, compared with few.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
-    let names = [
+    for (name, format) in [
         ("i.img", Format::Udrw),
         ("i.sparseimage", Format::Udsp),
         ("i.sparsebundle", Format::Udsb),
         ("i.asif", Format::Asif),
-    ];
-    for (name, format) in names {
-        drop(open::create(
-            &bench.dir.join(name),
-            &CreateOptions {
-                format,
-                len: 64 * MIB,
-                ..CreateOptions::default()
-            },
-        )?);
+    ] {
+        drop(bench.blank(name, format, 64 * MIB, None)?);
     }
-    let case = |name: &str, reference: &str, least: f64| Case {
-        goal: 25,
-        name: format!("info {name}"),
-        reference: reference.to_owned(),
-        at_least: least,
-        pairs: Vec::new(),
-        work: Workload::Run,
-    };
-    let ours = |name: &str| process(&bench.bandsaw, &["info", name], &bench.dir);
-    let rounds = bench.rounds * 4 + 1;
     for (name, chunks) in [("few.dmg", 10), ("many.dmg", 5000)] {
         compressed(&bench.dir.join(name), chunks)?;
     }
+    let case = |name: &str, reference: &str, least: f64| {
+        Case::new(25, format!("info {name}"), reference, least, Workload::Run)
+    };
+    let rounds = bench.rounds * 4 + 1;
+    let has_qemu = bench.has("qemu-img", "apt install qemu-utils");
     let mut cases = Vec::new();
-    for name in names.map(|(name, _)| name).into_iter().chain(["few.dmg"]) {
-        let empty = || process("true".as_ref(), &[], &bench.dir);
+    for name in [
+        "i.img",
+        "i.sparseimage",
+        "i.sparsebundle",
+        "i.asif",
+        "few.dmg",
+    ] {
+        let info = format!("bandsaw info {name}");
+        let ours = || bench.run(&info);
         // Reported without a limit.
-        cases.push(case(name, "an empty process", 0.0).measure(rounds, || ours(name), empty)?);
-        if present("qemu-img") {
-            let qemu = || process("qemu-img".as_ref(), &["info", "i.img"], &bench.dir);
-            cases.push(case(name, "qemu-img info of a raw image", 1.5).measure(
-                rounds,
-                || ours(name),
-                qemu,
-            )?);
+        let empty = case(name, "an empty process", 0.0);
+        cases.push(empty.measure(rounds, ours, || bench.run("true"))?);
+        if has_qemu {
+            let qemu = case(name, "qemu-img info of a raw image", 1.5);
+            cases.push(qemu.measure(rounds, ours, || bench.run("qemu-img info i.img"))?);
         }
     }
     let many = case("many.dmg, 5,000 chunks", "few.dmg, 10 chunks", 1.0 / 1.5);
-    cases.push(many.measure(rounds, || ours("many.dmg"), || ours("few.dmg"))?);
+    cases.push(many.measure(
+        rounds,
+        || bench.run("bandsaw info many.dmg"),
+        || bench.run("bandsaw info few.dmg"),
+    )?);
     Ok(cases)
 }
 

@@ -1,18 +1,17 @@
 //! Sequential streams: raw images and bundles compared with `pread` and `pwrite` on a plain file
-//! (goals 1 to 7).
+//! (goals 1 to 7), encrypted images with plain ones (goals 9 and 10).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use bandsaw::container::Format;
-use bandsaw::device::{Access, BlockDevice};
-use bandsaw::open::{self, CreateOptions, OpenOptions};
+use bandsaw::device::BlockDevice;
+use bandsaw_bench::stats::Bounded;
 
-use super::measure::{Case, Workload, median, time};
+use super::measure::{Case, Workload, time};
 use super::{Bench, KIB, MIB};
 
 /// Direction of a stream.
@@ -64,83 +63,22 @@ pub(super) fn stream(
     size: u64,
     block: u64,
     threads: u64,
-) -> Result<Duration> {
+) -> Result<f64> {
     let part = (size / threads).next_multiple_of(block);
+    let work = |n: u64| -> Result<()> {
+        let mut buf: Vec<u8> = (0..block).map(|i| (i * 131 + 7) as u8).collect();
+        (n * part..((n + 1) * part).min(size))
+            .step_by(block as usize)
+            .try_for_each(|offset| target.run(pass, offset, &mut buf))
+    };
     time(|| {
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads)
-                .map(|n| {
-                    scope.spawn(move || -> Result<()> {
-                        let mut buf: Vec<u8> = (0..block).map(|i| (i * 131 + 7) as u8).collect();
-                        for offset in (n * part..((n + 1) * part).min(size)).step_by(block as usize)
-                        {
-                            target.run(pass, offset, &mut buf)?;
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
+            let workers: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
             workers
                 .into_iter()
                 .try_for_each(|worker| worker.join().expect("a worker does not panic"))
         })
     })
-}
-
-/// An image under test, created or reopened.
-struct Subject<'a> {
-    bench: &'a Bench,
-    format: Format,
-    band_size: Option<u64>,
-    len: u64,
-}
-
-impl Subject<'_> {
-    fn path(&self) -> PathBuf {
-        let extension = match self.format {
-            Format::Udsb => "sparsebundle",
-            Format::Udsp => "sparseimage",
-            Format::Asif => "asif",
-            _ => "img",
-        };
-        self.bench.dir.join("subject").with_extension(extension)
-    }
-
-    /// Returns the offset in the image's only file of a range as long as the disk that is almost
-    /// all data. `None` if it has several files.
-    fn data_at(&self) -> Option<u64> {
-        match self.format {
-            Format::Udrw => Some(0),
-            Format::Udsp => Some(4 * KIB), // the index
-            Format::Asif => Some(5 * MIB), // header, a table, metadata, a bitmap, and the first chunk of the disk
-            _ => None,
-        }
-    }
-
-    fn create(&self) -> Result<Arc<dyn BlockDevice>> {
-        let (format, len, band_size) = (self.format, self.len, self.band_size);
-        let options = CreateOptions {
-            format,
-            len,
-            band_size,
-            overwrite: true,
-            ..CreateOptions::default()
-        };
-        Ok(open::create(&self.path(), &options)?.disk().clone())
-    }
-
-    fn open(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = OpenOptions {
-            access: Access::ReadWrite,
-            image_format: Some(self.format),
-            ..OpenOptions::default()
-        };
-        Ok(open::open(&self.path(), &options)?.disk().clone())
-    }
-
-    fn remove(&self) {
-        super::remove(&self.path());
-    }
 }
 
 pub(super) fn plain(path: &Path) -> Result<File> {
@@ -152,7 +90,76 @@ pub(super) fn plain(path: &Path) -> Result<File> {
         .open(path)?)
 }
 
-/// Goals 1 and 2 (one thread) and 3 (two): an image compared with a plain file.
+/// Creates a bundle that is full.
+pub(super) fn filled(bench: &Bench, name: &str, size: u64, encrypted: bool) -> Result<()> {
+    let device = bench.fresh(name, Format::Udsb, size, encrypted)?;
+    stream(&device, Pass::Write, size, MIB, 1)?;
+    Ok(device.flush()?)
+}
+
+/// Returns the name of an image of this format in the scratch folder.
+fn subject(format: Format) -> &'static str {
+    match format {
+        Format::Udsb => "subject.sparsebundle",
+        _ => "subject.img",
+    }
+}
+
+/// Cases of sequential streams, which share their targets: all of them have a pair in each round.
+struct Streams {
+    size: u64,
+    block: u64,
+    threads: u64,
+    round: usize,
+    cases: Vec<Case>,
+}
+
+impl Streams {
+    fn new(size: u64, block: u64, threads: u64) -> Self {
+        Self {
+            size,
+            block,
+            threads,
+            round: 0,
+            cases: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, goal: u32, name: String, reference: &str, at_least: f64) {
+        let work = Workload::Bytes(self.size);
+        self.cases
+            .push(Case::new(goal, name, reference, at_least, work));
+    }
+
+    fn run(&self, target: &dyn Target, pass: Pass) -> Result<f64> {
+        stream(target, pass, self.size, self.block, self.threads)
+    }
+
+    /// Measures a pair of the case of this number.
+    fn pair(
+        &mut self,
+        case: usize,
+        pass: Pass,
+        ours: &dyn Target,
+        theirs: &dyn Target,
+    ) -> Result<()> {
+        let Self {
+            size,
+            block,
+            threads,
+            round,
+            ..
+        } = *self;
+        let run = |target: &dyn Target| stream(target, pass, size, block, threads);
+        self.cases[case].pair(round, || run(ours), || run(theirs))
+    }
+
+    fn finish(self) -> impl Iterator<Item = Case> {
+        self.cases.into_iter().map(Case::told)
+    }
+}
+
+/// Goals 1, 2 and 6 (one thread) and 3 (two): an image compared with a plain file.
 ///
 /// On a memory file system, the physical pages of a file change its speed by up to a half, for as
 /// long as it exists. So both are created anew in every round, and for an image in one file the
@@ -165,67 +172,91 @@ pub(super) fn against_plain_file(
     least: [f64; 3],
 ) -> Result<Vec<Case>> {
     let size = bench.scaled(1024 * MIB);
-    let subject = Subject {
-        bench,
-        format,
-        band_size: None,
-        len: size,
+    // Offset in the image's only file of a range as long as the disk that is almost all data.
+    let data_at = match format {
+        Format::Udrw => Some(0),
+        Format::Udsp => Some(4 * KIB), // the index
+        Format::Asif => Some(5 * MIB), // header, a table, metadata, a bitmap, and the first chunk of the disk
+        _ => None,
     };
-    let host = bench.dir.join("plain");
     let mut all = Vec::new();
     for block in [64 * KIB, MIB] {
-        let case = |what: &str, least: f64| Case {
-            goal,
-            name: format!("{format} {what}, {} KiB, {threads} thread(s)", block / KIB),
-            reference: format!("one plain file, {threads} thread(s)"),
-            at_least: least,
-            pairs: Vec::new(),
-            work: Workload::Bytes(size),
-        };
-        let run = |target: &dyn Target, pass: Pass| {
-            Ok(stream(target, pass, size, block, threads)?.as_secs_f64())
-        };
-        let mut cases = [
-            case("first write", least[0]),
-            case("rewrite", least[1]),
-            case("read", least[2]),
-        ];
+        let mut streams = Streams::new(size, block, threads);
+        for (what, least) in ["first write", "rewrite", "read"].into_iter().zip(least) {
+            let name = format!("{format} {what}, {} KiB, {threads} thread(s)", block / KIB);
+            let reference = format!("one plain file, {threads} thread(s)");
+            streams.add(goal, name, &reference, least);
+        }
         for round in 0..bench.rounds + 2 {
-            subject.remove();
-            super::remove(&host);
-            let (device, mut file) = (subject.create()?, Window(plain(&host)?, 0));
-            cases[0].pair(
-                round,
-                || run(&device, Pass::Write),
-                || run(&file, Pass::Write),
-            )?;
-            if let Some(at) = subject.data_at() {
+            streams.round = round;
+            bench.remove("plain");
+            let device = bench.blank(subject(format), format, size, None)?;
+            let mut file = Window(plain(&bench.dir.join("plain"))?, 0);
+            streams.pair(0, Pass::Write, &device, &file)?;
+            if let Some(at) = data_at {
                 // Overwriting the image's tables is harmless: they are in memory, and nothing is
                 // flushed.
-                file = Window(
-                    File::options()
-                        .read(true)
-                        .write(true)
-                        .open(subject.path())?,
-                    at,
-                );
+                let image = bench.dir.join(subject(format));
+                file = Window(File::options().read(true).write(true).open(image)?, at);
             }
-            cases[1].pair(
-                round,
-                || run(&device, Pass::Write),
-                || run(&file, Pass::Write),
-            )?;
-            cases[2].pair(
-                round,
-                || run(&device, Pass::Read),
-                || run(&file, Pass::Read),
-            )?;
+            streams.pair(1, Pass::Write, &device, &file)?;
+            streams.pair(2, Pass::Read, &device, &file)?;
         }
-        cases.iter().for_each(Case::tell);
-        all.extend(cases);
+        all.extend(streams.finish());
     }
-    subject.remove();
-    super::remove(&host);
+    Ok(all)
+}
+
+/// Goal 9: an encrypted bundle on two threads, compared with a plain file and the unencrypted
+/// bundle.
+pub(super) fn encrypted_bundle(bench: &Bench) -> Result<Vec<Case>> {
+    let size = bench.scaled(1024 * MIB);
+    let mut streams = Streams::new(size, MIB, 2);
+    for (what, reference, least) in [
+        ("rewrite", "one plain file's pwrite, 2 threads", 1.0),
+        ("rewrite", "the unencrypted bundle", 0.6),
+        ("read", "the unencrypted bundle", 0.6),
+        ("first write", "the unencrypted bundle", 0.6),
+    ] {
+        let name = format!("encrypted UDSB {what}, 1024 KiB, 2 threads");
+        streams.add(9, name, reference, least);
+    }
+    for round in 0..bench.rounds + 2 {
+        streams.round = round;
+        bench.remove("plain");
+        let file = plain(&bench.dir.join("plain"))?;
+        let cipher = bench.fresh("cipher.sparsebundle", Format::Udsb, size, true)?;
+        let clear = bench.fresh("clear.sparsebundle", Format::Udsb, size, false)?;
+        streams.pair(3, Pass::Write, &cipher, &clear)?;
+        streams.run(&file, Pass::Write)?;
+        streams.pair(0, Pass::Write, &cipher, &file)?;
+        streams.pair(1, Pass::Write, &cipher, &clear)?;
+        streams.pair(2, Pass::Read, &cipher, &clear)?;
+    }
+    Ok(streams.finish().collect())
+}
+
+/// Goal 10: the other formats, encrypted, compared with the encrypted bundle, on one thread.
+pub(super) fn encrypted_formats(bench: &Bench) -> Result<Vec<Case>> {
+    let size = bench.scaled(512 * MIB);
+    let mut all = Vec::new();
+    for format in [Format::Udrw, Format::Udsp, Format::Asif] {
+        let mut streams = Streams::new(size, MIB, 1);
+        for what in ["rewrite", "read"] {
+            let name = format!("encrypted {format} {what}, 1024 KiB, 1 thread");
+            streams.add(10, name, "the encrypted bundle", 0.9);
+        }
+        for round in 0..bench.rounds + 2 {
+            streams.round = round;
+            let image = bench.fresh(subject(format), format, size, true)?;
+            let bundle = bench.fresh("cipher.sparsebundle", Format::Udsb, size, true)?;
+            streams.run(&image, Pass::Write)?;
+            streams.run(&bundle, Pass::Write)?;
+            streams.pair(0, Pass::Write, &image, &bundle)?;
+            streams.pair(1, Pass::Read, &image, &bundle)?;
+        }
+        all.extend(streams.finish());
+    }
     Ok(all)
 }
 
@@ -235,13 +266,9 @@ pub(super) fn against_plain_file(
 /// that of the machine.
 pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
     const BANDS_MIB: [u64; 12] = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
+    let control = "12 times the same band size (control)";
     let mut cases = sweep(bench, &BANDS_MIB, "12 band sizes, 2 to 1000 MiB", 0.9)?;
-    cases.extend(sweep(
-        bench,
-        &[8; 12],
-        "12 times the same band size (control)",
-        0.0,
-    )?);
+    cases.extend(sweep(bench, &[8; 12], control, 0.0)?);
     Ok(cases)
 }
 
@@ -251,47 +278,31 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
     for round in 0..bench.rounds * 2 {
         for step in 0..bands_mib.len() {
             let place = (step + round) % bands_mib.len();
-            let band_size = Some(bands_mib[place] * MIB);
-            let subject = Subject {
-                bench,
-                format: Format::Udsb,
-                band_size,
-                len: size.max(1024 * MIB),
-            };
-            subject.remove();
-            let device = subject.create()?;
+            let (band_size, len) = (Some(bands_mib[place] * MIB), size.max(1024 * MIB));
+            let device = bench.blank(subject(Format::Udsb), Format::Udsb, len, band_size)?;
             stream(&device, Pass::Write, size, MIB, 1)?;
-            times[0][place].push(stream(&device, Pass::Write, size, MIB, 1)?.as_secs_f64());
-            times[1][place].push(stream(&device, Pass::Read, size, MIB, 1)?.as_secs_f64());
-            times[2][place].push(copy_within(&device, size)?.as_secs_f64());
-            subject.remove();
+            times[0][place].push(stream(&device, Pass::Write, size, MIB, 1)?);
+            times[1][place].push(stream(&device, Pass::Read, size, MIB, 1)?);
+            times[2][place].push(copy_within(&device, size)?);
         }
     }
-    let cases = ["rewrite", "read", "read one half, write the other"]
-        .iter()
-        .zip(times)
-        .map(|(pass, times)| {
-            let medians: Vec<f64> = times.into_iter().map(median).collect();
-            let (slow, fast) = medians.iter().fold((0f64, f64::MAX), |(slow, fast), &t| {
-                (slow.max(t), fast.min(t))
-            });
-            let at = |t: f64| bands_mib[medians.iter().position(|&m| m == t).unwrap_or_default()];
-            let case = Case {
-                goal: 4,
-                name: format!("slowest of {what}, {pass} (slowest {} MiB)", at(slow)),
-                reference: format!("the fastest ({} MiB)", at(fast)),
-                at_least,
-                pairs: vec![(slow, fast)],
-                work: Workload::Bytes(size),
-            };
-            eprintln!("  goal  4 {}: {:.2}", case.name, case.ratio().median);
-            case
-        });
+    let passes = ["rewrite", "read", "read one half, write the other"];
+    let cases = passes.iter().zip(times).map(|(pass, times)| {
+        let median = |times: &Vec<f64>| Bounded::median(times).unwrap_or_default().value;
+        let mut medians: Vec<_> = times.iter().map(median).zip(bands_mib).collect();
+        medians.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let ((fast, fastest), (slow, slowest)) = (medians[0], medians[medians.len() - 1]);
+        let name = format!("slowest of {what}, {pass} (slowest {slowest} MiB)");
+        let reference = format!("the fastest ({fastest} MiB)");
+        let mut case = Case::new(4, name, reference, at_least, Workload::Bytes(size));
+        case.pairs.push((slow, fast));
+        case.told()
+    });
     Ok(cases.collect())
 }
 
 /// Alternately reads from the first half and writes to the second.
-fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
+fn copy_within(target: &dyn Target, size: u64) -> Result<f64> {
     let mut buf = vec![0; MIB as usize];
     time(|| {
         (0..size / 2).step_by(MIB as usize).try_for_each(|offset| {
@@ -304,38 +315,23 @@ fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
 /// Goal 7: writing immediately after creation, compared with writing after close and reopen, both
 /// to unallocated storage.
 pub(super) fn first_uses(bench: &Bench) -> Result<Vec<Case>> {
+    let size = bench.scaled(512 * MIB);
+    let first_use = |format: Format| {
+        let fresh = |reopen: bool| {
+            let mut device = bench.blank(subject(format), format, size, None)?;
+            if reopen {
+                drop(device);
+                device = bench.open(subject(format), format, None)?;
+            }
+            stream(&device, Pass::Write, size, MIB, 1)
+        };
+        let name = format!("{format} written right after creation");
+        let reference = "the same after close and reopen";
+        let case = Case::new(7, name, reference, 0.95, Workload::Bytes(size));
+        case.measure(bench.rounds, || fresh(false), || fresh(true))
+    };
     [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif]
         .into_iter()
-        .map(|format| first_use(bench, format))
+        .map(first_use)
         .collect()
-}
-
-fn first_use(bench: &Bench, format: Format) -> Result<Case> {
-    let size = bench.scaled(512 * MIB);
-    let subject = Subject {
-        bench,
-        format,
-        band_size: None,
-        len: size,
-    };
-    let case = Case {
-        goal: 7,
-        name: format!("{format} written right after creation"),
-        reference: "the same after close and reopen".into(),
-        at_least: 0.95,
-        pairs: Vec::new(),
-        work: Workload::Bytes(size),
-    };
-    let fresh = |reopen: bool| {
-        subject.remove();
-        let mut device = subject.create()?;
-        if reopen {
-            drop(device);
-            device = subject.open()?;
-        }
-        stream(&device, Pass::Write, size, MIB, 1)
-    };
-    let case = case.measure(bench.rounds, || fresh(false), || fresh(true))?;
-    subject.remove();
-    Ok(case)
 }
