@@ -321,6 +321,9 @@ pub(super) struct FieldChange {
     /// Its name for messages: structure, field, value.
     pub(super) name: String,
     pub(super) file: String,
+    /// The range of the file that shows whether a verb has written the field since: the field alone,
+    /// or the whole structure if it has a checksum or is a list.
+    pub(super) unit: std::ops::Range<usize>,
     /// The range of the structure within the file; a list is one structure.
     pub(super) structure: std::ops::Range<usize>,
     /// The new contents of the file.
@@ -397,6 +400,10 @@ impl Image {
         if bytes == *original {
             return None;
         }
+        let unit = match structure.seal {
+            Seal::None => range.clone(),
+            _ => structure.range(),
+        };
         let mut changed = vec![range];
         if is_sealed {
             structure.seal.seal(&mut bytes);
@@ -411,6 +418,7 @@ impl Image {
         Some(FieldChange {
             name,
             file: structure.file.clone(),
+            unit,
             structure: structure.range(),
             bytes,
             changed,
@@ -437,6 +445,7 @@ impl Image {
         (text != original).then(|| FieldChange {
             name,
             file: list.to_owned(),
+            unit: 0..len,
             structure: 0..len,
             bytes: text.into_bytes(),
             changed: std::iter::once(0..len).collect(),

@@ -133,8 +133,8 @@ impl ImageCase<'_> {
     }
 
     /// Compares every file of the image at `path`, which a verb has changed or refused, but those at
-    /// the paths `but`. If the changed structure was not written since, the field gets its old value
-    /// before; the image at `path` stays as it is.
+    /// the paths `but`. If the field was not written since, it gets its old value before, which may
+    /// contradict what else was written; the image at `path` stays as it is.
     pub fn compare(&self, path: &Path, but: &[String]) -> Result<(), String> {
         self.compare_files(&images::read(path), but).map(drop)
     }
@@ -155,13 +155,21 @@ impl ImageCase<'_> {
         let now = files
             .get(&change.file)
             .ok_or_else(|| format!("{} is gone", change.file))?;
-        let range = change.structure.clone();
-        if now.get(range.clone()) != change.bytes.get(range) {
+        let is_written =
+            |range: &Range<usize>| now.get(range.clone()) != change.bytes.get(range.clone());
+        if is_written(&change.unit) {
             return self.compare_contents(files, but, "after the field was written");
         }
         let mut restored = files.clone();
         restored.insert(change.file.clone(), self.restored(change, now));
-        self.compare_contents(&restored, but, "once the field is restored")
+        let compared = self.compare_contents(&restored, but, "once the field is restored");
+        if compared.is_err() && is_written(&change.structure) {
+            // The verb has written, elsewhere in the structure, what the old value contradicts.
+            return self
+                .compare_contents(files, but, "after the structure was written")
+                .or(compared);
+        }
+        compared
     }
 
     /// Returns `bytes` with the old value of the changed field.
