@@ -494,8 +494,10 @@ fn equal_twins_are_tolerated_and_parted() {
     let expected = Random::new(3).bytes(16 << 10);
     assert_eq!(disk.read_vec(0, 4096).unwrap(), expected[..4096]);
     assert_eq!(problems(&Memory::from(bytes.clone())).len(), 1);
-    let file = Arc::new(Memory::from(bytes));
+    let file = Arc::new(Memory::from(bytes.clone()));
     let disk = SparseImage::open(file.clone()).unwrap();
+    assert_eq!(file.to_vec(), bytes, "opening changes nothing");
+    disk.flush().unwrap();
     assert_eq!((slots(&file), problems(&*file)), (vec![1, 2, 4], vec![]));
     assert_eq!(disk.read_vec(12 << 10, 4096).unwrap(), expected[12 << 10..]);
 }
@@ -504,7 +506,7 @@ fn equal_twins_are_tolerated_and_parted() {
 #[test]
 fn a_band_in_three_places_is_left_in_one() {
     let expected = Random::new(3).bytes(16 << 10);
-    for zeros in [0, 1, 2] {
+    for (zeros, left) in [(0, vec![1, 4]), (1, vec![0, 0, 1, 4]), (2, vec![0, 4, 1])] {
         let mut bytes = four_bands();
         // Slots 1 and 2 contain band 0, too; the last copy is zeros.
         for slot in 1..3 {
@@ -525,16 +527,21 @@ fn a_band_in_three_places_is_left_in_one() {
             first,
             "{zeros}"
         );
-        let file = Arc::new(Memory::from(bytes));
+        let file = Arc::new(Memory::from(bytes.clone()));
         let disk = SparseImage::open(file.clone()).unwrap();
-        assert_eq!(
-            (slots(&file), problems(&*file)),
-            (vec![1, 4], vec![]),
-            "{zeros}"
-        );
+        assert_eq!(disk.read_vec(0, 4096).unwrap(), first, "{zeros}");
+        assert_eq!(file.to_vec(), bytes, "opening changes nothing");
         disk.write_at(100, b"new").unwrap();
         disk.flush().unwrap();
-        for disk in [&disk, &open(file.to_vec()).unwrap()] {
+        assert_eq!(slots(&file), left, "{zeros}");
+        // What another copy held stays: one of the labels may be wrong.
+        let copies = [0, 2, 1][zeros];
+        assert_eq!(disk.orphans().unwrap().len(), copies, "{zeros}");
+        let now = file.to_vec();
+        for at in (1..=copies).map(|slot| 4096 * slot) {
+            assert_eq!(now[at..at + 4096], expected[..4096], "{zeros}");
+        }
+        for disk in [&disk, &open(now).unwrap()] {
             let read = disk.read_vec(0, 4096).unwrap();
             assert_eq!(
                 (&read[..100], &read[100..103], &read[103..]),
@@ -547,7 +554,30 @@ fn a_band_in_three_places_is_left_in_one() {
                 "{zeros}"
             );
         }
+        disk.remove_orphans().unwrap();
+        disk.flush().unwrap();
+        assert_eq!(problems(&*file), vec![], "{zeros}");
     }
+}
+
+/// One wrong label makes the band that it belongs to, of zeros, the newest of another one.
+#[test]
+fn a_wrong_label_costs_no_data() {
+    let original = four_bands();
+    let mut bytes = original.clone();
+    bytes[4096 + 3 * 4096..4096 + 4 * 4096].fill(0);
+    let whole = bytes.clone();
+    bytes[0x40 + 3 * 4 + 3] = 1; // band 3, of zeros
+    let file = Arc::new(Memory::from(bytes));
+    let disk = SparseImage::open(file.clone()).unwrap();
+    disk.write_at(4096, &original[8192..12288]).unwrap();
+    disk.flush().unwrap();
+    let mut found = file.to_vec();
+    found[0x40..0x50].copy_from_slice(&whole[0x40..0x50]);
+    assert_eq!(
+        open(found).unwrap().read_vec(0, 16 << 10).unwrap(),
+        open(whole).unwrap().read_vec(0, 16 << 10).unwrap()
+    );
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl SparseImage {
     }
 
     /// Writes labels into linked nodes; adjacent labels in one write.
-    fn write_labels(&self, labels: &[(Slot, Label)]) -> Result<()> {
+    pub(super) fn write_labels(&self, labels: &[(Slot, Label)]) -> Result<()> {
         let follows = |a: &(Slot, Label), b: &(Slot, Label)| {
             b.0.0 == a.0.0 + 1 && a.0.in_node().0 == b.0.in_node().0
         };

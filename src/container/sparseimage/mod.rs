@@ -23,10 +23,11 @@ mod table;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use zerocopy::IntoBytes;
 
-use self::layout::{BandIndex, Head, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
+use self::layout::{BandIndex, Head, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE, Slot};
 use self::table::{MAX_SLOTS, Table};
 use super::{BandSizes, Orphan, SECTOR, check_len};
 use crate::device::units::Units;
@@ -59,6 +60,11 @@ pub struct SparseImage {
     /// Serializes flushes and changes of the size: a second flush must not return before the first
     /// is done.
     flushing: Mutex<()>,
+    /// Slots whose labels in the file an interrupted change has left; removed before the first
+    /// change.
+    superseded: Mutex<Vec<Slot>>,
+    /// True if none are left.
+    is_settled: AtomicBool,
     failed: Failed,
 }
 
@@ -125,18 +131,17 @@ impl SparseImage {
     }
 
     /// Opens the image in `file`; read-only if the file is. Leftovers of an interrupted change are
-    /// removed only from a writable image. [Orphans](Self::orphans) stay until they are removed.
+    /// removed by the first change or flush. [Orphans](Self::orphans) stay until they are removed.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         load::find_orphans(&*file, &mut loaded.table)?;
-        let interrupted = !loaded.duplicates.is_empty();
+        let superseded = recover::separate(&*file, &mut loaded)?;
         if file.info().access == Access::ReadWrite {
             recover::recover(&*file, &mut loaded)?;
         }
-        let image = Self::over(file, loaded.table);
-        if interrupted {
-            image.flush()?; // the change is brought to its end
-        }
+        let mut image = Self::over(file, loaded.table);
+        image.is_settled = superseded.is_empty().into();
+        image.superseded = Mutex::new(superseded);
         Ok(image)
     }
 
@@ -149,6 +154,8 @@ impl SparseImage {
             units: Arc::default(),
             tail: Mutex::default(),
             flushing: Mutex::default(),
+            superseded: Mutex::default(),
+            is_settled: true.into(),
             failed: Failed::default(),
         }
     }
@@ -196,7 +203,7 @@ impl SparseImage {
             }
             let what = match band {
                 Some(band) => format!("band {} is past the end of the disk", band.0),
-                None => format!("slot {} has no band", slot.0),
+                None => format!("slot {} belongs to no band", slot.0),
             };
             orphans.push(Orphan {
                 what,
@@ -284,7 +291,8 @@ impl SparseImage {
 
     fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
-        self.failed.check(LAYER)
+        self.failed.check(LAYER)?;
+        self.settle()
     }
 }
 
@@ -349,6 +357,7 @@ impl BlockDevice for SparseImage {
         }
         let _one_at_a_time = self.flushing.lock();
         self.failed.check(LAYER)?;
+        self.settle()?;
         self.failed.note(self.commit())
     }
 

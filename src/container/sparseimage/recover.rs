@@ -1,20 +1,17 @@
-//! Cleanup of the leftovers of an interrupted change, before the first change of a new session.
+//! Leftovers of an interrupted change.
 //!
 //! Not needed to read an image correctly: see [`load`](super::load).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
-use zerocopy::IntoBytes;
-use zerocopy::big_endian::U32;
-
-use super::LAYER;
-use super::layout::{BandIndex, Label, slot_at};
-use super::load::{DuplicateSlots, Loaded};
+use super::layout::{BandIndex, Label, Slot};
+use super::load::{Loaded, is_zero_band};
+use super::{LAYER, SparseImage};
 use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
-/// Removes duplicate bands from the index of a writable image. The next [`commit`](super::commit)
-/// fills the gaps that this leaves in the index.
+/// Prepares a writable image for changes. Writes nothing.
 ///
 /// Data in a slot without a label, and past the last band, is usually left by an interrupted write,
 /// but it may be a band with a damaged label. It stays in place; past the last band, until a new
@@ -28,53 +25,67 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
         );
         return Err(Error::corrupt(LAYER, file_len, lost));
     }
-    if !loaded.duplicates.is_empty() {
-        separate(file, loaded)?;
-    }
     if !regions::is_zero(file, end..file_len)? {
         loaded.table.leftover_end = file_len;
     }
     Ok(())
 }
 
-/// Keeps the earliest slot of each band, with the contents of the latest, which is the valid one.
+/// Leaves each band one slot in the index. Returns the other slots, which still have its label in
+/// the file, in ascending order.
 ///
-/// A band in three slots is twice in `duplicates`. If one copy is zeros, all later ones are, and then
-/// all copies are zeroed before the first label is removed: whichever labels are left after a
-/// crash, the contents of the band are the same.
-fn separate(file: &dyn BlockDevice, Loaded { table, duplicates }: &mut Loaded) -> Result<()> {
-    let zeros: BTreeSet<BandIndex> = duplicates
-        .iter()
-        .filter(|duplicates| !duplicates.equal)
-        .map(|duplicates| duplicates.band)
-        .collect();
-    for DuplicateSlots { earlier, .. } in duplicates
-        .iter()
-        .filter(|duplicates| zeros.contains(&duplicates.band))
-    {
-        let place = table.place(*earlier);
-        regions::blank(file, place..place + table.band_size)?;
+/// If all copies are equal, the earliest slot stays. Otherwise the latest is zeros, which are valid
+/// after an interrupted discard; but a wrong label looks the same, so earlier data becomes an
+/// orphan.
+pub(super) fn separate(
+    file: &dyn BlockDevice,
+    Loaded { table, duplicates }: &mut Loaded,
+) -> Result<Vec<Slot>> {
+    let mut slots: BTreeMap<BandIndex, (BTreeSet<Slot>, bool)> = BTreeMap::new();
+    for duplicate in duplicates.drain(..) {
+        let (slots, equal) = slots
+            .entry(duplicate.band)
+            .or_insert((BTreeSet::new(), true));
+        slots.extend([duplicate.earlier, duplicate.later]);
+        *equal &= duplicate.equal;
     }
-    file.flush()?;
-    let mut kept = BTreeMap::new();
-    for DuplicateSlots {
-        band,
-        earlier,
-        later,
-        ..
-    } in duplicates.drain(..)
-    {
-        let (node, within) = later.in_node();
-        file.write_at(
-            table.nodes[node] + slot_at(node, within),
-            U32::ZERO.as_bytes(),
-        )?;
-        table.slots[later.0 as usize] = Label::NONE;
-        table.spare.insert(later);
-        table
-            .bands
-            .insert(band, *kept.entry(band).or_insert(earlier));
+    let mut superseded = Vec::new();
+    for (band, (mut slots, equal)) in slots {
+        let kept = if equal {
+            slots.pop_first()
+        } else {
+            slots.pop_last()
+        };
+        table.bands.extend(kept.map(|kept| (band, kept)));
+        for slot in slots {
+            table.slots[slot.0 as usize] = Label::NONE;
+            if equal || is_zero_band(file, table, slot)? {
+                table.spare.insert(slot);
+            } else {
+                table.orphans.insert(slot);
+            }
+            superseded.push(slot);
+        }
     }
-    file.flush()?;
-    Ok(())
+    superseded.sort_unstable();
+    Ok(superseded)
+}
+
+impl SparseImage {
+    /// Removes the labels of superseded slots from the file, durably, before the first change.
+    /// Whichever labels are left after a crash, the contents of the bands are the same.
+    pub(super) fn settle(&self) -> Result<()> {
+        if self.is_settled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut superseded = self.superseded.lock();
+        if !superseded.is_empty() {
+            let labels: Vec<_> = superseded.iter().map(|slot| (*slot, Label::NONE)).collect();
+            let written = self.write_labels(&labels).and_then(|()| self.file.flush());
+            self.failed.note(written)?;
+            superseded.clear();
+        }
+        self.is_settled.store(true, Ordering::Release);
+        Ok(())
+    }
 }
