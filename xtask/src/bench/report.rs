@@ -247,19 +247,8 @@ On Linux as root, with `modprobe -a nbd hfsplus`, it also measures what the kern
 `--without-holes FOLDER` it measures sizes on a medium whose files have no holes. Where the page cache keeps files that were to be
 dropped, root drops the whole page cache.
 
-`bandsaw bench files` and `bandsaw bench images` repeat published measurements of Apple's disk images. Each page
-is the report of one run and names its machine, file system and scale. The runs use smaller files than the
-articles, so that latency counts for more, and files below 1 MB show the speed of memory.
-
-| page | measures |
-| --- | --- |
-| [files](benchmarks/files.md) | files of 16 sizes in a folder of the host |
-| [rewrite](benchmarks/rewrite.md) | first write, second write and read, for each format |
-| [steady](benchmarks/steady.md) | speed over a series of files, written and read |
-| [space](benchmarks/space.md) | size on disk after filling, deleting and compacting |
-| [bands](benchmarks/bands.md) | band sizes of a sparse bundle |
-| [refill](benchmarks/refill.md) | writes into empty, partly full and emptied images |
-| [compression](benchmarks/compression.md) | compressed files in a volume |
+`bandsaw bench images` runs one of them, and `bandsaw bench files` the files of the articles in a folder of the host:
+[a run](benchmarks/files.md), with fewer small files, which show the speed of memory.
 ";
 
 const FULL: &str = "# Benchmarks: all cases
