@@ -81,7 +81,7 @@ impl Spill {
     }
 
     /// Fails with [`Kind::Limit`] beyond `bytes` of changes.
-    fn in_memory(bytes: u64) -> Self {
+    pub(crate) fn in_memory(bytes: u64) -> Self {
         Self {
             folder: None,
             memory: bytes,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
-pub use build::plan::{Built, VolumePlan};
+pub use build::plan::{Built, PlacedContents, VolumePlan};
 pub use change::{
     Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
 };

@@ -5,7 +5,7 @@
 //! and renamed when it is complete.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -15,10 +15,11 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use super::compress::{CompressOptions, FileReport, Room, compress_tree, spool_len};
-use super::convert::{self, ConvertOptions};
+use super::convert::{self, ConvertOptions, Copied};
 use super::finder::{self, Look};
 use super::format::{NewFormat, VolumeOptions};
 use super::import::{self, FolderOptions, Item};
+use super::planned_disk::PlannedDisk;
 use crate::codec::Level;
 use crate::container::Format;
 use crate::container::udif::Resource;
@@ -292,19 +293,6 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
                        read as zeros";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
     }
-    let needs_scratch = compress.is_some()
-        || matches!(
-            &volume,
-            Some(NewVolume {
-                source: Source::TarStream(_),
-                ..
-            })
-        );
-    if needs_scratch && url(path).is_some() {
-        let message = "cannot store temporary data beside the target; create the image on this \
-                       machine and convert it (`bandsaw convert`)";
-        return Err(Error::unsupported(LAYER, message).in_file(path));
-    }
     let draft = |len, id| Draft::watched(path, &blank(len, id), progress);
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| {
@@ -316,65 +304,26 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
             compressed: Vec::new(),
         });
     };
-    let NewVolume {
-        layout,
-        name,
-        format: file_system,
-        block_size,
-        source,
-    } = volume;
-    let created = epoch.unwrap_or_else(now);
-    let mut tree = read(source, path, created, progress)?;
-    if epoch.is_some() {
-        forget_host_dates(&mut tree);
-    }
-    let ids = Ids::new(epoch, &name, &tree);
-    let mut compressed = Vec::new();
-    let mut spool = None;
-    if let Some(options) = &compress {
-        let room = Room {
-            block: block_size.unwrap_or(USUAL_BLOCK),
-            holes: file_system.has_holes(),
-        };
-        let scratch = scratch_beside(path, "packed", spool_len(&tree), is_secret)?;
-        (tree, compressed) = compress_tree(
-            tree,
-            room,
-            scratch.image().disk().clone(),
-            options,
-            progress,
-        )?;
-        spool = Some(scratch);
-    }
-    let options = VolumeOptions {
-        name,
-        block_size,
-        created,
-        latest: epoch,
-        id: ids.volume,
+    let wanted = Wanted {
+        volume,
+        len,
+        sector_size,
         more_volumes,
+        compress,
+        epoch,
         encryption: volume_encryption,
+        look,
+        is_secret,
     };
-    if let Some(look) = look {
-        let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
-        let volume = finder::DressedVolume {
-            name: &options.name,
-            created,
-            number: &number,
-        };
-        finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(path))?;
-    }
-    let plan = Planned {
-        layout,
-        partition_type: file_system.partition_type(),
-        volume: file_system.plan(tree, options)?,
-    };
-    let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
+    let Prepared {
+        plan,
+        ids,
+        len,
+        compressed,
+        spool,
+    } = wanted.prepare(path, progress)?;
     if format.is_udif() {
-        // Built on a temporary disk, then packed.
-        let scratch = scratch_beside(path, "volume", len, encryption.is_some())?;
-        let disk = scratch.image().disk();
-        let built = plan.build(disk, ids.disk, progress)?;
+        let disk = plan.lay_out(len, ids.disk)?;
         let options = ConvertOptions {
             format,
             level,
@@ -383,18 +332,11 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
             resources,
             ..ConvertOptions::default()
         };
-        let image = convert::udif::pack(
-            convert::Source::of_disk(&**disk),
-            path,
-            &options,
-            mode,
-            progress,
-        )
-        .map_err(|error| error.in_file(path))?
-        .image;
+        let source = convert::Source::of_disk(&disk);
+        let packed = convert::udif::pack(source, path, &options, mode, progress);
         return Ok(Created {
-            image,
-            volume: Some(built),
+            image: packed.map_err(|error| error.in_file(path))?.image,
+            volume: Some(disk.built()),
             compressed,
         });
     }
@@ -407,6 +349,189 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
         volume: Some(built),
         compressed,
     })
+}
+
+/// Result of writing a new image to a pipe.
+#[derive(Debug)]
+pub struct Streamed {
+    /// Length of the disk in bytes.
+    pub len: u64,
+    /// Amount of data read and written.
+    pub copied: Copied,
+    /// The volume on the disk.
+    pub volume: Built,
+    /// Compression result of each file, if compression was requested.
+    pub compressed: Vec<FileReport>,
+}
+
+/// Writes a new image with a volume to `out` in one pass, in a raw format or a kind of UDIF.
+/// Temporary data, if [`CreateOptions::compress`] or a [`Source::TarStream`] needs any, is in
+/// `folder`.
+///
+/// [`Kind::Unsupported`] for other formats, and with encryption of the image or resources. Output
+/// written before an error cannot be undone.
+pub fn stream(
+    folder: &Path,
+    options: CreateOptions,
+    out: File,
+    progress: &dyn Progress,
+) -> Result<Streamed> {
+    let CreateOptions {
+        format,
+        len,
+        level,
+        volume,
+        more_volumes,
+        compress,
+        epoch,
+        encryption,
+        volume_encryption,
+        look,
+        resources,
+        ..
+    } = options;
+    convert::stream::check_format(format)?;
+    convert::check_level(format, level)?;
+    if encryption.is_some() || !resources.is_empty() {
+        let what = if encryption.is_some() {
+            "an encrypted image"
+        } else {
+            "an image with a license or other resources"
+        };
+        let message = format!("cannot write {what} to a pipe: its header is written last");
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let Some(volume) = volume else {
+        let message = "a blank disk is not written to a pipe; give it a volume";
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    };
+    let wanted = Wanted {
+        volume,
+        len,
+        sector_size: None,
+        more_volumes,
+        compress,
+        epoch,
+        is_secret: volume_encryption.is_some(),
+        encryption: volume_encryption,
+        look,
+    };
+    let prepared = wanted.prepare(&folder.join("image"), progress)?;
+    let disk = prepared.plan.lay_out(prepared.len, prepared.ids.disk)?;
+    let options = ConvertOptions {
+        format,
+        level,
+        ..ConvertOptions::default()
+    };
+    let source = convert::Source::of_disk(&disk);
+    Ok(Streamed {
+        len: prepared.len,
+        copied: convert::stream::write(source, &options, out, progress)?,
+        volume: disk.built(),
+        compressed: prepared.compressed,
+    })
+}
+
+/// What is asked of a disk with a volume.
+struct Wanted {
+    volume: NewVolume,
+    len: Option<u64>,
+    sector_size: Option<u32>,
+    more_volumes: Vec<String>,
+    compress: Option<CompressOptions>,
+    epoch: Option<Timestamp>,
+    encryption: Option<VolumeEncryption>,
+    look: Option<Look>,
+    is_secret: bool,
+}
+
+/// A disk of which every byte is known, before it is written.
+struct Prepared {
+    plan: Planned,
+    ids: Ids,
+    len: u64,
+    compressed: Vec<FileReport>,
+    /// The packed forks of compressed files.
+    spool: Option<Draft>,
+}
+
+impl Wanted {
+    /// Reads the source, compresses its files if requested, and plans the disk. Temporary data is
+    /// stored beside `image`.
+    fn prepare(self, image: &Path, progress: &dyn Progress) -> Result<Prepared> {
+        let Self {
+            volume,
+            len,
+            sector_size,
+            more_volumes,
+            compress,
+            epoch,
+            encryption,
+            look,
+            is_secret,
+        } = self;
+        let NewVolume {
+            layout,
+            name,
+            format,
+            block_size,
+            source,
+        } = volume;
+        let needs_scratch = compress.is_some() || matches!(source, Source::TarStream(_));
+        if needs_scratch && url(image).is_some() {
+            let message = "cannot store temporary data beside the target; create the image on this \
+                           machine and convert it (`bandsaw convert`)";
+            return Err(Error::unsupported(LAYER, message).in_file(image));
+        }
+        let created = epoch.unwrap_or_else(now);
+        let mut tree = read(source, image, created, progress)?;
+        if epoch.is_some() {
+            forget_host_dates(&mut tree);
+        }
+        let ids = Ids::new(epoch, &name, &tree);
+        let mut compressed = Vec::new();
+        let mut spool = None;
+        if let Some(options) = &compress {
+            let room = Room {
+                block: block_size.unwrap_or(USUAL_BLOCK),
+                holes: format.has_holes(),
+            };
+            let scratch = scratch_beside(image, "packed", spool_len(&tree), is_secret)?;
+            let disk = scratch.image().disk().clone();
+            (tree, compressed) = compress_tree(tree, room, disk, options, progress)?;
+            spool = Some(scratch);
+        }
+        let options = VolumeOptions {
+            name,
+            block_size,
+            created,
+            latest: epoch,
+            id: ids.volume,
+            more_volumes,
+            encryption,
+        };
+        if let Some(look) = look {
+            let number = |tree: &Tree, node| format.number_of(tree, &options, node);
+            let volume = finder::DressedVolume {
+                name: &options.name,
+                created,
+                number: &number,
+            };
+            finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(image))?;
+        }
+        let plan = Planned {
+            layout,
+            partition_type: format.partition_type(),
+            volume: format.plan(tree, options)?,
+        };
+        Ok(Prepared {
+            len: len.map_or_else(|| plan.disk_len(sector_size), Ok)?,
+            plan,
+            ids,
+            compressed,
+            spool,
+        })
+    }
 }
 
 /// Creates a temporary disk for the data of `image`, removed on drop. If the image is to be
@@ -456,6 +581,11 @@ impl Planned {
     fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
         self.layout
             .disk_len_for(self.volume.comfortable_len()?, sector_size.unwrap_or(512))
+    }
+
+    /// Returns a disk of `len` bytes that is read as if it had been written.
+    fn lay_out(&self, len: u64, guids: gpt::Guids) -> Result<PlannedDisk<'_>> {
+        PlannedDisk::new(&*self.volume, len, self.layout, self.partition_type, guids)
     }
 
     fn build(

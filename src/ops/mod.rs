@@ -16,6 +16,7 @@ pub mod format;
 pub mod import;
 pub mod orphans;
 mod pipeline;
+mod planned_disk;
 pub mod put;
 pub mod reband;
 pub mod repair;

@@ -15,6 +15,52 @@ fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// An image that is written to a pipe is the one that would be written to a file.
+#[test]
+fn a_folder_is_packed_into_a_pipe() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    let run = |args: &[&str]| {
+        let mut command = scratch.command(args);
+        let output = command
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        output
+    };
+    for (format, fs) in [
+        ("udzo", "hfs+"),
+        ("ulfo", "apfs"),
+        ("udro", "hfs+"),
+        ("udrw", "apfs"),
+    ] {
+        let options = ["--format", format, "--fs", fs, "--from", "src"];
+        run(&[&["create", "file.dmg", "--overwrite"][..], &options].concat());
+        let piped = run(&[&["create", "-"][..], &options].concat());
+        fs::write(scratch.path("piped.dmg"), &piped.stdout).unwrap();
+        assert!(
+            piped.stdout == fs::read(scratch.path("file.dmg")).unwrap(),
+            "{format} {fs}"
+        );
+        scratch.ok(&["check", "piped.dmg"]);
+        assert!(stderr(&piped).contains("wrote"), "{}", stderr(&piped));
+    }
+    fs::remove_file(scratch.path("piped.dmg")).unwrap();
+    fs::remove_file(scratch.path("file.dmg")).unwrap();
+    let piped = scratch.run(&["create", "-", "--from", "src", "--json"]);
+    let document: Value = serde_json::from_str(&stderr(&piped)).unwrap();
+    assert_eq!(document["size"], piped.stdout.len());
+    crate::json::assert_obeys(&scratch, "create", &document);
+    scratch.fails(6, &["create", "-", "--format", "asif", "--from", "src"]);
+    scratch.fails(2, &["create", "-", "--size", "10m"]);
+    assert_eq!(
+        scratch.names(),
+        ["src"],
+        "nothing is left beside the source"
+    );
+}
+
 /// The temporary name of a new image is no longer than the name allowed by the host.
 #[test]
 fn names_may_be_as_long_as_the_host_allows() {

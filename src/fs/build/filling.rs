@@ -9,13 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::output::{BUFFER, Output};
 use super::tree::path;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Extent, ExtentKind};
 use crate::fs::source::{ContentReader, Stream, Tree};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const STRETCH: u64 = 8 << 20;
+/// Minimum length in bytes of a hole that [`extent_at`] reports: finding one costs opening a file.
+const LARGE_HOLE: u64 = 1 << 20;
+/// Bytes that [`extent_at`] searches for a hole.
+const SEARCHED: u64 = 64 << 20;
+/// Bytes of a sector, the unit of [`extent_at`].
+const UNIT: u64 = 512;
 
 /// The bytes of a stream.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +126,79 @@ pub(in crate::fs) fn fill(
     filling.finish()
 }
 
+/// Writes the contents within `range`, in multiples of 512 bytes, to `device`.
+pub(in crate::fs) fn fill_range(
+    tree: &Tree,
+    places: &dyn Places,
+    device: &dyn BlockDevice,
+    range: Range<u64>,
+) -> Result<()> {
+    let mut out = output(places, device, range.start);
+    Filling::new(tree, places, device, &Silent).write(&mut out, range)
+}
+
+/// Returns the kind of data at the start of `range`, as [`BlockDevice::extent_at`] does: a hole of
+/// at least [`LARGE_HOLE`] in a file of the source, or data.
+pub(in crate::fs) fn extent_at(
+    tree: &Tree,
+    places: &dyn Places,
+    range: Range<u64>,
+) -> Result<Extent> {
+    let range = range.start..range.end.min(range.start.saturating_add(SEARCHED));
+    let mut hole = range.end..range.end;
+    if places.zeroed() {
+        places.pieces(range.clone(), &mut |piece| {
+            let Content::Extern(stream) = piece.content else {
+                return Ok(());
+            };
+            let at = piece.place.start.max(range.start);
+            if !hole.is_empty() || piece.place.end.min(range.end).saturating_sub(at) < LARGE_HOLE {
+                return Ok(());
+            }
+            let reader = tree.contents.open(stream)?;
+            let (from, start) = (piece.from, piece.place.start);
+            if let Some(found) = large_hole(&*reader, stream.len(), from + (at - start))? {
+                let place = |offset: u64| start.saturating_add(offset - from);
+                let end = place(found.end).min(piece.place.end).min(range.end);
+                hole = place(found.start).next_multiple_of(UNIT)..end / UNIT * UNIT;
+            }
+            Ok(())
+        })?;
+    }
+    let (kind, end) = match hole {
+        hole if hole.is_empty() => (ExtentKind::Data, range.end),
+        hole if hole.start > range.start => (ExtentKind::Data, hole.start),
+        hole => (ExtentKind::Hole, hole.end),
+    };
+    Ok(Extent {
+        kind,
+        len: end - range.start,
+    })
+}
+
+/// Returns the first large hole at or after `from` in a content of `len` bytes. Its last byte does
+/// not count: only reading it reveals that the file has changed.
+fn large_hole(reader: &dyn ContentReader, len: u64, mut from: u64) -> Result<Option<Range<u64>>> {
+    let last = len.saturating_sub(1);
+    while from < last {
+        let data = reader.data_from(from)?.unwrap_or(len..len);
+        let until = data.start.min(last);
+        if until.saturating_sub(from) >= LARGE_HOLE {
+            return Ok(Some(from..until));
+        }
+        from = data.end.max(from + 1);
+    }
+    Ok(None)
+}
+
+fn output<'a>(places: &dyn Places, device: &'a dyn BlockDevice, start: u64) -> Output<'a> {
+    if places.zeroed() {
+        Output::new(device, start)
+    } else {
+        Output::over(device, start)
+    }
+}
+
 impl<'a> Filling<'a> {
     fn new(
         tree: &'a Tree,
@@ -147,12 +226,7 @@ impl<'a> Filling<'a> {
             let Some(stretch) = self.take(end) else {
                 return;
             };
-            let new = if self.places.zeroed() {
-                Output::new
-            } else {
-                Output::over
-            };
-            let out = out.get_or_insert_with(|| new(self.device, stretch.start));
+            let out = out.get_or_insert_with(|| output(self.places, self.device, stretch.start));
             if let Err(error) = self.write(out, stretch) {
                 self.fail(error);
             }

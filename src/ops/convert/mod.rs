@@ -7,7 +7,7 @@
 
 pub mod copy;
 mod resume;
-mod stream;
+pub(super) mod stream;
 pub(super) mod udif;
 mod used;
 

@@ -7,6 +7,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::copy::{Copied, runs_of_data};
 use super::{ConvertOptions, Source};
+use crate::container::Format;
 use crate::container::udif::ToStream;
 use crate::device::BlockDevice;
 use crate::open::Image;
@@ -30,16 +31,26 @@ pub fn stream(
     out: File,
     progress: &dyn Progress,
 ) -> Result<Copied> {
+    super::check_level(options.format, options.level)?;
+    options.keep_signature(from)?;
+    let used_only = options.used_only(from)?;
+    write(Source::of(from, used_only.as_ref()), options, out, progress)
+}
+
+/// Writes the disk of `from` to `out`.
+pub(in crate::ops) fn write(
+    from: Source<'_>,
+    options: &ConvertOptions,
+    out: File,
+    progress: &dyn Progress,
+) -> Result<Copied> {
     let ConvertOptions {
         format,
         level,
         no_verify,
         ..
     } = *options;
-    super::check_level(format, level)?;
-    options.keep_signature(from)?;
-    let used_only = options.used_only(from)?;
-    let from = Source::of(from, used_only.as_ref());
+    check_format(format)?;
     if format.is_udif() {
         // Chunks are small and many; a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);
@@ -52,14 +63,19 @@ pub fn stream(
         )?;
         return out.flush().map_err(failed).map(|()| copied);
     }
-    if !format.is_plain() {
-        let message = format!(
-            "cannot write {format} ({}) to a pipe: it is not written in order",
-            format.description()
-        );
-        return Err(Error::unsupported(LAYER, message));
-    }
     from.read(no_verify, progress, |disk| plain(disk, out, progress))
+}
+
+/// Refuses formats that are not written in one pass.
+pub(in crate::ops) fn check_format(format: Format) -> Result<()> {
+    if format.is_udif() || format.is_plain() {
+        return Ok(());
+    }
+    let message = format!(
+        "cannot write {format} ({}) to a pipe: it is not written in order",
+        format.description()
+    );
+    Err(Error::unsupported(LAYER, message))
 }
 
 fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<Copied> {

@@ -125,7 +125,7 @@ struct EncryptionArgs {
 
 /// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
-struct Streamed {
+pub(crate) struct Streamed {
     format: &'static str,
     size: u64,
     read_size: u64,
@@ -358,10 +358,7 @@ impl Convert {
     }
 
     fn to_standard_output(&self, output: &Output) -> Outcome {
-        if io::stdout().is_terminal() {
-            return Err(Failure::usage("TARGET", "standard output is a terminal")
-                .hint("redirect it to a file or pipe"));
-        }
+        let out = standard_output("TARGET")?;
         if self.encryption.encrypt.is_some() || self.encryption.re_encrypt {
             let what = if self.encryption.re_encrypt {
                 "--re-encrypt"
@@ -376,31 +373,33 @@ impl Convert {
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(format, output)?;
         let bar = Bar::new(output);
-        let out = io::stdout().as_fd().try_clone_to_owned();
-        let out =
-            out.map_err(|error| Error::io("standard output", "use standard output", error))?;
         let options = self.options(format, None)?;
-        let copied =
-            stream(&source, &options, File::from(out), &bar).map_err(|error| self.advise(error))?;
+        let copied = stream(&source, &options, out, &bar).map_err(|error| self.advise(error))?;
         drop(bar);
-        let Copied {
-            read: bytes_read,
-            written: bytes_written,
-        } = copied;
-        let size = source.disk().info().len;
-        let streamed = Streamed {
+        Streamed::new(format, source.disk().info().len, copied).report(output)
+    }
+}
+
+impl Streamed {
+    /// Describes a disk of `size` bytes that was written to standard output.
+    pub(crate) fn new(format: Format, size: u64, copied: Copied) -> Self {
+        Self {
             format: format.code(),
             size,
-            read_size: bytes_read,
-            written_size: bytes_written,
-        };
-        output.done(&streamed, |out| {
+            read_size: copied.read,
+            written_size: copied.written,
+        }
+    }
+
+    /// Prints the result to `output`, which is not standard output.
+    pub(crate) fn report(&self, output: &Output) -> Outcome {
+        output.done(self, |out| {
             writeln!(
                 out,
                 "{:#}, read {:#}, wrote {:#}",
-                size::display(size),
-                size::display(bytes_read),
-                size::display(bytes_written)
+                size::display(self.size),
+                size::display(self.read_size),
+                size::display(self.written_size)
             )
         })
     }
@@ -409,4 +408,15 @@ impl Convert {
 fn is_same(source: &Path, target: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     real(source).is_some_and(|source| Some(source) == real(target))
+}
+
+/// Returns standard output as a file for an image. `argument` names what asks for it.
+pub(crate) fn standard_output(argument: &'static str) -> Outcome<File> {
+    if io::stdout().is_terminal() {
+        return Err(Failure::usage(argument, "standard output is a terminal")
+            .hint("redirect it to a file or pipe"));
+    }
+    let out = io::stdout().as_fd().try_clone_to_owned();
+    let out = out.map_err(|error| Error::io("standard output", "use standard output", error))?;
+    Ok(File::from(out))
 }

@@ -3,19 +3,20 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::fs::apfs::build as apfs;
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, stream};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
 use serde::Serialize;
 
+use crate::commands::convert::{Streamed, standard_output};
 use crate::compressing::{Compressing, Totals};
 use crate::encrypting::{Cipher, Encrypting};
 use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
@@ -52,6 +53,7 @@ Examples:
   bandsaw create New.sparsebundle --size 20g --volname Docs     an empty APFS volume
   bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --band-size 64m --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
+  bandsaw create - --format udzo --from build | ssh host 'cat > app.dmg'
   bandsaw create disk.img --size 100m                           a blank raw disk
   bandsaw create vm.asif --size 64g                             a blank ASIF image
   bandsaw create Old.sparseimage --size 4g --volname Old        for systems before macOS 26
@@ -62,7 +64,10 @@ Examples:
   bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.sparsebundle --size 20g
   bandsaw create s3://backups/Docs.sparsebundle --size 2t       in a bucket")]
 pub(crate) struct Create {
-    /// The image to create
+    /// The image to create; - for standard output
+    ///
+    /// Raw images (the default) and compressed ones can be written to standard output or a pipe. The
+    /// results are then printed on standard error.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Set the size of the disk, as 8m, 8MiB, 8MB or 16384s
@@ -179,7 +184,11 @@ impl FromStr for Fs {
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = target::place(&self.image)?;
-        let format = self.container.format(&image)?;
+        let format = if self.is_streamed() {
+            self.container.asked_format().unwrap_or_default()
+        } else {
+            self.container.format(&image)?
+        };
         let mut options = CreateOptions {
             format,
             len: self
@@ -241,6 +250,9 @@ impl Create {
             .map(NewVolumeKeys::store_recovery_key)
             .transpose()?
             .flatten();
+        if self.is_streamed() {
+            return self.to_standard_output(options, output);
+        }
         let bar = Bar::new(output);
         let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
         let recovery_key = recovery_key.and_then(RecoveryKey::keep);
@@ -270,6 +282,22 @@ impl Create {
                 .iter()
                 .try_for_each(|totals| totals.write("compressed", output, out))
         })
+    }
+
+    fn is_streamed(&self) -> bool {
+        self.image.as_os_str() == "-"
+    }
+
+    /// Writes the image to standard output. Temporary data, if there is any, is in the working
+    /// folder.
+    fn to_standard_output(&self, options: CreateOptions, output: &Output) -> Outcome {
+        let format = options.format;
+        let out = standard_output("IMAGE")?;
+        let bar = Bar::new(output);
+        let made =
+            stream(Path::new("."), options, out, &bar).map_err(|error| self.advise(error))?;
+        drop(bar);
+        Streamed::new(format, made.len, made.copied).report(&output.aside())
     }
 
     /// Returns the encryption of the image, after asking for its passphrase.

@@ -22,6 +22,8 @@ mod streams;
 pub(super) mod tree;
 pub(super) mod volume;
 
+use std::ops::Range;
+
 use uuid::Uuid;
 
 use container::{ContainerOids, ContainerWriter};
@@ -38,11 +40,12 @@ use volume::{VolumeFacts, VolumeOids, VolumeWriter};
 use super::geometry::{Geometry, MIN_CONTAINER_LEN};
 use super::layout::{BlockSize, Oid, Paddr, VOLUME_NAME_LEN, Xid};
 use super::names::NameRules;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Extent};
+use crate::fs::build::filling::Places as _;
 use crate::fs::build::tree::check;
 use crate::fs::build::{blank, filling};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
+use crate::fs::{Built, PlacedContents, Timestamp, VolumeEncryption, VolumePlan};
 use crate::progress::{Progress, Silent};
 use crate::{Error, Kind, Result};
 
@@ -185,33 +188,6 @@ impl Plan {
         self.volumes.iter().map(|volume| volume.nodes).collect()
     }
 
-    /// Writes everything but block 0, whose contents are returned. Other threads write contents
-    /// while the calling thread writes the metadata.
-    fn write_contents(
-        &self,
-        device: &dyn BlockDevice,
-        geometry: &Geometry,
-        places: &Places,
-        progress: &dyn Progress,
-    ) -> Result<Vec<u8>> {
-        progress.stage("write", self.content_len());
-        let first = &self.volumes[0];
-        let blocks = first.allot(Paddr(places.contents.start))?;
-        let mut superblock = Vec::new();
-        let sealing = first
-            .keys
-            .as_ref()
-            .map(|keys| Sealing::new(device, &keys.key));
-        let contents = sealing
-            .as_ref()
-            .map_or(device, |sealing| sealing as &dyn BlockDevice);
-        filling::fill(&first.tree, &blocks, contents, progress, || {
-            superblock = self.write_metadata(device, geometry, places, &blocks)?;
-            Ok(())
-        })?;
-        Ok(superblock)
-    }
-
     fn write_metadata(
         &self,
         device: &dyn BlockDevice,
@@ -332,6 +308,42 @@ impl VolumePlan for Plan {
     }
 
     fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+        let (geometry, places, contents) = self.lay_out(device)?;
+        blank(device, &[0])?;
+        progress.stage("write", self.content_len());
+        let mut superblock = Vec::new();
+        contents.sealed(device, |sealed| {
+            // Other threads write contents while the calling thread writes the metadata.
+            filling::fill(
+                &contents.volume.tree,
+                &contents.blocks,
+                sealed,
+                progress,
+                || {
+                    superblock =
+                        self.write_metadata(device, &geometry, &places, &contents.blocks)?;
+                    Ok(())
+                },
+            )
+        })?;
+        progress.check()?;
+        self.write_superblock(device, &geometry, &places, &superblock)
+    }
+
+    fn build_metadata<'a>(
+        &'a self,
+        device: &dyn BlockDevice,
+    ) -> Result<(Built, Box<dyn PlacedContents + 'a>)> {
+        let (geometry, places, contents) = self.lay_out(device)?;
+        let superblock = self.write_metadata(device, &geometry, &places, &contents.blocks)?;
+        let built = self.write_superblock(device, &geometry, &places, &superblock)?;
+        Ok((built, Box::new(contents)))
+    }
+}
+
+impl Plan {
+    /// Assigns places on `device`, which is not changed.
+    fn lay_out(&self, device: &dyn BlockDevice) -> Result<(Geometry, Places, FirstContents<'_>)> {
         let info = device.info();
         info.check_writable(LAYER)?;
         let geometry = Geometry::new(info.len, BLOCK_SIZE)?;
@@ -346,21 +358,68 @@ impl VolumePlan for Plan {
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
         let places = Places::new(&geometry, &self.nodes(), self.content_blocks())?;
-        blank(device, &[0])?;
-        let superblock = self.write_contents(device, &geometry, &places, progress)?;
-        progress.check()?;
+        let volume = &self.volumes[0];
+        let blocks = volume.allot(Paddr(places.contents.start))?;
+        Ok((geometry, places, FirstContents { volume, blocks }))
+    }
+
+    /// Writes block 0 when everything else is durable.
+    fn write_superblock(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        places: &Places,
+        superblock: &[u8],
+    ) -> Result<Built> {
         device.flush()?;
-        device.write_at(0, &superblock)?;
+        device.write_at(0, superblock)?;
         device.flush()?;
         let counts = self.volumes[0].objects.counts;
         Ok(Built {
-            len: info.len,
+            len: device.info().len,
             block_size: BLOCK_SIZE.get(),
             files: counts.files + counts.symlinks + counts.others,
             folders: counts.folders,
             free: (geometry.blocks - places.used_of(0..geometry.blocks))
                 * u64::from(BLOCK_SIZE.get()),
         })
+    }
+}
+
+/// The contents of the first volume, the only one with files.
+#[derive(Debug)]
+struct FirstContents<'a> {
+    volume: &'a PlannedVolume,
+    blocks: NodeBlocks<'a>,
+}
+
+impl FirstContents<'_> {
+    /// Passes `device` to `write`, which then encrypts what is written if the volume is encrypted.
+    fn sealed(
+        &self,
+        device: &dyn BlockDevice,
+        write: impl FnOnce(&dyn BlockDevice) -> Result<()>,
+    ) -> Result<()> {
+        match &self.volume.keys {
+            Some(keys) => write(&Sealing::new(device, &keys.key)),
+            None => write(device),
+        }
+    }
+}
+
+impl PlacedContents for FirstContents<'_> {
+    fn range(&self) -> Range<u64> {
+        self.blocks.range()
+    }
+
+    fn write(&self, range: Range<u64>, device: &dyn BlockDevice) -> Result<()> {
+        self.sealed(device, |sealed| {
+            filling::fill_range(&self.volume.tree, &self.blocks, sealed, range)
+        })
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        filling::extent_at(&self.volume.tree, &self.blocks, range)
     }
 }
 

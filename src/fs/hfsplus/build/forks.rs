@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use crate::fs::RESOURCE_FORK;
-use crate::fs::build::filling::{Content, Piece, Places};
+use crate::device::{self, BlockDevice};
+use crate::fs::build::filling::{self, Content, Piece, Places};
 use crate::fs::build::tree::{self, body};
 use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::fs::{PlacedContents, RESOURCE_FORK};
 use crate::{Error, Kind, Result};
 
 use super::objects::LAYER;
@@ -163,7 +164,21 @@ impl NodeBlocks {
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     pub(super) tree: &'a Tree,
-    pub(super) blocks: &'a NodeBlocks,
+    pub(super) blocks: NodeBlocks,
+}
+
+impl PlacedContents for Laid<'_> {
+    fn range(&self) -> Range<u64> {
+        self.blocks.range()
+    }
+
+    fn write(&self, range: Range<u64>, device: &dyn BlockDevice) -> Result<()> {
+        filling::fill_range(self.tree, self, device, range)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<device::Extent> {
+        filling::extent_at(self.tree, self, range)
+    }
 }
 
 impl Places for Laid<'_> {

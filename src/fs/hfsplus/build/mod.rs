@@ -46,7 +46,7 @@ use crate::fs::build::blank;
 use crate::fs::build::filling;
 use crate::fs::build::output::Output;
 use crate::fs::source::Tree;
-use crate::fs::{Built, VolumePlan};
+use crate::fs::{Built, PlacedContents, VolumePlan};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -167,6 +167,21 @@ impl Plan {
     /// Writes the volume over all of `device`, whose former contents are lost, and flushes it. On
     /// failure, the device contains no volume.
     pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+        let (geometry, laid) = self.lay_out(device)?;
+        blank(device, &[HEADER_OFFSET, device.info().len - HEADER_OFFSET])?;
+        let Range { start, end } = laid.blocks.range();
+        progress.stage("write", self.content_len().min(end - start));
+        // All threads but one write contents, the calling thread writes trees and bitmap and then
+        // helps.
+        filling::fill(&self.tree, &laid, device, progress, || {
+            self.write_metadata(device, &geometry, &laid.blocks)
+        })?;
+        progress.check()?;
+        self.write_header(device, &geometry)
+    }
+
+    /// Assigns places on `device`, which is not changed.
+    fn lay_out(&self, device: &dyn BlockDevice) -> Result<(Geometry, Laid<'_>)> {
         let info = device.info();
         info.check_writable(LAYER)?;
         let block_size = self
@@ -182,9 +197,12 @@ impl Plan {
         }
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
         let blocks = NodeBlocks::allot(&self.tree, geometry.data.start.0, block_size)?;
-        blank(device, &[HEADER_OFFSET, info.len - HEADER_OFFSET])?;
-        self.write_contents(device, &geometry, &blocks, progress)?;
-        progress.check()?;
+        let tree = &self.tree;
+        Ok((geometry, Laid { tree, blocks }))
+    }
+
+    /// Writes the headers when everything else is durable.
+    fn write_header(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Result<Built> {
         let identity = Identity {
             hfsx: self.options.case_sensitive,
             created: self.style.volume_date(),
@@ -192,15 +210,15 @@ impl Plan {
         };
         header::write(
             device,
-            &geometry,
-            &header::header(&geometry, &self.objects, identity),
+            geometry,
+            &header::header(geometry, &self.objects, identity),
         )?;
         Ok(Built {
-            len: info.len,
-            block_size,
+            len: device.info().len,
+            block_size: geometry.block_size,
             files: self.objects.files.into(),
             folders: self.objects.folders.into(),
-            free: u64::from(geometry.free_blocks()) * u64::from(block_size),
+            free: u64::from(geometry.free_blocks()) * u64::from(geometry.block_size),
         })
     }
 
@@ -221,26 +239,6 @@ impl Plan {
             style: self.style,
             journal,
         }
-    }
-
-    /// Writes everything but the headers: all threads but one write contents, the calling thread
-    /// writes trees and bitmap and then helps.
-    fn write_contents(
-        &self,
-        device: &dyn BlockDevice,
-        geometry: &Geometry,
-        blocks: &NodeBlocks,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let Range { start, end } = blocks.range();
-        progress.stage("write", self.content_len().min(end - start));
-        let laid = Laid {
-            tree: &self.tree,
-            blocks,
-        };
-        filling::fill(&self.tree, &laid, device, progress, || {
-            self.write_metadata(device, geometry, blocks)
-        })
     }
 
     fn write_metadata(
@@ -330,6 +328,15 @@ impl VolumePlan for Plan {
 
     fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
         self.build(device, progress)
+    }
+
+    fn build_metadata<'a>(
+        &'a self,
+        device: &dyn BlockDevice,
+    ) -> Result<(Built, Box<dyn PlacedContents + 'a>)> {
+        let (geometry, laid) = self.lay_out(device)?;
+        self.write_metadata(device, &geometry, &laid.blocks)?;
+        Ok((self.write_header(device, &geometry)?, Box::new(laid)))
     }
 }
 
