@@ -87,6 +87,8 @@ impl Space {
             list.map(|(list, _)| list.iter().map(|at| at.get()).collect())
                 .map_err(|_| corrupt("has more entries than fit"))
         };
+        // Written with each commit.
+        list(head.pool_xids.get(), head.pool_bitmap_blocks.get())?;
         let (mut cibs, mut cabs) = (Vec::new(), Vec::new());
         if main.cabs.get() == 0 {
             cibs = list(main.addresses.get(), main.cibs.get())?;

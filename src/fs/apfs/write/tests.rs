@@ -8,10 +8,13 @@ mod swaps;
 
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
+
 use super::{ApfsMut, WriteOptions};
 use crate::crypt::Secret;
 use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::apfs::build::{NewVolume, Options, Plan};
+use crate::fs::apfs::layout::{BlockSize, ObjectRaw, SpacemanRaw, object_type, store_checksum};
 use crate::fs::apfs::{Apfs, Container};
 use crate::fs::source::Tree;
 use crate::fs::{
@@ -113,6 +116,44 @@ fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
     let device = fs.open(found.id, Fork::Data).unwrap();
     assert_eq!(device.info().len, found.size);
     device.read_vec(0, found.size as usize).unwrap()
+}
+
+/// Changes the space manager of a container, and corrects its checksum.
+fn change_space_manager(device: &Memory, change: impl Fn(&mut SpacemanRaw)) {
+    let size = BlockSize::DEFAULT.bytes();
+    let mut bytes = device.to_vec();
+    let managers = bytes.chunks_mut(size).filter(|block| {
+        ObjectRaw::ref_from_prefix(block)
+            .is_ok_and(|(head, _)| head.kind.get() & 0xFFFF == object_type::SPACE_MANAGER)
+    });
+    let mut count = 0;
+    for block in managers {
+        change(SpacemanRaw::mut_from_prefix(block).unwrap().0);
+        store_checksum(block);
+        count += 1;
+    }
+    assert_eq!(count, 1, "a new container has one checkpoint");
+    device.write_at(0, &bytes).unwrap();
+}
+
+#[test]
+fn arrays_outside_of_the_space_manager_are_refused() {
+    type Change = fn(&mut SpacemanRaw);
+    let changes: [Change; 4] = [
+        |head| head.pool_xids = u32::MAX.into(),
+        |head| head.pool_slots = u32::MAX.into(),
+        |head| head.ring_free_next = u32::MAX.into(),
+        |head| head.devices[0].addresses = u32::MAX.into(),
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let device = container(8 << 20, false);
+        change_space_manager(&device, change);
+        let written = try_open(&device).and_then(|fs| {
+            fs.create(fs.root(), "new", &NewNode::new(NewKind::File))?;
+            fs.sync()
+        });
+        assert_eq!(kind(written), Kind::Corrupt, "{number}");
+    }
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
