@@ -18,11 +18,11 @@ const BATCH: usize = 16;
 
 /// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be equal.
 #[derive(Clone)]
-pub struct Xts(Means);
+pub struct Xts(Implementation);
 
 /// The fastest implementation that this processor supports.
 #[derive(Clone)]
-enum Means {
+enum Implementation {
     /// Processor instructions, sixteen or more blocks in parallel.
     #[cfg(target_arch = "x86_64")]
     Native(Box<NativeXts>),
@@ -40,7 +40,7 @@ impl Xts {
         if let ([data, tweak], []) = key.as_chunks::<CELL>()
             && let Some(native) = NativeXts::new(data, tweak)
         {
-            return Self(Means::Native(Box::new(native)));
+            return Self(Implementation::Native(Box::new(native)));
         }
         Self::portable(key)
     }
@@ -50,7 +50,7 @@ impl Xts {
         let half = |at: usize| {
             Aes128::new(&std::array::from_fn::<u8, CELL, _>(|byte| key[at + byte]).into())
         };
-        Self(Means::Portable(Box::new(Portable {
+        Self(Implementation::Portable(Box::new(Portable {
             data: half(0),
             tweak: half(CELL),
         })))
@@ -61,8 +61,8 @@ impl Xts {
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Means::Native(native) => native.decrypt(first, data),
-            Means::Portable(key) => {
+            Implementation::Native(native) => native.decrypt(first, data),
+            Implementation::Portable(key) => {
                 key.each_unit(first, data, |cells| key.data.decrypt_blocks(cells))
             }
         }
@@ -73,8 +73,8 @@ impl Xts {
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Means::Native(native) => native.encrypt(first, data),
-            Means::Portable(key) => {
+            Implementation::Native(native) => native.encrypt(first, data),
+            Implementation::Portable(key) => {
                 key.each_unit(first, data, |cells| key.data.encrypt_blocks(cells))
             }
         }

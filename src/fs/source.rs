@@ -31,7 +31,7 @@ impl Tree {
         let root = SourceNode::made(0, "", SourceKind::Folder, 0o755, moment);
         Self {
             nodes: vec![root],
-            contents: Box::new(InHand),
+            contents: Box::new(InMemory),
         }
     }
 
@@ -74,9 +74,9 @@ impl Tree {
 
 /// The contents of a tree whose streams are all [`Stream::Bytes`], so that none is opened.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct InHand;
+pub struct InMemory;
 
-impl Contents for InHand {
+impl Contents for InMemory {
     fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         Err(Error::new(
             Kind::Invalid,

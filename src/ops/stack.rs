@@ -46,7 +46,7 @@ pub fn commit(
     progress: &dyn Progress,
 ) -> Result<Committed> {
     let Some((path, shadows)) = layers.split_last() else {
-        return Err(Error::new(Kind::Invalid, LAYER, "there is no layer to commit").in_file(base));
+        return Err(Error::new(Kind::Invalid, LAYER, "no layer to commit").in_file(base));
     };
     // The file itself is to be replaced, not a symbolic link to it.
     let path = &fs::canonicalize(path)

@@ -35,7 +35,7 @@ pub use memory::MemoryStore;
 pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
 pub use prefix::PrefixStore;
 pub use remote::{
-    CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status,
+    CacheOptions, Checkpointed, FlushTo, LeaseHolder, Remote, RemoteOptions, Snapshot, Status,
 };
 pub use single::SingleFile;
 pub(crate) use staged::Content;

@@ -45,7 +45,7 @@ fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
     let error = writer(&objects).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
     let said = error.to_string();
-    let host = bandsaw::store::Holder::here().host;
+    let host = bandsaw::store::LeaseHolder::here().host;
     for part in [
         host.as_str(),
         &std::process::id().to_string(),

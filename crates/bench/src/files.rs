@@ -5,7 +5,7 @@ use bandsaw::progress::Progress;
 
 use crate::clock::{Clock, Stopwatch};
 use crate::contents::{Buffer, Contents};
-use crate::place::{Cooled, Place};
+use crate::place::{CacheState, Place};
 use crate::plan::{PlannedFile, bytes_of};
 use crate::sample::{Direction, Sample};
 
@@ -64,7 +64,7 @@ impl Run<'_> {
     }
 
     /// Drops `files` from the cache, as far as the place can.
-    pub fn cool(&self, files: &[PlannedFile]) -> Result<Cooled> {
+    pub fn cool(&self, files: &[PlannedFile]) -> Result<CacheState> {
         self.place
             .cool(&files.iter().map(PlannedFile::name).collect::<Vec<_>>())
     }

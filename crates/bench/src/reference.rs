@@ -237,7 +237,7 @@ fn between(bounds: [Option<f64>; 2], word: &dyn Fn(f64) -> String) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Cooled;
+    use crate::place::CacheState;
     use crate::report::ImageKind;
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             let series = Series {
                 image: Some(image),
                 band_size,
-                ..Series::new("it", step, Cooled::Kept, Vec::new())
+                ..Series::new("it", step, CacheState::Kept, Vec::new())
             };
             references()
                 .beside(benchmark, &series, direction)
@@ -406,7 +406,7 @@ mod tests {
             references()
                 .beside(
                     "files",
-                    &Series::new("host", None, Cooled::Kept, Vec::new()),
+                    &Series::new("host", None, CacheState::Kept, Vec::new()),
                     write
                 )
                 .is_empty()

@@ -167,7 +167,7 @@ pub(crate) struct Totals {
 #[derive(Debug, Serialize)]
 struct One {
     volume_path: String,
-    /// The number of the type of compression, and its name.
+    /// The number of the compression type in the attribute.
     #[serde(skip_serializing_if = "Option::is_none")]
     compression_type: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

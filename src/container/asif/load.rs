@@ -61,7 +61,7 @@ pub(super) fn load_with(
         return Err(Error::corrupt(
             LAYER,
             0,
-            format!("the file is truncated: it has {file_len} bytes, its header alone {MIN_FILE}"),
+            format!("the file is truncated: it has {file_len} bytes, the header takes {MIN_FILE}"),
         ));
     }
     let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);

@@ -39,7 +39,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
         return Err(Error::corrupt(
             LAYER,
             0,
-            format!("the file is truncated: it has {file_len} bytes, its header alone {NODE}"),
+            format!("the file is truncated: it has {file_len} bytes, the header takes {NODE}"),
         ));
     }
     let mut raw = HeadRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(0))?;

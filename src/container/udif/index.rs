@@ -13,7 +13,7 @@ pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
         Error::corrupt(
             LAYER,
             0,
-            format!("the file has {len} bytes, the trailer alone {KOLY_SIZE}"),
+            format!("the file has {len} bytes, fewer than the trailer of {KOLY_SIZE}"),
         )
     })?;
     let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ KOLY_SIZE as usize }>(at)?);

@@ -231,7 +231,7 @@ pub(super) fn ephemeral_objects(
         let header = store.check(LAYER, &bytes, entry.paddr.into(), &expected)?;
         if header.xid != raw.object.xid {
             let message = format!(
-                "transaction {} expected, {} found",
+                "expected transaction {}, found {}",
                 raw.object.xid, header.xid
             );
             return Err(store.corrupt(LAYER, entry.oid.into(), entry.paddr.into(), message));
@@ -261,7 +261,7 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
         };
         if head.object.xid != raw.object.xid {
             return Err(corrupt(format!(
-                "transaction {} expected, {} found",
+                "expected transaction {}, found {}",
                 raw.object.xid, head.object.xid
             )));
         }

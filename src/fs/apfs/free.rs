@@ -210,14 +210,14 @@ impl ApfsFree {
         if head.object.object_type() != kind || oid.get() != address {
             let found = head.object.object_type();
             return Err(wrong(format!(
-                "type {kind:#x} expected, {found:#x} with number {} found",
+                "expected type {kind:#x}, found type {found:#x} with number {}",
                 oid.get()
             )));
         }
         if u64::from(head.index.get()) != index || u64::from(head.count.get()) != count {
             let found = (head.index.get(), head.count.get());
             return Err(wrong(format!(
-                "number {index} with {count} entries expected, {} with {} found",
+                "expected number {index} with {count} entries, found number {} with {}",
                 found.0, found.1
             )));
         }
@@ -271,7 +271,7 @@ impl ApfsFree {
         let past = self.per_chunk() - chunk.blocks;
         if clear as u64 != chunk.free || (all - clear) as u64 != past {
             let message = format!(
-                "the bitmap of chunk {index} in block {place} has {clear} free blocks, {} expected",
+                "the bitmap of chunk {index} in block {place} has {clear} free blocks, expected {}",
                 chunk.free
             );
             return Err(corrupt(message));
@@ -339,7 +339,7 @@ pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64)
     ] {
         if found != expected {
             return Err(corrupt(format!(
-                "counts {found} {what}, {expected} expected"
+                "counts {found} {what}, expected {expected}"
             )));
         }
     }

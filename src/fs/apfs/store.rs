@@ -111,7 +111,7 @@ impl Store {
         if (kind != expected.kind && !root_for_node) || header.subtype.get() != expected.subtype {
             let (subtype, wanted) = (header.subtype.get(), (expected.kind, expected.subtype));
             return Err(corrupt(format!(
-                "type {:#x}/{:#x} expected, {kind:#x}/{subtype:#x} found",
+                "expected type {:#x}/{:#x}, found {kind:#x}/{subtype:#x}",
                 wanted.0, wanted.1
             )));
         }

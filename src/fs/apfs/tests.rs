@@ -170,8 +170,8 @@ fn broken_containers_are_refused_with_object_and_block() {
         ),
         (leaf, 0x24, &[0xFF; 4], "claims 4294967295 keys in a table"),
         (leaf, 0x38 + 2, &[0xFF; 2], "key or value 0 of"),
-        (leaf, 0x1C, &[0x0B], "type 0x3/0xe expected, 0x3/0xb found"),
-        (leaf, 0x10, &[6], "transaction 7 expected, 6 found"),
+        (leaf, 0x1C, &[0x0B], "expected type 0x3/0xe, found 0x3/0xb"),
+        (leaf, 0x10, &[6], "expected transaction 7, found 6"),
         (
             at::VOLUME,
             0x20,
@@ -189,7 +189,7 @@ fn broken_containers_are_refused_with_object_and_block() {
             at::OMAP_TREE,
             BLOCK - 0x28 + 4,
             &[0, 0x20],
-            "nodes of 8192 bytes, 4096 expected",
+            "nodes of 8192 bytes, expected 4096",
         ),
     ];
     for (block, offset, value, words) in table {
@@ -226,7 +226,7 @@ fn circles_end() {
     assert!(
         error
             .to_string()
-            .contains("a node of level 0 expected, level 1 found"),
+            .contains("expected a node of level 0, found level 1"),
         "{error}"
     );
     let error = broken(|bytes| children(bytes, 0x405));

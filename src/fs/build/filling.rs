@@ -26,21 +26,21 @@ const UNIT: u64 = 512;
 /// The bytes of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fs) enum Content<'a> {
-    InHand(&'a [u8]),
+    InMemory(&'a [u8]),
     Extern(&'a Stream),
 }
 
 impl<'a> Content<'a> {
     pub(in crate::fs) fn of(stream: &'a Stream) -> Self {
         match stream {
-            Stream::Bytes(bytes) => Self::InHand(bytes),
+            Stream::Bytes(bytes) => Self::InMemory(bytes),
             Stream::Extern { .. } => Self::Extern(stream),
         }
     }
 
     pub(in crate::fs) fn len(&self) -> u64 {
         match self {
-            Self::InHand(bytes) => bytes.len() as u64,
+            Self::InMemory(bytes) => bytes.len() as u64,
             Self::Extern(stream) => stream.len(),
         }
     }
@@ -286,7 +286,7 @@ impl<'a> Filling<'a> {
             let length = out.room().min((inside.end.min(end) - here) as usize);
             let from = from + (here - place.start);
             match (content, &mut reader) {
-                (Content::InHand(bytes), _) => {
+                (Content::InMemory(bytes), _) => {
                     out.append(&bytes[from as usize..from as usize + length])?
                 }
                 // The last bytes are always read: this is when a reader detects that the file has

@@ -176,8 +176,8 @@ impl Boot {
             Kind::Corrupt,
             LAYER,
             format!(
-                "cluster {cluster} is past the end: the volume has {} from 2 on",
-                self.clusters
+                "cluster {cluster} is past the end of the volume, whose last cluster is {}",
+                self.clusters + 1
             ),
         ))
     }

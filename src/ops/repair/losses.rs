@@ -181,7 +181,7 @@ fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
 /// The comparison of a volume with its later state.
 struct Comparison<'a> {
     before: &'a dyn FileSystem,
-    /// `None` if the volume is gone.
+    /// The volume after the repair. `None` if it is gone.
     after: Option<&'a dyn FileSystem>,
     progress: &'a dyn Progress,
     losses: Losses,

@@ -165,8 +165,8 @@ impl LayerRepair<'_> {
         Ok((plain, is_encrypted))
     }
 
-    /// Finds the only band or chunk without storage that the only orphan can be, so that all
-    /// volumes are sound.
+    /// Finds the band or chunk to which stored data without an owner belongs: if there is only one
+    /// such piece of data, and only one missing band with which every volume is in order.
     fn restoration(
         &self,
         format: Format,

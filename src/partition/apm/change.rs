@@ -91,7 +91,8 @@ pub(in crate::partition) fn change(
             Kind::Limit,
             LAYER,
             format!(
-                "partition {number} would end at block {end}, past the largest number in a map"
+                "partition {number} would end at block {end}: a map supports blocks up to {}",
+                u32::MAX
             ),
         )
     };

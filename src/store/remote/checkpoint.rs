@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Remote;
 use super::layout::{
-    Document, FileState, Holder, LAYER, Name, OBJECTS, ObjectId, Part, Plain, What,
+    Document, FileState, LAYER, LeaseHolder, Name, OBJECTS, ObjectId, Part, Plain, What,
 };
 use super::lease;
 use super::log::Log;
@@ -67,7 +67,7 @@ pub struct Status {
     /// Number of writers so far; 0 for a plain bundle only.
     pub generation: u64,
     /// The current writer, or one that ended without closing the bundle.
-    pub holder: Option<Holder>,
+    pub holder: Option<LeaseHolder>,
     /// Number of files whose plain objects are not up to date.
     pub lagging: u64,
     /// Number of snapshots.
@@ -384,8 +384,8 @@ impl Shared {
             .then_some(*object))
     }
 
-    /// Fills `into`, which is zeros, with the contents of a file without a plain object from
-    /// `offset`.
+    /// Reads a file that is stored in parts, from `offset`. `into` must be zeros: ranges that are
+    /// not stored stay as they are.
     fn fill(&self, file: &FileState, offset: u64, into: &mut [u8]) -> Result<()> {
         let end = offset + into.len() as u64;
         for (index, part) in file

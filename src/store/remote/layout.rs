@@ -97,7 +97,7 @@ impl ObjectId {
 
 /// The current or former holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// The host's name.
     pub host: String,
     /// The process on that host.
@@ -186,7 +186,7 @@ pub(super) struct Document {
     pub(super) part: u64,
     /// Set once no request of a writer that did not close the bundle can still reach plain names.
     pub(super) settled: bool,
-    pub(super) holder: Holder,
+    pub(super) holder: LeaseHolder,
     pub(super) names: BTreeMap<String, Name>,
     pub(super) snapshots: BTreeMap<String, Option<SnapshotRef>>,
 }
@@ -307,7 +307,7 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     let host = fields.text()?;
     let process = u32::try_from(fields.number()?)
         .map_err(|_| fields.odd("expected a number of a process"))?;
-    let holder = Holder {
+    let holder = LeaseHolder {
         host,
         process,
         since: fields.number()?,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::RemoteOptions;
-use super::layout::{Document, Holder, LAYER, What, lease_key, log_key};
+use super::layout::{Document, LAYER, LeaseHolder, What, lease_key, log_key};
 use super::log::{Appended, Log};
 use super::periodic::Beats;
 use crate::store::Put;
@@ -24,7 +24,7 @@ const BEATS: u32 = 4;
 /// Maximum number of attempts that lose against another writer.
 const TRIES: usize = 16;
 
-impl Holder {
+impl LeaseHolder {
     /// Returns this process as a holder.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
@@ -39,7 +39,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LeaseHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -94,7 +94,7 @@ pub(super) fn acquire(
             return Err(in_use(&log.state.holder));
         }
         let mut entry = log.next(What::Take)?;
-        entry.holder = Holder::here();
+        entry.holder = LeaseHolder::here();
         entry.settled = log.state.settled && !held;
         announce(&log.state, &entry)?;
         match log.append(&**objects, entry)? {
@@ -115,13 +115,13 @@ pub(super) fn acquire(
     ))
 }
 
-fn in_use(holder: &Holder) -> Error {
+fn in_use(holder: &LeaseHolder) -> Error {
     let message = format!("in use by {holder}; if that no longer runs, use --steal-lease");
     Error::new(Kind::Conflict, LAYER, message)
 }
 
 /// Returns the error for a writer whose image another one took over.
-pub(super) fn deposed(by: &Holder) -> Error {
+pub(super) fn deposed(by: &LeaseHolder) -> Error {
     let message =
         format!("taken over by {by}: the image is read-only here, and unflushed changes are lost");
     Error::new(Kind::Conflict, LAYER, message)

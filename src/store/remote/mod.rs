@@ -50,7 +50,7 @@ use shared::Shared;
 
 pub use cache::{CacheOptions, FlushTo};
 pub use checkpoint::{Checkpointed, Status};
-pub use layout::Holder;
+pub use layout::LeaseHolder;
 pub use snapshots::Snapshot;
 
 /// Options of opening a bundle in an object store.

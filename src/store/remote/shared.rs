@@ -12,11 +12,11 @@ use super::buffers::Buffers;
 use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
-use super::layout::{FileState, Holder, LAYER, Name, ObjectId, Plain};
+use super::layout::{FileState, LAYER, LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
 use super::pages::{Count, PAGE};
-use super::task_pool::Helpers;
+use super::task_pool::TaskPool;
 use crate::device::Access;
 use crate::store::locks::Locks;
 use crate::store::objects::Objects;
@@ -77,9 +77,9 @@ pub(super) struct Shared {
     /// Held by the thread that makes room.
     pub(super) pressure: Mutex<()>,
     /// Tasks that prefetch data.
-    pub(super) readers: Helpers,
+    pub(super) readers: TaskPool,
     /// Tasks that store written data.
-    pub(super) writers: Helpers,
+    pub(super) writers: TaskPool,
     /// Memory for pages.
     pub(super) buffers: Buffers,
     /// The amount of dirty memory at which completely written parts are searched again.
@@ -123,8 +123,8 @@ impl Shared {
             clock: AtomicU64::new(0),
             moving: RwLock::default(),
             pressure: Mutex::default(),
-            readers: Helpers::new("read ahead"),
-            writers: Helpers::new("store"),
+            readers: TaskPool::new("read ahead"),
+            writers: TaskPool::new("store"),
             buffers: Buffers::default(),
             behind: AtomicI64::new(0),
             settles: Instant::now() + options.grace,
@@ -249,7 +249,7 @@ impl Shared {
         error
     }
 
-    pub(super) fn deposed(&self, by: &Holder) -> Error {
+    pub(super) fn deposed(&self, by: &LeaseHolder) -> Error {
         self.lose(lease::deposed(by))
     }
 

@@ -7,13 +7,13 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A limited number of threads, each of which runs one task and ends.
 #[derive(Debug)]
-pub(super) struct Helpers {
+pub(super) struct TaskPool {
     name: &'static str,
-    state: Arc<(Mutex<HelperState>, Condvar)>,
+    state: Arc<(Mutex<PoolState>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-struct HelperState {
+struct PoolState {
     running: usize,
     /// Total number of finished tasks.
     done: u64,
@@ -21,9 +21,9 @@ struct HelperState {
 }
 
 /// Counts a task as running until it is dropped.
-struct Running(Arc<(Mutex<HelperState>, Condvar)>);
+struct Running(Arc<(Mutex<PoolState>, Condvar)>);
 
-fn locked(state: &Mutex<HelperState>) -> MutexGuard<'_, HelperState> {
+fn locked(state: &Mutex<PoolState>) -> MutexGuard<'_, PoolState> {
     state.lock()
 }
 
@@ -37,7 +37,7 @@ impl Drop for Running {
     }
 }
 
-impl Helpers {
+impl TaskPool {
     pub(super) fn new(name: &'static str) -> Self {
         Self {
             name,

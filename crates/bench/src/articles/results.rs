@@ -241,7 +241,7 @@ pub fn check_file_system(folder: &Path, announced: &Announced) -> Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::FBIG | Errno::INVAL) => {
             let message = format!(
-                "images of {} bytes are to be made, which is more than a file on {} can have",
+                "the images need files of {} bytes, which {} does not support",
                 announced.image,
                 Machine::this(folder).file_system
             );

@@ -21,7 +21,7 @@ use crate::clock::{HostClock, Stopwatch};
 use crate::contents::Buffer;
 use crate::folder::{clean_up, pause, scratch};
 use crate::noise::Noise;
-use crate::place::Cooled;
+use crate::place::CacheState;
 use crate::report::{Compressed, Process, ReadTime, Report, Series};
 use crate::sample::{Direction, Sample};
 
@@ -172,7 +172,7 @@ impl Walk<'_> {
                 // one ahead.
                 let attached = self.subject.attach()?;
                 let this = self.subject.cool(&attached, &names, self.progress)?;
-                cooled = Some(cooled.map_or(this, |cooled: Cooled| cooled.worse(this)));
+                cooled = Some(cooled.map_or(this, |cooled: CacheState| cooled.worse(this)));
                 let each = STEPS.iter().zip(samples.iter_mut()).zip(&mut used);
                 for ((step, samples), used) in each {
                     let watched = attached.process.as_ref().map(Watched::anew);
@@ -202,7 +202,7 @@ impl Walk<'_> {
             .into_iter()
             .zip(samples)
             .zip(used)
-            .zip([cooled.unwrap_or(Cooled::Kept), Cooled::Kept])
+            .zip([cooled.unwrap_or(CacheState::Kept), CacheState::Kept])
         {
             let mut series = Series::new(self.label(), Some(step), cooled, samples);
             series.process = used;

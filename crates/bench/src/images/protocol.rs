@@ -10,7 +10,7 @@ use super::subject::{Attached, Subject};
 use super::{Protocol, space};
 use crate::clock::HostClock;
 use crate::folder::pause;
-use crate::place::Cooled;
+use crate::place::CacheState;
 use crate::plan::{Plan, PlannedFile, bytes_of};
 use crate::report::{Compression, Process, Series, Settings, Space};
 use crate::sample::Sample;
@@ -125,7 +125,11 @@ impl Walk<'_> {
             .write(files, self.progress)
     }
 
-    fn read(&self, attached: &Attached, files: &[PlannedFile]) -> Result<(Cooled, Vec<Sample>)> {
+    fn read(
+        &self,
+        attached: &Attached,
+        files: &[PlannedFile],
+    ) -> Result<(CacheState, Vec<Sample>)> {
         let clock = HostClock::default();
         let mut run = self.settings.run(&*attached.place, &clock)?;
         let names: Vec<String> = files.iter().map(PlannedFile::name).collect();
@@ -144,7 +148,7 @@ impl Walk<'_> {
     pub(super) fn series(
         &self,
         step: Option<&str>,
-        cooled: Cooled,
+        cooled: CacheState,
         samples: Vec<Sample>,
         process: Option<Process>,
     ) -> Series {
@@ -169,7 +173,7 @@ impl Walk<'_> {
         let again_used = attached.detach()?;
         self.note("rewritten", true)?;
         let mut all = vec![
-            self.series(Some("first"), Cooled::Kept, first, first_used),
+            self.series(Some("first"), CacheState::Kept, first, first_used),
             self.series(Some("rewrite"), cooled, again, again_used),
         ];
         self.wind_up(self.files, 1)?;
@@ -180,7 +184,12 @@ impl Walk<'_> {
         let control = self.write(&attached, self.files)?;
         let used = attached.detach()?;
         self.note("written", true)?;
-        all.push(self.series(Some("first, attached anew"), Cooled::Kept, control, used));
+        all.push(self.series(
+            Some("first, attached anew"),
+            CacheState::Kept,
+            control,
+            used,
+        ));
         Ok(all)
     }
 
@@ -301,7 +310,7 @@ impl Walk<'_> {
             self.remove(&attached, self.files)?;
             self.note("removed", false)?;
         }
-        let mut cooled = Cooled::Kept;
+        let mut cooled = CacheState::Kept;
         if let Some(compression) = self.compression {
             let streaming = Streaming {
                 place: &*attached.place,

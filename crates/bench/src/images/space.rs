@@ -20,7 +20,7 @@ use super::kind::{Kind, Via};
 use super::protocol::Walk;
 use super::subject::{Subject, secret};
 use crate::contents::Contents;
-use crate::place::{Caches, Cooled};
+use crate::place::{CacheState, Caches};
 use crate::plan::{Plan, PlannedFile, bytes_of};
 use crate::report::{Process, Series, Settings};
 use crate::sample::Sample;
@@ -94,7 +94,7 @@ impl Walk<'_> {
         }
         Ok(vec![self.series(
             None,
-            Cooled::Kept,
+            CacheState::Kept,
             filled.samples,
             filled.used,
         )])

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{HostClock, Stopwatch};
 use crate::contents::{Buffer, Contents};
-use crate::place::{Cooled, Place};
+use crate::place::{CacheState, Place};
 use crate::report::{Compression, Settings};
 use crate::sample::{Direction, Sample};
 
@@ -63,7 +63,7 @@ impl FromStr for Compressor {
             Error::new(
                 ErrorKind::Invalid,
                 LAYER,
-                format!("{text} is no compressor of this test: expected lz4 or lzfse"),
+                format!("unknown compressor {text}: expected lz4 or lzfse"),
             )
         })
     }
@@ -125,9 +125,13 @@ fn unpack(compressor: Compressor, packed: &[u8], plain: &mut [u8]) -> Result<()>
     match compressor {
         Compressor::Lz4 => match lz4_flex::block::decompress_into(packed, plain) {
             Ok(len) if len == plain.len() => Ok(()),
-            Ok(_) => Err(Error::corrupt(LAYER, 0, "a compressed piece is too short")),
+            Ok(_) => Err(Error::corrupt(
+                LAYER,
+                0,
+                "the compressed file is damaged: a piece is too short",
+            )),
             Err(error) => {
-                Err(Error::corrupt(LAYER, 0, "a compressed piece is damaged").caused_by(error))
+                Err(Error::corrupt(LAYER, 0, "the compressed file is damaged").caused_by(error))
             }
         },
         Compressor::Lzfse => Codec::Lzfse.decode(packed, plain),
@@ -234,8 +238,8 @@ impl Streaming<'_> {
     pub(super) fn run(
         &self,
         round: u32,
-        cool: &dyn Fn(&[String]) -> Result<Cooled>,
-    ) -> Result<(Sample, Cooled)> {
+        cool: &dyn Fn(&[String]) -> Result<CacheState>,
+    ) -> Result<(Sample, CacheState)> {
         let clock = HostClock::default();
         let request = self.settings.run(self.place, &clock)?.contents.request();
         let (len, [from, _]) = (self.compression.bytes, NAMES);
@@ -389,7 +393,7 @@ impl Streaming<'_> {
                 return Err(Error::corrupt(
                     LAYER,
                     read,
-                    "a compressed piece is too long",
+                    "the compressed file is damaged: a piece is too long",
                 ));
             };
             unpack(compressor, &tail[HEADER..HEADER + packed_len], plain)?;

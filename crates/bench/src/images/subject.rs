@@ -26,7 +26,7 @@ use super::nbd::NbdDisk;
 use super::process::Watched;
 use crate::clock::{Clock, HostClock};
 use crate::machine::Room;
-use crate::place::{self, Caches, Cooled, HostFolder, Place, VolumeFolder};
+use crate::place::{self, CacheState, Caches, HostFolder, Place, VolumeFolder};
 use crate::report::{HOST, Process, Space};
 
 const LAYER: &str = "benchmark";
@@ -483,14 +483,14 @@ impl Subject<'_> {
         attached: &Attached,
         names: &[String],
         progress: &dyn Progress,
-    ) -> Result<Cooled> {
+    ) -> Result<CacheState> {
         let cooled = attached.place.cool(names)?;
         if self.kind.is_none() || self.caches == Caches::Keep {
             return Ok(cooled);
         }
         // A volume in this process has nothing to drop but the image's files.
         let mounted = match cooled {
-            Cooled::Kept => Cooled::Dropped,
+            CacheState::Kept => CacheState::Dropped,
             mounted => mounted,
         };
         let mut files = Vec::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Result};
 
-use super::{Caches, Cooled, Place, Sink, Source};
+use super::{CacheState, Caches, Place, Sink, Source};
 use crate::contents::ALIGNMENT;
 
 const LAYER: &str = "benchmark";
@@ -77,10 +77,10 @@ impl Place for HostFolder {
         flushed.map_err(|source| Error::io(LAYER, "flush", source).in_file(&self.folder))
     }
 
-    fn cool(&self, names: &[String]) -> Result<Cooled> {
+    fn cool(&self, names: &[String]) -> Result<CacheState> {
         match self.caches {
-            Caches::Direct => return Ok(Cooled::Direct),
-            Caches::Keep => return Ok(Cooled::Kept),
+            Caches::Direct => return Ok(CacheState::Direct),
+            Caches::Keep => return Ok(CacheState::Kept),
             Caches::Drop => {}
         }
         let paths: Vec<PathBuf> = names.iter().map(|name| self.folder.join(name)).collect();
@@ -90,9 +90,9 @@ impl Place for HostFolder {
 
 /// Drops durable files from the page cache, and probes whether they are gone. If some are left, a
 /// privileged process drops the whole cache.
-pub(crate) fn drop_from_cache(paths: &[PathBuf]) -> Result<Cooled> {
+pub(crate) fn drop_from_cache(paths: &[PathBuf]) -> Result<CacheState> {
     let drop_each = || {
-        let mut worst = Cooled::Dropped;
+        let mut worst = CacheState::Dropped;
         for path in paths {
             let failed = |source| Error::io(LAYER, "drop the page cache", source).in_file(path);
             worst = worst.worse(drop_file(path).map_err(failed)?);
@@ -100,16 +100,16 @@ pub(crate) fn drop_from_cache(paths: &[PathBuf]) -> Result<Cooled> {
         Ok(worst)
     };
     match drop_each()? {
-        Cooled::StillInMemory | Cooled::Asked if forget_everything() => drop_each(),
+        CacheState::StillInMemory | CacheState::Asked if forget_everything() => drop_each(),
         cooled => Ok(cooled),
     }
 }
 
-fn drop_file(path: &Path) -> io::Result<Cooled> {
+fn drop_file(path: &Path) -> io::Result<CacheState> {
     let file = File::open(path)?;
     forget(&file)?;
     let len = file.metadata()?.len();
-    let mut answer = Cooled::Dropped;
+    let mut answer = CacheState::Dropped;
     for probe in 0..PROBES.min(len) {
         // From behind: a probe that finds nothing may have the system read ahead.
         let offset = len - 1 - (len - 1) / PROBES * probe;
@@ -119,8 +119,8 @@ fn drop_file(path: &Path) -> io::Result<Cooled> {
         }
         match is_in_memory(&file, offset) {
             Some(false) => {}
-            Some(true) => return Ok(Cooled::StillInMemory),
-            None => answer = Cooled::Asked,
+            Some(true) => return Ok(CacheState::StillInMemory),
+            None => answer = CacheState::Asked,
         }
     }
     Ok(answer)
@@ -283,7 +283,7 @@ mod tests {
         let cooled = drop_from_cache(std::slice::from_ref(&path)).unwrap();
         assert!(matches!(
             cooled,
-            Cooled::Dropped | Cooled::StillInMemory | Cooled::Asked
+            CacheState::Dropped | CacheState::StillInMemory | CacheState::Asked
         ));
         file.read_exact_at(&mut [0; 4096], 0).unwrap();
         assert_ne!(
@@ -300,6 +300,6 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(64 << 20).unwrap();
         file.sync_all().unwrap();
-        assert_eq!(drop_from_cache(&[path]).unwrap(), Cooled::Dropped);
+        assert_eq!(drop_from_cache(&[path]).unwrap(), CacheState::Dropped);
     }
 }

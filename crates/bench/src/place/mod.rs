@@ -23,7 +23,7 @@ pub trait Place: fmt::Debug {
     /// Makes the removal of files durable.
     fn flush(&self) -> Result<()>;
     /// Drops files from the cache, as far as this place can; everything is durable at that time.
-    fn cool(&self, names: &[String]) -> Result<Cooled>;
+    fn cool(&self, names: &[String]) -> Result<CacheState>;
 }
 
 /// A file that is being written.
@@ -56,7 +56,7 @@ pub enum Caches {
 /// State of the cache before files were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cooled {
+pub enum CacheState {
     /// None of the files was found in the cache.
     Dropped,
     /// The system was asked to drop them but still caches some: the speed is that of memory.
@@ -69,7 +69,7 @@ pub enum Cooled {
     Kept,
 }
 
-impl Cooled {
+impl CacheState {
     /// The state of all files of which some are in this and others in the other, which were asked
     /// for alike: the one that says least of them.
     pub(crate) fn worse(self, other: Self) -> Self {

@@ -6,7 +6,7 @@ use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystemMut, Fork, NewKind, NewNode, NodeId};
 use bandsaw::{Error, Result};
 
-use super::{Cooled, Place, Sink, Source};
+use super::{CacheState, Place, Sink, Source};
 
 /// The root folder of a volume that is open for writing.
 #[derive(Debug)]
@@ -61,9 +61,9 @@ impl Place for VolumeFolder {
     }
 
     /// The image's own files are in the page cache; the opener of the image knows their paths.
-    fn cool(&self, _names: &[String]) -> Result<Cooled> {
+    fn cool(&self, _names: &[String]) -> Result<CacheState> {
         self.volume.sync()?;
-        Ok(Cooled::Kept)
+        Ok(CacheState::Kept)
     }
 }
 

@@ -22,7 +22,7 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::images::{Compressor, STREAMED};
 use crate::machine::Machine;
-use crate::place::{Caches, Cooled};
+use crate::place::{CacheState, Caches};
 use crate::plan::Plan;
 use crate::sample::{Direction, Sample};
 use crate::stats::ratio::Ratio;
@@ -120,7 +120,7 @@ pub struct Series {
     /// Step of the protocol, if it has several.
     pub step: Option<String>,
     /// State of the cache between writing and reading.
-    pub cooled: Cooled,
+    pub cooled: CacheState,
     /// Samples of all files.
     pub samples: Vec<Sample>,
     /// Statistics of writing, without the final flush.
@@ -270,7 +270,7 @@ impl Series {
     pub fn new(
         label: impl Into<String>,
         step: Option<&str>,
-        cooled: Cooled,
+        cooled: CacheState,
         samples: Vec<Sample>,
     ) -> Self {
         Self {

@@ -23,7 +23,8 @@ const COLORS: [(&str, &str); 12] = [
 /// The color of everything else.
 const OTHER: &str = "#f53d8f";
 
-/// The shape of each variant of a kind, by the rest of a label, as a path around the origin.
+/// The marker of each variant of an image format: the end of its label, and an SVG path around the
+/// origin.
 const VARIANTS: [(&str, &str); 16] = [
     (
         "APFS, library",
@@ -58,7 +59,7 @@ const VARIANTS: [(&str, &str); 16] = [
     ("HFS+, library, LZFSE", "M-4 -3.8L4 3.8V-3.8L-4 3.8z"),
 ];
 
-/// The places of protocols' steps. Steps of the same place are never in one run.
+/// The display order of the steps of a protocol. A run has at most one step of each group.
 const STEPS: [&[&str]; 3] = [
     &["first", "empty", "cold", "write"],
     &["rewrite", "part full", "warm", "read"],

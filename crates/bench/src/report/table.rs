@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Against, HOST, ReadTime, Report, Series};
 use crate::images::STEPS;
-use crate::place::Cooled;
+use crate::place::CacheState;
 use crate::reference::references;
 use crate::sample::Direction;
 use crate::stats::Summary;
@@ -461,7 +461,8 @@ fn of_series(series: &[&Series], is_meant: impl Fn(&Series) -> bool) -> String {
 /// the host's folder was.
 fn faster_than_the_host(report: &Report) -> Vec<String> {
     const FASTER: f64 = 2.0;
-    let dropped = |series: &&Series| matches!(series.cooled, Cooled::Dropped | Cooled::Asked);
+    let dropped =
+        |series: &&Series| matches!(series.cooled, CacheState::Dropped | CacheState::Asked);
     let read = |series: &Series| series.read.as_ref().map(|read| read.median);
     let series = report.series.iter().filter(dropped);
     let host = series.clone().filter(|series| series.label == HOST);
@@ -510,7 +511,7 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
         .iter()
         .filter(|series| series.read.is_some() || series.stream.is_some())
         .collect();
-    let mut shown: Vec<Cooled> = Vec::new();
+    let mut shown: Vec<CacheState> = Vec::new();
     for series in &read {
         if shown.contains(&series.cooled) {
             continue;
@@ -562,18 +563,26 @@ mod tests {
             };
             Series::new(label, None, cooled, vec![sample])
         };
-        let host = series(HOST, Cooled::Dropped);
+        let host = series(HOST, CacheState::Dropped);
         let of = |images: [Series; 2], is_meant: &dyn Fn(&Series) -> bool| {
             let [one, other] = &images;
             of_series(&[&host, one, other], is_meant)
         };
-        let images = || [series("UDSB", Cooled::Asked), series("ASIF", Cooled::Asked)];
-        let asked = |series: &Series| series.cooled == Cooled::Asked;
+        let images = || {
+            [
+                series("UDSB", CacheState::Asked),
+                series("ASIF", CacheState::Asked),
+            ]
+        };
+        let asked = |series: &Series| series.cooled == CacheState::Asked;
         assert_eq!(of(images(), &asked), "all images");
         assert_eq!(of(images(), &|series| !asked(series)), "host");
         assert_eq!(of(images(), &|_| true), "all series");
         assert_eq!(of(images(), &|_| false), "");
-        let mixed = [series("UDSB", Cooled::Kept), series("ASIF", Cooled::Asked)];
+        let mixed = [
+            series("UDSB", CacheState::Kept),
+            series("ASIF", CacheState::Asked),
+        ];
         assert_eq!(of(mixed, &asked), "ASIF");
     }
 }

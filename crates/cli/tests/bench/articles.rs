@@ -9,7 +9,7 @@ use super::{is_empty, look_at, scratch};
 use bandsaw_bench::articles::{EXPERIMENTS, Experiment, Scope};
 use bandsaw_bench::images::{Protocol, Via};
 use bandsaw_bench::machine::Machine;
-use bandsaw_bench::place::Cooled;
+use bandsaw_bench::place::CacheState;
 use bandsaw_bench::report::{Compressed, ImageKind, Report, SCHEMA, Series, Space};
 use bandsaw_bench::sample::{Direction, Sample};
 
@@ -105,7 +105,7 @@ fn made_up(experiment: &Experiment, folder: &Path) -> Report {
                 })
             });
             let label = format!("{format} {key_bits}, APFS, library");
-            let mut one = Series::new(label, *step, Cooled::Dropped, samples.collect());
+            let mut one = Series::new(label, *step, CacheState::Dropped, samples.collect());
             one.image = Some(ImageKind {
                 format: format.to_owned(),
                 key_bits,

@@ -125,7 +125,7 @@ impl Table {
             return damaged(
                 0,
                 format!(
-                    "the table has {} bytes, its header alone {}",
+                    "the table has {} bytes, fewer than its header of {}",
                     bytes.len(),
                     size_of::<MishRaw>()
                 ),

@@ -196,7 +196,7 @@ impl Tree {
         };
         if info.node_size.get() != store.block_size.get() {
             return Err(corrupt(format!(
-                "nodes of {} bytes, {} expected",
+                "the tree has nodes of {} bytes, expected {}",
                 info.node_size.get(),
                 store.block_size.get()
             )));
@@ -365,7 +365,7 @@ impl Tree {
         };
         if node.level + 1 != parent.level || node.flags & node_flags::ROOT != 0 {
             let message = format_args!(
-                "a node of level {} expected, level {} found",
+                "expected a node of level {}, found level {}",
                 parent.level - 1,
                 node.level
             );
@@ -434,7 +434,7 @@ impl Reader<'_> {
             };
             let header = self.store.check(layer, &bytes, paddr, &expected)?;
             if matches!(self.addressing, Addressing::Virtual(..)) && header.xid.get() != xid.0 {
-                let message = format!("transaction {xid} expected, {} found", header.xid);
+                let message = format!("expected transaction {xid}, found {}", header.xid);
                 return Err(self.store.corrupt(layer, oid, paddr, message));
             }
         }

@@ -63,7 +63,7 @@ impl VolumeKeys {
         }
         if !(1..=MAX_ITERATIONS).contains(iterations) {
             return invalid(format!(
-                "{iterations} iterations, 1 to {MAX_ITERATIONS} expected"
+                "invalid number of iterations {iterations}: expected 1 to {MAX_ITERATIONS}"
             ));
         }
         if hint.as_ref().is_some_and(|hint| hint.len() > MAX_HINT) {

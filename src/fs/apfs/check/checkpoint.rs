@@ -92,16 +92,16 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
     let xid = raw.object.xid.get();
     if raw.next_xid.get() != xid.saturating_add(1) {
         warn(format!(
-            "the next transaction is {}, {} expected",
+            "the next transaction number is {}, expected {}",
             raw.next_xid,
             xid.saturating_add(1)
         ));
     }
     if raw.object.kind.get() != object_type::CONTAINER | storage::EPHEMERAL {
         warn(format!(
-            "type {:#x} found, {:#x} expected",
-            raw.object.kind,
-            object_type::CONTAINER | storage::EPHEMERAL
+            "expected type {:#x}, found {:#x}",
+            object_type::CONTAINER | storage::EPHEMERAL,
+            raw.object.kind
         ));
     }
     let ring = |index: u32, len: u32, next: u32, all: u32| {
@@ -217,14 +217,14 @@ fn objects(
         let mut wrong = |message: String| report.warning(store.corrupt(LAYER, oid, paddr, message));
         if paddr.0 != data.start + at % count {
             wrong(format!(
-                "the map has the object here, expected in block {}",
+                "the checkpoint map places the object here, expected block {}",
                 data.start + at % count
             ));
         }
         at += blocks;
         if kind.get() & storage::MASK != storage::EPHEMERAL {
             wrong(format!(
-                "type {kind:#x} found in the map, an ephemeral object expected"
+                "the checkpoint map records type {kind:#x}, expected an ephemeral object"
             ));
         }
         if oid < Oid::FIRST_USER || oid.0 >= raw.next_oid.get() {
@@ -237,7 +237,7 @@ fn objects(
         let bytes = checkpoint::read_ephemeral(store, data, entry)?;
         let stored = ObjectRaw::read_from_prefix(&bytes).map_or(0, |(header, _)| header.kind.get());
         if stored != kind.get() {
-            wrong(format!("type {kind:#x} expected, {stored:#x} found"));
+            wrong(format!("expected type {kind:#x}, found {stored:#x}"));
         }
         if found.insert(oid, (paddr, bytes)).is_some() {
             report.damage(store.corrupt(
@@ -250,7 +250,7 @@ fn objects(
     }
     if at - first != u64::from(raw.data_len.get()) {
         let message = format!(
-            "{} blocks of objects expected, the maps have {}",
+            "expected {} blocks of objects, the checkpoint maps have {}",
             raw.data_len,
             at - first
         );

@@ -36,7 +36,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.data_len = 99.into()),
         Severity::Warning,
-        "99 blocks of objects expected",
+        "expected 99 blocks of objects",
     ),
     (
         |p| p.superblock(|raw| raw.omap_oid = 5.into()),
@@ -81,7 +81,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.map(|bytes| bytes[0x2B] = 0x40),
         Severity::Warning,
-        "an ephemeral object expected",
+        "expected an ephemeral object",
     ),
     (
         |p| p.block(7)[9] = 1,
@@ -208,7 +208,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
         Severity::Warning,
-        "a physical object expected",
+        "expected a physical object",
     ),
     (
         |p| p.space(|raw| raw.ring_free_head = 999.into()),
@@ -218,7 +218,7 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.ring_free_tail = 3.into()),
         Severity::Warning,
-        "3 expected",
+        "expected 3",
     ),
     (
         |p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40),
@@ -305,7 +305,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
     (
         |p| p.omap(|raw| raw.object.subtype = 3.into()),
         Severity::Damage,
-        "type 0xb/0x0 expected",
+        "expected type 0xb/0x0",
     ),
     (
         |p| {
@@ -424,7 +424,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.object.subtype = object_type::OMAP.into());
         },
         Severity::Damage,
-        "type 0x3/0xe expected",
+        "expected type 0x3/0xe",
     ),
     (
         |p| {
@@ -432,7 +432,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| (raw.level, raw.flags) = (1.into(), 0.into()));
         },
         Severity::Damage,
-        "a node of level 0 expected",
+        "expected a node of level 0",
     ),
     (
         |p| {
@@ -743,7 +743,7 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
         Severity::Warning,
-        "a virtual object expected",
+        "expected a virtual object",
     ),
     (
         |p| p.volume(|raw| raw.files = 3.into()),
@@ -803,7 +803,7 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.object.xid = 1.into()),
         Severity::Damage,
-        "transaction 2 expected, 1 found",
+        "expected transaction 2, found 1",
     ),
     (
         |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),

@@ -202,7 +202,7 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
                     ReaperRaw::read_from_prefix(bytes).map_or(0, |(reaper, _)| reaper.flags.get());
                 if flags & !reaper_flags::CONTINUE != reaper_flags::ALWAYS {
                     let message = format!(
-                        "the reaper in block {paddr} has flags {flags:#x}, {:#x} expected",
+                        "the reaper in block {paddr} has flags {flags:#x}, expected {:#x}",
                         reaper_flags::ALWAYS
                     );
                     report.warning(wrong("apfs checkpoint", message));
@@ -230,7 +230,7 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
     let size = reaper.buffer_size.get();
     if size as usize != buffer.len() {
         return Some(format!(
-            "has a buffer of {size} bytes, {} expected",
+            "has a buffer of {size} bytes, expected {}",
             buffer.len()
         ));
     }

@@ -278,7 +278,7 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
     let xid = raw.object.xid.get();
     if xid == 0 || xid > scope.newest.0 {
         wrong(format!(
-            "transaction {xid} found, at most {} expected",
+            "the transaction number {xid} is too large: expected at most {}",
             scope.newest
         ));
     }
@@ -322,7 +322,7 @@ fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<Stri
     }
     if size != scope.store.block_size.get() {
         return Some(format!(
-            "has {size} bytes, {} expected",
+            "has {size} bytes, expected {}",
             scope.store.block_size.get()
         ));
     }

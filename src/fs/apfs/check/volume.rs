@@ -68,13 +68,13 @@ pub(super) fn superblock(
     let wrong = |message: String| store.corrupt(LAYER, oid, entry.paddr, message);
     if header.xid.get() != entry.xid.0 {
         report.damage(wrong(format!(
-            "transaction {} expected, {} found",
+            "expected transaction {}, found {}",
             entry.xid, header.xid
         )));
     }
     if header.kind.get() & storage::MASK != storage::VIRTUAL || header.has_odd_flags(false) {
         report.warning(wrong(format!(
-            "type {:#x} found, a virtual object expected",
+            "expected a virtual object, found type {:#x}",
             header.kind
         )));
     }
@@ -319,13 +319,13 @@ impl VolumeCheck<'_, '_> {
         ] {
             if found.get() != expected {
                 warn(format!(
-                    "type {found:#x} for the tree of {what}, {expected:#x} expected"
+                    "the tree of {what} has type {found:#x}, expected {expected:#x}"
                 ));
             }
         }
         if raw.root_tree_type.get() & object_type::MASK != object_type::BTREE_ROOT {
             warn(format!(
-                "type {:#x} for the tree of files, a root expected",
+                "the tree of files has type {:#x}, expected a root",
                 raw.root_tree_type
             ));
         }

@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 use super::{ApfsMut, WriteOptions};
 use crate::crypt::Secret;
-use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
+use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::apfs::build::{NewVolume, Options, Plan};
 use crate::fs::apfs::layout::{BlockSize, ObjectRaw, SpacemanRaw, object_type, store_checksum};
 use crate::fs::apfs::{Apfs, Container};

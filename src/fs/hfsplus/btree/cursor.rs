@@ -61,7 +61,7 @@ impl<'t> Cursor<'t> {
         let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
         if next.previous != node.number {
             let message = format!(
-                "node {} expected as the previous leaf, {} found",
+                "expected node {} as the previous leaf, found {}",
                 node.number, next.previous
             );
             return Err(self.tree.corrupt(next.number, message));

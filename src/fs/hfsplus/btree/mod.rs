@@ -75,7 +75,7 @@ impl TreeKind {
             }
             (Self::Catalog(Variant::Hfsx), other) => Err(Error::unsupported(
                 self.layer(),
-                format!("key comparison 0xcf or 0xbc expected, {other:#04x} found"),
+                format!("expected key comparison 0xcf or 0xbc, found {other:#04x}"),
             )),
         }
     }
@@ -228,7 +228,7 @@ impl Tree {
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
             return Err(corrupt(format!(
-                "16-bit key lengths expected, attributes are {attributes:#x}"
+                "expected 16-bit key lengths, found attributes {attributes:#x}"
             )));
         }
         let index_key =
@@ -365,7 +365,7 @@ impl Tree {
         };
         if (node.kind, node.height) != (kind, height) {
             let message = format!(
-                "kind {kind} and height {height} expected, {} and {} found",
+                "expected a node of kind {kind} and height {height}, found kind {} and height {}",
                 node.kind, node.height
             );
             return Err(self.corrupt(number, message));
@@ -419,14 +419,14 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
     let corrupt = |message| Error::corrupt(kind.layer(), file.volume_offset(0), message);
     if file.len() < size_of::<HeaderNodeRaw>() as u64 {
         return Err(corrupt(format!(
-            "a tree expected, a file of {} bytes found",
+            "expected a B-tree, found a file of {} bytes",
             file.len()
         )));
     }
     let header: HeaderNodeRaw = read_structure(file, 0)?;
     if header.node.kind != node_kind::HEADER {
         return Err(corrupt(format!(
-            "node 0: a header node (kind 1) expected, kind {} found",
+            "node 0: expected a header node (kind 1), found kind {}",
             header.node.kind
         )));
     }

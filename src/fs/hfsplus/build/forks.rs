@@ -45,7 +45,7 @@ pub(super) fn is_large(value: &Stream) -> bool {
 pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (ForkPart, Content<'_>)> {
     let data = match &source.kind {
         SourceKind::File(stream) => Some(Content::of(stream)),
-        SourceKind::Symlink(target) => Some(Content::InHand(target.as_bytes())),
+        SourceKind::Symlink(target) => Some(Content::InMemory(target.as_bytes())),
         _ => None,
     };
     let resource = source

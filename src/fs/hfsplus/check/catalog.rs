@@ -44,7 +44,7 @@ struct CheckedObject {
 
 /// The records of the catalog under one number: a thread, and the children of a folder.
 #[derive(Debug, Clone, Copy, Default)]
-struct Group {
+struct CnidRecords {
     id: u32,
     thread: Option<Lead>,
     children: u32,
@@ -64,7 +64,7 @@ struct Lead {
 pub(super) struct Catalog<'h> {
     header: &'h VolumeHeader,
     objects: Vec<CheckedObject>,
-    groups: Vec<Group>,
+    groups: Vec<CnidRecords>,
     pub(super) links: Links,
     /// Number of file and of folder records, without the root.
     pub(super) files: u64,
@@ -129,11 +129,11 @@ impl<'h> Catalog<'h> {
         }
     }
 
-    fn group(&mut self, id: Cnid) -> &mut Group {
+    fn group(&mut self, id: Cnid) -> &mut CnidRecords {
         if self.groups.last().is_none_or(|group| group.id != id.0) {
-            self.groups.push(Group {
+            self.groups.push(CnidRecords {
                 id: id.0,
-                ..Group::default()
+                ..CnidRecords::default()
             });
         }
         let last = self.groups.len() - 1;
@@ -301,7 +301,7 @@ impl<'h> Catalog<'h> {
         self.objects.get(at)
     }
 
-    fn group_of(&self, id: Cnid) -> Group {
+    fn group_of(&self, id: Cnid) -> CnidRecords {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id);
         at.ok()
             .and_then(|at| self.groups.get(at))

@@ -214,7 +214,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).tree_type = 1,
         Severity::Damage,
-        "tree type 0 expected",
+        "expected tree type 0",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 0).kind = 0,
@@ -229,7 +229,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP,
         Severity::Damage,
-        "kind -1 and height 1 expected",
+        "expected a node of kind -1 and height 1",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).height = 33,

@@ -172,7 +172,7 @@ impl Links {
             report.warning(wrong(
                 LAYER,
                 format!(
-                    "{:?} is not expected in the private folder",
+                    "unexpected entry {:?} in the private folder",
                     decode_name(key.name)
                 ),
             ));

@@ -54,7 +54,7 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     ] {
         if !header.is_fork_clump(clump.get()) {
             report.warning(at(format!(
-                "the clump of {what} forks is {clump} bytes, a multiple of the block size up to 1 MiB expected"
+                "the clump of {what} forks is {clump} bytes, expected a multiple of the block size up to 1 MiB"
             )));
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     ] {
         if !header.is_file_clump(fork.clump_size.get()) {
             report.warning(at(format!(
-                "the clump of the {what} file is {} bytes, a multiple of the block size up to a quarter of the volume expected",
+                "the clump of the {what} file is {} bytes, expected a multiple of the block size up to a quarter of the volume",
                 fork.clump_size
             )));
         }

@@ -147,7 +147,7 @@ fn nodes_that_lead_nowhere_are_noticed() {
     let index = drawn.nodes_of(node_kind::INDEX)[0];
     let children = drawn.nodes_of(node_kind::LEAF);
     for (child, words) in [
-        (index, "kind -1 and height 1 expected"),
+        (index, "expected a node of kind -1 and height 1"),
         (0, "the tree points to node 0"),
         (900_000, "to node 900000"),
     ] {
@@ -159,7 +159,10 @@ fn nodes_that_lead_nowhere_are_noticed() {
         expect(drawn, &["hfs+ catalog", words]);
     }
     head(drawn.node(children[0])).height = 2;
-    expect(drawn, &["kind -1 and height 1 expected, -1 and 2 found"]);
+    expect(
+        drawn,
+        &["expected a node of kind -1 and height 1, found kind -1 and height 2"],
+    );
 }
 
 #[test]
@@ -184,7 +187,7 @@ fn tree_headers_that_claim_too_much_are_refused() {
     );
     expect(
         with_header(|header| header.tree_depth = 9.into()),
-        &["height 9 expected"],
+        &["height 9, found"],
     );
     expect(
         with_header(|header| header.root_node = 1_000_000.into()),
@@ -192,13 +195,13 @@ fn tree_headers_that_claim_too_much_are_refused() {
     );
     expect(
         with_header(|header| header.attributes = 0.into()),
-        &["16-bit key lengths expected"],
+        &["expected 16-bit key lengths"],
     );
     let mut drawn = forest().draw();
     head(drawn.node(0)).kind = 0;
     expect(
         drawn,
-        &["node 0: a header node (kind 1) expected, kind 0 found"],
+        &["node 0: expected a header node (kind 1), found kind 0"],
     );
     let mut fixture = Fixture::new(Variant::Hfsx, NameOrder::Binary);
     fixture.file(Cnid::ROOT, "x", b"", |_| {});

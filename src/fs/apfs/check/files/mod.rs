@@ -294,7 +294,7 @@ impl Files {
                 .filter(|&expected| expected != found)
         {
             let message = format_args!(
-                "`{name}` in folder {parent:#x} stands under hash {found:#x}, {expected:#x} expected"
+                "`{name}` in folder {parent:#x} is stored under hash {found:#x}, expected {expected:#x}"
             );
             report.damage(leaf.wrong(message));
         }

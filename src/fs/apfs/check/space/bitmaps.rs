@@ -145,7 +145,7 @@ impl CheckedSpace<'_> {
         let found = (u64::from(head.index.get()), u64::from(head.count.get()));
         if found != (index, count) {
             let message = format!(
-                "number {index} with {count} entries expected, {} with {} found",
+                "expected number {index} with {count} entries, found number {} with {}",
                 found.0, found.1
             );
             report.damage(corrupt(message));
@@ -154,7 +154,7 @@ impl CheckedSpace<'_> {
         let xid = head.object.xid.get();
         if xid == 0 || xid > self.xid.0 {
             report.damage(corrupt(format!(
-                "transaction {xid} found, at most {} expected",
+                "the transaction number {xid} is too large: expected at most {}",
                 self.xid
             )));
         }
@@ -162,7 +162,7 @@ impl CheckedSpace<'_> {
             || head.object.has_odd_flags(false)
         {
             report.warning(corrupt(format!(
-                "type {:#x} found, a physical object expected",
+                "expected a physical object, found type {:#x}",
                 head.object.kind
             )));
         }

@@ -170,7 +170,7 @@ fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
         if found != expected {
             report.warning(wrong(
                 LAYER,
-                format!("has {found} {what}, {expected} expected"),
+                format!("has {found} {what}, expected {expected}"),
             ));
         }
     }
@@ -194,7 +194,7 @@ fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
         report.warning(wrong(
             LAYER,
             format!(
-                "has slots for {} versions, {RING_VERSIONS} expected",
+                "has slots for {} versions, expected {RING_VERSIONS}",
                 head.ring_multiplier
             ),
         ));

@@ -155,7 +155,7 @@ impl CheckedSpace<'_> {
         }
         if last != self.head.ring_free_tail.get() {
             let message = format!(
-                "the list of free slots ends with {last}, {} expected",
+                "the list of free slots ends with {last}, expected {}",
                 self.head.ring_free_tail
             );
             report.warning(wrong(LAYER, message));

@@ -135,7 +135,7 @@ impl TreeWalk<'_> {
         if (info.key_size.get() as usize, info.value_size.get() as usize) != (key, value) {
             let found = (info.key_size.get(), info.value_size.get());
             let message = format!(
-                "keys of {key} and values of {value} bytes expected, {} and {} found",
+                "expected keys of {key} and values of {value} bytes, found {} and {}",
                 found.0, found.1
             );
             report.warning(wrong(message));
@@ -150,7 +150,7 @@ impl TreeWalk<'_> {
         let (flags, expected) = (info.flags.get(), self.kind.tree_flags());
         if flags & !free != expected {
             report.warning(wrong(format!(
-                "the tree's flags are {flags:#x}, {expected:#x} expected"
+                "the tree's flags are {flags:#x}, expected {expected:#x}"
             )));
         }
     }
@@ -272,7 +272,7 @@ impl Walker<'_, '_> {
         }
         let (stored, expected) = (header.kind.get() & storage::MASK, self.nodes.storage());
         if stored != expected {
-            wrong(format!("is stored as {stored:#x}, {expected:#x} expected"));
+            wrong(format!("is stored as {stored:#x}, expected {expected:#x}"));
         }
         if header.has_odd_flags(matches!(self.walk.kind, TreeKind::Files { .. })) {
             wrong(format!(
@@ -283,11 +283,11 @@ impl Walker<'_, '_> {
         let xid = header.xid.get();
         match recorded {
             Some(recorded) if xid != recorded.0 => {
-                wrong(format!("transaction {recorded} expected, {xid} found"))
+                wrong(format!("expected transaction {recorded}, found {xid}"))
             }
             _ if xid == 0 || xid > self.walk.newest.0 => {
                 wrong(format!(
-                    "transaction {xid} found, at most {} expected",
+                    "the transaction number {xid} is too large: expected at most {}",
                     self.walk.newest
                 ));
             }
@@ -315,7 +315,7 @@ impl Walker<'_, '_> {
             )
         } else if let Some(parent) = parent.filter(|parent| node.level + 1 != parent.level) {
             format!(
-                "a node of level {} expected, level {} found",
+                "expected a node of level {}, found level {}",
                 parent.level - 1,
                 node.level
             )

@@ -154,12 +154,12 @@ impl<'a> TreeWalk<'a> {
             ));
         }
         if header.tree_type != 0 && kind != TreeKind::Attributes {
-            found.push(format!("tree type 0 expected, {} found", header.tree_type));
+            found.push(format!("expected tree type 0, found {}", header.tree_type));
         }
         if header.max_key_length.get() != key_lengths(kind).1 {
             let expected = key_lengths(kind).1;
             found.push(format!(
-                "longest key is {}, {expected} expected",
+                "the longest key is {}, expected {expected}",
                 header.max_key_length
             ));
         }
@@ -311,7 +311,7 @@ impl<'a> TreeWalk<'a> {
         };
         if (node.kind, node.height) != (kind, height) {
             let message = format!(
-                "kind {kind} and height {height} expected, {} and {} found",
+                "expected a node of kind {kind} and height {height}, found kind {} and height {}",
                 node.kind, node.height
             );
             report.damage(self.wrong(number, message));
@@ -331,19 +331,22 @@ impl<'a> TreeWalk<'a> {
             if next != node.number {
                 report.damage(self.wrong(
                     before,
-                    format!("next node {} expected, {next} found", node.number),
+                    format!("expected {} as the next node, found {next}", node.number),
                 ));
             }
             if node.previous != before {
                 report.damage(self.wrong(
                     node.number,
-                    format!("previous node {before} expected, {} found", node.previous),
+                    format!(
+                        "expected {before} as the previous node, found {}",
+                        node.previous
+                    ),
                 ));
             }
         } else if !level.incomplete && node.previous != 0 {
             report.damage(self.wrong(
                 node.number,
-                format!("no previous node expected, {} found", node.previous),
+                format!("expected no previous node, found {}", node.previous),
             ));
         }
         self.levels[usize::from(height)] = Level {
@@ -366,7 +369,7 @@ impl<'a> TreeWalk<'a> {
             .filter_map(|level| level.before)
             .filter(|&(_, next)| next != 0)
         {
-            report.damage(self.wrong(before, format!("no next node expected, {next} found")));
+            report.damage(self.wrong(before, format!("expected no next node, found {next}")));
         }
     }
 
@@ -381,7 +384,7 @@ impl<'a> TreeWalk<'a> {
                 .map_or(0, |head| u16::from_be_bytes([head[0], head[1]]));
             if !(least..=most).contains(&length) {
                 let message = format!(
-                    "record {index} has a key of {length} bytes, {least} to {most} expected"
+                    "record {index} has a key of {length} bytes, expected {least} to {most}"
                 );
                 report.damage(self.wrong(node.number, message));
             }
@@ -444,7 +447,7 @@ impl<'a> TreeWalk<'a> {
 fn header_node_faults(node: &Node, size: u16) -> Option<String> {
     if (node.kind, node.height) != (node_kind::HEADER, 0) {
         return Some(format!(
-            "kind 1 and height 0 expected, {} and {} found",
+            "expected a node of kind 1 and height 0, found kind {} and height {}",
             node.kind, node.height
         ));
     }
@@ -455,7 +458,7 @@ fn header_node_faults(node: &Node, size: u16) -> Option<String> {
         .map(<[u8]>::len)
         .collect();
     (lengths != expected)
-        .then(|| format!("records of {expected:?} bytes expected, {lengths:?} found"))
+        .then(|| format!("expected records of {expected:?} bytes, found {lengths:?}"))
 }
 
 /// Returns the minimum and maximum key length of a tree.
