@@ -21,6 +21,7 @@ mod key_file;
 pub(crate) mod layer_metadata;
 pub(crate) mod lists;
 mod new_image;
+mod opening;
 pub(crate) mod place;
 mod quick_check;
 pub(crate) mod remote;
@@ -43,11 +44,12 @@ use crate::container::Format;
 use crate::decision::Assumptions;
 use crate::device::{Access, BlockDevice};
 use crate::fs::hfsplus::DEFAULT_CACHE;
-use crate::store::{Local, LocalFile, Store};
+use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
 
 pub(crate) use self::gate::Found;
-use self::gate::{Opened, StagedImage};
+use self::gate::StagedImage;
+use self::opening::Opening;
 use self::remote::Elsewhere;
 
 pub use apfs::VolumeQuery;
@@ -67,7 +69,6 @@ pub use remote::{LocalCache, NetworkOptions};
 pub use resumable::ResumableImage;
 pub use section::Section;
 pub(crate) use survey::is_blank;
-use survey::survey_disk;
 pub use unlock::{Keys, volume_key};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
@@ -133,27 +134,30 @@ impl Default for OpenOptions<'_> {
     }
 }
 
+impl OpenOptions<'_> {
+    /// Returns the options for reading the same image.
+    pub(crate) fn reading(&self) -> Self {
+        Self {
+            access: Access::ReadOnly,
+            ..*self
+        }
+    }
+}
+
 /// Opens the image at `path`. Errors name the path.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
-    let mut layers = Vec::new();
-    build(path, options, &mut layers)
-        .map_err(|error| error.in_file(path))
-        .map(|found| found.into_image(path, layers))
+    let mut opening = Opening::new(path, options);
+    let found = opening.open().map_err(|error| error.in_file(path))?;
+    Ok(opening.into_image(found))
 }
 
 /// Returns the layers of the image at `path` from the bottom, as far as they can be determined, and
 /// the error that stopped the opening. The image is opened read-only even if `options` say
 /// otherwise.
 pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
-    let mut layers = Vec::new();
-    let options = OpenOptions {
-        access: Access::ReadOnly,
-        ..*options
-    };
-    let stopped = build(path, &options, &mut layers)
-        .err()
-        .map(|error| error.in_file(path));
-    (layers, stopped)
+    let mut opening = Opening::new(path, &options.reading());
+    let stopped = opening.open().err();
+    (opening.layers, stopped.map(|error| error.in_file(path)))
 }
 
 /// The stored bytes of an image, below encryption and container.
@@ -183,13 +187,9 @@ pub(crate) fn disk_of(
     path: &Path,
     stored: StoredImage,
     options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let options = OpenOptions {
-        access: Access::ReadOnly,
-        ..*options
-    };
-    opened_in(path, stored, &options, layers).map(|opened| opened.disk)
+    let opened = Opening::new(path, &options.reading()).container(stored)?;
+    Ok(opened.disk)
 }
 
 /// Opens the disk of an image in a staged view, like [`disk_of`], but with the access of `options`.
@@ -198,22 +198,8 @@ pub(crate) fn staged_disk(
     staged: &StagedImage,
     options: &OpenOptions<'_>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    opened_in(path, staged.bytes(), options, &mut Vec::new()).map(|opened| opened.disk)
-}
-
-fn opened_in(
-    path: &Path,
-    stored: StoredImage,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    match stored {
-        StoredImage::File(file) if !options.shadows.is_empty() => {
-            stack::open_with(path, file, options, layers)
-        }
-        StoredImage::Folder(store) => container::open_store(store, options, layers),
-        StoredImage::File(file) => container::open_bytes(path, file, options, layers),
-    }
+    let opened = Opening::new(path, options).container(staged.bytes())?;
+    Ok(opened.disk)
 }
 
 /// Returns the plain bytes: the stored bytes themselves, or their decrypted contents.
@@ -221,115 +207,7 @@ pub(crate) fn plain_of(
     file: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    unlock::unlock(file, options, &mut Vec::new())
-}
-
-/// Returns the plain bytes of an open image file: its own, or its decrypted contents.
-pub(crate) fn plain(file: Arc<LocalFile>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-    unlock::unlock(file, options, &mut Vec::new())
-}
-
-impl Found {
-    fn into_image(self, path: &Path, layers: Vec<Layer>) -> Image {
-        Image {
-            path: path.to_owned(),
-            format: self.format,
-            layers,
-            disk: self.disk,
-            warnings: self.warnings,
-        }
-    }
-}
-
-/// Opens the layers one by one and appends them to `layers`.
-fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
-    let mut found = open_disk(path, options, layers)?;
-    if let Some(section) = options.section {
-        found.disk = section.of(found.disk)?;
-    }
-    survey_disk(&mut found, options, layers)?;
-    let is_empty = layers.iter().all(|layer| match layer {
-        Layer::Partitions(_) => false,
-        Layer::Volumes(volumes) => volumes.is_empty(),
-        _ => true,
-    });
-    if is_empty && options.shadows.is_empty() && options.section.is_none() {
-        use_other_directory(&mut found, options, layers)?;
-    }
-    Ok(found)
-}
-
-/// Reads an ASIF image with its other directory if nothing is found with the active one. Fails with
-/// [`Kind::Undecided`] if it is to be written.
-fn use_other_directory(
-    found: &mut Found,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<()> {
-    let Some(at) = layers
-        .iter()
-        .position(|layer| matches!(layer, Layer::Asif(_)))
-    else {
-        return Ok(());
-    };
-    let Layer::Asif(image) = &layers[at] else {
-        return Ok(());
-    };
-    let Some((other, why)) = directories::that_opens(image)? else {
-        return Ok(());
-    };
-    if options.access == Access::ReadWrite {
-        return Err(directories::refusal(&other, why));
-    }
-    layers.truncate(at);
-    layers.push(Layer::Asif(other.clone()));
-    found.warnings.push(why);
-    found.disk = other;
-    survey_disk(found, options, layers)
-}
-
-/// Opens the disk of an image, with any contents, and the layers over it that `options` name.
-pub(crate) fn open_disk(
-    path: &Path,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<Found> {
-    if !options.shadows.is_empty() {
-        let opened = stack::open(path, options, layers)?;
-        return gate::pass(path, opened, options, layers);
-    }
-    if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
-        return Err(Error::unsupported(
-            LAYER,
-            format!("unsupported: {} ({format})", format.description()),
-        ));
-    }
-    let opened = match remote::find(path, options)? {
-        Some(Elsewhere::Folder(store, status)) => {
-            layers.push(Layer::Bucket(status));
-            container::open_settled(path, store, options, layers)
-        }
-        Some(Elsewhere::Snapshot(store)) => container::open_settled(path, store, options, layers),
-        Some(Elsewhere::File(file)) => {
-            layers.push(Layer::Remote(file.clone()));
-            container::open_bytes(path, file, options, layers)
-        }
-        None if look_at(path)?.is_dir() => container::open_folder(path, options, layers),
-        None => container::open_file(path, options, layers),
-    };
-    // The undo data of an interrupted repair explains sources that disagree.
-    let interrupted = match &opened {
-        Err(error) if error.kind() != Kind::Undecided => None,
-        _ => interrupted::check(path, options.access)?,
-    };
-    let mut opened = opened?;
-    opened.warnings.extend(interrupted);
-    if options.image_format.is_none() {
-        opened
-            .warnings
-            .extend(container::misnamed(path, opened.format));
-    }
-    gate::pass(path, opened, options, layers)
+    Opening::new(Path::new(""), options).unlock(file)
 }
 
 /// Returns the host's metadata of the file or folder at `path`.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::gate::{self, Opened};
 use super::lists::{self, Settled};
+use super::opening::Opening;
 use super::remote::Elsewhere;
 use super::{
     LAYER, Layer, OpenOptions, directories, interrupted, layer_metadata, remote, snapshot,
-    split_files, unlock,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, Choice};
 use crate::container::sparseimage::{self, SparseImage};
-use crate::container::udif::{self, Udif};
+use crate::container::udif;
 use crate::container::{Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
@@ -24,95 +24,180 @@ use crate::{Error, Kind, Reason, Result};
 /// Bytes at the front of a file that identify its container.
 const HEAD: usize = 16;
 
-pub(super) fn open_folder(
-    path: &Path,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    open_settled(path, Arc::new(Local::new(path)), options, layers)
-}
+impl Opening<'_> {
+    /// Opens the bundle in the folder at the path.
+    pub(super) fn folder(&mut self) -> Result<Opened> {
+        self.settled_bundle(Arc::new(Local::new(self.path)))
+    }
 
-/// Opens the bundle in a local or remote folder. If its lists differ, the numbers that the contents
-/// confirm are used. In a bucket, only writers compare them.
-pub(super) fn open_settled(
-    path: &Path,
-    store: Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    let is_far = layers.iter().any(|layer| matches!(layer, Layer::Bucket(_)));
-    let settled = if is_far && options.access == Access::ReadOnly {
-        Settled::default()
-    } else {
-        lists::settle(path, &store, options)?
-    };
-    let mut opened = open_with(store, options, settled.choice, layers)?;
-    opened.warnings.extend(settled.warning);
-    Ok(opened)
-}
+    /// Opens the bundle in a local or remote folder. If its lists differ, the numbers that the
+    /// contents confirm are used. In a bucket, only writers compare them.
+    pub(super) fn settled_bundle(&mut self, store: Arc<dyn Store>) -> Result<Opened> {
+        let settled = if self.is_far() && self.options.access == Access::ReadOnly {
+            Settled::default()
+        } else {
+            lists::settle(self.path, &store, &self.options)?
+        };
+        let opened = self.bundle(store, settled.choice)?;
+        self.warnings.extend(settled.warning);
+        Ok(opened)
+    }
 
-/// Opens the bundle in a local or remote folder by its effective list.
-pub(super) fn open_store(
-    store: Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    open_with(store, options, None, layers)
-}
+    /// Opens the bundle in a local or remote folder, by the numbers of `choice` or those of its
+    /// effective list.
+    pub(super) fn bundle(
+        &mut self,
+        store: Arc<dyn Store>,
+        choice: Option<Choice>,
+    ) -> Result<Opened> {
+        match self.options.image_format {
+            Some(Format::Udsb) => {}
+            Some(other) => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    LAYER,
+                    format!("is a folder, expected a file of format {other}"),
+                ));
+            }
+            None if sparsebundle::is_bundle(&*store)? => {}
+            None => {
+                let message =
+                    "not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
+                return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
+            }
+        }
+        let bundle = self.unlock_bundle(store.clone(), choice)?;
+        self.layers.push(Layer::Bundle(bundle.clone()));
+        self.warnings.extend(bundle.warnings().iter().cloned());
+        Ok(Opened {
+            format: Format::Udsb,
+            disk: bundle,
+            store: Some(store),
+        })
+    }
 
-fn open_with(
-    store: Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    choice: Option<Choice>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    match options.image_format {
-        Some(Format::Udsb) => {}
-        Some(other) => {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("is a folder, expected a file of format {other}"),
+    fn unlock_bundle(
+        &mut self,
+        store: Arc<dyn Store>,
+        choice: Option<Choice>,
+    ) -> Result<Arc<Bundle>> {
+        let access = self.options.access;
+        let Some(header) = sparsebundle::encryption(&*store)? else {
+            return Bundle::open_chosen(store, access, choice).map(Arc::new);
+        };
+        let keys = self.keys(&header)?;
+        let bundle = Arc::new(Bundle::open_encrypted_chosen(
+            store, access, &header, &keys, choice,
+        )?);
+        // A bundle's header does not hold the length of the encrypted data.
+        if let Some(Layer::Crypt(description)) = self.layers.last_mut() {
+            description.data_size = bundle.info().len;
+        }
+        Ok(bundle)
+    }
+
+    /// Locks and opens the file at the path.
+    pub(super) fn locked_file(&mut self) -> Result<Opened> {
+        let file = lock_file(self.path, self.options.access)?;
+        self.layers.push(Layer::File(file.clone()));
+        self.file(file)
+    }
+
+    /// Opens the container in a local or remote file.
+    pub(super) fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<Opened> {
+        let plain = self.unlock(file)?;
+        let format = match self.options.image_format {
+            Some(format) => format,
+            None => detect_container(&*plain)?,
+        };
+        let disk: Arc<dyn BlockDevice> = match format {
+            Format::Udsb => {
+                let message = "is a file, expected a folder (UDSB)";
+                return Err(Error::new(Kind::Invalid, LAYER, message));
+            }
+            Format::Udrw | Format::Udto => self.raw(plain),
+            Format::Udsp => {
+                let image = Arc::new(SparseImage::open(plain)?);
+                self.layers.push(Layer::SparseImage(image.clone()));
+                image
+            }
+            Format::Asif => self.asif(plain)?,
+            Format::Udro
+            | Format::Udco
+            | Format::Udzo
+            | Format::Udbz
+            | Format::Ulfo
+            | Format::Ulmo => return self.udif(plain),
+        };
+        Ok(Opened {
+            format,
+            disk,
+            store: None,
+        })
+    }
+
+    fn raw(&mut self, file: Arc<dyn BlockDevice>) -> Arc<Raw> {
+        let raw = Arc::new(Raw::new(file));
+        self.layers.push(Layer::Raw(raw.clone()));
+        if raw.trailing() > 0 {
+            self.warnings.push(format!(
+                "the last {} bytes are not a whole sector and are ignored",
+                raw.trailing()
             ));
         }
-        None if sparsebundle::is_bundle(&*store)? => {}
-        None => {
-            let message = "not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
-            return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
+        raw
+    }
+
+    fn asif(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<Asif>> {
+        let access = self.options.access;
+        let mut image = match Asif::open(file.clone()) {
+            Ok(image) => image,
+            Err(error) => match directories::that_loads(&file)? {
+                Some((other, why)) if access == Access::ReadWrite => {
+                    return Err(directories::refusal(&other, why));
+                }
+                Some((other, why)) => {
+                    self.warnings.push(why);
+                    other
+                }
+                None => return Err(error),
+            },
+        };
+        if self.is_encrypted() {
+            image = image.encrypted();
+        }
+        let image = Arc::new(image);
+        self.layers.push(Layer::Asif(image.clone()));
+        stands_alone(&image)?;
+        match image.read_only() {
+            Some(why) if access == Access::ReadWrite => Err(Error::new(
+                Kind::ReadOnly,
+                LAYER,
+                format!("read-only: {why}; convert the image to change it"),
+            )),
+            _ => Ok(image),
         }
     }
-    let bundle = unlock_bundle(store.clone(), options, choice, layers)?;
-    layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Opened {
-        format: Format::Udsb,
-        warnings: bundle.warnings().to_vec(),
-        disk: bundle,
-        store: Some(store),
-    })
-}
 
-fn unlock_bundle(
-    store: Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    choice: Option<Choice>,
-    layers: &mut Vec<Layer>,
-) -> Result<Arc<Bundle>> {
-    let Some(header) = sparsebundle::encryption(&*store)? else {
-        return Bundle::open_chosen(store, options.access, choice).map(Arc::new);
-    };
-    let keys = unlock::keys(&header, options, layers)?;
-    let bundle = Arc::new(Bundle::open_encrypted_chosen(
-        store,
-        options.access,
-        &header,
-        &keys,
-        choice,
-    )?);
-    // A bundle's header does not hold the length of the encrypted data.
-    if let Some(Layer::Crypt(description)) = layers.last_mut() {
-        description.data_size = bundle.info().len;
+    /// The exact UDIF format follows from the chunks, even if another was named.
+    fn udif(&mut self, file: Arc<dyn BlockDevice>) -> Result<Opened> {
+        let udif = Arc::new(self.udif_set(file)?);
+        let format = udif.format();
+        self.layers.push(Layer::Udif(udif.clone()));
+        if self.options.access == Access::ReadWrite {
+            let message = format!(
+                "read-only format: {} ({format}); convert the image to change it",
+                format.description()
+            );
+            return Err(Error::new(Kind::ReadOnly, LAYER, message));
+        }
+        self.warnings.extend(udif.warnings());
+        Ok(Opened {
+            format,
+            disk: udif,
+            store: None,
+        })
     }
-    Ok(bundle)
 }
 
 /// Opens the sparse bundle at `path` for a change of its bands, without the layers above it, and
@@ -127,16 +212,19 @@ pub(crate) fn open_bundle(
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
             let settled = lists::settle(path, &store, options)?;
-            let bundle = unlock_bundle(store.clone(), options, settled.choice, &mut Vec::new())?;
+            let bundle =
+                Opening::new(path, options).unlock_bundle(store.clone(), settled.choice)?;
             let opened = Opened {
                 format: Format::Udsb,
                 disk: bundle.clone(),
-                warnings: settled.warning.into_iter().collect(),
                 store: Some(store),
             };
-            let found = gate::pass(path, opened, options, &[])?;
+            let mut opening = Opening::new(path, options);
+            opening.warnings.extend(settled.warning);
+            let found = gate::pass(opened, &mut opening)?;
             gate::check_leftovers(&bundle, &found.disk, options, progress)?;
-            let warnings = found.into_warnings();
+            drop(found);
+            let warnings = opening.warnings;
             let bundle = Arc::into_inner(bundle).ok_or_else(|| {
                 Error::new(
                     Kind::Conflict,
@@ -176,35 +264,6 @@ pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
         .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
 }
 
-pub(super) fn open_file(
-    path: &Path,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    let file = lock_file(path, options.access)?;
-    layers.push(Layer::File(file.clone()));
-    open_bytes(path, file, options, layers)
-}
-
-/// Opens the container in a local or remote file.
-pub(super) fn open_bytes(
-    path: &Path,
-    file: Arc<dyn BlockDevice>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    let file = unlock::unlock(file, options, layers)?;
-    let format = match options.image_format {
-        Some(format) => format,
-        None => detect_container(&*file)?,
-    };
-    if format.is_udif() {
-        let udif = split_files::open(path, file, options, layers)?;
-        return open_udif(udif, options.access, layers);
-    }
-    open_in(file, format, options.access, layers)
-}
-
 /// Returns the container format of the bytes of `file`. Bytes without a known signature are a raw
 /// image.
 pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
@@ -225,90 +284,6 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     foreign::recognize(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
 }
 
-/// Opens the container in `file`, which may be the decrypted contents of a file.
-pub(super) fn open_in(
-    file: Arc<dyn BlockDevice>,
-    format: Format,
-    access: Access,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    match format {
-        Format::Udsb => Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "is a file, expected a folder (UDSB)",
-        )),
-        Format::Udrw | Format::Udto => Ok(open_raw(file, format, layers)),
-        Format::Udsp => {
-            let image = Arc::new(SparseImage::open(file)?);
-            layers.push(Layer::SparseImage(image.clone()));
-            Ok(Opened {
-                format,
-                warnings: Vec::new(),
-                disk: image,
-                store: None,
-            })
-        }
-        Format::Asif => open_asif(file, access, layers),
-        Format::Udro | Format::Udco | Format::Udzo | Format::Udbz | Format::Ulfo | Format::Ulmo => {
-            open_udif(Udif::open(file)?, access, layers)
-        }
-    }
-}
-
-fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Opened {
-    let raw = Arc::new(Raw::new(file));
-    layers.push(Layer::Raw(raw.clone()));
-    let warnings = match raw.trailing() {
-        0 => Vec::new(),
-        odd => vec![format!(
-            "the last {odd} bytes are not a whole sector and are ignored"
-        )],
-    };
-    Opened {
-        format,
-        warnings,
-        disk: raw,
-        store: None,
-    }
-}
-
-fn open_asif(
-    file: Arc<dyn BlockDevice>,
-    access: Access,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    let (mut image, warning) = match Asif::open(file.clone()) {
-        Ok(image) => (image, None),
-        Err(error) => match directories::that_loads(&file)? {
-            Some((other, why)) if access == Access::ReadWrite => {
-                return Err(directories::refusal(&other, why));
-            }
-            Some((other, why)) => (other, Some(why)),
-            None => return Err(error),
-        },
-    };
-    if layers.iter().any(|layer| matches!(layer, Layer::Crypt(_))) {
-        image = image.encrypted();
-    }
-    let image = Arc::new(image);
-    layers.push(Layer::Asif(image.clone()));
-    stands_alone(&image)?;
-    match image.read_only() {
-        Some(why) if access == Access::ReadWrite => Err(Error::new(
-            Kind::ReadOnly,
-            LAYER,
-            format!("read-only: {why}"),
-        )),
-        _ => Ok(Opened {
-            format: Format::Asif,
-            warnings: warning.into_iter().collect(),
-            disk: image,
-            store: None,
-        }),
-    }
-}
-
 /// Refuses a layer of a stack: without the images below, it would read as zeros.
 pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
     let remembered = layer_metadata::below(&image.metadata()).map(|note| note.below);
@@ -327,23 +302,6 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
         LAYER,
         format!("not a complete disk: {what} {below}"),
     ))
-}
-
-/// The exact UDIF format follows from the chunks, even if another was named.
-fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Opened> {
-    let udif = Arc::new(udif);
-    let format = udif.format();
-    layers.push(Layer::Udif(udif.clone()));
-    if access == Access::ReadWrite {
-        let message = format!("read-only format: {} ({format})", format.description());
-        return Err(Error::new(Kind::ReadOnly, LAYER, message));
-    }
-    Ok(Opened {
-        format,
-        warnings: udif.warnings(),
-        disk: udif,
-        store: None,
-    })
 }
 
 /// Returns a warning if the extension of an image's name belongs to another format. Detection uses

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::gate::Opened;
 use super::new_image::NewImage;
+use super::opening::Opening;
 use super::place::{ImagePlace, NewMode};
 use super::{Found, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
 use crate::container::asif::{self, Asif};
@@ -328,12 +329,10 @@ pub(super) fn make(
     let mut layers = Vec::new();
     let protection = options.protection()?;
     let made = match options.format {
-        Format::Udsb => make_folder(
-            Arc::new(Local::new(place.aside()).with_mode(place.mode())),
-            options,
-            protection,
-            &mut layers,
-        )?,
+        Format::Udsb => {
+            let folder = Arc::new(Local::new(place.aside()).with_mode(place.mode()));
+            return make_folder(folder, place.aside(), options, protection);
+        }
         _ => {
             let file = new_file(place)?;
             layers.push(Layer::File(file.clone()));
@@ -348,16 +347,23 @@ pub(super) fn make(
             make_in(plain, options, &mut layers, progress)?
         }
     };
-    Ok(Found::new_image(made).into_image(place.aside(), layers))
+    Ok(new_image(made, place.aside(), layers, Vec::new()))
 }
 
-/// Creates a bundle in `store`, local or remote.
+fn new_image(made: Opened, path: &Path, layers: Vec<Layer>, warnings: Vec<String>) -> Image {
+    let mut opening = Opening::new(path, &OpenOptions::default());
+    (opening.layers, opening.warnings) = (layers, warnings);
+    opening.into_image(Found::new_image(made))
+}
+
+/// Creates a bundle in `store`, which is local at `path` or remote.
 pub(super) fn make_folder(
     store: Arc<dyn Store>,
+    path: &Path,
     options: &CreateOptions,
     protection: Option<Protection>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
+) -> Result<Image> {
+    let mut layers = Vec::new();
     let wanted = sparsebundle::CreateOptions {
         len: options.len,
         band_size: options.band_size()?,
@@ -374,12 +380,13 @@ pub(super) fn make_folder(
         })
     }));
     layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Opened {
+    let warnings = bundle.warnings().to_vec();
+    let made = Opened {
         format: options.format,
-        warnings: bundle.warnings().to_vec(),
         disk: bundle,
         store: Some(store),
-    })
+    };
+    Ok(new_image(made, path, layers, warnings))
 }
 
 /// Formats `file`, new and empty, as the requested container.
@@ -432,7 +439,6 @@ fn make_in(
     Ok(Opened {
         format,
         disk,
-        warnings: Vec::new(),
         store: None,
     })
 }

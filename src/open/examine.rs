@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
-use super::container::{self, detect_container, lock_file};
+use super::container::{detect_container, lock_file, stands_alone};
+use super::opening::Opening;
 use super::remote::{self, Elsewhere};
 use super::{
     Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, VolumeFormat, contents, directories,
-    interrupted, look_at, split_files, stack, survey, unlock, unstored,
+    interrupted, look_at, survey, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -228,7 +229,7 @@ pub(crate) fn examine_stored(
     };
     match stored {
         StoredImage::File(file) if !options.shadows.is_empty() => {
-            let opened = super::stack::open_with(path, file, &options, &mut Vec::new());
+            let opened = Opening::new(path, &options).container(StoredImage::File(file));
             if let Some(stack) = found.opened("stack", opened)? {
                 examine_disk(&stack.disk, stack.format, &options, &mut found, progress)?;
             }
@@ -283,18 +284,18 @@ fn examine_folder(
     progress: &dyn Progress,
 ) -> Result<()> {
     if !sparsebundle::is_bundle(&*store)? {
-        let opened = container::open_store(store, options, &mut Vec::new()).map(drop);
+        let opened = Opening::new(path, options).bundle(store, None).map(drop);
         return found.judged("folder", opened).map(drop);
     }
     let checked = sparsebundle::check(&*store, &mut found.problems, progress);
     if found.judged("sparse bundle", checked)?.is_none() {
         return Ok(());
     }
-    let mut layers = Vec::new();
-    let opened = container::open_store(store, options, &mut layers);
+    let mut opening = Opening::new(path, options);
+    let opened = opening.bundle(store, None);
     match found.opened("disk", opened)? {
         Some(opened) => {
-            if let Some(bundle) = layers.iter().find_map(|layer| match layer {
+            if let Some(bundle) = opening.layers.iter().find_map(|layer| match layer {
                 Layer::Bundle(bundle) if !bundle.is_between() => Some(bundle),
                 _ => None,
             }) && found.problems.count(Severity::Warning) > 0
@@ -319,7 +320,7 @@ fn examine_file(
     if is_encrypted && found.judged(ENCRYPTION, encrypted)?.is_none() {
         return Ok(());
     }
-    let unlocked = unlock::unlock(file, options, &mut Vec::<Layer>::new());
+    let unlocked = Opening::new(path, options).unlock(file);
     let Some(plain) = found.opened("encrypted data", unlocked)? else {
         return Ok(());
     };
@@ -331,7 +332,7 @@ fn examine_file(
         return Ok(());
     };
     let parts = if format.is_udif() {
-        split_files::find(path, plain.clone(), options, &mut Vec::new())
+        Opening::new(path, options).parts(plain.clone())
     } else {
         Ok(Vec::new())
     };
@@ -357,7 +358,7 @@ fn examine_container(
             Ok(Arc::new(image) as _)
         }),
         Format::Asif => check_asif(plain, problems, progress).and_then(|mut image| {
-            container::stands_alone(&image)?;
+            stands_alone(&image)?;
             if is_encrypted {
                 image = image.encrypted();
             }
@@ -437,7 +438,9 @@ fn examine_shown(
             return Ok(());
         }
     }
-    let opened = stack::open(path, options, &mut Vec::new());
+    let opened = Opening::new(path, options)
+        .stack(None)
+        .map(|(opened, _)| opened);
     match found.opened("stack", opened)? {
         Some(stack) => examine_disk(&stack.disk, format, options, found, progress),
         None => Ok(()),

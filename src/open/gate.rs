@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::evidence::{self, Depth, Fact};
 use super::guarded::GuardedBundle;
 use super::lists::{self, Question, Resolved};
+use super::opening::Opening;
 use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
 use crate::container::Format;
 use crate::container::sparsebundle::{Bundle, BundleGeometry};
@@ -33,7 +34,6 @@ const LAYER: &str = "image";
 pub(super) struct Opened {
     pub(super) format: Format,
     pub(super) disk: Arc<dyn BlockDevice>,
-    pub(super) warnings: Vec<String>,
     /// The files of a sparse bundle.
     pub(super) store: Option<Arc<dyn Store>>,
 }
@@ -43,7 +43,6 @@ pub(super) struct Opened {
 pub(crate) struct Found {
     pub(super) format: Format,
     pub(crate) disk: Arc<dyn BlockDevice>,
-    pub(super) warnings: Vec<String>,
     _passed: Passed,
 }
 
@@ -53,16 +52,9 @@ struct Passed;
 
 impl Found {
     fn of(opened: Opened) -> Self {
-        let Opened {
-            format,
-            disk,
-            warnings,
-            ..
-        } = opened;
         Self {
-            format,
-            disk,
-            warnings,
+            format: opened.format,
+            disk: opened.disk,
             _passed: Passed,
         }
     }
@@ -70,10 +62,6 @@ impl Found {
     /// Accepts an image that this process has just created.
     pub(super) fn new_image(opened: Opened) -> Self {
         Self::of(opened)
-    }
-
-    pub(super) fn into_warnings(self) -> Vec<String> {
-        self.warnings
     }
 }
 
@@ -103,25 +91,20 @@ impl StagedImage {
 /// Lets an opened container pass, with warnings about disagreements that the evidence decides. A
 /// read-only one is not compared. Fails with [`Kind::Undecided`] if sources disagree and the
 /// evidence does not decide, or decides for a source that readers do not use.
-pub(super) fn pass(
-    path: &Path,
-    mut opened: Opened,
-    options: &OpenOptions<'_>,
-    layers: &[Layer],
-) -> Result<Found> {
+pub(super) fn pass(mut opened: Opened, opening: &mut Opening<'_>) -> Result<Found> {
     if opened.disk.info().access == Access::ReadWrite {
         let gate = Gate {
-            path,
+            path: opening.path,
             disk: &opened.disk,
             store: opened.store.as_ref(),
             is_plain: opened.format.is_plain(),
-            is_far: layers.iter().any(|layer| matches!(layer, Layer::Bucket(_))),
-            options,
+            is_far: opening.is_far(),
+            options: &opening.options,
         };
         let warnings = gate.compare()?;
-        opened.warnings.extend(warnings);
+        opening.warnings.extend(warnings);
         // The disk of a stack is not that of the bundle below it.
-        let bundle = layers.iter().find_map(|layer| match layer {
+        let bundle = opening.layers.iter().find_map(|layer| match layer {
             Layer::Bundle(bundle) if opened.store.is_some() => Some(bundle.clone()),
             _ => None,
         });
@@ -450,8 +433,6 @@ mod tests {
     use super::*;
     use crate::container::sparsebundle::CreateOptions as BundleOptions;
     use crate::device::BlockDeviceExt;
-    use crate::open::container;
-    use crate::open::survey::survey_disk;
     use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
     use crate::ops::format::NewFormat;
     use crate::store::{MemoryObjects, ObjectMeta, Objects, Put, Remote, RemoteOptions};
@@ -561,20 +542,21 @@ mod tests {
             ..RemoteOptions::default()
         };
         let store = Remote::open(counted.clone(), &options).unwrap();
-        let mut layers = vec![Layer::Bucket(store.status())];
         let options = OpenOptions {
             access,
             ..OpenOptions::default()
         };
         let path = Path::new("s3://bucket/x.sparsebundle");
-        let mut found = if is_gated {
-            let opened = container::open_settled(path, store, &options, &mut layers).unwrap();
-            pass(path, opened, &options, &layers).unwrap()
+        let mut opening = Opening::new(path, &options);
+        opening.layers.push(Layer::Bucket(store.status()));
+        let found = if is_gated {
+            let opened = opening.settled_bundle(store).unwrap();
+            pass(opened, &mut opening).unwrap()
         } else {
-            Found::of(container::open_store(store, &options, &mut layers).unwrap())
+            Found::of(opening.bundle(store, None).unwrap())
         };
-        survey_disk(&mut found, &options, &mut layers).unwrap();
-        assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+        opening.survey(&found).unwrap();
+        assert!(opening.warnings.is_empty(), "{:?}", opening.warnings);
         let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         (count(&counted.requests), count(&counted.rounds))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::create::{CreateOptions, make, make_folder, open_new, open_new_by};
 use super::place::ImagePlace;
-use super::{Found, Image, Layer, OpenOptions, container, remote, survey_disk};
+use super::{Found, Image, Layer, OpenOptions, opening::Opening, remote};
 use crate::Result;
 use crate::container::Format;
 use crate::crypt::Secret;
@@ -47,10 +47,7 @@ impl NewImage {
         match self {
             Self::Host(place) => make(place, options, progress),
             Self::Bucket { url, bundle } => {
-                let mut layers = Vec::new();
-                let made =
-                    make_folder(bundle.clone(), options, options.protection()?, &mut layers)?;
-                Ok(Found::new_image(made).into_image(url, layers))
+                make_folder(bundle.clone(), url, options, options.protection()?)
             }
         }
     }
@@ -81,11 +78,12 @@ impl NewImage {
 
 fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -> Result<Image> {
     // The writer is this process.
-    let mut layers = vec![Layer::Bucket(Status {
+    let mut opening = Opening::new(url, options);
+    opening.layers.push(Layer::Bucket(Status {
         holder: None,
         ..bundle.status()
-    })];
-    let mut found = Found::new_image(container::open_store(bundle.clone(), options, &mut layers)?);
-    survey_disk(&mut found, options, &mut layers)?;
-    Ok(found.into_image(url, layers))
+    }));
+    let found = Found::new_image(opening.bundle(bundle.clone(), None)?);
+    opening.survey(&found)?;
+    Ok(opening.into_image(found))
 }

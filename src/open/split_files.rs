@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::unlock;
-use super::{Layer, OpenOptions};
+use super::Layer;
+use super::opening::Opening;
 use crate::container::udif::{self, Part, Segment, Udif};
 use crate::device::BlockDevice;
 use crate::store::{LocalFile, Lock, Open};
@@ -12,42 +12,51 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif set";
 
-/// Opens the UDIF image in `file`, and the other files of the set.
-pub(super) fn open(
-    path: &Path,
-    file: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<Udif> {
-    match <[Part; 1]>::try_from(find(path, file, options, layers)?) {
-        Ok([only]) => Udif::open(only.file),
-        Err(parts) => Udif::open_parts(parts),
+impl Opening<'_> {
+    /// Opens the UDIF image in `file`, and the other files of the set.
+    pub(super) fn udif_set(&mut self, file: Arc<dyn BlockDevice>) -> Result<Udif> {
+        match <[Part; 1]>::try_from(self.parts(file)?) {
+            Ok([only]) => Udif::open(only.file),
+            Err(parts) => Udif::open_parts(parts),
+        }
     }
-}
 
-/// Returns `file` and the other parts of the image that begins in it.
-pub(super) fn find(
-    path: &Path,
-    file: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<Vec<Part>> {
-    let segment = udif::segment(&*file)?;
-    let mut parts = vec![Part {
-        name: path.to_owned(),
-        file,
-    }];
-    if segment.count < 2 {
-        return Ok(parts);
+    /// Returns `file` and the other parts of the image that begins in it.
+    pub(super) fn parts(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vec<Part>> {
+        let segment = udif::segment(&*file)?;
+        let mut parts = vec![Part {
+            name: self.path.to_owned(),
+            file,
+        }];
+        if segment.count < 2 {
+            return Ok(parts);
+        }
+        check_first(self.path, segment)?;
+        for number in 2..=segment.count {
+            let path = udif::part_path(self.path, number);
+            let file = self
+                .part(&path, segment, number)
+                .map_err(|error| error.in_file(&path))?;
+            parts.push(Part { name: path, file });
+        }
+        Ok(parts)
     }
-    check_first(path, segment)?;
-    for number in 2..=segment.count {
-        let path = udif::part_path(path, number);
-        let file = open_part(&path, segment, number, options, layers)
-            .map_err(|error| error.in_file(&path))?;
-        parts.push(Part { name: path, file });
+
+    fn part(
+        &mut self,
+        path: &Path,
+        Segment { count, .. }: Segment,
+        number: u32,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let Some(file) = LocalFile::open_locked(path, Open::Read, Lock::Shared)? else {
+            let message = format!("missing part {number} of {count}: expected beside the first");
+            return Err(Error::new(Kind::NotFound, LAYER, message));
+        };
+        let file = Arc::new(file);
+        self.layers.push(Layer::File(file.clone()));
+        // The encryption layer is reported for the first part only.
+        Opening::new(path, &self.options).unlock(file)
     }
-    Ok(parts)
 }
 
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
@@ -74,21 +83,4 @@ fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()
         return Err(Error::new(Kind::Limit, LAYER, message));
     }
     Ok(())
-}
-
-fn open_part(
-    path: &Path,
-    Segment { count, .. }: Segment,
-    number: u32,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<Arc<dyn BlockDevice>> {
-    let Some(file) = LocalFile::open_locked(path, Open::Read, Lock::Shared)? else {
-        let message = format!("missing part {number} of {count}: expected beside the first");
-        return Err(Error::new(Kind::NotFound, LAYER, message));
-    };
-    let file = Arc::new(file);
-    layers.push(Layer::File(file.clone()));
-    // The encryption layer is reported for the first part only.
-    unlock::unlock(file, options, &mut Vec::new())
 }

@@ -13,8 +13,9 @@ use uuid::Uuid;
 use super::create::FileDraft;
 use super::gate::{self, Opened};
 use super::layer_metadata::{self, Note};
+use super::opening::Opening;
 use super::place::NewMode;
-use super::{Found, LAYER, Layer, OpenOptions, open_disk};
+use super::{Found, LAYER, Layer, OpenOptions};
 use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
@@ -88,92 +89,77 @@ pub(crate) struct Below {
     pub(crate) mode: NewMode,
 }
 
-/// Opens the image at `path` and stacks the layers of `options` over it.
-pub(super) fn open(
-    path: &Path,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    lay(path, None, options, layers).map(|(found, _)| found)
-}
-
-/// Like [`open`], with `top` as the stored bytes of the topmost layer instead of its path.
-pub(super) fn open_with(
-    path: &Path,
-    top: Arc<dyn BlockDevice>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Opened> {
-    lay(path, Some(top), options, layers).map(|(found, _)| found)
-}
-
 /// Opens the disk of an image and layers over it, with any contents: for a writer, or for another
 /// layer over it.
 pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
     if let Some(missing) = options.shadows.iter().find(|shadow| is_missing(shadow)) {
         return Err(Error::new(Kind::NotFound, LAYER, "does not exist").in_file(missing));
     }
-    let mut layers = Vec::new();
-    if options.shadows.is_empty() {
-        let found = open_disk(path, options, &mut layers).map_err(|error| error.in_file(path))?;
-        return Ok(Below::base(path, &found, &layers));
-    }
-    let (found, below) =
-        lay(path, None, options, &mut layers).map_err(|error| error.in_file(path))?;
-    let found = gate::pass(path, found, options, &layers).map_err(|error| error.in_file(path))?;
-    Ok(Below {
-        disk: found.disk,
-        ..below
-    })
+    let mut opening = Opening::new(path, options);
+    let opened = if options.shadows.is_empty() {
+        opening
+            .disk()
+            .map(|found| Below::base(path, &found, &opening.layers))
+    } else {
+        opening.stack(None).and_then(|(opened, below)| {
+            let found = gate::pass(opened, &mut opening)?;
+            Ok(Below {
+                disk: found.disk,
+                ..below
+            })
+        })
+    };
+    opened.map_err(|error| error.in_file(path))
 }
 
-fn lay(
-    path: &Path,
-    mut top: Option<Arc<dyn BlockDevice>>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<(Opened, Below)> {
-    refuse_twice(path, options.shadows)?;
-    let base = OpenOptions {
-        access: Access::ReadOnly,
-        shadows: &[],
-        ..*options
-    };
-    let mut found = open_disk(path, &base, layers)?;
-    let mut below = Below::base(path, &found, layers);
-    if options.access == Access::ReadWrite
-        && layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
-    {
-        found
-            .warnings
-            .push("the image is encrypted, but its shadow file is not".to_owned());
-    }
-    let mut files = Vec::new();
-    for (number, shadow) in (1..).zip(options.shadows) {
-        let is_top = number == options.shadows.len();
-        let file = match top.take_if(|_| is_top) {
-            Some(top) => layer_of(shadow, options.shadows.len(), top, options.access),
-            None => layer(shadow, is_top, options, &below),
+impl Opening<'_> {
+    /// Opens the image and stacks the layers of the options over it; `top` are the stored bytes of
+    /// the topmost layer, if they are not those at its path.
+    pub(super) fn stack(
+        &mut self,
+        mut top: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<(Opened, Below)> {
+        let (path, options) = (self.path, self.options);
+        refuse_twice(path, options.shadows)?;
+        let base = OpenOptions {
+            access: Access::ReadOnly,
+            shadows: &[],
+            ..options
         };
-        let file = file.map_err(|error| error.in_file(shadow))?;
-        layers.push(Layer::Overlay(file.clone()));
-        found.warnings.extend(below.add(&file)?);
-        files.push(file);
-    }
-    let overlays = files
-        .into_iter()
-        .map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
-    let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
-    layers.push(Layer::Stack(stack.clone()));
-    Ok((
-        Opened {
+        let mut opening = Opening::new(path, &base);
+        let found = opening.disk();
+        self.layers.append(&mut opening.layers);
+        self.warnings.append(&mut opening.warnings);
+        let found = found?;
+        let mut below = Below::base(path, &found, &self.layers);
+        if options.access == Access::ReadWrite && self.is_encrypted() {
+            let warning = "the image is encrypted, but its shadow file is not";
+            self.warnings.push(warning.to_owned());
+        }
+        let mut files = Vec::new();
+        for (number, shadow) in (1..).zip(options.shadows) {
+            let is_top = number == options.shadows.len();
+            let file = match top.take_if(|_| is_top) {
+                Some(top) => layer_of(shadow, options.shadows.len(), top, options.access),
+                None => layer(shadow, is_top, &options, &below),
+            };
+            let file = file.map_err(|error| error.in_file(shadow))?;
+            self.layers.push(Layer::Overlay(file.clone()));
+            self.warnings.extend(below.add(&file)?);
+            files.push(file);
+        }
+        let overlays = files
+            .into_iter()
+            .map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
+        let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
+        self.layers.push(Layer::Stack(stack.clone()));
+        let opened = Opened {
             format: found.format,
             disk: stack,
-            warnings: found.warnings,
             store: None,
-        },
-        below,
-    ))
+        };
+        Ok((opened, below))
+    }
 }
 
 impl Below {

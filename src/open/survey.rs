@@ -1,6 +1,7 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
-use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, contents};
+use super::opening::Opening;
+use super::{Found, LAYER, Layer, UNKNOWN, contents};
 use crate::container::{Format, udif};
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
@@ -21,17 +22,14 @@ const UDIF_BEGINNING: &str =
 /// Bytes read per call when checking for all zeros.
 const PIECE: usize = 1 << 20;
 
-/// Finds partitions and volumes. A raw image must contain some, or be blank: nothing else
-/// distinguishes it from any other file.
-pub(super) fn survey_disk(
-    found: &mut Found,
-    options: &OpenOptions,
-    layers: &mut Vec<Layer>,
-) -> Result<()> {
-    let as_told = options.image_format.is_some();
-    let mut unusable = None;
-    let (map, mut volumes) =
-        contents::find_with(&found.disk, |search| {
+impl Opening<'_> {
+    /// Finds partitions and volumes. A raw image must contain some, or be blank: nothing else
+    /// distinguishes it from any other file.
+    pub(super) fn survey(&mut self, found: &Found) -> Result<()> {
+        let options = self.options;
+        let as_told = options.image_format.is_some();
+        let mut unusable = None;
+        let (map, mut volumes) = contents::find_with(&found.disk, |search| {
             match partition::probe_with(&*found.disk, search) {
                 Err(error) if as_told => {
                     unusable = Some(error);
@@ -40,46 +38,43 @@ pub(super) fn survey_disk(
                 found => found,
             }
         })?;
-    found
-        .warnings
-        .extend(unusable.map(|error| error.to_string()));
-    for volume in &mut volumes {
-        volume.checkpoint = options.checkpoint;
-        volume.cache = options.cache;
-        volume.change_damaged = options.change_damaged;
-        volume.system_files = options.system_files;
-        volume.survey();
-        let place = volume.place();
-        let older = volume.older_state();
-        found
-            .warnings
-            .extend(older.map(|what| format!("{place}: {what}")));
-    }
-    // An encrypted file is an image, independent of its contents.
-    let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
-    let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
-    let proven = !volumes.is_empty()
-        || map.is_some()
-        || !needs_proof
-        || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
-    let cut_off = map
-        .as_ref()
-        .filter(|_| volumes.is_empty() && !as_told)
-        .and_then(cut_off);
-    found.warnings.extend(
-        map.iter()
-            .flat_map(|map| &map.problems)
-            .map(Error::to_string),
-    );
-    layers.extend(map.map(Layer::Partitions));
-    layers.push(Layer::Volumes(volumes));
-    match cut_off {
-        Some(error) => Err(error),
-        None if encrypted && !as_told && found.disk.info().len == 0 => {
-            Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE))
+        self.warnings
+            .extend(unusable.map(|error| error.to_string()));
+        for volume in &mut volumes {
+            volume.checkpoint = options.checkpoint;
+            volume.cache = options.cache;
+            volume.change_damaged = options.change_damaged;
+            volume.system_files = options.system_files;
+            volume.survey();
+            let place = volume.place();
+            let older = volume.older_state();
+            self.warnings
+                .extend(older.map(|what| format!("{place}: {what}")));
         }
-        None if proven => Ok(()),
-        None => Err(unknown(&*found.disk)),
+        // An encrypted file is an image, independent of its contents.
+        let encrypted = self.is_encrypted();
+        let needs_proof =
+            matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
+        let proven = !volumes.is_empty()
+            || map.is_some()
+            || !needs_proof
+            || (!has_odd_bytes(&self.layers) && is_blank(&*found.disk)?);
+        let cut_off = map
+            .as_ref()
+            .filter(|_| volumes.is_empty() && !as_told)
+            .and_then(cut_off);
+        let problems = map.iter().flat_map(|map| &map.problems);
+        self.warnings.extend(problems.map(Error::to_string));
+        self.layers.extend(map.map(Layer::Partitions));
+        self.layers.push(Layer::Volumes(volumes));
+        match cut_off {
+            Some(error) => Err(error),
+            None if encrypted && !as_told && found.disk.info().len == 0 => {
+                Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE))
+            }
+            None if proven => Ok(()),
+            None => Err(unknown(&*found.disk)),
+        }
     }
 }
 

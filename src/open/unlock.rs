@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Layer, OpenOptions};
+use super::Layer;
+use super::opening::Opening;
 use crate::crypt::{Description, Device, Key, KeyMaterial, Locked, Secret};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{LockedVolume, VolumeKey};
@@ -47,34 +48,28 @@ pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<Volu
     known.ok_or_else(|| locked().named(&volume.name))
 }
 
-/// Returns the plain bytes of `file`: its own, or its decrypted contents.
-pub(super) fn unlock(
-    file: Arc<dyn BlockDevice>,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<Arc<dyn BlockDevice>> {
-    let Some(locked) = Locked::read(&*file)? else {
-        return Ok(file);
-    };
-    let version = locked.describe().version;
-    let keys = keys(&locked, options, layers)?;
-    let plain = Device::new(file, locked, &keys)?;
-    if options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
-        let message = format!("encryption version {version} is read-only");
-        return Err(Error::new(Kind::ReadOnly, LAYER, message));
+impl Opening<'_> {
+    /// Returns the plain bytes of `file`: its own, or its decrypted contents.
+    pub(super) fn unlock(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        let Some(locked) = Locked::read(&*file)? else {
+            return Ok(file);
+        };
+        let version = locked.describe().version;
+        let keys = self.keys(&locked)?;
+        let plain = Device::new(file, locked, &keys)?;
+        if self.options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
+            let message = format!("encryption version {version} is read-only");
+            return Err(Error::new(Kind::ReadOnly, LAYER, message));
+        }
+        Ok(Arc::new(plain))
     }
-    Ok(Arc::new(plain))
-}
 
-/// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
-pub(super) fn keys(
-    locked: &Locked,
-    options: &OpenOptions<'_>,
-    layers: &mut Vec<Layer>,
-) -> Result<KeyMaterial> {
-    let description = locked.describe();
-    layers.push(Layer::Crypt(description.clone()));
-    locked.unlock_with(&key(&description, options.keys)?)
+    /// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
+    pub(super) fn keys(&mut self, locked: &Locked) -> Result<KeyMaterial> {
+        let description = locked.describe();
+        self.layers.push(Layer::Crypt(description.clone()));
+        locked.unlock_with(&key(&description, self.options.keys)?)
+    }
 }
 
 /// Returns the passphrase or private key of the image with this encryption.

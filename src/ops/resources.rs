@@ -7,7 +7,7 @@ use super::convert::Order;
 use super::convert::copy::copy;
 use crate::container::udif::{self, Resource};
 use crate::device::{Access, AfterDiscard, BlockDevice};
-use crate::open::{FileDraft, NewMode, OpenOptions, plain};
+use crate::open::{FileDraft, NewMode, OpenOptions, plain_of};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Lock, Open};
 use crate::{Error, Kind, Reason, Result};
@@ -108,7 +108,7 @@ pub fn edit(
         ..*opening
     };
     edit_in(
-        &*plain(new.clone(), &opening).map_err(named)?,
+        &*plain_of(new.clone(), &opening).map_err(named)?,
         options,
         change,
     )

@@ -30,12 +30,7 @@ pub fn contents(
                 .ok_or_else(|| Error::not_found("testing", name))?,
         ),
     };
-    let disk = open::disk_of(
-        Path::new(file.unwrap_or("bundle")),
-        stored,
-        options,
-        &mut Vec::new(),
-    )?;
+    let disk = open::disk_of(Path::new(file.unwrap_or("bundle")), stored, options)?;
     let map = partition::probe(&*disk)?;
     let volumes = open::find_volumes(&disk, map.as_ref())?;
     let volume = volumes.iter().find(|volume| volume.format.is_supported());

@@ -192,7 +192,7 @@ fn read_generation(target: &Target, view: &Staged, options: &OpenOptions<'_>) ->
         ..*options
     };
     let stored = super::stored(target, Arc::new(view.clone()), Open::Read)?;
-    let disk = open::disk_of(&target.path, stored, &options, &mut Vec::new())?;
+    let disk = open::disk_of(&target.path, stored, &options)?;
     let map = partition::probe(&*disk)?;
     for volume in open::find_volumes(&disk, map.as_ref())? {
         // One volume that does not open does not keep the others from being read.

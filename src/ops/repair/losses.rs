@@ -121,13 +121,7 @@ fn volumes(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>) ->
     };
     let mut found = Volumes::new();
     let stored = super::stored(target, store, Open::Read)?;
-    let Some(disk) = readable(open::disk_of(
-        &target.path,
-        stored,
-        options,
-        &mut Vec::new(),
-    ))?
-    else {
+    let Some(disk) = readable(open::disk_of(&target.path, stored, options))? else {
         return Ok(found);
     };
     let Some((_, volumes)) = readable(open::find_contents(&disk))? else {

@@ -117,7 +117,7 @@ impl LayerRepair<'_> {
             access: Access::ReadOnly,
             ..*self.options
         };
-        let disk = open::disk_of(&self.target.path, stored, &reading, &mut Vec::new())?;
+        let disk = open::disk_of(&self.target.path, stored, &reading)?;
         let account = account(&disk, self.options, self.progress)?;
         let stored = format!("{files} files are past the end of the disk");
         match account.objection() {

@@ -1,0 +1,164 @@
+//! The opening of an image, layer by layer: stored bytes, encryption, container, and what is on its
+//! disk.
+
+use std::path::Path;
+
+use super::gate::{self, Opened};
+use super::remote::Elsewhere;
+use super::{
+    Found, Image, LAYER, Layer, OpenOptions, StoredImage, container, directories, interrupted,
+    look_at, remote,
+};
+use crate::device::Access;
+use crate::{Error, Kind, Result};
+
+/// An image that is being opened, with what was found so far. The steps are methods: of
+/// `unlock.rs`, `container.rs`, `stack.rs` and `survey.rs`.
+#[derive(Debug)]
+pub(super) struct Opening<'a> {
+    pub(super) path: &'a Path,
+    pub(super) options: OpenOptions<'a>,
+    /// The layers found, from the bottom.
+    pub(super) layers: Vec<Layer>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(path: &'a Path, options: &OpenOptions<'a>) -> Self {
+        Self {
+            path,
+            options: *options,
+            layers: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Opens all layers.
+    pub(super) fn open(&mut self) -> Result<Found> {
+        let mut found = self.disk()?;
+        if let Some(section) = self.options.section {
+            found.disk = section.of(found.disk)?;
+        }
+        self.survey(&found)?;
+        let is_empty = self.layers.iter().all(|layer| match layer {
+            Layer::Partitions(_) => false,
+            Layer::Volumes(volumes) => volumes.is_empty(),
+            _ => true,
+        });
+        if is_empty && self.options.shadows.is_empty() && self.options.section.is_none() {
+            self.use_other_directory(&mut found)?;
+        }
+        Ok(found)
+    }
+
+    pub(super) fn into_image(self, found: Found) -> Image {
+        Image {
+            path: self.path.to_owned(),
+            format: found.format,
+            layers: self.layers,
+            disk: found.disk,
+            warnings: self.warnings,
+        }
+    }
+
+    /// Opens the disk, with any contents, and the layers over it that the options name. It has
+    /// passed the gate.
+    pub(super) fn disk(&mut self) -> Result<Found> {
+        if !self.options.shadows.is_empty() {
+            let (opened, _) = self.stack(None)?;
+            return gate::pass(opened, self);
+        }
+        if let Some(format) = self
+            .options
+            .image_format
+            .filter(|format| !format.can_read())
+        {
+            return Err(Error::unsupported(
+                LAYER,
+                format!("unsupported: {} ({format})", format.description()),
+            ));
+        }
+        let opened = self.stored_container();
+        // The undo data of an interrupted repair explains sources that disagree.
+        let interrupted = match &opened {
+            Err(error) if error.kind() != Kind::Undecided => None,
+            _ => interrupted::check(self.path, self.options.access)?,
+        };
+        let opened = opened?;
+        self.warnings.extend(interrupted);
+        if self.options.image_format.is_none() {
+            let misnamed = container::misnamed(self.path, opened.format);
+            self.warnings.extend(misnamed);
+        }
+        gate::pass(opened, self)
+    }
+
+    /// Opens the container at the path, here or elsewhere.
+    fn stored_container(&mut self) -> Result<Opened> {
+        match remote::find(self.path, &self.options)? {
+            Some(Elsewhere::Folder(store, status)) => {
+                self.layers.push(Layer::Bucket(status));
+                self.settled_bundle(store)
+            }
+            Some(Elsewhere::Snapshot(store)) => self.settled_bundle(store),
+            Some(Elsewhere::File(file)) => {
+                self.layers.push(Layer::Remote(file.clone()));
+                self.file(file)
+            }
+            None if look_at(self.path)?.is_dir() => self.folder(),
+            None => self.locked_file(),
+        }
+    }
+
+    /// Opens the container in these stored bytes. If layers are named, the bytes are those of the
+    /// topmost.
+    pub(super) fn container(&mut self, stored: StoredImage) -> Result<Opened> {
+        match stored {
+            StoredImage::File(file) if !self.options.shadows.is_empty() => {
+                self.stack(Some(file)).map(|(opened, _)| opened)
+            }
+            StoredImage::Folder(store) => self.bundle(store, None),
+            StoredImage::File(file) => self.file(file),
+        }
+    }
+
+    /// Reads an ASIF image with its other directory if nothing is found with the active one. Fails
+    /// with [`Kind::Undecided`] if it is to be written.
+    fn use_other_directory(&mut self, found: &mut Found) -> Result<()> {
+        let asif = self
+            .layers
+            .iter()
+            .position(|layer| matches!(layer, Layer::Asif(_)));
+        let Some(at) = asif else {
+            return Ok(());
+        };
+        let Layer::Asif(image) = &self.layers[at] else {
+            return Ok(());
+        };
+        let Some((other, why)) = directories::that_opens(image)? else {
+            return Ok(());
+        };
+        if self.options.access == Access::ReadWrite {
+            return Err(directories::refusal(&other, why));
+        }
+        self.layers.truncate(at);
+        self.layers.push(Layer::Asif(other.clone()));
+        self.warnings.push(why);
+        found.disk = other;
+        self.survey(found)
+    }
+
+    /// Returns true if a layer of the image is encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.layers
+            .iter()
+            .any(|layer| matches!(layer, Layer::Crypt(_)))
+    }
+
+    /// Returns true if the image is in a bucket.
+    pub(super) fn is_far(&self) -> bool {
+        self.layers
+            .iter()
+            .any(|layer| matches!(layer, Layer::Bucket(_)))
+    }
+}
