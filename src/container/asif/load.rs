@@ -367,7 +367,8 @@ fn replace_other(
     let used = header.directories[number].unwrap_or_default();
     let room = geometry.in_file(geometry.first_chunk(&[Some(used), None]), 0..0);
     if at.abs_diff(used) < len || at + len > room.start {
-        let lost = format!("directory {other} has an invalid place, and its usual one is not free");
+        let lost =
+            format!("directory {other} has an invalid offset, and its usual place is in use");
         return Err(Error::corrupt(LAYER, at, lost));
     }
     let mut bytes = file.read_vec(used, len as usize)?;

@@ -290,7 +290,10 @@ impl Catalog {
     }
 
     fn bad_record(&self, node: u32, parent: Cnid, name: &[U16]) -> Error {
-        let message = format!("unexpected record for {parent} and {:?}", decode_name(name));
+        let message = format!(
+            "unexpected record for the name {:?} in folder {parent}",
+            decode_name(name)
+        );
         self.tree.corrupt(node, message)
     }
 }

@@ -161,8 +161,14 @@ impl Copies {
             }
             (Err(damage), Ok(backup)) => {
                 let mut map = read_map(disk, &backup);
-                map.problems
-                    .push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
+                map.problems.push(
+                    Error::new(
+                        damage.kind(),
+                        LAYER,
+                        "the primary cannot be used; the backup is used",
+                    )
+                    .caused_by(damage),
+                );
                 Ok(map)
             }
             (Err(damage), Err(backup)) => Err(neither(damage, &backup)),

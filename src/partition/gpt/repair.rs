@@ -298,7 +298,7 @@ fn primary_of(backup: &Copy) -> Result<Copy> {
     let first_taken = backup.taken().start;
     if entries_lba + backup.header.table_blocks() > first_taken {
         let what = format!(
-            "no room for the primary's table before block {first_taken}, the first for partitions"
+            "no room for the primary's table before block {first_taken}, the first block for partitions"
         );
         return Err(Error::unsupported(LAYER, what));
     }

@@ -104,7 +104,7 @@ impl Results {
             let failed = |error: Error| error.in_file(&state);
             let earlier = read(&state)?;
             let earlier = serde_json::from_str(&earlier).map_err(|error| {
-                let what = "these are not the settings of a run";
+                let what = "invalid settings of a run";
                 failed(Error::new(ErrorKind::Invalid, LAYER, what).caused_by(error))
             })?;
             identity.continues(&earlier).map_err(failed)?;

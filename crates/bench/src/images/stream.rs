@@ -96,7 +96,12 @@ impl Packer {
                 packed.resize(most, 0);
                 let len = lz4_flex::block::compress_into(plain, &mut packed[HEADER..]);
                 let len = len.map_err(|error| {
-                    Error::new(ErrorKind::Io, LAYER, "LZ4 does not compress").caused_by(error)
+                    Error::new(
+                        ErrorKind::Io,
+                        LAYER,
+                        "LZ4 cannot compress the data of the test",
+                    )
+                    .caused_by(error)
                 })?;
                 packed.truncate(HEADER + len);
             }

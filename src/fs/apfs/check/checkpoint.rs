@@ -244,7 +244,7 @@ fn objects(
                 LAYER,
                 oid,
                 paddr,
-                "object is twice in the checkpoint maps",
+                "the object appears twice in the checkpoint maps",
             ));
         }
     }

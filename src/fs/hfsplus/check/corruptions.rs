@@ -130,12 +130,12 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().allocation_file.extents[1].start_block = 8.into(),
         Severity::Damage,
-        "file 6: an extent of no blocks",
+        "file 6: empty extent",
     ),
     (
         |v| v.header().startup_file.extents[1].start_block = 8.into(),
         Severity::Damage,
-        "file 7: an extent of no blocks",
+        "file 7: empty extent",
     ),
     (
         |v| {
@@ -146,7 +146,7 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Corruption] = &[
             v.alternate().allocation_file.extents[1].start_block = 8.into();
         },
         Severity::Damage,
-        "an extent of no blocks begins at block 8",
+        "empty extent at block 8",
     ),
     (
         |v| v.flip(0),
@@ -508,7 +508,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "an extent of no blocks begins at block 9",
+        "empty extent at block 9",
     ),
     (
         |v| {
@@ -517,7 +517,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "an extent of no blocks begins at block 9",
+        "empty extent at block 9",
     ),
     (
         |v| v.file("file 3", |raw| raw.text_encoding = 5.into()),
@@ -620,7 +620,7 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "an extent of no blocks begins at block 9",
+        "empty extent at block 9",
     ),
 ];
 

@@ -129,7 +129,7 @@ impl Forks {
             .map(|&raw| Extent::from(raw))
             .find(|extent| extent.count == 0 && extent.start.0 != 0)
         {
-            let message = format!("an extent of no blocks begins at block {}", extent.start);
+            let message = format!("empty extent at block {}", extent.start);
             report.damage(wrong(LAYER, message).named(format!("file {id}")));
         }
         for extent in all.by_ref().take_while(|extent| extent.count != 0) {

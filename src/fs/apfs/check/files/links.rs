@@ -212,7 +212,7 @@ fn check(id: u64, known: &Known, report: &mut Report<'_>) {
         return report.damage(wrong(
             LAYER,
             format!(
-                "object {id:#x} is not in any folder, its inode records {:#x}",
+                "object {id:#x} is not in any folder, but its inode records folder {:#x}",
                 known.parent
             ),
         ));
