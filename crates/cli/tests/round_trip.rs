@@ -46,19 +46,20 @@ fn a_folder_is_packed_into_a_pipe() {
         scratch.ok(&["check", "piped.dmg"]);
         assert!(stderr(&piped).contains("wrote"), "{}", stderr(&piped));
     }
-    fs::remove_file(scratch.path("piped.dmg")).unwrap();
-    fs::remove_file(scratch.path("file.dmg")).unwrap();
+    for name in ["piped.dmg", "file.dmg"] {
+        fs::remove_file(scratch.path(name)).unwrap();
+    }
+    assert_eq!(
+        scratch.names(),
+        ["src"],
+        "nothing is left beside the source"
+    );
     let piped = scratch.run(&["create", "-", "--from", "src", "--json"]);
     let document: Value = serde_json::from_str(&stderr(&piped)).unwrap();
     assert_eq!(document["size"], piped.stdout.len());
     crate::json::assert_obeys(&scratch, "create", &document);
     scratch.fails(6, &["create", "-", "--format", "asif", "--from", "src"]);
     scratch.fails(2, &["create", "-", "--size", "10m"]);
-    assert_eq!(
-        scratch.names(),
-        ["src"],
-        "nothing is left beside the source"
-    );
 }
 
 /// The temporary name of a new image is no longer than the name allowed by the host.

@@ -71,7 +71,9 @@ impl<'a> Output<'a> {
         let end = self.filled + length;
         if self.buffer.len() < end {
             // Small trees should not touch the pages of a whole buffer.
-            self.buffer.resize(end.next_power_of_two(), 0);
+            let mut larger = vec![0; end.next_power_of_two()];
+            larger[..self.filled].copy_from_slice(&self.buffer[..self.filled]);
+            self.buffer = larger;
         }
         fill(&mut self.buffer[self.filled..end])?;
         self.filled += length;
