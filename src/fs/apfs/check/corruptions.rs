@@ -21,7 +21,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.next_xid = 1.into()),
         Severity::Warning,
-        "the next transaction is 1",
+        "the next transaction number is 1",
     ),
     (
         |p| p.superblock(|raw| raw.max_volumes = 9.into()),
@@ -228,12 +228,12 @@ pub(in crate::fs::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.cib(|raw| raw.index = 4.into()),
         Severity::Damage,
-        "number 0 with 1 entries expected, 4",
+        "expected number 0 with 1 entries, found number 4",
     ),
     (
         |p| p.cib(|raw| raw.object.xid = 99.into()),
         Severity::Damage,
-        "transaction 99 found",
+        "transaction number 99 is too large",
     ),
     (
         |p| p.cib(|raw| raw.object.oid = 99.into()),
@@ -398,7 +398,7 @@ pub(in crate::fs::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.object.xid = 77.into());
         },
         Severity::Damage,
-        "77 found",
+        "found 77",
     ),
     (
         |p| {
@@ -521,7 +521,7 @@ pub(in crate::fs::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.entry("symlink", |key, _| key[10] ^= 0x40),
         Severity::Damage,
-        "stands under hash",
+        "is stored under hash",
     ),
     (
         |p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()),
@@ -808,7 +808,7 @@ pub(in crate::fs::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),
         Severity::Warning,
-        "for the tree of extent references",
+        "the tree of extent references has type",
     ),
     (
         |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),

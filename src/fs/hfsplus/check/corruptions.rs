@@ -219,7 +219,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 0).kind = 0,
         Severity::Damage,
-        "header node: kind 1",
+        "header node: expected a node of kind 1",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(),
@@ -234,7 +234,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).height = 33,
         Severity::Damage,
-        "kind -1 and height 1 expected, -1 and 33",
+        "expected a node of kind -1 and height 1, found kind -1 and height 33",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(),
@@ -249,12 +249,12 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(),
         Severity::Damage,
-        "next node",
+        "as the next node, found",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).backward_link = 3.into(),
         Severity::Damage,
-        "no previous node expected, 3",
+        "expected no previous node, found 3",
     ),
     (
         |v| {
@@ -262,7 +262,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Corruption] = &[
             v.descriptor(Cnid::CATALOG, last).forward_link = 1.into();
         },
         Severity::Damage,
-        "no next node expected, 1",
+        "expected no next node, found 1",
     ),
     (
         |v| {

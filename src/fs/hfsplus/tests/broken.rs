@@ -137,7 +137,7 @@ fn chains_of_leaves_that_go_round_are_noticed() {
     head(drawn.node(leaves[5])).forward_link = u32::try_from(leaves[7]).unwrap().into();
     expect(
         drawn,
-        &[&format!("node {} expected as the previous leaf", leaves[5])],
+        &[&format!("expected node {} as the previous leaf", leaves[5])],
     );
 }
 
@@ -369,7 +369,10 @@ fn records_of_no_known_kind_are_noticed() {
     ] {
         let mut fixture = forest();
         fixture.record(Cnid::ROOT, "strange", data);
-        expect(fixture.draw(), &["unexpected record for 2 and \"strange\""]);
+        expect(
+            fixture.draw(),
+            &["unexpected record for the name \"strange\" in folder 2"],
+        );
     }
     let mut fixture = forest();
     let file = fixture.file(Cnid::ROOT, "file", b"", |_| {});
