@@ -5,14 +5,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Result;
-use bandsaw::container::Format;
+use anyhow::{Context, Result};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
-use bandsaw_bench::images::{self, Announced, Compressor, Kind, Options, Protocol, Via};
-use bandsaw_bench::place::Caches;
-use bandsaw_bench::plan::Plan;
-use bandsaw_bench::report::{Report, Settings, table};
+use bandsaw_bench::articles::{EXPERIMENTS, Scope};
+use bandsaw_bench::images::{self, Announced, Kind, Protocol, Via};
+use bandsaw_bench::report::{Report, table};
 
 /// Measure the article's five files and write `docs/compression.md`.
 #[derive(Debug, clap::Args)]
@@ -29,38 +27,27 @@ pub(crate) struct CompressionArgs {
 }
 
 pub(crate) fn run(args: &CompressionArgs) -> Result<()> {
-    let kind = |file_system| Kind {
-        format: Format::Udrw,
-        key_bits: 0,
-        file_system,
-        volume_key: false,
-        via: Via::Library,
-    };
-    let plan = Plan {
-        sizes: Vec::new(),
-        sets: 1,
+    let mut experiments = EXPERIMENTS.iter();
+    let experiment = experiments.find(|of| of.protocol == Protocol::Compression);
+    let mut options = experiment.context("no experiment")?.options(&Scope {
         scale: args.scale,
+        sets: None,
+        pause: None,
         seed: 1,
-        random: None,
-    };
-    let settings = Settings {
-        plan,
-        request: 1 << 20,
-        caches: Caches::Drop,
-        compressible: true,
-        verify: true,
-        pause: 0.0,
-    };
-    let options = Options {
-        protocol: Protocol::Compression,
-        settings,
-        kinds: vec![kind(NewFormat::HfsPlus), kind(NewFormat::Apfs)],
-        band_sizes: Vec::new(),
-        compressor: Compressor::default(),
-        model_disk: None,
+        ways: vec![Via::Library],
         // No server is needed: all access is through the library.
         program: PathBuf::new(),
-    };
+        without_holes: None,
+    });
+    let of_article = options.kinds[0];
+    options.kinds = [NewFormat::HfsPlus, NewFormat::Apfs]
+        .map(|file_system| Kind {
+            file_system,
+            ..of_article
+        })
+        .to_vec();
+    options.settings.compressible = true;
+    options.settings.verify = true;
     let announced = Announced::new(&args.dir, &options)?;
     let page = page(&images::run(&args.dir, &options, &announced, &Silent)?);
     match args.report.as_str() {
