@@ -34,3 +34,4 @@ mod signals;
 mod space;
 mod stack;
 mod verbs;
+mod verdicts;

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::{Access, BlockDevice};
-use crate::open::{self, Conclusion, Layer, OpenOptions, remote, snapshot};
+use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote, snapshot};
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
@@ -25,8 +25,10 @@ use crate::{Error, Kind, Reason, Result};
 pub struct Diagnosis {
     /// The layers from the bottom as far as they open: a name and a sentence each.
     pub layers: Vec<(String, String)>,
-    /// The first problem. `None`: nothing that opening examines is wrong.
+    /// The first problem. `None`: nothing is wrong, and the disk has a volume.
     pub cause: Option<Cause>,
+    /// The check of the image. `None`: it cannot be checked, for example because it is missing.
+    pub check: Option<Examination>,
 }
 
 /// The first problem of an image.
@@ -41,8 +43,11 @@ pub struct Cause {
     pub what: String,
     /// Remedies, one sentence each; the most promising first.
     pub advice: Vec<String>,
-    /// The error of opening, if it failed.
+    /// The error of opening or checking, if it failed.
     pub error: Option<Error>,
+    /// True if the image opens nevertheless and nothing is damaged or unknown, except one of two
+    /// lists.
+    pub opens: bool,
 }
 
 impl Cause {
@@ -53,6 +58,7 @@ impl Cause {
             what: what.into(),
             advice: Vec::new(),
             error: None,
+            opens: false,
         }
     }
 
@@ -80,16 +86,28 @@ pub fn diagnose(
         return Ok(Diagnosis {
             layers: Vec::new(),
             cause: Some(cause),
+            check: None,
         });
     }
     let (layers, stopped) = open::trace(path, options);
-    let cause = match stopped {
-        Some(error) => Some(of_error(path, &layers, error)?),
-        None => match volumes::cause(path, &layers)? {
-            Some(cause) => Some(cause),
-            None => examined(path, options, damaged_list(path, &layers), progress)?
-                .or_else(|| volumes::misnamed(path, &layers)),
-        },
+    let (cause, check) = match stopped {
+        Some(error) => {
+            // Of a file that cannot be read, a check tells nothing.
+            let is_readable = !matches!(error.kind(), Kind::Conflict | Kind::Io | Kind::NotFound);
+            let check = is_readable.then(|| open::examine(path, options, progress));
+            (
+                Some(of_error(path, &layers, error)?),
+                check.and_then(Result::ok),
+            )
+        }
+        None => {
+            let check = open::examine(path, options, progress)?;
+            let cause = opened(path, &layers, &check)?.map(|cause| Cause {
+                opens: cause.error.is_none(),
+                ..cause
+            });
+            (cause, Some(check))
+        }
     };
     let cause = match open::interrupted::check(path, Access::ReadOnly)? {
         Some(message) => Some(interrupted(path, message)),
@@ -105,6 +123,7 @@ pub fn diagnose(
     Ok(Diagnosis {
         layers: shown.flat_map(layers::describe).collect(),
         cause,
+        check,
     })
 }
 
@@ -122,51 +141,58 @@ fn interrupted(path: &Path, message: String) -> Cause {
     .of(error)
 }
 
-/// Returns the cause for an image that opens, by a check of all of its structure. `list`: the cause
-/// if nothing else is damaged than one of two lists.
-fn examined(
-    path: &Path,
-    options: &OpenOptions<'_>,
-    list: Option<Cause>,
-    progress: &dyn Progress,
-) -> Result<Option<Cause>> {
-    let found = open::examine(path, options, progress)?;
-    let check = format!("run `bandsaw check {}` to list all of them", path.display());
-    if list.is_some() && found.problems.count(Severity::Damage) <= 1 {
-        return Ok(list);
+/// Returns the cause for an image that opens. It has an error if the check found damage or
+/// something unknown.
+fn opened(path: &Path, layers: &[Layer], check: &Examination) -> Result<Option<Cause>> {
+    if let Some(cause) = volumes::damaged(path, layers)? {
+        return Ok(Some(cause));
     }
-    let (severity, many) = match found.conclusion() {
-        Conclusion::Damaged => (Severity::Damage, "is damaged in"),
-        Conclusion::Warned => (Severity::Warning, "opens, with warnings about"),
+    Ok(match check.conclusion() {
+        Conclusion::Damaged => damaged_list(path, layers)
+            .filter(|_| check.problems.count(Severity::Damage) <= 1)
+            .or_else(|| first(path, check, Severity::Damage)),
         Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => {
-            return Ok(Some(locked(&error).of(error.in_file(path))));
+            Some(locked(&error).of(error.in_file(path)))
         }
-        Conclusion::Unknown(error) => {
-            return Ok(Some(
-                structure(&error, &path.display().to_string()).of(error.in_file(path)),
-            ));
+        Conclusion::Unknown(error) => Some(
+            volumes::unusable(path, layers, check)
+                .unwrap_or_else(|| structure(&error, &path.display().to_string()))
+                .of(error.in_file(path)),
+        ),
+        Conclusion::Warned => {
+            volumes::unusable(path, layers, check).or_else(|| first(path, check, Severity::Warning))
         }
-        Conclusion::Unchecked | Conclusion::Sound => return Ok(None),
-    };
-    let count = found.problems.count(severity);
-    let Some(first) = found
-        .problems
-        .listed()
+        Conclusion::Unchecked | Conclusion::Sound => volumes::unusable(path, layers, check)
+            .or_else(|| damaged_list(path, layers))
+            .or_else(|| volumes::misnamed(path, layers)),
+    })
+}
+
+/// Returns the cause by the first problem of this severity.
+fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> {
+    let problems = check.problems.listed();
+    let first = problems
         .iter()
-        .find(|problem| problem.severity == severity)
-    else {
-        return Ok(None);
-    };
+        .find(|problem| problem.severity == severity)?;
+    let (code, layer) = of_layer(first.error.layer());
+    let count = check.problems.count(severity);
     let places = if count == 1 { "place" } else { "places" };
-    let what = format!("{many} {count} {places}, the first: {}", first.error);
-    let cause = if severity == Severity::Warning {
-        Cause::new("warnings", of_layer(first.error.layer()).1, what)
-    } else {
-        let (code, layer) = of_layer(first.error.layer());
-        let error = Error::new(Kind::Corrupt, "diagnose", what.clone()).in_file(path);
-        Cause::new(code, layer, what).of(error)
+    let many = match severity {
+        Severity::Damage => "is damaged in",
+        _ => "opens, with warnings about",
     };
-    Ok(Some(cause.advise(check)))
+    let what = format!("{many} {count} {places}, the first: {}", first.error);
+    let cause = match severity {
+        Severity::Damage => {
+            let error = Error::new(Kind::Corrupt, "diagnose", what.clone()).in_file(path);
+            Cause::new(code, layer, what).of(error)
+        }
+        _ => Cause::new("warnings", layer, what),
+    };
+    Some(cause.advise(format!(
+        "run `bandsaw check {}` to list all of them",
+        path.display()
+    )))
 }
 
 /// Returns the code of damage in a layer, and the display name of that layer.

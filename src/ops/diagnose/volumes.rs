@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::{Cause, content};
 use crate::container::Format;
-use crate::open::{Contents, Layer, Volume, VolumeFormat};
+use crate::open::{Contents, Examination, Layer, Volume, VolumeFormat};
 use crate::partition::Map;
-use crate::{Kind, Result};
+use crate::{Error, Kind, Result};
 
 /// Partition types whose contents are known by name, with description and advice.
 const SPECIAL: [(&str, &str, &str); 6] = [
@@ -34,65 +34,75 @@ const SPECIAL: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Returns the reason why no volume of an open disk is usable, if so.
-pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
+/// Returns the cause for an open disk whose volumes are all damaged, or cut off.
+pub(super) fn damaged(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
+    let (map, volumes) = found(layers);
+    let mut first = None;
+    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+        match volume.look() {
+            // What is unsupported or locked, the check tells.
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
+                first = first.or(Some((volume, error)));
+            }
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            _ => return Ok(None),
+        }
+    }
+    let cut = map.and_then(cut_off);
+    let Some((volume, error)) = first else {
+        let cut = cut.filter(|_| volumes.is_empty());
+        return Ok(cut.map(|problem| {
+            content::cut_short(format!("is truncated: {}", problem.message()))
+                .in_layer("partition map")
+                .of(problem.duplicate())
+        }));
+    };
+    let what = format!(
+        "has a damaged {} volume on {}: {}",
+        volume.format,
+        volume.place(),
+        error.message()
+    );
+    let damaged = match cut {
+        Some(_) => content::cut_short(what),
+        None => Cause::new("volume-damaged", "volume", what),
+    };
+    let check = format!(
+        "run `bandsaw check {}` to list the problems",
+        path.display()
+    );
+    Ok(Some(
+        damaged
+            .advise(check)
+            .advise("on a Mac, try First Aid of Disk Utility on a copy")
+            .of(error),
+    ))
+}
+
+/// Returns the reason why an open disk has no usable volume, by the verdict on its contents.
+pub(super) fn unusable(path: &Path, layers: &[Layer], check: &Examination) -> Option<Cause> {
+    let (map, volumes) = found(layers);
+    match check.contents.as_ref()? {
+        Contents::Volumes => None,
+        Contents::Unknown if map.is_none() => Some(unknown(path, layers)),
+        _ => Some(match volumes.first() {
+            Some(volume) => unread(path, volume),
+            None => empty(path, layers, map),
+        }),
+    }
+}
+
+/// Returns the partition map and the volumes of an open disk.
+fn found(layers: &[Layer]) -> (Option<&Map>, &[Volume]) {
+    let map = layers.iter().find_map(|layer| match layer {
+        Layer::Partitions(map) => Some(map),
+        _ => None,
+    });
     let volumes = layers.iter().find_map(|layer| match layer {
         Layer::Volumes(volumes) => Some(volumes.as_slice()),
         _ => None,
     });
-    let map = layers.iter().find_map(|layer| match layer {
-        Layer::Partitions(map) => Some(map),
-        _ => None,
-    });
-    let volumes = volumes.unwrap_or_default();
-    let mut first = None;
-    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        match volume.look() {
-            Ok(()) => return Ok(None),
-            Err(error) => first = first.or(Some((volume, error))),
-        }
-    }
-    if let Some((volume, error)) = first {
-        let what = format!(
-            "has a damaged {} volume on {}: {}",
-            volume.format,
-            volume.place(),
-            error.message()
-        );
-        let cut = map.and_then(cut_off).is_some();
-        let damaged = if cut {
-            content::cut_short(what)
-        } else {
-            Cause::new("volume-damaged", "volume", what)
-        };
-        let damaged = damaged.advise(format!(
-            "run `bandsaw check {}` to list the problems",
-            path.display()
-        ));
-        return Ok(Some(
-            damaged
-                .advise("on a Mac, try First Aid of Disk Utility on a copy")
-                .of(error),
-        ));
-    }
-    Ok(Some(match volumes.first() {
-        Some(volume) => unread(path, volume),
-        None => match contents(layers)? {
-            Some(Contents::Unknown) if map.is_none() => unknown(path, layers),
-            _ => empty(path, layers, map),
-        },
-    }))
-}
-
-fn contents(layers: &[Layer]) -> Result<Option<Contents>> {
-    let Some(disk) = layers.iter().rev().find_map(Layer::disk) else {
-        return Ok(None);
-    };
-    let map = layers.iter().find_map(|layer| match layer {
-        Layer::Partitions(map) => Some(map),
-        _ => None,
-    });
-    Contents::of(&disk, map, &[]).map(Some)
+    (map, volumes.unwrap_or_default())
 }
 
 /// Returns the cause for a disk that is not blank and in which nothing is recognized.
@@ -166,11 +176,10 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
 }
 
 /// Returns the problem of a partition that extends past the end of the disk.
-fn cut_off(map: &Map) -> Option<&str> {
+fn cut_off(map: &Map) -> Option<&Error> {
     map.problems
         .iter()
         .find(|problem| problem.kind() == Kind::OutOfRange)
-        .map(|problem| problem.message())
 }
 
 /// Returns the cause for a disk without a recognized file system.
@@ -199,9 +208,6 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         }
         return blank;
     };
-    if let Some(problem) = cut_off(map) {
-        return content::cut_short(format!("is truncated: {problem}")).in_layer("partition map");
-    }
     let special = map.partitions.iter().find_map(|partition| {
         let known = SPECIAL.iter().find(|(kind, _, _)| partition.kind == *kind);
         known.map(|(_, what, advice)| (partition.number, what, advice))

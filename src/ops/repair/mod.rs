@@ -31,7 +31,7 @@ use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
 use crate::fs::RepairStep;
 use crate::open::key_cache::CachedKeys;
-use crate::open::{self, Conclusion, Keys, OpenOptions, Scope, StoredImage, interrupted};
+use crate::open::{self, Conclusion, Contents, Keys, OpenOptions, Scope, StoredImage, interrupted};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
@@ -152,6 +152,8 @@ pub struct Repaired {
     /// The verdict on the image afterwards, which is that of a check. `None`: the repair stopped
     /// for a decision.
     pub conclusion: Option<Conclusion>,
+    /// The contents of the disk afterwards. `None`: the disk cannot be read, or the repair stopped.
+    pub contents: Option<Contents>,
     /// Folder with the undo data.
     pub undo: Option<PathBuf>,
     /// The interrupted repair that was rolled back first.
@@ -291,6 +293,7 @@ pub fn repair_target(
     judged.add_volumes(left_within, unchecked);
     if done.undecided.is_none() {
         done.conclusion = Some(judged.conclusion());
+        done.contents = judged.contents.take();
     }
     done.remaining = judged.problems.into_iter().collect();
     for problem in found.into_iter().chain(within) {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
+use bandsaw::open::Contents;
 use bandsaw::ops::diagnose::{Cause, diagnose};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
@@ -22,7 +23,8 @@ use crate::source::{self, Opening};
 /// first problem with its layer, its cause and a remedy. It recognizes files that are not disk
 /// images, truncated downloads, encrypted images, disks of other systems, damaged maps and
 /// unreadable volumes. Nothing is changed. The exit code is that of opening the image or, if it
-/// opens and has a volume, that of `bandsaw check`, except that it is 0 for warnings.
+/// opens, that of `bandsaw check`, except that it is 0 for warnings and if one of the two lists of
+/// a sparse bundle is damaged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -45,6 +47,12 @@ struct Diagnosis {
     /// Absent if nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<CauseFacts>,
+    /// The verdict on the image, as `check` gives it; absent if it cannot be checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conclusion: Option<&'static str>,
+    /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -78,6 +86,7 @@ impl Diagnose {
             &bar,
         )?;
         drop(bar);
+        let check = found.check.as_ref();
         let facts = Diagnosis {
             path: path.to_string(),
             layers: found
@@ -93,6 +102,10 @@ impl Diagnose {
                 .cause
                 .as_ref()
                 .map(|cause| CauseFacts::new(cause, &path)),
+            conclusion: check.map(|check| check.conclusion().name()),
+            contents: check
+                .and_then(|check| check.contents.as_ref())
+                .map(Contents::name),
         };
         output.facts(&facts, |out| {
             writeln!(
@@ -127,12 +140,7 @@ impl Diagnose {
                 .try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
         })?;
         match found.cause {
-            // These open nevertheless.
-            Some(Cause {
-                code: "wrong-extension" | "list-damaged" | "warnings",
-                ..
-            }) => Ok(()),
-            Some(cause) => Err(failure(cause, &path)),
+            Some(cause) if !cause.opens => Err(failure(cause, &path)),
             _ => Ok(()),
         }
     }
@@ -161,12 +169,11 @@ impl CauseFacts {
     }
 }
 
-/// Returns the failure to open the image, or one for an image that opens but contains nothing
-/// readable.
+/// Returns the failure to open the image, or one for a path that is no image.
 fn failure(cause: Cause, path: &ImagePath) -> Failure {
     let kind = match cause.code {
         "missing" => Kind::NotFound,
-        "cut-short" | "volume-damaged" | "empty" => Kind::Corrupt,
+        "empty" | "unfinished-download" => Kind::Corrupt,
         _ => Kind::Unsupported,
     };
     let said = || Error::new(kind, "diagnose", cause.what.clone()).in_file(path);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::fs::{Loss, RepairStep};
-use bandsaw::open::Conclusion;
+use bandsaw::open::{Conclusion, Contents};
 use bandsaw::ops::repair::{self, Mode, Options, Outcome as Done, Repaired, VolumeLosses, repair};
 use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind, size};
@@ -125,6 +125,10 @@ struct RepairReport {
     /// The verdict on the image afterwards, as `check` gives it; absent after a stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     conclusion: Option<&'static str>,
+    /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk could not be read, and after a
+    /// stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -305,6 +309,7 @@ impl RepairReport {
                 .map(|problem| Described::new(&problem.error))
                 .collect(),
             conclusion: done.conclusion.as_ref().map(Conclusion::name),
+            contents: done.contents.as_ref().map(Contents::name),
         }
     }
 
