@@ -14,13 +14,14 @@ use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
 use bandsaw::container::{Format, Orphans};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, MIN_ITERATIONS, Protection, Secret};
+use bandsaw::decision::Which;
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{
     self, Mode, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
     undo_target,
 };
-use bandsaw::partition::gpt::{self, Guids, NewPartition};
+use bandsaw::partition::gpt::{self, Guids, NewPartition, Search};
 use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::{Progress, Silent};
@@ -96,12 +97,11 @@ fn a_map_on_a_disk_that_has_grown() {
     // Data at the end is not overwritten.
     bytes[990 * 512] = 7;
     let disk = Memory::from(bytes.clone());
-    let plan = gpt::plan(&disk).unwrap();
+    let (parts, refused) = gpt::repair_with(&disk, Search::Announced, None).unwrap();
     assert!(
-        plan.refused[0].message().contains("not blank") && !plan.parts().backup,
-        "{plan:?}"
+        refused[0].message().contains("not blank") && !parts.backup,
+        "{parts:?} {refused:?}"
     );
-    plan.apply(&disk).unwrap();
     assert_eq!(
         disk.to_vec()[512..],
         bytes[512..],
@@ -157,9 +157,14 @@ fn a_bundle_with_leftovers() {
 
 fn repair_store(store: &dyn Store) -> Result<Vec<String>> {
     let _held = sparsebundle::locks(store)?;
-    let repaired = sparsebundle::repair(store, true, &Silent)?;
+    let facts = sparsebundle::listed(store, Which::Alternate)?
+        .geometry()
+        .unwrap();
+    let mut steps = sparsebundle::put_lists(store, facts)?;
+    let repaired = sparsebundle::repair(store, facts, true, &Silent)?;
     assert!(repaired.refused.is_empty());
-    Ok(repaired.steps)
+    steps.extend(repaired.steps);
+    Ok(steps)
 }
 
 #[test]

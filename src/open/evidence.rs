@@ -369,8 +369,7 @@ pub(crate) fn decide_map(
     let mut found = Vec::new();
     for which in [Which::Primary, Which::Alternate] {
         let tried: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(disk.clone(), TRIAL));
-        let applied = gpt::plan_with(&*tried, gpt::Search::Announced, Some(which))
-            .and_then(|plan| plan.apply(&*tried));
+        let applied = gpt::repair_with(&*tried, gpt::Search::Announced, Some(which));
         found.push(match applied {
             Ok(_) => Some(of_disk(&tried, options, Depth::Full, progress)?),
             Err(error) if error.kind() == Kind::Io => return Err(error),

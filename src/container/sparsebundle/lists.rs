@@ -1,7 +1,7 @@
 //! Choice between the two property lists of a bundle.
 
 use super::rebanding::Rebanding;
-use super::repair::{BundleGeometry, listed};
+use super::repair::listed;
 use super::{LAYER, plist};
 use crate::decision::{Undecided, Which};
 use crate::device::{Access, BlockDeviceExt};
@@ -60,9 +60,9 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<Str
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     /// The numbers to use.
-    pub(crate) geometry: BundleGeometry,
+    pub(crate) geometry: plist::Info,
     /// The numbers in Info.plist and Info.bckup when they were chosen.
-    pub(crate) lists: [BundleGeometry; 2],
+    pub(crate) lists: [plist::Info; 2],
 }
 
 /// Returns the properties with which a bundle is opened whose effective list contains `info`: those
@@ -87,11 +87,7 @@ pub(super) fn settled(
             LAYER,
             "the property lists changed while they were compared",
         )),
-        (Some(Choice { geometry, .. }), _) => Ok(plist::Info {
-            size: geometry.size,
-            band_size: geometry.band_size,
-            version: geometry.version,
-        }),
+        (Some(choice), _) => Ok(choice.geometry),
         (None, [Some(one), Some(other)]) if one != other && !is_resizing(store, [one, other]) => {
             Err(Undecided {
                 what: format!("{} and {} differ", plist::INFO, plist::BACKUP),
@@ -105,10 +101,10 @@ pub(super) fn settled(
 
 /// Returns true if the lists, Info.plist first, differ because a change of the size was interrupted
 /// before it had an effect.
-pub(crate) fn is_resizing(store: &dyn Store, lists: [BundleGeometry; 2]) -> bool {
+pub(crate) fn is_resizing(store: &dyn Store, lists: [plist::Info; 2]) -> bool {
     let [info, backup] = lists;
     let before = || plist::size_before(&read_bytes(store, plist::BACKUP).ok()?);
-    BundleGeometry {
+    plist::Info {
         size: info.size,
         ..backup
     } == info

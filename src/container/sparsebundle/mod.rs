@@ -47,11 +47,9 @@ use token::Unlocked;
 pub use check::check;
 pub use lists::USED_INSTEAD;
 pub(crate) use lists::{Choice, is_resizing};
-pub use plist::Version;
+pub use plist::{Info as BundleGeometry, Version};
 pub use rebanding::Rebanded;
-pub use repair::{
-    BundleGeometry, Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair,
-};
+pub use repair::{Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair};
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;

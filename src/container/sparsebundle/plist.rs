@@ -24,15 +24,15 @@ const SIZE_BEFORE: &str = "bandsaw-size-before";
 /// `bundle-backingstore-version` during a change of the band size; no reader supports it.
 const REBANDING_VERSION: u32 = 1000;
 
-/// The five properties of `Info.plist`, validated.
+/// The properties of `Info.plist` or `Info.bckup`, validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Info {
+pub struct Info {
     /// Length of the disk in bytes, a multiple of 512.
-    pub(super) size: u64,
+    pub size: u64,
     /// Band size in bytes, a multiple of 512, not 0.
-    pub(super) band_size: u64,
+    pub band_size: u64,
     /// Version of the bundle format; only version 2 has `band_bitmap/`.
-    pub(super) version: Version,
+    pub version: Version,
 }
 
 /// `bundle-backingstore-version`.

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::check::{Rules, spelled_otherwise};
-use super::plist::{self, BACKUP, INFO, Unread, Version};
+use super::plist::{BACKUP, INFO, Info as BundleGeometry, Unread};
 use super::token::encryption;
 use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
 use crate::decision::Which;
@@ -18,17 +18,6 @@ use crate::{Error, Kind, Result};
 const PIECE: usize = 1 << 20;
 /// Maximum number of steps of one plan; the rest is left to the next plan.
 const MAX_STEPS: usize = 65_536;
-
-/// Properties in a list of a bundle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BundleGeometry {
-    /// Length of the disk in bytes.
-    pub size: u64,
-    /// Band size in bytes.
-    pub band_size: u64,
-    /// `bundle-backingstore-version`.
-    pub version: Version,
-}
 
 /// State of a property list.
 #[derive(Debug)]
@@ -57,15 +46,7 @@ impl Listed {
 /// the list, so it is returned.
 pub fn listed(store: &dyn Store, which: Which) -> Result<Listed> {
     Ok(match read_plist(store, name_of(which)) {
-        Ok(plist::Info {
-            size,
-            band_size,
-            version,
-        }) => Listed::Whole(BundleGeometry {
-            size,
-            band_size,
-            version,
-        }),
+        Ok(geometry) => Listed::Whole(geometry),
         Err(Unread::Unreadable(error)) => Listed::Unreadable(error),
         Err(Unread::Refused(error)) if error.kind() == Kind::Io => return Err(error),
         Err(Unread::Refused(error)) => Listed::Refused(error),
@@ -104,25 +85,11 @@ pub fn put_lists(store: &dyn Store, geometry: BundleGeometry) -> Result<Vec<Stri
                 steps.push(format!("{name} is restored from {from}"));
             }
             None => {
-                let BundleGeometry {
-                    size,
-                    band_size,
-                    version,
-                } = geometry;
-                store.put(
-                    name,
-                    plist::Info {
-                        size,
-                        band_size,
-                        version,
-                    }
-                    .to_xml()
-                    .as_bytes(),
-                    Put::Replace,
-                )?;
+                store.put(name, geometry.to_xml().as_bytes(), Put::Replace)?;
                 store.sync()?;
                 steps.push(format!(
-                    "{name} is rewritten with size {size} and band-size {band_size}"
+                    "{name} is rewritten with size {} and band-size {}",
+                    geometry.size, geometry.band_size
                 ));
             }
         }
@@ -157,11 +124,6 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
 
 #[derive(Debug)]
 enum RepairStep {
-    /// Overwrites a list with the bytes of the other.
-    CopyList {
-        from: &'static str,
-        to: &'static str,
-    },
     /// Removes a file that is not part of the disk.
     Remove(String),
     /// Truncates the file of the last band to the end of the disk.
@@ -173,7 +135,6 @@ enum RepairStep {
 impl fmt::Display for RepairStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CopyList { from, to } => write!(f, "{to} is restored from {from}"),
             Self::Remove(name) => {
                 write!(
                     f,
@@ -197,13 +158,19 @@ pub struct Repaired {
     pub refused: Vec<Error>,
 }
 
-/// Repairs the bundle in `store`, durably. `is_disk_whole` states that no data of the disk extends
-/// past its end, so that the size in the lists is correct and files past it are left over from an
-/// interrupted resize. The caller must hold the [`locks`] of the bundle.
-pub fn repair(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repaired> {
+/// Repairs the files of the bundle in `store`, durably, whose lists contain `geometry`. `is_disk_whole`
+/// states that no data of the disk extends past its end, so that the size in the lists is correct and
+/// files past it are left over from an interrupted resize. The caller must hold the [`locks`] of the
+/// bundle.
+pub fn repair(
+    store: &dyn Store,
+    geometry: BundleGeometry,
+    is_disk_whole: bool,
+    progress: &dyn Progress,
+) -> Result<Repaired> {
     let mut steps = Vec::new();
     loop {
-        let plan = plan(store, is_disk_whole, progress)?;
+        let plan = plan(store, geometry, is_disk_whole, progress)?;
         plan.apply(store, progress)?;
         steps.extend(plan.steps.iter().map(ToString::to_string));
         // The number of steps in memory is bounded, that of leftovers is not.
@@ -221,14 +188,19 @@ struct Plan {
     refused: Vec<Error>,
 }
 
-fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Plan> {
+fn plan(
+    store: &dyn Store,
+    geometry: BundleGeometry,
+    is_disk_whole: bool,
+    progress: &dyn Progress,
+) -> Result<Plan> {
     let mut repair = Plan::default();
-    let Some(info) = plan_lists(store, &mut repair)? else {
-        return Ok(repair);
-    };
     progress.stage("check", 0);
     let grain = encryption(store)?.map_or(1, |header| u64::from(header.describe().block));
-    let rules = Rules { info, grain };
+    let rules = Rules {
+        info: geometry,
+        grain,
+    };
     let mut leftovers = Vec::new();
     store.list(BANDS, &mut |entry| {
         progress.check()?;
@@ -242,7 +214,7 @@ fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Resu
         let most = rules.most(index);
         if index.0 >= rules.count() {
             push(&mut leftovers, RepairStep::Remove(entry.name.to_owned()));
-        } else if meta.len > info.band_size {
+        } else if meta.len > geometry.band_size {
             repair.refuse(
                 entry.name,
                 "longer than a band; the purpose of the excess is unknown",
@@ -281,45 +253,6 @@ fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Resu
 fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
     if steps.len() < MAX_STEPS {
         steps.push(step);
-    }
-}
-
-/// Plans the repair of the property lists and returns the effective properties. `None` if neither
-/// list is usable.
-fn plan_lists(store: &dyn Store, repair: &mut Plan) -> Result<Option<plist::Info>> {
-    let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
-    for list in [&info, &backup] {
-        if let Err(Unread::Refused(error)) = list
-            && error.kind() == Kind::Io
-        {
-            return Err(error.duplicate());
-        }
-    }
-    let copy = |from, to| RepairStep::CopyList { from, to };
-    match (info, backup) {
-        (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),
-        (Ok(info), Ok(_)) => {
-            repair.refuse(
-                BACKUP,
-                format!(
-                    "differs from {INFO}, and nothing decides which is right; macOS writes {BACKUP} \
-                     first"
-                ),
-            );
-            Ok(Some(info))
-        }
-        (Ok(info), Err(_)) => {
-            repair.steps.push(copy(INFO, BACKUP));
-            Ok(Some(info))
-        }
-        (Err(Unread::Unreadable(_)), Ok(backup)) => {
-            repair.steps.push(copy(BACKUP, INFO));
-            Ok(Some(backup))
-        }
-        (Err(unread), _) => {
-            repair.refused.push(unread.into());
-            Ok(None)
-        }
     }
 }
 
@@ -383,7 +316,6 @@ impl Plan {
             progress.check()?;
             progress.advance(1);
             match step {
-                RepairStep::CopyList { from, to } => copy_list(store, from, to)?,
                 RepairStep::Remove(name) => drop(store.remove(name)?),
                 RepairStep::Cut(name, len) => {
                     if let Some(band) = store.open(name, Open::Write)? {

@@ -107,21 +107,19 @@ impl<'a> LayerRepair<'a> {
             depth: Depth::Full,
             progress: self.progress,
         };
-        let is_whole = match question.resolve()? {
-            Resolved::Geometry { geometry, is_whole } => {
-                let steps = sparsebundle::put_lists(self.staged, geometry)?;
-                self.outside(BUNDLE, steps);
-                if is_whole {
-                    self.check_leftovers(geometry, BUNDLE)?;
-                }
-                is_whole
-            }
+        let (geometry, is_whole) = match question.resolve()? {
+            Resolved::Geometry { geometry, is_whole } => (geometry, is_whole),
             Resolved::Refused(error) => {
                 self.done.refused.push(error);
                 return Ok(());
             }
         };
-        let repaired = sparsebundle::repair(self.staged, is_whole, self.progress)?;
+        let steps = sparsebundle::put_lists(self.staged, geometry)?;
+        self.outside(BUNDLE, steps);
+        if is_whole {
+            self.check_leftovers(geometry, BUNDLE)?;
+        }
+        let repaired = sparsebundle::repair(self.staged, geometry, is_whole, self.progress)?;
         self.outside(BUNDLE, repaired.steps);
         self.done.refused.extend(repaired.refused);
         let staged = StagedImage::of(self.staged, None)?;
@@ -235,15 +233,15 @@ impl<'a> LayerRepair<'a> {
         {
             return Err(error);
         }
-        let plan = match gpt::plan_with(&**disk, search, self.chosen.assume.map) {
+        let repaired = match gpt::repair_with(&**disk, search, self.chosen.assume.map) {
             Err(error) if error.kind() == Kind::Undecided => {
                 let which = evidence::decide_map(disk, error, self.options, self.progress)?;
-                gpt::plan_with(&**disk, search, Some(which))
+                gpt::repair_with(&**disk, search, Some(which))
             }
-            plan => plan,
+            repaired => repaired,
         };
-        let plan = match plan {
-            Ok(plan) => plan,
+        let (parts, refused) = match repaired {
+            Ok(repaired) => repaired,
             // A disk without a GPT has none to repair.
             Err(error) if error.kind() == Kind::NotFound => return self.volumes(disk),
             Err(error) => {
@@ -253,8 +251,6 @@ impl<'a> LayerRepair<'a> {
                     .map(drop);
             }
         };
-        let parts = plan.apply(&**disk)?;
-        disk.flush()?;
         let parts = [
             (parts.protective_mbr, "protective MBR"),
             (parts.primary, "copy at the beginning"),
@@ -268,7 +264,7 @@ impl<'a> LayerRepair<'a> {
                 .map(|(_, part)| part.to_owned())
                 .collect(),
         );
-        self.done.refused.extend(plan.refused);
+        self.done.refused.extend(refused);
         self.volumes(disk)
     }
 

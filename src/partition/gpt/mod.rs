@@ -23,7 +23,7 @@ pub(super) use check::check;
 use check::is_well_sized;
 pub(crate) use compare::difference;
 pub use create::{Guids, MapGeometry, NewPartition, create, create_single};
-pub use repair::{Repair, Repaired, plan, plan_with, repair};
+pub use repair::{Repaired, repair, repair_with};
 
 const LAYER: &str = "gpt";
 const HEADER: &str = "gpt header";

@@ -31,16 +31,16 @@ pub struct Repaired {
     pub backup: bool,
 }
 
-/// A planned repair.
+/// The changes of a repair.
 #[derive(Debug, Default)]
-pub struct Repair {
+struct MapRepair {
     mbr: Option<MbrRaw>,
     primary: Option<Copy>,
     backup: Option<Copy>,
     /// Byte range on the disk of the former header of a backup that has moved.
     old_backup: Option<Range<u64>>,
     /// Problems that are not repaired, because the right state is uncertain.
-    pub refused: Vec<Error>,
+    refused: Vec<Error>,
 }
 
 /// Repairs the GPT of `disk` so that both copies are valid and agree, with the backup at the end of
@@ -50,21 +50,20 @@ pub struct Repair {
 /// Each copy is written, table before header, while the other is valid, so that a valid one exists
 /// at any time. Fails without a change if neither copy can be used, if there is no room for a copy,
 /// or if there is no GPT. A backup that cannot be moved to the end of the disk is repaired where it
-/// is; see [`Repair::refused`].
+/// is.
 pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     disk.info().check_writable(LAYER)?;
-    plan(disk)?.apply(disk)
+    repair_with(disk, Search::Announced, Some(Which::Primary)).map(|(repaired, _)| repaired)
 }
 
-/// Plans [`repair`] without writing. Fails in the same cases, except that a read-only device is
-/// accepted.
-pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
-    plan_with(disk, Search::Announced, Some(Which::Primary))
-}
-
-/// Plans a repair of the GPT that `search` finds, in which `counts` selects the copy to use if both
-/// are valid and differ. With `None`, that is an error of [`Kind::Undecided`].
-pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) -> Result<Repair> {
+/// Repairs the GPT that `search` finds, in which `counts` selects the copy to use if both are valid
+/// and differ. With `None`, that is an error of [`Kind::Undecided`]. Returns also the problems that
+/// are not repaired, because the right state is uncertain.
+pub fn repair_with(
+    disk: &dyn BlockDevice,
+    search: Search,
+    counts: Option<Which>,
+) -> Result<(Repaired, Vec<Error>)> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let Some(Copies {
         block,
@@ -77,9 +76,9 @@ pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) 
     let last = last_block(disk, block);
     let mut plan = match (primary, backup) {
         (Ok(primary), backup) => by_primary(disk, primary, backup, counts)?,
-        (Err(_), Ok(backup)) => Repair {
+        (Err(_), Ok(backup)) => MapRepair {
             primary: Some(primary_of(&backup)?),
-            ..Repair::default()
+            ..MapRepair::default()
         },
         (Err(damage), Err(backup)) => return Err(neither(damage, &backup)),
     };
@@ -89,21 +88,17 @@ pub fn plan_with(disk: &dyn BlockDevice, search: Search, counts: Option<Which>) 
         let what = "block 0 is neither blank nor a protective MBR; it is not changed";
         plan.refused.push(Error::corrupt(LAYER, 0, what));
     }
-    Ok(plan)
+    plan.write(disk)?;
+    let written = Repaired {
+        protective_mbr: plan.mbr.is_some(),
+        primary: plan.primary.is_some(),
+        backup: plan.backup.is_some(),
+    };
+    Ok((written, plan.refused))
 }
 
-impl Repair {
-    /// Returns the parts to be written.
-    pub fn parts(&self) -> Repaired {
-        Repaired {
-            protective_mbr: self.mbr.is_some(),
-            primary: self.primary.is_some(),
-            backup: self.backup.is_some(),
-        }
-    }
-
-    /// Writes the repair and makes it durable.
-    pub fn apply(&self, disk: &dyn BlockDevice) -> Result<Repaired> {
+impl MapRepair {
+    fn write(&self, disk: &dyn BlockDevice) -> Result<()> {
         // The backup first, because the new primary may refer to a backup at a new place.
         for copy in self.backup.iter().chain(&self.primary) {
             copy.write(disk)?;
@@ -116,7 +111,7 @@ impl Repair {
             regions::blank(disk, old.clone())?;
             disk.flush()?;
         }
-        Ok(self.parts())
+        Ok(())
     }
 }
 
@@ -146,7 +141,7 @@ fn by_primary(
     primary: Copy,
     backup: Found,
     counts: Option<Which>,
-) -> Result<Repair> {
+) -> Result<MapRepair> {
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
         let what = format!(
@@ -161,9 +156,9 @@ fn by_primary(
         match counts {
             None => return Err(differ(&primary, backup)),
             Some(Which::Alternate) => {
-                return Ok(Repair {
+                return Ok(MapRepair {
                     primary: Some(primary_of(backup)?),
-                    ..Repair::default()
+                    ..MapRepair::default()
                 });
             }
             Some(Which::Primary) => {}
@@ -171,10 +166,10 @@ fn by_primary(
     }
     if primary.header.alternate_lba < last {
         match at_the_end(disk, &primary, last) {
-            Ok(repair) => return Ok(repair),
+            Ok(plan) => return Ok(plan),
             Err(error) if error.kind() == Kind::Io => return Err(error),
             Err(error) => {
-                return Ok(Repair {
+                return Ok(MapRepair {
                     refused: vec![error],
                     ..in_place(backup, &primary)?
                 });
@@ -215,19 +210,19 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
 }
 
 /// Plans the repair of the backup at the place stated by the primary.
-fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
+fn in_place(backup: Found, primary: &Copy) -> Result<MapRepair> {
     if backup.is_ok_and(|backup| backup.agrees_with(primary)) {
-        return Ok(Repair::default());
+        return Ok(MapRepair::default());
     }
-    Ok(Repair {
+    Ok(MapRepair {
         backup: Some(primary.backup()?),
-        ..Repair::default()
+        ..MapRepair::default()
     })
 }
 
 /// Plans to move the backup to the last block of a disk that has grown. That place must be blank,
 /// or contain parts of the same backup from an interrupted repair.
-fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
+fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<MapRepair> {
     let block = u64::from(primary.header.block);
     let table_blocks = primary.header.table_blocks();
     let last_usable = last
@@ -261,11 +256,11 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
     let is_between = (primary.taken().end..=last_usable).contains(&old);
     let old_backup =
         (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
-    Ok(Repair {
+    Ok(MapRepair {
         backup: Some(backup),
         old_backup,
         primary: Some(moved),
-        ..Repair::default()
+        ..MapRepair::default()
     })
 }
 
