@@ -23,7 +23,7 @@ const CHUNK_LEN: usize = CHUNK as usize;
 /// below before the changes are applied.
 const SECTOR: usize = CHUNK_LEN / 8;
 /// Maximum number of bytes of changes kept in memory if more can go to a file.
-const IN_MEMORY: u64 = 64 << 20;
+const IN_MEMORY: u64 = 32 << 20;
 /// Maximum number of bytes of changes in a file.
 const IN_FILE: u64 = 1 << 42;
 /// Maximum number of bytes per write when changes are applied.

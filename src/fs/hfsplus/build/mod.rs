@@ -352,27 +352,33 @@ pub(super) fn write_empty_tree(
         .map(drop)
 }
 
-/// Returns the number of nodes that a tree of these records needs, without map nodes. Records are
-/// pairs of key and data, in order.
-pub(super) fn tree_nodes<'r>(
+/// A function that receives key and data of a record.
+pub(super) type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
+/// Returns the number of nodes that a tree needs, without map nodes. `records` passes all records
+/// on, in order.
+pub(super) fn tree_nodes(
     node_size: u16,
-    records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
-) -> u32 {
+    records: impl FnOnce(Each<'_>) -> Result<()>,
+) -> Result<u32> {
     let mut shape = Shape::new(node_size);
-    records.for_each(|(key, data)| shape.add(key, data));
-    shape.nodes()
+    records(&mut |key, data| {
+        shape.add(key, data);
+        Ok(())
+    })?;
+    Ok(shape.nodes())
 }
 
-/// Writes a tree of these records, in order, to the `total_nodes * node_size` bytes at `offset`,
-/// which must be zero.
-pub(super) fn write_tree<'r>(
+/// Writes a tree to the `total_nodes * node_size` bytes at `offset`, which must be zero. `records`
+/// passes all records on, in order.
+pub(super) fn write_tree(
     device: &dyn BlockDevice,
     offset: u64,
     kind: HeaderKind,
-    mut records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    records: impl FnOnce(Each<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut writer = Writer::new(kind, Output::new(device, offset))?;
-    records.try_for_each(|(key, data)| writer.add(key, data))?;
+    records(&mut |key, data| writer.add(key, data))?;
     writer.finish().map(drop)
 }
 

@@ -72,7 +72,7 @@ pub(super) fn repair(
     let (total_blocks, block_size) = (*total_blocks, *block_size);
     let mut records = records.into_iter().peekable();
     while let Some(record) = records.next() {
-        let Some((file, name)) = name_of(&record.bytes) else {
+        let Some((file, name)) = name_of(&record.bytes()) else {
             continue;
         };
         let mut value = RepairedValue {
@@ -83,13 +83,13 @@ pub(super) fn repair(
             size: 0,
         };
         let mut is_live = record.is_live();
-        value.add(record.bytes, total_blocks);
+        value.add(record.bytes(), total_blocks);
         let is_same = |next: &SalvagedRecord| {
-            name_of(&next.bytes).is_some_and(|other| other == (file, name.clone()))
+            name_of(&next.bytes()).is_some_and(|other| other == (file, name.clone()))
         };
         while let Some(next) = records.next_if(is_same) {
             is_live |= next.is_live();
-            value.add(next.bytes, total_blocks);
+            value.add(next.bytes(), total_blocks);
         }
         let text = decode_attribute_name(&name);
         let subject = || Subject::Value(file, text.clone());
@@ -145,7 +145,7 @@ pub(super) fn repair(
 
 /// Returns the numbers of the objects that records exist for.
 pub(super) fn files(records: &[SalvagedRecord]) -> impl Iterator<Item = u32> + '_ {
-    let file = |record: &SalvagedRecord| Some(AttributeKey::split(&record.bytes)?.0.file.0);
+    let file = |record: &SalvagedRecord| Some(AttributeKey::split(&record.bytes())?.0.file.0);
     records.iter().filter_map(file)
 }
 

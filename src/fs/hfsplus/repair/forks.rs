@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::objects::{AllObjects, Body};
+use super::objects::AllObjects;
 use super::salvage::SalvagedRecord;
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
@@ -121,7 +121,7 @@ impl More {
     pub(super) fn read(records: &[SalvagedRecord]) -> Self {
         let mut more = Self::default();
         for record in records {
-            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(&record.bytes) else {
+            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(&record.bytes()) else {
                 continue;
             };
             let file = record.key.file_id.get();
@@ -220,18 +220,18 @@ impl RepairedForks {
                 .file()
                 .is_some_and(|file| file.kind() == JOURNAL_TYPE)
         };
-        order.sort_by_key(|&at| (!is_journal(at), objects.all[at].id()));
+        order.sort_by_cached_key(|&at| (!is_journal(at), objects.all[at].id()));
         for at in order {
-            let (id, serial) = (objects.all[at].id(), objects.all[at].serial);
-            let Body::File(file) = &mut objects.all[at].body else {
-                continue;
-            };
-            for (kind, fork) in [
-                (fork_type::DATA, &mut file.data_fork),
-                (fork_type::RESOURCE, &mut file.resource_fork),
-            ] {
-                self.fork(fork, (id, kind), more, header, serial, steps);
-            }
+            let object = &mut objects.all[at];
+            let (id, serial) = (object.id(), object.serial);
+            object.edit_file(|file| {
+                for (kind, fork) in [
+                    (fork_type::DATA, &mut file.data_fork),
+                    (fork_type::RESOURCE, &mut file.resource_fork),
+                ] {
+                    self.fork(fork, (id, kind), more, header, serial, steps);
+                }
+            });
         }
         self.place_moved(objects, total_blocks)
     }
@@ -291,22 +291,20 @@ impl RepairedForks {
             let blocks = from.iter().map(|extent| extent.count).sum();
             let to = avoid.allocate(blocks, 1, total_blocks)?;
             to.iter().for_each(|&extent| self.taken.insert(extent));
-            let Some(Body::File(file)) = places.get(&id).map(|&at| &mut objects.all[at].body)
-            else {
+            let Some(object) = places.get(&id).map(|&at| &mut objects.all[at]) else {
                 continue;
             };
-            let mut fork = if kind == fork_type::DATA {
-                file.data_fork
-            } else {
-                file.resource_fork
-            };
-            self.write_down(&mut fork, (id, kind), &to);
-            *(if kind == fork_type::DATA {
-                &mut file.data_fork
-            } else {
-                &mut file.resource_fork
-            }) = fork;
-            self.copies.push(Copy { from, to });
+            let is_file = object.edit_file(|file| {
+                let fork = if kind == fork_type::DATA {
+                    &mut file.data_fork
+                } else {
+                    &mut file.resource_fork
+                };
+                self.write_down(fork, (id, kind), &to);
+            });
+            if is_file.is_some() {
+                self.copies.push(Copy { from, to });
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::{U16, U32};
 
-use super::objects::{AllObjects, Body, RepairedObject};
+use super::objects::{AllObjects, RepairedObject};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, ForkRaw, mode_type, record_flags};
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN, inode_number};
@@ -19,7 +19,8 @@ const SMALLEST_BLOCK: u64 = 512;
 
 /// Returns the numbers of the files that are links to folders.
 pub(super) fn folder_links(objects: &AllObjects) -> HashSet<u32> {
-    let is_link = |object: &&RepairedObject| object.file().is_some_and(FileRaw::is_folder_link);
+    let is_link =
+        |object: &&RepairedObject| object.file().is_some_and(|file| file.is_folder_link());
     objects
         .all
         .iter()
@@ -36,7 +37,7 @@ pub(super) fn repair(objects: &mut AllObjects, steps: &mut Steps) {
     restore_private_folder(objects, steps);
     let Some(at) = objects.all.iter().position(is_private) else {
         objects.remove(|object| {
-            let dangling = object.file().is_some_and(is_link);
+            let dangling = object.file().is_some_and(|file| is_link(&file));
             if dangling {
                 steps.on("delete links without a target", object.serial);
             }
@@ -72,7 +73,7 @@ pub(super) fn repair(objects: &mut AllObjects, steps: &mut Steps) {
         .enumerate()
         .filter(|(_, object)| object.parent != private)
     {
-        let Some(file) = object.file().filter(|file| is_link(file)) else {
+        let Some(file) = object.file().filter(is_link) else {
             continue;
         };
         let reference = file.bsd.special.get();
@@ -97,10 +98,10 @@ pub(super) fn repair(objects: &mut AllObjects, steps: &mut Steps) {
         steps.on("move files without a name to lost+found", object.serial);
         object.parent = home;
         object.set_flags(record_flags::HAS_LINK_CHAIN, 0);
-        if let Some(file) = object.file_mut() {
+        object.edit_file(|file| {
             file.first_link = 0.into();
             file.bsd.special = 1.into();
-        }
+        });
     }
     let mut at = 0;
     objects.remove(|_| {
@@ -182,7 +183,7 @@ fn clear_forks(objects: &mut AllObjects, steps: &mut Steps) {
     };
     for object in &mut objects.all {
         let is_elsewhere = !private.contains(&object.parent);
-        let Some(file) = object.file_mut().filter(|_| is_elsewhere) else {
+        let Some(file) = object.file().filter(|_| is_elsewhere) else {
             continue;
         };
         let forks = [&file.data_fork, &file.resource_fork];
@@ -194,7 +195,7 @@ fn clear_forks(objects: &mut AllObjects, steps: &mut Steps) {
                 .iter()
                 .all(|fork| fork.total_blocks.get() == 0 || is_impossible(fork));
         if is_damaged {
-            (file.data_fork, file.resource_fork) = Default::default();
+            object.edit_file(|file| (file.data_fork, file.resource_fork) = Default::default());
             if let Some(before) = &mut object.before {
                 (before.data, before.resource) = (0, 0);
             }
@@ -229,8 +230,10 @@ fn restore_types(objects: &mut AllObjects, steps: &mut Steps) {
                 && file.resource_fork.total_blocks.get() == 0
                 && targets.contains(&file.bsd.special.get())
         });
-        if let Some(file) = object.file_mut().filter(|_| is_lost) {
-            (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
+        if is_lost {
+            object.edit_file(|file| {
+                (file.user_info.file_type, file.user_info.creator) = FILE_LINK_TYPE;
+            });
             steps.on("restore the type of hard links", object.serial);
         }
     }
@@ -251,25 +254,28 @@ fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
         .filter(|object| !object.is_folder() && !private.contains(&object.parent))
     {
         let is_target = inode_number(&object.name).is_some();
-        let Some(file) = object.file_mut().filter(|file| !is_link(file)) else {
-            continue;
-        };
-        let mut wrong = false;
-        if !is_target && file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
-            file.bsd.special = 1.into();
-            wrong = true;
-        }
-        let is_chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
-        if !is_target && is_chained && !file.is_folder_link() {
-            file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
-            file.first_link = 0.into();
-            wrong = true;
-        }
-        if file.kind() == FILE_LINK_TYPE {
-            (file.user_info.file_type, file.user_info.creator) = Default::default();
-            wrong = true;
-        }
-        if wrong {
+        let was_wrong = object.edit_file(|file| {
+            let mut wrong = false;
+            if is_link(file) {
+                return false;
+            }
+            if !is_target && file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
+                file.bsd.special = 1.into();
+                wrong = true;
+            }
+            let is_chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+            if !is_target && is_chained && !file.is_folder_link() {
+                file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
+                file.first_link = 0.into();
+                wrong = true;
+            }
+            if file.kind() == FILE_LINK_TYPE {
+                (file.user_info.file_type, file.user_info.creator) = Default::default();
+                wrong = true;
+            }
+            wrong
+        });
+        if was_wrong == Some(true) {
             steps.on("correct counts and chains of hard links", object.serial);
         }
     }
@@ -296,7 +302,7 @@ fn restore_private_folder(objects: &mut AllObjects, steps: &mut Steps) {
     let wanted = objects
         .all
         .iter()
-        .any(|object| object.file().is_some_and(is_link));
+        .any(|object| object.file().is_some_and(|file| is_link(&file)));
     if !wanted || objects.all.iter().any(is_private) {
         return;
     }
@@ -327,15 +333,15 @@ fn date_of_links(objects: &mut AllObjects, folder: usize, private: u32) -> U32 {
         .iter()
         .filter(|object| object.parent != private)
         .filter_map(RepairedObject::file)
-        .find(|file| is_link(file))
+        .find(is_link)
         .map(|file| file.dates.create);
-    let Body::Folder(raw) = &mut objects.all[folder].body else {
-        return 0.into();
-    };
-    if raw.dates.create.get() == 0 {
-        raw.dates.create = in_use.unwrap_or(raw.dates.create);
-    }
-    raw.dates.create
+    let created = objects.all[folder].edit_folder(|raw| {
+        if raw.dates.create.get() == 0 {
+            raw.dates.create = in_use.unwrap_or(raw.dates.create);
+        }
+        raw.dates.create
+    });
+    created.unwrap_or_default()
 }
 
 /// Makes a target and its links consistent: the count, the dates by which links are recognized, and
@@ -355,7 +361,7 @@ fn chain(
     };
     let in_chain = |object: &RepairedObject| {
         let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
-        chained(object) || object.file().is_some_and(named)
+        chained(object) || object.file().is_some_and(|file| named(&file))
     };
     // Links created by systems before 10.5 have no chain; a chain with missing links is completed.
     let with_chain =
@@ -368,37 +374,32 @@ fn chain(
         }
     }
     let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
-    let Some(file) = objects.all[target].file_mut() else {
-        return;
-    };
-    let mut wrong = file.bsd.special.get() != count;
-    file.bsd.special = count.into();
-    if with_chain && !sound {
-        wrong = true;
-        file.first_link = ids.first().copied().unwrap_or(0).into();
-        for (place, &at) in group.iter().enumerate() {
-            let Some(link) = objects.all[at].file_mut() else {
-                continue;
-            };
-            link.bsd.owner_id = place
-                .checked_sub(1)
-                .and_then(|before| ids.get(before))
-                .copied()
-                .unwrap_or(0)
-                .into();
-            link.bsd.group_id = ids.get(place + 1).copied().unwrap_or(0).into();
+    let restores_chain = with_chain && !sound;
+    let was_wrong = objects.all[target].edit_file(|file| {
+        let is_wrong = file.bsd.special.get() != count;
+        file.bsd.special = count.into();
+        if restores_chain {
+            file.first_link = ids.first().copied().unwrap_or(0).into();
         }
-    }
-    for &at in group {
-        if let Some(link) = objects.all[at].file_mut()
-            && link.dates.create != created
-        {
+        is_wrong || restores_chain
+    });
+    for (place, &at) in group.iter().enumerate() {
+        objects.all[at].edit_file(|link| {
+            if restores_chain {
+                link.bsd.owner_id = place
+                    .checked_sub(1)
+                    .and_then(|before| ids.get(before))
+                    .copied()
+                    .unwrap_or(0)
+                    .into();
+                link.bsd.group_id = ids.get(place + 1).copied().unwrap_or(0).into();
+            }
             // The date of the root folder is valid too but not known here; that of the private
             // folder is always valid.
             link.dates.create = created;
-        }
+        });
     }
-    if wrong {
+    if was_wrong == Some(true) {
         steps.on(
             "correct counts and chains of hard links",
             objects.all[target].serial,
@@ -409,7 +410,7 @@ fn chain(
 /// Returns true if the chain of a target contains all of its links, with correct references in both
 /// directions.
 fn is_sound(objects: &AllObjects, target: usize, group: &[usize]) -> bool {
-    let links: HashMap<u32, &FileRaw> = group
+    let links: HashMap<u32, FileRaw> = group
         .iter()
         .filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?)))
         .collect();

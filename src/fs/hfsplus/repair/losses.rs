@@ -11,13 +11,14 @@ use zerocopy::big_endian::U16;
 use super::attributes::Values;
 use super::forks::{RepairedForks, Taken, raw};
 use super::links::{is_link, is_private};
-use super::objects::{AllObjects, Before, Lead, RepairedObject};
+use super::objects::{AllObjects, Lead, RepairedObject};
+use super::packed::Packed;
 use super::salvage::Salvaged;
 use super::steps::Subject;
 use crate::Result;
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, EXTENTS_PER_RECORD, Extent, SECURITY, VolumeHeader,
-    extents_of, record_flags,
+    CatalogKey, CatalogRecord, Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, SECURITY,
+    VolumeHeader, extents_of, record_flags,
 };
 use crate::fs::hfsplus::links::{ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
@@ -38,7 +39,7 @@ pub(super) struct Trees {
     /// True if the attributes tree holds more records than its header states.
     pub(super) has_stale_attributes: bool,
     /// Records of the catalog that were not used: strays, and those that newer ones contradict.
-    pub(super) unused: Vec<Box<[u8]>>,
+    pub(super) unused: Vec<Packed>,
     /// The extents of the trees and the bitmap as they were.
     pub(super) own: Vec<Extent>,
 }
@@ -58,9 +59,10 @@ impl Trees {
 /// The paths of objects, by number.
 pub(super) struct Paths<'a> {
     objects: &'a AllObjects,
-    /// Places of the objects in `objects`, by number and by serial number.
+    /// The objects, by number.
     by_id: HashMap<u32, &'a RepairedObject>,
-    by_serial: HashMap<u32, &'a RepairedObject>,
+    /// The removed objects, by serial number.
+    removed: HashMap<u32, &'a RepairedObject>,
     /// Number of the folder with the targets of hard links.
     private: Option<u32>,
     /// The links to each target, by its reference.
@@ -73,7 +75,7 @@ impl<'a> Paths<'a> {
         let private = objects.all.iter().find(|object| is_private(object));
         let mut links: HashMap<u32, Vec<_>> = HashMap::new();
         for object in all() {
-            if let Some(file) = object.file().filter(|file| is_link(file)) {
+            if let Some(file) = object.file().filter(is_link) {
                 let reference = file.bsd.special.get();
                 links.entry(reference).or_default().push(object);
             }
@@ -81,10 +83,21 @@ impl<'a> Paths<'a> {
         Self {
             objects,
             by_id: all().map(|object| (object.id(), object)).collect(),
-            by_serial: all().map(|object| (object.serial, object)).collect(),
+            removed: (objects.removed.iter())
+                .map(|object| (object.serial, object))
+                .collect(),
             private: private.map(RepairedObject::id),
             links,
         }
+    }
+
+    /// Returns the object with this serial number.
+    fn serial(&self, serial: u32) -> Option<&'a RepairedObject> {
+        // Objects are added in this order, and stay in it.
+        let all = &self.objects.all;
+        let found = all.binary_search_by_key(&serial, |object| object.serial);
+        let found = found.ok().map(|at| &all[at]);
+        found.or_else(|| self.removed.get(&serial).copied())
     }
 
     /// Returns the path of the entry `name` of a folder.
@@ -142,7 +155,7 @@ impl<'a> Paths<'a> {
     /// Returns the text for the subject of a step.
     pub(super) fn subject(&self, subject: &Subject) -> String {
         match subject {
-            Subject::Object(serial) => match self.by_serial.get(serial) {
+            Subject::Object(serial) => match self.serial(*serial) {
                 Some(object) => self.object(object),
                 None => format!("object {serial}"),
             },
@@ -238,7 +251,7 @@ impl<'a> Search<'a> {
                 return false;
             };
             let is_empty = (before.data, before.resource) == (0, 0) && !before.is_compressed;
-            is_empty && !is_link(file) && (before.is_before_gap || file.bsd.file_mode.get() == 0)
+            is_empty && !is_link(&file) && (before.is_before_gap || file.bsd.file_mode.get() == 0)
         };
         let cut: Vec<&RepairedObject> = objects.all.iter().filter(is_cut).collect();
         let is_unthreaded = |object: &RepairedObject| {
@@ -322,7 +335,8 @@ impl<'a> Search<'a> {
     /// Adds what only unused records tell of.
     fn unused(&mut self, trees: &Trees, entries: &Entries<'_>) {
         for record in &trees.unused {
-            let Some((key, data)) = CatalogKey::split(record) else {
+            let record = record.bytes();
+            let Some((key, data)) = CatalogKey::split(&record) else {
                 continue;
             };
             let (what, id) = match CatalogRecord::parse(data) {
@@ -342,15 +356,11 @@ impl<'a> Search<'a> {
     /// Adds the entries that neither a record nor a thread tells of.
     fn unnamed(&mut self, trees: &Trees, header: &VolumeHeader, threads: &[&Lead]) {
         let objects = self.objects;
-        let read: Vec<(&RepairedObject, Before)> = objects
-            .all
-            .iter()
-            .chain(&objects.removed)
-            .filter_map(|object| Some((object, object.before?)))
-            .collect();
+        let all = || objects.all.iter().chain(&objects.removed);
+        let read = || all().filter_map(|object| Some((object, object.before?)));
         let mut found: BTreeMap<u32, u64> = BTreeMap::new();
         let mut count = |parent: u32| *found.entry(parent).or_default() += 1;
-        for (object, before) in &read {
+        for (object, before) in read() {
             count(before.parent);
             let lead = objects.threads.get(&object.id());
             // The folder's number in one of the two is damaged.
@@ -364,19 +374,18 @@ impl<'a> Search<'a> {
             .iter()
             .for_each(|record| count(record.parent));
         threads.iter().for_each(|lead| count(lead.parent));
-        let missing: Vec<(&RepairedObject, u64)> = read
-            .iter()
+        let missing: Vec<(&RepairedObject, u64)> = read()
             .filter(|(object, _)| object.is_folder())
             .filter_map(|(object, before)| {
                 // The entries refer to the right number, which the repair may have restored.
                 let found = [before.id, object.id()].map(|id| found.get(&id).copied());
                 let found = found.into_iter().flatten().max().unwrap_or(0);
                 let missing = u64::from(before.valence).saturating_sub(found);
-                (missing > 0).then_some((*object, missing))
+                (missing > 0).then_some((object, missing))
             })
             .collect();
         let raw = &header.raw;
-        let known = read.len() + threads.len() + objects.unreadable.len();
+        let known = read().count() + threads.len() + objects.unreadable.len();
         let known = known + objects.deleted_from.len();
         let total: u64 = missing.iter().map(|(_, missing)| missing).sum();
         // A number that is too high in one folder of a whole tree is that number's fault, unless
@@ -394,7 +403,7 @@ impl<'a> Search<'a> {
         let restored: Vec<_> = restored.collect();
         if trees.is_catalog_damaged && total == 0 && !restored.is_empty() {
             let is_file = |object: &&RepairedObject| !object.is_folder();
-            let files = read.iter().filter(|(object, _)| is_file(object)).count()
+            let files = read().filter(|(object, _)| is_file(object)).count()
                 + threads.iter().filter(|lead| !lead.folder).count()
                 + objects.unreadable.len()
                 + objects.deleted_from.len();
@@ -434,13 +443,14 @@ impl<'a> Search<'a> {
         let mut places = Taken::default();
         own.iter().for_each(|&extent| places.insert(extent));
         for (serial, extents) in &forks.moved {
-            let object = self.paths.by_serial.get(serial);
+            let object = self.paths.serial(*serial);
             if let Some(object) = object.filter(|object| !self.is_twin(object, extents)) {
                 self.add_certain(object, &Lost::Shared);
                 extents.iter().for_each(|&extent| places.insert(extent));
             }
         }
-        let overlaps = |extents| extents_of(extents).any(|extent| places.overlaps(extent));
+        let overlaps =
+            |extents: &ExtentsRaw| extents_of(extents).any(|extent| places.overlaps(extent));
         let further = forks
             .overflow
             .iter()

@@ -14,6 +14,7 @@ mod leaf;
 mod links;
 mod losses;
 mod objects;
+mod packed;
 mod rewrite;
 mod salvage;
 mod steps;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use self::forks::{Copy, More, RepairedForks, Taken};
 use self::losses::Paths;
 use self::objects::{AllObjects, RepairedObject};
-use self::rewrite::Rewrite;
+use self::rewrite::{Records, Rewrite};
 use self::salvage::Salvage;
 use self::steps::{Steps, Subject};
 use super::btree::{KeyOrder, TreeKind};
@@ -82,7 +83,7 @@ impl Repair {
     /// Fails with [`Kind::Undecided`] if the two volume headers disagree and the evidence on the
     /// volume is inconclusive.
     ///
-    /// The new trees are kept in memory up to 64 MiB, then in an unlinked file in `/tmp`.
+    /// The new trees are kept in memory up to 32 MiB, then in an unlinked file in `/tmp`.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
         Self::plan_assuming(device, None, progress)
     }
@@ -545,13 +546,10 @@ fn put_together(
         let name_of = |subject: &Subject| paths.subject(subject);
         (found, all_steps.finish(name_of))
     };
-    let catalog_records = objects.records(catalog.order);
-    // Records and objects of a large volume are not kept side by side for longer than needed.
-    drop(objects);
     let records = [
-        catalog_records,
-        forks.overflow_records(&more.bad),
-        values.records,
+        Records::Catalog(objects.into_records()),
+        Records::Other(forks.overflow_records(&more.bad)),
+        Records::Other(values.records),
     ];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));

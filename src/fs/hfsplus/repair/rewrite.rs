@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::forks::{Copy, Taken, raw};
+use super::objects::CatalogRecords;
 use super::{LAYER, PendingWrites};
 use crate::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, Extent as DeviceExtent,
@@ -14,7 +15,7 @@ use crate::device::{
 };
 use crate::fs::RepairStep;
 use crate::fs::hfsplus::btree::TreeKind;
-use crate::fs::hfsplus::build::{self, map_nodes};
+use crate::fs::hfsplus::build::{self, Each, map_nodes};
 use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace};
 use crate::fs::hfsplus::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw,
@@ -125,6 +126,29 @@ pub(super) fn write_headers(device: &dyn BlockDevice, raw: &VolumeHeaderRaw) -> 
         .try_for_each(|offset| device.write_at(offset, raw.as_bytes()))
 }
 
+/// The records of a new tree, in key order.
+pub(super) enum Records {
+    Catalog(CatalogRecords),
+    Other(Vec<Box<[u8]>>),
+}
+
+impl Records {
+    /// Returns true if there are no records; a catalog always has some.
+    fn is_none(&self) -> bool {
+        matches!(self, Self::Other(records) if records.is_empty())
+    }
+
+    fn try_each(&self, each: Each<'_>) -> Result<()> {
+        match self {
+            Self::Catalog(records) => records.try_each(each),
+            Self::Other(records) => {
+                let mut pairs = records.iter().filter_map(|record| split(record));
+                pairs.try_for_each(|(key, data)| each(key, data))
+            }
+        }
+    }
+}
+
 /// The volume that is being assembled.
 pub(super) struct Rewrite<'a> {
     pub(super) overlay: Arc<CowDevice>,
@@ -144,7 +168,7 @@ impl Rewrite<'_> {
     pub(super) fn run(
         mut self,
         mut raw: VolumeHeaderRaw,
-        trees: Vec<(TreeSpec, Vec<Box<[u8]>>)>,
+        trees: Vec<(TreeSpec, Records)>,
         counts: Counts,
         copies: Vec<Copy>,
         steps: &mut Vec<RepairStep>,
@@ -156,7 +180,7 @@ impl Rewrite<'_> {
         for (spec, records) in trees {
             self.progress.check()?;
             if spec.kind == TreeKind::Attributes
-                && records.is_empty()
+                && records.is_none()
                 && raw.attributes_file.total_blocks.get() == 0
             {
                 continue;
@@ -224,16 +248,10 @@ impl Rewrite<'_> {
     }
 
     /// Writes a tree of `records` to free blocks.
-    fn tree(
-        &mut self,
-        spec: TreeSpec,
-        records: &[Box<[u8]>],
-        avoid: &mut Taken,
-    ) -> Result<ForkRaw> {
+    fn tree(&mut self, spec: TreeSpec, records: &Records, avoid: &mut Taken) -> Result<ForkRaw> {
         let size = self.header.block_size;
         let node = u32::from(spec.node_size);
-        let pairs = || records.iter().filter_map(|record| split(record));
-        let nodes = build::tree_nodes(spec.node_size, pairs());
+        let nodes = build::tree_nodes(spec.node_size, |each| records.try_each(each))?;
         let wanted = match self.has_reserve {
             true => nodes + nodes / 8 + 8 + map_nodes(spec.node_size, 2 * nodes + 16),
             false => nodes + map_nodes(spec.node_size, nodes + 1),
@@ -271,7 +289,7 @@ impl Rewrite<'_> {
         };
         let file = TreeFile(space.device_over(&extents, bytes));
         file.0.zero(0..bytes)?;
-        build::write_tree(&file, 0, kind, pairs())?;
+        build::write_tree(&file, 0, kind, |each| records.try_each(each))?;
         Ok(fork_over(&extents, size, clump))
     }
 

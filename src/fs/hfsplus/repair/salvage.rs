@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 
 use super::forks::Taken;
 use super::leaf::{self, Leaf};
+use super::packed::{Packed, Start};
 use super::rewrite::TreeSpec;
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
@@ -43,7 +44,7 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct SalvagedRecord {
     /// Key and data, unchanged.
-    pub(super) bytes: Box<[u8]>,
+    packed: Packed,
     pub(super) standing: Standing,
     /// True if what follows in its leaf cannot be read: its own end may be damaged as well.
     pub(super) is_before_gap: bool,
@@ -54,6 +55,17 @@ pub(super) struct SalvagedRecord {
 impl SalvagedRecord {
     pub(super) fn is_live(&self) -> bool {
         self.standing == Standing::Live
+    }
+
+    /// Returns key and data.
+    pub(super) fn bytes(&self) -> Box<[u8]> {
+        self.packed.bytes()
+    }
+
+    /// Compares the keys of two records; `None` if either is not a key.
+    fn compare(&self, other: &Self, order: KeyOrder) -> Option<Ordering> {
+        let (mut one, mut two) = (Start::default(), Start::default());
+        order.compare(self.packed.start(&mut one), other.packed.start(&mut two))
     }
 }
 
@@ -72,7 +84,7 @@ pub(super) struct Salvaged {
     pub(super) has_surplus: bool,
     /// Records that are not used: strays of a tree that is whole, and older ones with the same
     /// key.
-    pub(super) unused: Vec<Box<[u8]>>,
+    pub(super) unused: Vec<Packed>,
 }
 
 /// Reads the trees of a damaged volume.
@@ -175,34 +187,38 @@ impl Salvage<'_> {
         let all = found.records.len();
         found
             .records
-            .retain(|record| order.compare(&record.bytes, &record.bytes).is_some());
+            .retain(|record| record.compare(record, order).is_some());
         found.is_damaged |= found.records.len() != all;
         // Of records with one key, live ones come first, then newer ones; the sort is stable.
         let latest = u64::from(self.header.raw.modify_date.get()) + DAY;
         found.records.sort_by(|a, b| {
-            order
-                .compare(&a.bytes, &b.bytes)
+            let date = |record: &SalvagedRecord| changed(&record.bytes(), kind, latest);
+            a.compare(b, order)
                 .unwrap_or(Ordering::Equal)
                 .then(a.standing.cmp(&b.standing))
-                .then_with(|| changed(&b.bytes, kind, latest).cmp(&changed(&a.bytes, kind, latest)))
+                .then_with(|| date(b).cmp(&date(a)))
         });
         let newest = Newest::new(self.bitmap()?, kind, &leaves.links, latest);
-        let all = std::mem::take(&mut found.records);
-        for mut record in all {
-            let former = found.records.last_mut().filter(|former| {
-                order.compare(&former.bytes, &record.bytes) == Some(Ordering::Equal)
-            });
-            let Some(former) = former else {
-                found.records.push(record);
+        // In place, as the records of a large volume fill the memory.
+        let records = &mut found.records;
+        let mut kept = 0_usize;
+        for at in 0..records.len() {
+            let is_same = |former: &SalvagedRecord| {
+                former.compare(&records[at], order) == Some(Ordering::Equal)
+            };
+            let Some(former) = kept.checked_sub(1).filter(|&at| is_same(&records[at])) else {
+                records.swap(kept, at);
+                kept += 1;
                 continue;
             };
-            if former.bytes != record.bytes {
-                if newest.is_later(&record, former)? {
-                    std::mem::swap(&mut record, former);
+            if records[former].packed != records[at].packed {
+                if newest.is_later(&records[at], &records[former])? {
+                    records.swap(former, at);
                 }
-                found.unused.push(record.bytes);
+                found.unused.push(Packed::new(&records[at].bytes()));
             }
         }
+        records.truncate(kept);
         Ok(found)
     }
 
@@ -282,7 +298,7 @@ impl Salvage<'_> {
     /// Adds the records of leaves that the walk did not reach. Strays are added if the tree is
     /// incomplete, and free nodes are zeroed (volumes since 2009) or nothing else is left: otherwise
     /// they may contain deleted records, and are returned.
-    fn scan(&self, leaves: &mut Leaves<'_>, is_incomplete: bool) -> Result<Vec<Box<[u8]>>> {
+    fn scan(&self, leaves: &mut Leaves<'_>, is_incomplete: bool) -> Result<Vec<Packed>> {
         let count = leaves.file.len() / u64::from(leaves.node_size);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.progress.stage("search for lost records", count.into());
@@ -338,7 +354,7 @@ impl Salvage<'_> {
             } else {
                 let (Leaf { records, .. }, bytes) = leaf;
                 let records = records.into_iter().filter_map(|range| bytes.get(range));
-                unused.extend(records.map(Box::from));
+                unused.extend(records.map(Packed::new));
             }
         }
         Ok(unused)
@@ -376,7 +392,7 @@ impl Leaves<'_> {
             };
             let repaired = (!leaf.is_whole).then(|| leaf::repaired(record, self.kind));
             self.records.push(SalvagedRecord {
-                bytes: repaired.flatten().unwrap_or_else(|| record.into()),
+                packed: Packed::new(repaired.flatten().as_deref().unwrap_or(record)),
                 standing,
                 is_before_gap: leaf.gaps.binary_search(&range.end).is_ok(),
                 leaf: number,
@@ -472,12 +488,12 @@ impl<'a> Newest<'a> {
     /// although its date is not: blocks of the other one are marked free, or the neighbors of the
     /// other one's leaf state other links.
     fn is_later(&self, record: &SalvagedRecord, other: &SalvagedRecord) -> Result<bool> {
-        let date = |record: &SalvagedRecord| changed(&record.bytes, self.kind, self.latest);
+        let date = |record: &SalvagedRecord| changed(&record.bytes(), self.kind, self.latest);
         if (record.standing, date(record)) != (other.standing, date(other)) {
             return Ok(false);
         }
-        let states_free = self.states_free(&record.bytes)?;
-        if states_free != self.states_free(&other.bytes)? {
+        let states_free = self.states_free(&record.bytes())?;
+        if states_free != self.states_free(&other.bytes())? {
             return Ok(!states_free);
         }
         Ok(self.agreement(record.leaf) > self.agreement(other.leaf))

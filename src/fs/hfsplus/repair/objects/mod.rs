@@ -8,9 +8,12 @@ use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::attributes::Owner;
+use super::packed::Packed;
 use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
+use crate::Result;
 use crate::fs::UF_COMPRESSED;
+use crate::fs::hfsplus::build::Each;
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, Extent, ExtentsRaw, FileRaw, FolderRaw, ForkRaw,
     JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit, extents_of, mode_type, record_flags,
@@ -25,7 +28,10 @@ pub(super) struct RepairedObject {
     pub(super) serial: u32,
     pub(super) parent: u32,
     pub(super) name: Box<[U16]>,
-    pub(super) body: Body,
+    id: u32,
+    is_folder: bool,
+    /// The record without its key.
+    body: Packed,
     /// What its record stated when it was read. `None` for an object that the repair has made.
     pub(super) before: Option<Before>,
 }
@@ -46,13 +52,28 @@ pub(super) struct Before {
     pub(super) is_before_gap: bool,
 }
 
+/// The record of an object without its key.
 #[derive(Debug)]
-pub(super) enum Body {
+enum Body {
     Folder(FolderRaw),
     File(FileRaw),
 }
 
 impl Body {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Folder(folder) => folder.folder_id.get(),
+            Self::File(file) => file.file_id.get(),
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Folder(folder) => folder.as_bytes(),
+            Self::File(file) => file.as_bytes(),
+        }
+    }
+
     /// Parses a record under a name whose type is wrong, judging by the record's length and the
     /// object's mode.
     fn mistyped(data: &[u8]) -> Option<Self> {
@@ -77,53 +98,76 @@ impl Body {
 
 impl RepairedObject {
     pub(super) fn id(&self) -> u32 {
-        match &self.body {
-            Body::Folder(folder) => folder.folder_id.get(),
-            Body::File(file) => file.file_id.get(),
-        }
+        self.id
     }
 
     fn set_id(&mut self, id: u32) {
-        match &mut self.body {
+        self.edit(|body| match body {
             Body::Folder(folder) => folder.folder_id = id.into(),
             Body::File(file) => file.file_id = id.into(),
-        }
+        });
     }
 
     pub(super) fn is_folder(&self) -> bool {
-        matches!(self.body, Body::Folder(_))
+        self.is_folder
     }
 
-    pub(super) fn file(&self) -> Option<&FileRaw> {
-        match &self.body {
-            Body::File(file) => Some(file),
+    fn body(&self) -> Body {
+        match self.is_folder {
+            true => Body::Folder(self.body.unpack()),
+            false => Body::File(self.body.unpack()),
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<FileRaw> {
+        (!self.is_folder).then(|| self.body.unpack())
+    }
+
+    fn edit<R>(&mut self, change: impl FnOnce(&mut Body) -> R) -> R {
+        let mut body = self.body();
+        let result = change(&mut body);
+        self.id = body.id();
+        let packed = Packed::new(body.as_bytes());
+        if packed != self.body {
+            self.body = packed;
+        }
+        result
+    }
+
+    /// Changes the record of a file; `None` for a folder.
+    pub(super) fn edit_file<R>(&mut self, change: impl FnOnce(&mut FileRaw) -> R) -> Option<R> {
+        self.edit(|body| match body {
+            Body::File(file) => Some(change(file)),
             Body::Folder(_) => None,
-        }
+        })
     }
 
-    pub(super) fn file_mut(&mut self) -> Option<&mut FileRaw> {
-        match &mut self.body {
-            Body::File(file) => Some(file),
-            Body::Folder(_) => None,
-        }
+    /// Changes the record of a folder; `None` for a file.
+    pub(super) fn edit_folder<R>(&mut self, change: impl FnOnce(&mut FolderRaw) -> R) -> Option<R> {
+        self.edit(|body| match body {
+            Body::Folder(folder) => Some(change(folder)),
+            Body::File(_) => None,
+        })
     }
 
-    fn bsd(&mut self) -> &mut BsdInfoRaw {
-        match &mut self.body {
-            Body::Folder(folder) => &mut folder.bsd,
-            Body::File(file) => &mut file.bsd,
-        }
+    fn edit_bsd<R>(&mut self, change: impl FnOnce(&mut BsdInfoRaw) -> R) -> R {
+        self.edit(|body| match body {
+            Body::Folder(folder) => change(&mut folder.bsd),
+            Body::File(file) => change(&mut file.bsd),
+        })
     }
 
     /// Sets the flags in `mask` to `bits`; returns true if that changed anything.
     pub(super) fn set_flags(&mut self, mask: u16, bits: u16) -> bool {
-        let flags = match &mut self.body {
-            Body::Folder(folder) => &mut folder.flags,
-            Body::File(file) => &mut file.flags,
-        };
-        let before = flags.get();
-        *flags = (before & !mask | bits).into();
-        before != flags.get()
+        self.edit(|body| {
+            let flags = match body {
+                Body::Folder(folder) => &mut folder.flags,
+                Body::File(file) => &mut file.flags,
+            };
+            let before = flags.get();
+            *flags = (before & !mask | bits).into();
+            before != flags.get()
+        })
     }
 
     /// Returns true if a compressed file lost the attribute that describes its contents.
@@ -250,8 +294,10 @@ impl AllObjects {
             modified: header.raw.modify_date,
             volume_len: u64::from(header.total_blocks) * u64::from(header.block_size),
         };
+        objects.all.reserve_exact(records.len() / 2);
         for record in records {
-            let Some((key, data)) = CatalogKey::split(&record.bytes) else {
+            let bytes = record.bytes();
+            let Some((key, data)) = CatalogKey::split(&bytes) else {
                 continue;
             };
             let (parent, name) = (key.parent.0, name_of(key.name, steps));
@@ -323,7 +369,9 @@ impl AllObjects {
             serial,
             parent,
             name,
-            body,
+            id: body.id(),
+            is_folder: matches!(body, Body::Folder(_)),
+            body: Packed::new(body.as_bytes()),
             before,
         });
         serial
@@ -387,17 +435,15 @@ impl AllObjects {
                 Some(Owner { has_security, .. }) if !has_security => record_flags::HAS_ATTRIBUTES,
                 Some(_) => record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY,
             };
-            if object.is_empty_though_compressed(owners)
-                && let Body::File(file) = &mut object.body
-            {
-                file.bsd.owner_flags &= !(UF_COMPRESSED as u8);
+            if object.is_empty_though_compressed(owners) {
+                object.edit_bsd(|bsd| bsd.owner_flags &= !(UF_COMPRESSED as u8));
                 steps.on(
                     "clear the compression flag of files that lost their contents",
                     object.serial,
                 );
             }
             let mut wrong = false;
-            if let Body::Folder(folder) = &mut object.body {
+            let is_folder = object.edit_folder(|folder| {
                 mask |= 0x0001;
                 let count = children.get(&id).copied().unwrap_or(0);
                 wrong |= folder.valence.get() != count;
@@ -411,7 +457,8 @@ impl AllObjects {
                     wrong |= folder.folder_count.get() != count;
                     folder.folder_count = count.into();
                 }
-            } else {
+            });
+            if is_folder.is_none() {
                 bits |= record_flags::THREAD_EXISTS;
             }
             wrong |= object.set_flags(mask, bits);
@@ -433,7 +480,7 @@ impl AllObjects {
 
     /// Returns a bit for each text encoding in use, as in the volume header.
     pub(super) fn encodings(&self) -> u64 {
-        let encoding = |object: &RepairedObject| match &object.body {
+        let encoding = |object: &RepairedObject| match object.body() {
             Body::Folder(folder) => folder.text_encoding.get(),
             Body::File(file) => file.text_encoding.get(),
         };
@@ -442,37 +489,22 @@ impl AllObjects {
             .fold(0, |bits, object| bits | encoding_bit(encoding(object)))
     }
 
-    /// Returns the records of the catalog in order: each object and its thread.
-    pub(super) fn records(&self, order: crate::fs::hfsplus::btree::KeyOrder) -> Vec<Box<[u8]>> {
-        let mut records: Vec<Box<[u8]>> = Vec::with_capacity(2 * self.all.len());
-        for object in &self.all {
-            let mut record = Vec::new();
-            CatalogKey {
-                parent: Cnid(object.parent),
-                name: &object.name,
-            }
-            .put(&mut record);
-            match &object.body {
-                Body::Folder(folder) => record.extend_from_slice(folder.as_bytes()),
-                Body::File(file) => record.extend_from_slice(file.as_bytes()),
-            }
-            records.push(record.into());
-            let mut thread = Vec::new();
-            CatalogKey {
-                parent: Cnid(object.id()),
-                name: &[],
-            }
-            .put(&mut thread);
-            Thread {
-                parent: Cnid(object.parent),
-                name: &object.name,
-                folder: object.is_folder(),
-            }
-            .put(&mut thread);
-            records.push(thread.into());
-        }
-        records.sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
-        records
+    /// Returns the records of the catalog: of each object, and of its thread.
+    pub(super) fn into_records(self) -> CatalogRecords {
+        let (objects, names) = (self.all, self.names);
+        let mut order: Vec<CatalogPlace> = (0..objects.len())
+            .flat_map(|object| {
+                [false, true].map(|is_thread| CatalogPlace {
+                    object: object as u32, // no volume has more than 2^32 objects
+                    is_thread,
+                })
+            })
+            .collect();
+        order.sort_by(|a, b| {
+            let (a, b) = (a.key(&objects), b.key(&objects));
+            (a.parent.cmp(&b.parent)).then_with(|| names.compare(a.name, b.name))
+        });
+        CatalogRecords { objects, order }
     }
 
     /// Returns true if both files of the journal exist.
@@ -518,6 +550,62 @@ impl AllObjects {
                 Subject::Entry(lead.parent, lead.name.clone()),
             );
         }
+    }
+}
+
+/// The records of a catalog, in order. They are made when they are read.
+#[derive(Debug)]
+pub(super) struct CatalogRecords {
+    objects: Vec<RepairedObject>,
+    order: Vec<CatalogPlace>,
+}
+
+/// A record of a catalog.
+#[derive(Debug, Clone, Copy)]
+struct CatalogPlace {
+    /// Index of the object.
+    object: u32,
+    /// True for the thread of the object.
+    is_thread: bool,
+}
+
+impl CatalogPlace {
+    fn key<'a>(&self, objects: &'a [RepairedObject]) -> CatalogKey<'a> {
+        let object = &objects[self.object as usize];
+        match self.is_thread {
+            true => CatalogKey {
+                parent: Cnid(object.id()),
+                name: &[],
+            },
+            false => CatalogKey {
+                parent: Cnid(object.parent),
+                name: &object.name,
+            },
+        }
+    }
+}
+
+impl CatalogRecords {
+    /// Calls `each` with key and data of every record.
+    pub(super) fn try_each(&self, each: Each<'_>) -> Result<()> {
+        let (mut key, mut data) = (Vec::new(), Vec::new());
+        for place in &self.order {
+            let object = &self.objects[place.object as usize];
+            key.clear();
+            data.clear();
+            place.key(&self.objects).put(&mut key);
+            match place.is_thread {
+                true => Thread {
+                    parent: Cnid(object.parent),
+                    name: &object.name,
+                    folder: object.is_folder(),
+                }
+                .put(&mut data),
+                false => data.extend_from_slice(object.body().as_bytes()),
+            }
+            each(&key, &data)?;
+        }
+        Ok(())
     }
 }
 

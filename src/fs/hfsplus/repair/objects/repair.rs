@@ -38,11 +38,12 @@ impl AllObjects {
 
     fn repair_root(&mut self, steps: &mut Steps) {
         if let Some(root) = self.all.iter_mut().find(|object| Self::is_root(object)) {
-            if let Body::Folder(folder) = &mut root.body
-                && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
-            {
-                folder.user_info.finder_flags =
-                    (folder.user_info.finder_flags.get() & !finder_flags::NAME_LOCKED).into();
+            let was_locked = root.edit_folder(|folder| {
+                let flags = folder.user_info.finder_flags.get();
+                folder.user_info.finder_flags = (flags & !finder_flags::NAME_LOCKED).into();
+                flags & finder_flags::NAME_LOCKED != 0
+            });
+            if was_locked == Some(true) {
                 steps.add("unlock the name of the root folder");
             }
             return;
@@ -162,22 +163,26 @@ impl AllObjects {
     fn repair_types(&mut self, steps: &mut Steps) {
         for object in &mut self.all {
             let folder = object.is_folder();
-            let bsd = object.bsd();
-            let (mode, kind) = (bsd.file_mode.get(), bsd.mode_type());
-            let right = mode == 0
-                || if folder {
-                    kind == mode_type::FOLDER
-                } else {
-                    mode_type::OF_FILES.contains(&kind)
-                };
-            if !right {
-                bsd.file_mode = (mode & !mode_type::MASK
-                    | if folder {
-                        mode_type::FOLDER
+            let is_wrong = object.edit_bsd(|bsd| {
+                let (mode, kind) = (bsd.file_mode.get(), bsd.mode_type());
+                let right = mode == 0
+                    || if folder {
+                        kind == mode_type::FOLDER
                     } else {
-                        mode_type::FILE
-                    })
-                .into();
+                        mode_type::OF_FILES.contains(&kind)
+                    };
+                if !right {
+                    bsd.file_mode = (mode & !mode_type::MASK
+                        | if folder {
+                            mode_type::FOLDER
+                        } else {
+                            mode_type::FILE
+                        })
+                    .into();
+                }
+                !right
+            });
+            if is_wrong {
                 steps.on("correct the type in modes", object.serial);
             }
         }
