@@ -5,12 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use bandsaw::Error;
+use bandsaw::{Error, Kind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
 use crate::failure::Outcome;
+use crate::progress::signal_seen;
 
 /// The requests to end a server.
 pub(crate) struct Signals {
@@ -33,6 +34,20 @@ impl Signals {
         self.write
             .try_clone()
             .map_err(|source| Error::io("signals", "catch", source))
+    }
+
+    /// Fails if there was a request, also one that only interrupted earlier work.
+    pub(crate) fn check(&mut self) -> Outcome {
+        let failed = |source: io::Error| Error::io("signals", "catch", source);
+        self.read.set_nonblocking(true).map_err(failed)?;
+        let read = self.read.read(&mut [0]);
+        self.read.set_nonblocking(false).map_err(failed)?;
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && signal_seen().is_none() => {
+                Ok(())
+            }
+            _ => Err(Error::new(Kind::Cancelled, "signals", "interrupted").into()),
+        }
     }
 
     /// Waits for a request.

@@ -246,6 +246,81 @@ fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
     host.0.ok(&["check", "x.sparsebundle"]);
 }
 
+/// Returns true if a process ended, even if nobody has waited for it.
+fn has_ended(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"))
+}
+
+/// A server whose launcher is killed before it was told of the mount ends, and leaves nothing.
+#[test]
+fn a_server_ends_with_its_launcher() {
+    let Some(host) = Host::new("a_server_ends_with_its_launcher") else {
+        return;
+    };
+    host.0.write("key", "key");
+    let create = ["create", "x.sparsebundle", "--size", "20m", "--fs", "hfs+"];
+    let encrypt = ["--encrypt", "--passfile", "key", "--iterations", "150000"];
+    host.0.ok(&[&create[..], &encrypt].concat());
+    let command = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+        command
+            .args(args)
+            .current_dir(host.path(""))
+            .env("XDG_RUNTIME_DIR", host.path(""))
+            .env("HOME", host.path(""));
+        command
+    };
+    // Nobody writes to it, so that the server waits for the passphrase.
+    let fifo = host.path("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let before = host.0.names();
+    let key = ["x.sparsebundle", "--passfile", "fifo"];
+    for (verb, folder) in [("mount", "mnt"), ("attach", "--nomount")] {
+        for signal in ["-KILL", "-TERM", "-INT"] {
+            let mut launcher = command(&[&[verb][..], &key, &[folder]].concat())
+                .spawn()
+                .unwrap();
+            let id = launcher.id();
+            let children = format!("/proc/{id}/task/{id}/children");
+            let server = loop {
+                let found = fs::read_to_string(&children).unwrap();
+                if let Some(server) = found.split_whitespace().next() {
+                    break server.to_owned();
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            kill(signal, &id.into());
+            assert!(!launcher.wait().unwrap().success());
+            let began = Instant::now();
+            while !has_ended(&server) {
+                let waited = began.elapsed();
+                assert!(waited < Duration::from_secs(20), "{verb} {signal}");
+                thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(host.0.names(), before, "{verb} {signal}");
+        }
+    }
+    // The report cannot be delivered: what was mounted is taken back.
+    let serving = ["mount", "--serving", "x.sparsebundle", "mnt"];
+    let mut server = command(&[&serving[..], &["--passfile", "key"]].concat())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(server.stdout.take());
+    assert!(!server.wait().unwrap().success());
+    assert!(host.listed().is_empty() && !host.path("mnt").exists());
+    host.0.ok(&["check", "x.sparsebundle", "--passfile", "key"]);
+}
+
 #[test]
 fn an_image_is_attached_by_its_volumes() {
     let Some(host) = Host::new("an_image_is_attached_by_its_volumes") else {

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bandsaw::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::Attached;
 use crate::failure::{Failure, Outcome};
@@ -49,8 +51,30 @@ pub(crate) fn launch(args: &[OsString]) -> Outcome<Attached> {
     ))
 }
 
+/// Ends this process, a server, with its launcher, until [`report_ready`]: nobody would know what it
+/// serves.
+pub(super) fn end_with_launcher() -> Outcome {
+    end_by(Some(Signal::TERM))?;
+    // It may have ended before that.
+    let stdout = io::stdout();
+    let mut pipe = [PollFd::new(&stdout, PollFlags::empty())];
+    poll(&mut pipe, Some(&Timespec::default())).map_err(|error| failed(error.into()))?;
+    match pipe[0].revents().contains(PollFlags::ERR) {
+        true => Err(failed(io::ErrorKind::BrokenPipe.into()).into()),
+        false => Ok(()),
+    }
+}
+
+fn end_by(signal: Option<Signal>) -> Outcome {
+    Ok(set_parent_process_death_signal(signal).map_err(|error| failed(error.into()))?)
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::io(LAYER, "report to the process that waits for it", source)
+}
+
 /// Reports to the launcher that everything is mounted, and detaches from the terminal and the
-/// shell's job. Later output goes to `log`.
+/// shell's job. Later output goes to `log`. Fails if the launcher is gone.
 pub(super) fn report_ready(attached: &Attached, log: &Path) -> Outcome {
     let failed = |source: io::Error| Error::io(LAYER, "move to the background", source);
     let log = File::create(log).map_err(|source| failed(source).in_file(log))?;
@@ -60,6 +84,8 @@ pub(super) fn report_ready(attached: &Attached, log: &Path) -> Outcome {
         .open("/dev/null")
         .map_err(failed)?;
     let reply = serde_json::to_vec(attached).map_err(|error| failed(error.into()))?;
+    // If the launcher ends from here on, the pipe is closed, or the report is delivered.
+    end_by(None)?;
     io::stdout().write_all(&reply)?;
     io::stdout().flush()?;
     rustix::stdio::dup2_stdin(&nowhere).map_err(|error| failed(error.into()))?;

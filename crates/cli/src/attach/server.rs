@@ -67,32 +67,25 @@ pub(crate) fn serve(
     output: &Output,
     tell: impl FnOnce(&Attached) -> Outcome,
 ) -> Outcome {
-    // A signal must not leave anything behind that is made below.
-    let mut signals = Signals::catch()?;
+    if job.background {
+        background::end_with_launcher()?;
+    }
     let image = open(job, output)?;
     job.verifying.before_use(&image, output)?;
     let registry = Registry::of_user()?;
     let mut registration = registry.reserve()?;
-    let session = match Session::of_kernel(job, &image, registration.device(), &signals, output)? {
-        Some(session) => session,
-        None => Session::mount(
-            job,
-            &image,
-            registration.device(),
-            &registry,
-            &signals,
-            output,
-        )?,
+    let device = registration.device();
+    let (session, mut signals) = match Session::of_kernel(job, &image, device, output)? {
+        Some(begun) => begun,
+        None => Session::mount(job, &image, device, &registry, output)?,
     };
-    let attached = session.describe(&image, registration.device());
-    let begun =
-        publish(&mut registration, job, &image, &attached, &session).and_then(|()| {
-            match job.background {
-                true => {
-                    background::report_ready(&attached, &log_of(&registry, registration.device()))
-                }
-                false => tell(&attached),
-            }
+    let attached = session.describe(&image, device);
+    let begun = signals
+        .check()
+        .and_then(|()| publish(&mut registration, job, &image, &attached, &session))
+        .and_then(|()| match job.background {
+            true => background::report_ready(&attached, &log_of(&registry, registration.device())),
+            false => tell(&attached),
         });
     job.opening.forget_keys();
     if begun.is_ok() {
@@ -222,21 +215,22 @@ impl ActiveMount {
 }
 
 impl Session {
-    /// Creates a kernel device; returns `None` if that was not requested, or the kernel has no such
-    /// devices.
+    /// Creates a kernel device, and catches signals from then on; returns `None` if that was not
+    /// requested, or the kernel has no such devices.
     fn of_kernel(
         job: &Job<'_>,
         image: &Image,
         device: &str,
-        signals: &Signals,
         output: &Output,
-    ) -> Outcome<Option<Self>> {
+    ) -> Outcome<Option<(Self, Signals)>> {
         if !job.for_kernel || !bandsaw_nbd::kernel::is_available() {
             return Ok(None);
         }
         let mountable = mountables::disk(image);
         let read_only = mountable.read_only();
+        let mut signals = Signals::catch()?;
         trim(job, image, read_only, output);
+        signals.check()?;
         let end = signals.sender()?;
         let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else {
             return Ok(None);
@@ -251,10 +245,11 @@ impl Session {
             read_only,
         };
         let mount = entry_of(&volume, None, false);
-        Ok(Some(Self {
+        let session = Self {
             mounted: vec![(ActiveMount::Kernel(disk), volume, mount)],
             containers: Vec::new(),
-        }))
+        };
+        Ok(Some((session, signals)))
     }
 
     /// Mounts everything or nothing.
@@ -263,10 +258,12 @@ impl Session {
         image: &Image,
         device: &str,
         registry: &Registry,
-        signals: &Signals,
         output: &Output,
-    ) -> Outcome<Self> {
+    ) -> Outcome<(Self, Signals)> {
         let mountables = mountables(job, image, output)?;
+        // Passphrases were asked for, with the usual effect of Ctrl-C. From here on a signal must
+        // not leave anything behind.
+        let mut signals = Signals::catch()?;
         if job.trim {
             mountables
                 .iter()
@@ -284,21 +281,23 @@ impl Session {
             containers: Vec::new(),
         };
         for mountable in mountables {
-            let mounted = session.add(
-                (job, places(job, image)),
-                mountable,
-                device,
-                registry,
-                (signals.sender()?, left.clone()),
-                output,
-            );
+            let mounted = signals.check().and_then(|()| {
+                session.add(
+                    (job, places(job, image)),
+                    mountable,
+                    device,
+                    registry,
+                    (signals.sender()?, left.clone()),
+                    output,
+                )
+            });
             if let Err(failure) = mounted {
                 // The first failure is the relevant one.
                 let _ = session.end();
                 return Err(failure);
             }
         }
-        Ok(session)
+        Ok((session, signals))
     }
 
     fn add(
