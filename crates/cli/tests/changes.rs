@@ -1,6 +1,6 @@
 //! Verbs that change what is in an image.
 
-use crate::common::Scratch;
+use crate::common::{Scratch, stderr};
 use serde_json::Value;
 
 /// An image with a volume, in each of the containers that can be changed.
@@ -598,5 +598,46 @@ fn two_sources_with_one_name_are_refused_before_anything_is_written() {
             scratch.ok(&["cat", &format!("{image}:/case/readme")]),
             "quiet"
         );
+    }
+}
+
+/// A disk of the host without a free block: the error says so, and the volume stays as it was.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_move_on_a_full_disk_fails_as_a_whole() {
+    let scratch = Scratch::new();
+    scratch.write("src/old", "contents");
+    std::fs::create_dir(scratch.path("work")).unwrap();
+    let script = r#"mount -t tmpfs -o size=100m tmpfs work || exit 99
+        cp -a --sparse=always "$1" work/
+        mount -o remount,size=$(df --output=used -B1 work | tail -1) work
+        "$0" mv "work/$1:/old" "work/$1:/new"; code=$?
+        mount -o remount,size=100m work
+        "$0" check -q "work/$1" || exit 97
+        "$0" ls "work/$1:/"
+        exit $code"#;
+    for (image, fs) in [
+        ("h.sparsebundle", "hfs+"),
+        ("h.sparseimage", "hfs+"),
+        ("a.asif", "apfs"),
+        ("j.img", "hfs+j"),
+        ("a.img", "apfs"),
+    ] {
+        let create = ["create", image, "--size", "24m", "--fs", fs];
+        scratch.ok(&[&create[..], &["--from", "src"]].concat());
+        let mut unshare = std::process::Command::new("unshare");
+        unshare
+            .args(["--map-root-user", "--mount", "sh", "-c", script])
+            .args([env!("CARGO_BIN_EXE_bandsaw"), image])
+            .current_dir(scratch.path(""));
+        let output = unshare.output().unwrap();
+        let told = stderr(&output);
+        if output.status.code() == Some(99) || told.starts_with("unshare:") {
+            crate::common::skip::skip("a disk cannot be mounted here", &told);
+            return;
+        }
+        assert_eq!(output.status.code(), Some(1), "{image}: {told}");
+        assert!(told.contains("No space left"), "{image}: {told}");
+        assert_eq!(output.stdout, b"old\n", "{image}: {told}");
     }
 }
