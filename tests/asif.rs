@@ -775,6 +775,20 @@ fn a_number_that_no_file_can_hold_is_told() {
     }
 }
 
+/// An entry past the end of the disk is not read when the image is opened, but by the check.
+#[test]
+fn an_orphan_that_no_file_can_hold_is_told() {
+    let mut file = some_chunks();
+    let beyond = TABLE + 8 * 1500;
+    file.copy_within(TABLE..TABLE + 8, beyond);
+    file[beyond + 1] |= 0x40;
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file));
+    let mut problems = Problems::default();
+    let image = asif::check(&file, &mut problems, &Silent).unwrap();
+    assert!(problems.worst() >= Some(Severity::Warning), "{problems:?}");
+    assert!(image.orphans().unwrap().is_empty());
+}
+
 #[test]
 fn flags_that_forbid_changes_are_heeded() {
     let mut bytes = some_chunks();

@@ -314,6 +314,9 @@ impl Asif {
             });
         }
         for (chunk, place) in self.chunks_beyond()? {
+            if !self.geometry.can_be(place) {
+                continue; // no data can be there
+            }
             let range = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());
             if !regions::is_zero(&*self.file, range.clone())? {
                 orphans.push(Orphan {
