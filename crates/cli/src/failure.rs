@@ -365,6 +365,7 @@ fn hint(error: &Error) -> Option<Cow<'static, str>> {
         Kind::Io => match error.io_kind()? {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
+            io::ErrorKind::ReadOnlyFilesystem => Some("name a target on another file system"),
             io::ErrorKind::FileTooLarge => Some(
                 "raise the limit on the size of files (`ulimit -f`), or use another file system",
             ),
