@@ -23,7 +23,8 @@ impl Level {
         ))
     }
 
-    pub(super) fn get(self) -> u8 {
+    /// Returns the level as a number from 1 to 9.
+    pub fn get(self) -> u8 {
         self.0
     }
 }

@@ -66,6 +66,19 @@ pub(crate) struct Choice {
     compare: bool,
 }
 
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            min_saving: 0,
+            max_size: MAX_LEN,
+            type_filter: Vec::new(),
+            skip_types: Vec::new(),
+            jobs: None,
+            compare: false,
+        }
+    }
+}
+
 impl Choice {
     pub(crate) fn options(&self, method: CompressionType, level: u8) -> Outcome<CompressOptions> {
         let types = if self.skip_types.is_empty() {
@@ -100,7 +113,7 @@ impl Choice {
 }
 
 /// The options for compressing files while they are copied into a volume.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = COMPRESSION)]
 pub(crate) struct Compressing {
     /// Compress files as macOS does: zlib, lzvn or lzfse

@@ -30,7 +30,7 @@ use crate::passphrase::{ImageUnlocking, Unlocking};
 
 /// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
 /// makes a volume takes [`ImageUnlocking`], as its volume keys belong to the new volume.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Opening<U: Args = Unlocking> {
     /// Read the image as this format, without detection
     ///
@@ -89,6 +89,20 @@ pub(crate) struct Opening<U: Args = Unlocking> {
 }
 
 impl Opening {
+    /// Returns the options with these values; all others have their defaults.
+    pub(crate) fn with(
+        unlocking: Unlocking,
+        shadows: Vec<PathBuf>,
+        image_format: Option<Format>,
+    ) -> Self {
+        Self {
+            unlocking,
+            shadows,
+            image_format,
+            ..Self::default()
+        }
+    }
+
     /// Opens an image for reading and prints warnings about it.
     pub(crate) fn read(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);

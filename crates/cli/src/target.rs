@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::text;
 
 /// The container of a new image, for every verb that makes one.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Container {
     /// Set the image format, such as udrw, udsb, asif or udzo
     ///
@@ -25,7 +25,7 @@ pub(crate) struct Container {
     /// (zlib), ulfo (LZFSE), ulmo (LZMA), udbz (bzip2), udco (ADC), udro (not compressed). Upper
     /// and lower case are the same.
     #[arg(long, value_name = "FORMAT")]
-    format: Option<Format>,
+    pub(crate) format: Option<Format>,
     /// Set the band size of a sparse bundle or sparse image
     ///
     /// A sparse bundle has bands of 1m to 8g, in multiples of 4096 bytes as macOS requires; the
@@ -44,12 +44,12 @@ pub(crate) struct Container {
     pub(crate) mode: Option<u16>,
     /// Set the sector size of an Apple sparse image: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse, hide_short_help = true)]
-    sector_size: Option<u64>,
+    pub(crate) sector_size: Option<u64>,
     /// Set the compression level: 1 (fastest) to 9 (smallest)
     ///
     /// It applies to udzo. The default is 1.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
-    level: Option<u8>,
+    pub(crate) level: Option<u8>,
     /// Replace an existing image
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,

@@ -412,6 +412,19 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("convert a.dmg -format UFBI -o b", "convert failed"),
         ("convert a.dmg -format UDZO -o a", "File exists"),
         ("flatten a.dmg", "removed in macOS 11"),
+        (
+            "resize -size 20m -imageonly -partitiononly a.dmg",
+            "-imageonly cannot be used with -partitiononly",
+        ),
+        (
+            "resize -size 20m -partitionID x a.dmg",
+            "-partitionID requires a number",
+        ),
+        (
+            "segment -segmentCount 2 -segmentSize 1m -o b a.dmg",
+            "-segmentCount cannot be used with -segmentSize",
+        ),
+        ("foo a.dmg", "hdiutil: unknown verb foo"),
         ("burn a.dmg", "burning is not supported"),
         ("verify -agentpass a.dmg", "agent"),
         ("nonsense", "unknown verb nonsense"),

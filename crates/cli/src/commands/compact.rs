@@ -28,7 +28,7 @@ use crate::source::{self, Opening};
 /// volumes are sound and none of their data is missing; otherwise it is kept and reported, because
 /// it may be theirs. The image is consistent after every step: a compaction can be
 /// interrupted, and is resumed by running it again.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw compact --dry-run Docs.sparsebundle       show what would be freed
@@ -38,34 +38,34 @@ Examples:
 pub(crate) struct Compact {
     /// The image to compact
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
-    image: OsString,
+    pub(crate) image: OsString,
     /// Show the space that would be freed, and change nothing
     #[arg(long, short = 'n')]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     /// With --dry-run, list every allocated band or chunk
     #[arg(long, requires = "dry_run")]
-    bands: bool,
+    pub(crate) bands: bool,
     /// Read all data in use, and free blocks of zeros
     ///
     /// This is the default if no volume has a known map.
     #[arg(long, overrides_with = "no_zeros")]
-    zeros: bool,
+    pub(crate) zeros: bool,
     /// Do not read the data in use
     #[arg(long, overrides_with = "zeros")]
-    no_zeros: bool,
+    pub(crate) no_zeros: bool,
     /// Run on battery power
     #[arg(long, alias = "batteryallowed")]
-    battery_allowed: bool,
+    pub(crate) battery_allowed: bool,
     /// Allow the computer to sleep meanwhile
     ///
     /// The option exists for hdiutil's sake: bandsaw never prevents sleep, and sleep does no harm.
     #[arg(long, alias = "sleepallowed")]
-    sleep_allowed: bool,
+    pub(crate) sleep_allowed: bool,
     /// Limit throughput, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    limit_rate: Option<u64>,
+    pub(crate) limit_rate: Option<u64>,
     #[command(flatten)]
-    opening: Opening,
+    pub(crate) opening: Opening,
 }
 
 /// The output of `--json` after a compaction.

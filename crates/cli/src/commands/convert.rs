@@ -29,7 +29,7 @@ use crate::verifying::VERIFY_HINT;
 ///
 /// The new image contains the same disk. The source is not changed. The target appears in its place
 /// only when it is complete.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw convert disk.img Disk.sparsebundle                   raw image to sparse bundle
@@ -51,45 +51,45 @@ Examples:
 pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
-    source: OsString,
+    pub(crate) source: OsString,
     /// The image to make; - writes to standard output
     ///
     /// Standard output takes a raw image or one of the read-only formats.
     #[arg(value_name = "TARGET", required_unless_present = "output")]
-    target: Option<PathBuf>,
+    pub(crate) target: Option<PathBuf>,
     /// The same as TARGET
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
-    output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// Make the conversion resumable, and resume one
     ///
     /// Progress is kept in a hidden file beside TARGET if the conversion is interrupted or killed.
     /// The same command resumes it.
     #[arg(long)]
-    resume: bool,
+    pub(crate) resume: bool,
     /// Convert a signed image, and drop its signature
     ///
     /// Only compressed images can be signed, and the new one is not.
     #[arg(long)]
-    remove_signature: bool,
+    pub(crate) remove_signature: bool,
     /// Do not compare the source with the checksums stored in it
     #[arg(long, visible_alias = "ignore-checksums", alias = "ignorebadchecksums")]
-    no_verify: bool,
+    pub(crate) no_verify: bool,
     /// Skip blocks that no volume uses
     ///
     /// They become zeros in the new image, and deleted files cannot be recovered from it.
     #[arg(long, conflicts_with = "resume")]
-    skip_free: bool,
+    pub(crate) skip_free: bool,
     #[command(flatten)]
-    container: Container,
+    pub(crate) container: Container,
     #[command(flatten)]
-    opening: Opening,
+    pub(crate) opening: Opening,
     #[command(flatten)]
-    encryption: EncryptionArgs,
+    pub(crate) encryption: EncryptionArgs,
 }
 
 /// The encryption of the new image.
 #[derive(Debug, Default, Args)]
-struct EncryptionArgs {
+pub(crate) struct EncryptionArgs {
     /// Encrypt the new image with aes-256 (default) or aes-128
     ///
     /// The new image gets new keys.
@@ -103,9 +103,9 @@ struct EncryptionArgs {
         help_heading = "Encryption",
         display_order = 700
     )]
-    encrypt: Option<Cipher>,
+    pub(crate) encrypt: Option<Cipher>,
     #[command(flatten)]
-    decrypting: Decrypting,
+    pub(crate) decrypting: Decrypting,
     /// Encrypt an encrypted image with new keys
     ///
     /// The keys have the same length as before. Old headers and passphrases cannot open the new
@@ -116,11 +116,11 @@ struct EncryptionArgs {
         help_heading = "Encryption",
         display_order = 701
     )]
-    re_encrypt: bool,
+    pub(crate) re_encrypt: bool,
     #[command(flatten)]
-    encrypting: Encrypting,
+    pub(crate) encrypting: Encrypting,
     #[command(flatten)]
-    new: NewPassphrase,
+    pub(crate) new: NewPassphrase,
 }
 
 /// The output of `--json`, on standard error if the image goes to standard output.

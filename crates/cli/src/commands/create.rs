@@ -46,7 +46,7 @@ use crate::target::{self, Container};
 ///
 /// If SOURCE_DATE_EPOCH is set, the same source gives the same image, bit for bit, unless it is
 /// encrypted.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw create Docs.sparsebundle --from ~/Documents           as large as necessary
@@ -69,12 +69,12 @@ pub(crate) struct Create {
     /// Raw images (the default) and compressed ones can be written to standard output or a pipe. The
     /// results are then printed on standard error.
     #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    pub(crate) image: PathBuf,
     /// Set the size of the disk, as 8m, 8MiB, 8MB or 16384s
     ///
     /// The default is the space that the files need, with some room.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Set the file system, such as apfs, hfs+ or none
     ///
     /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
@@ -82,36 +82,36 @@ pub(crate) struct Create {
     /// --volname or --encrypt-volume is apfs, or hfs+ if the disk is too small for APFS or
     /// --block-size requires it.
     #[arg(long, value_name = "FS")]
-    fs: Option<Fs>,
+    pub(crate) fs: Option<Fs>,
     /// Set the name of the volume
     ///
     /// The default is the name of the folder or archive, or untitled.
     #[arg(long, value_name = "NAME")]
-    volname: Option<String>,
+    pub(crate) volname: Option<String>,
     /// Add another, empty volume to an APFS container
     ///
     /// The option may be given several times.
     #[arg(long = "volume", value_name = "NAME", hide_short_help = true)]
-    volumes: Vec<String>,
+    pub(crate) volumes: Vec<String>,
     /// Fill the volume from a folder or tar archive; - for stdin
     ///
     /// With - a tar archive is read from standard input.
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
-    from: Option<PathBuf>,
+    pub(crate) from: Option<PathBuf>,
     /// Set the partition map: gptspud, spud, mbrspud or none
     ///
     /// gptspud is a GUID partition table (GPT) with one partition, the default if there is a
     /// volume; spud is an Apple partition map; mbrspud is a master boot record, which cannot hold
     /// APFS; with none the volume takes the whole disk.
     #[arg(long, value_name = "LAYOUT")]
-    layout: Option<Layout>,
+    pub(crate) layout: Option<Layout>,
     /// Set the allocation block size, a power of two from 512
     ///
     /// The default is the one of Apple's formatter.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, hide_short_help = true)]
-    block_size: Option<u64>,
+    pub(crate) block_size: Option<u64>,
     #[command(flatten)]
-    container: Container,
+    pub(crate) container: Container,
     /// List every file that is compressed or skipped
     #[arg(
         long,
@@ -119,9 +119,9 @@ pub(crate) struct Create {
         requires = "compress",
         help_heading = COMPRESSION
     )]
-    verbose: bool,
+    pub(crate) verbose: bool,
     #[command(flatten)]
-    compressing: Compressing,
+    pub(crate) compressing: Compressing,
     /// Encrypt the image with aes-256 (default) or aes-128
     #[arg(
         long,
@@ -132,7 +132,7 @@ pub(crate) struct Create {
         help_heading = "Encryption",
         display_order = 700
     )]
-    encrypt: Option<Cipher>,
+    pub(crate) encrypt: Option<Cipher>,
     /// Write an encrypted raw image sparsely
     ///
     /// Blocks of a blank disk become holes, which read as noise, instead of being written.
@@ -143,15 +143,15 @@ pub(crate) struct Create {
         display_order = 704,
         hide_short_help = true
     )]
-    thin: bool,
+    pub(crate) thin: bool,
     #[command(flatten)]
-    encrypting: Encrypting,
+    pub(crate) encrypting: Encrypting,
     #[command(flatten)]
-    passphrase: Passphrase,
+    pub(crate) passphrase: Passphrase,
     #[command(flatten)]
-    encrypting_volume: EncryptingVolume,
+    pub(crate) encrypting_volume: EncryptingVolume,
     #[command(flatten)]
-    network_args: NetworkArgs,
+    pub(crate) network_args: NetworkArgs,
 }
 
 /// The output of `--json`: that of `info`, and the results of compression.
@@ -167,7 +167,7 @@ struct Made {
 
 /// A file system to make, or none.
 #[derive(Debug, Clone, Copy)]
-struct Fs(Option<NewFormat>);
+pub(crate) struct Fs(pub(crate) Option<NewFormat>);
 
 impl FromStr for Fs {
     type Err = Error;

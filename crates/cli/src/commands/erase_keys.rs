@@ -21,7 +21,7 @@ use crate::source;
 /// The encrypted data stays, but nobody can decrypt it any more. The command asks twice. Copies of
 /// the image or of its header still open, and an SSD or a file system with snapshots may keep the
 /// overwritten blocks for a while.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw erase-keys Secret.dmg               asks two questions
@@ -29,10 +29,10 @@ Examples:
 pub(crate) struct EraseKeys {
     /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
-    image: OsString,
+    pub(crate) image: OsString,
     /// Answer one of the two questions with yes
     #[arg(long, action = ArgAction::Count)]
-    yes: u8,
+    pub(crate) yes: u8,
 }
 
 /// The output of `--json`.

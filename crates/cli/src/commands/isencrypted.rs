@@ -18,7 +18,7 @@ use crate::source;
 ///
 /// The output has hdiutil's format. As with hdiutil, no passphrase is needed, and the exit code is
 /// 0 for both answers. `bandsaw info` shows more.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw isencrypted Secret.dmg
@@ -26,9 +26,9 @@ Examples:
 pub(crate) struct IsEncrypted {
     /// The image to examine
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
-    image: OsString,
+    pub(crate) image: OsString,
     #[command(flatten)]
-    network_args: NetworkArgs,
+    pub(crate) network_args: NetworkArgs,
 }
 
 /// The output of `--json`.

@@ -59,7 +59,7 @@ enum Action {
     List(List),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct Change {
     /// The encrypted image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
@@ -142,6 +142,17 @@ impl Passwd {
             None => self.change.run(output),
         }
     }
+}
+
+/// Changes the passphrase of an image; `old` and `new` are read from standard input if true.
+pub(crate) fn change_passphrase(image: &str, old: bool, new: bool, output: &Output) -> Outcome {
+    Change {
+        image: Some(image.into()),
+        unlocking: ImageUnlocking::stdinpass(old),
+        new: NewPassphrase::stdinpass(new),
+        ..Change::default()
+    }
+    .run(output)
 }
 
 impl Change {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::address::ImagePath;
+use bandsaw::address::{Address, ImagePath};
 use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::ops::resize::{Parts, ResizeOptions, ResizeStep, Resized, Size, limits, resize};
@@ -23,7 +23,7 @@ use crate::source::{self, Opening};
 /// last block in use determines its smallest size. The image is consistent after every step; an
 /// interrupted resize is completed by running the command again. Without a size the limits are
 /// shown.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw resize Docs.sparsebundle                  show the limits
@@ -35,37 +35,37 @@ Examples:
 pub(crate) struct Resize {
     /// The image or a volume: IMAGE[:NAME] or IMAGE[:#NUMBER]
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
-    volume: OsString,
+    pub(crate) volume: OsString,
     /// Set the size of the disk, as 200g or 200GB
     ///
     /// With --partition-only it is the size of the partition.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["min", "limits"])]
-    size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Shrink to the smallest possible size
     #[arg(long, conflicts_with = "limits")]
-    min: bool,
+    pub(crate) min: bool,
     /// Show the smallest and largest size, and change nothing
     #[arg(long)]
-    limits: bool,
+    pub(crate) limits: bool,
     /// Resize only the disk
     ///
     /// Structures of the partition map at the end of the disk are moved.
     #[arg(long, visible_alias = "imageonly", conflicts_with = "partition_only")]
-    image_only: bool,
+    pub(crate) image_only: bool,
     /// Resize only partition and volume, not the disk
     #[arg(long, visible_alias = "partitiononly")]
-    partition_only: bool,
+    pub(crate) partition_only: bool,
     /// Do nothing if the new size is smaller
     #[arg(long, visible_alias = "growonly", conflicts_with = "shrink_only")]
-    grow_only: bool,
+    pub(crate) grow_only: bool,
     /// Do nothing if the new size is larger
     #[arg(long, visible_alias = "shrinkonly")]
-    shrink_only: bool,
+    pub(crate) shrink_only: bool,
     /// Show the steps, and change nothing
     #[arg(long, short = 'n')]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     #[command(flatten)]
-    opening: Opening,
+    pub(crate) opening: Opening,
 }
 
 /// The output of `--json` for limits.
@@ -131,7 +131,11 @@ impl StepFacts {
 
 impl Resize {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let address = source::whole(&self.volume)?;
+        self.resize(&source::whole(&self.volume)?, output)
+    }
+
+    /// Resizes the image or volume at `address`, which is not a path in a volume or a snapshot.
+    pub(crate) fn resize(&self, address: &Address, output: &Output) -> Outcome {
         let size = match (self.size, self.min) {
             (Some(size), _) => Some(Size::Bytes(size)),
             (None, true) => Some(Size::Min),

@@ -21,7 +21,7 @@ use crate::text::counted;
 /// NAME.dmg contains the tables, and NAME.002.dmgpart and so on only data. Chunks are copied
 /// without recompressing them. The segments open together through the first if they are in one
 /// folder; `bandsaw join` joins them to one file.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw segment App.dmg -o Parts.dmg --size 650m
@@ -30,13 +30,13 @@ Examples:
 pub(crate) struct Segment {
     /// The image: UDRO, UDCO, UDZO, UDBZ, ULFO or ULMO
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
-    image: OsString,
+    pub(crate) image: OsString,
     /// The first file, whose name ends in .dmg
     #[arg(long, short, value_name = "NAME.dmg")]
-    output: PathBuf,
+    pub(crate) output: PathBuf,
     /// Limit the size of each file, as 650m or 650MB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "segment-size", required_unless_present = "count")]
-    size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Split into this many files of similar size
     #[arg(
         long,
@@ -44,20 +44,20 @@ pub(crate) struct Segment {
         visible_alias = "segment-count",
         conflicts_with = "size"
     )]
-    count: Option<u32>,
+    pub(crate) count: Option<u32>,
     /// Limit the size of the first file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "first-segment-size")]
-    first_size: Option<u64>,
+    pub(crate) first_size: Option<u64>,
     #[command(flatten)]
-    rewriting: Rewriting,
+    pub(crate) rewriting: Rewriting,
     #[command(flatten)]
-    decrypting: Decrypting,
+    pub(crate) decrypting: Decrypting,
     #[command(flatten)]
-    opening: Opening,
+    pub(crate) opening: Opening,
 }
 
 /// Permissions to discard data when a file is rewritten.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Rewriting {
     /// Replace existing files
     #[arg(long, visible_alias = "ov")]

@@ -149,7 +149,7 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     if !ignores_sums || call.has("quiet") {
         words.insert(0, "--quiet".into());
     }
-    words.extend(call.opening_for(Call::is_encrypted_at(image)?));
+    words.extend(call.server_words(Call::is_encrypted_at(image)?));
     if call.has("readonly") {
         words.push("--read-only".into());
     }

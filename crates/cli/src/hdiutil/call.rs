@@ -3,19 +3,19 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
 use bandsaw::open::{Image, KeyFile};
 use bandsaw::{Error, Kind};
-use clap::Parser;
 use plist::Value as Plist;
 
 use super::table::{Effect, Opt, Takes, Verb};
-use crate::args::{Cli, Color, Global};
+use crate::args::{Color, Global};
 use crate::failure::{Failure, Outcome};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::passphrase::Passphrase;
+use crate::passphrase::{Passphrase, Unlocking};
 use crate::source::Opening;
 
 /// A parsed command line.
@@ -24,18 +24,6 @@ pub(super) struct Call {
     options: Vec<(&'static str, Option<String>)>,
     operands: Vec<String>,
     pub(super) output: Output,
-}
-
-#[derive(Parser)]
-struct OnlyOpening {
-    #[command(flatten)]
-    opening: Opening,
-}
-
-#[derive(Parser)]
-struct OnlyPassphrase {
-    #[command(flatten)]
-    passphrase: Passphrase,
 }
 
 impl Call {
@@ -121,6 +109,14 @@ impl Call {
         self.options.iter().any(|(option, _)| *option == name)
     }
 
+    /// Fails if both options of a pair are given.
+    pub(super) fn check_pairs(&self, pairs: &[[&str; 2]]) -> Outcome {
+        match pairs.iter().find(|[a, b]| self.has(a) && self.has(b)) {
+            Some([a, b]) => Err(usage(format!("-{a} cannot be used with -{b}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the last value of an option.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.options
@@ -166,63 +162,63 @@ impl Call {
         &self.operands
     }
 
-    /// Runs a verb of bandsaw with these arguments.
-    pub(super) fn own(&self, words: Vec<OsString>) -> Outcome {
-        let all = ["bandsaw".into(), "--quiet".into()]
-            .into_iter()
-            .chain(words);
-        let cli = Cli::try_parse_from(all).map_err(|error| usage(error.to_string()))?;
-        cli.command.run(&self.output)
-    }
-
-    /// Runs a verb of bandsaw whose output is the result.
-    pub(super) fn own_aloud(&self, words: Vec<OsString>) -> Outcome {
-        let cli = Cli::try_parse_from([OsString::from("bandsaw")].into_iter().chain(words));
+    /// Returns the output of a verb of bandsaw whose output is the result.
+    pub(super) fn aloud(&self) -> Output {
         let global = Global {
             quiet: self.has("quiet"),
             ..GLOBAL
         };
-        let output = Output::new(&global).for_programs(self.has("puppetstrings"));
-        cli.map_err(|error| usage(error.to_string()))?
-            .command
-            .run(&output)
+        Output::new(&global).for_programs(self.has("puppetstrings"))
     }
 
-    /// Returns the options of bandsaw for opening an image as requested.
-    pub(super) fn opening(&self) -> Vec<OsString> {
+    /// Returns the options for opening an image as requested.
+    pub(super) fn opening(&self) -> Opening {
         self.opening_for(true)
     }
 
     /// The same if a passphrase may be meant for the new image.
-    pub(super) fn opening_for(&self, is_encrypted: bool) -> Vec<OsString> {
+    pub(super) fn opening_for(&self, is_encrypted: bool) -> Opening {
+        Opening::with(
+            Unlocking::stdinpass(self.has("stdinpass") && is_encrypted),
+            self.shadows(),
+            self.is_raw().then_some(Format::Udrw),
+        )
+    }
+
+    /// Returns the options of the server that opens an image as requested.
+    pub(super) fn server_words(&self, is_encrypted: bool) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.has("stdinpass") && is_encrypted {
             words.push("--stdinpass".into());
         }
-        if self.has("shadow") {
-            words.extend(["--shadow".into(), self.shadow().into_os_string()]);
+        for shadow in self.shadows() {
+            words.extend(["--shadow".into(), shadow.into_os_string()]);
         }
-        if self.key("srcimagekey", "diskimage-class") == Some("CRawDiskImage") {
+        if self.is_raw() {
             words.extend(["--image-format".into(), "udrw".into()]);
         }
         words
     }
 
-    fn shadow(&self) -> PathBuf {
-        let named = self.value("shadow").map(PathBuf::from);
-        named.unwrap_or_else(|| {
-            PathBuf::from(format!("{}.shadow", self.image().trim_end_matches('/')))
-        })
+    fn is_raw(&self) -> bool {
+        self.key("srcimagekey", "diskimage-class") == Some("CRawDiskImage")
+    }
+
+    fn shadows(&self) -> Vec<PathBuf> {
+        if !self.has("shadow") {
+            return Vec::new();
+        }
+        let default = || format!("{}.shadow", self.image().trim_end_matches('/'));
+        vec![
+            self.value("shadow")
+                .map_or_else(default, str::to_owned)
+                .into(),
+        ]
     }
 
     /// Opens the image for reading.
     pub(super) fn open(&self) -> Outcome<(Image, Opening)> {
-        let words = [OsString::from("hdiutil")]
-            .into_iter()
-            .chain(self.opening());
-        let opening = OnlyOpening::try_parse_from(words)
-            .map_err(|error| usage(error.to_string()))?
-            .opening;
+        let opening = self.opening();
         Ok((
             opening.open(&self.image().into(), Access::ReadOnly)?,
             opening,
@@ -241,14 +237,7 @@ impl Call {
 
     /// Returns a passphrase for a new image.
     pub(super) fn new_passphrase(&self) -> Outcome<Secret> {
-        let words = if self.has("stdinpass") {
-            &["hdiutil", "--stdinpass"][..]
-        } else {
-            &["hdiutil"]
-        };
-        let only =
-            OnlyPassphrase::try_parse_from(words).map_err(|error| usage(error.to_string()))?;
-        Ok(only.passphrase.choose(0)?)
+        Ok(Passphrase::stdinpass(self.has("stdinpass")).choose(0)?)
     }
 
     /// Prints the names of new files, as `create` and `convert` do.

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::table::Effect::{Done, Refused};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, Opt, Verb, opt};
+use crate::commands::passwd;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -39,14 +40,6 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut words = vec!["passwd".into(), call.image().into()];
-    for (option, own) in [
-        ("oldstdinpass", "--stdinpass"),
-        ("newstdinpass", "--new-stdinpass"),
-    ] {
-        if call.has(option) {
-            words.push(own.into());
-        }
-    }
-    call.own(words)
+    let (old, new) = (call.has("oldstdinpass"), call.has("newstdinpass"));
+    passwd::change_passphrase(call.image(), old, new, &call.output)
 }

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::table::Effect::Done;
 use super::table::Takes::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use crate::commands::compact::Compact;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -25,19 +26,16 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut words = vec!["compact".into(), call.image().into()];
-    words.extend(call.opening());
-    for (option, own) in [
-        ("batteryallowed", "--battery-allowed"),
-        ("sleepallowed", "--sleep-allowed"),
-    ] {
-        if call.has(option) {
-            words.push(own.into());
-        }
-    }
+    let compact = Compact {
+        image: call.image().into(),
+        battery_allowed: call.has("batteryallowed"),
+        sleep_allowed: call.has("sleepallowed"),
+        opening: call.opening(),
+        ..Compact::default()
+    };
     if call.has("plist") {
-        call.own(words)?;
+        compact.run(&call.output)?;
         return call.created(&[call.image().into()]);
     }
-    call.own_aloud(words)
+    compact.run(&call.aloud())
 }

@@ -1,8 +1,8 @@
 //! `hdiutil convert`.
 
-use std::ffi::OsString;
 use std::path::Path;
 
+use bandsaw::codec::Level;
 use bandsaw::container::Format;
 
 use super::call::{Call, usage};
@@ -11,8 +11,11 @@ use super::segment;
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::Takes::{File, Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
-use crate::encrypting::Cipher;
+use crate::commands::convert::{Convert, EncryptionArgs};
+use crate::encrypting::{Decrypting, Encrypting};
 use crate::failure::Outcome;
+use crate::passphrase::NewPassphrase;
+use crate::target::Container;
 
 const OPTIONS: &[Opt] = &[
     opt(
@@ -105,40 +108,34 @@ fn run(call: &Call) -> Outcome {
 /// Converts an image to this format as requested.
 pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) -> Outcome {
     let is_encrypted = Call::is_encrypted_at(from)?;
-    let mut words: Vec<OsString> = vec!["convert".into(), from.into(), target.into()];
-    words.extend(["--format".into(), format.code().to_ascii_lowercase().into()]);
-    if call.has("ov") {
-        words.push("--overwrite".into());
+    let encrypts = call.has("encryption");
+    let certificates = call.values("certificate").map(Into::into).collect();
+    Convert {
+        source: from.into(),
+        target: Some(target.into()),
+        // hdiutil drops a signature silently.
+        remove_signature: true,
+        container: Container {
+            format: Some(format),
+            overwrite: call.has("ov"),
+            band_size: band_size(call, format)?,
+            level: level(call, format)?.map(Level::get),
+            ..Container::default()
+        },
+        opening: call.opening_for(is_encrypted),
+        encryption: EncryptionArgs {
+            encrypt: encrypts.then(|| cipher(call)),
+            decrypting: Decrypting {
+                decrypt: is_encrypted && !encrypts,
+            },
+            encrypting: match encrypts {
+                true => Encrypting::with_certificates(certificates),
+                false => Encrypting::default(),
+            },
+            new: NewPassphrase::stdinpass(encrypts && call.has("stdinpass")),
+            ..EncryptionArgs::default()
+        },
+        ..Convert::default()
     }
-    if let Some(size) = band_size(call, format)? {
-        words.extend(["--band-size".into(), size.to_string().into()]);
-    }
-    // The value is checked here; the verb of bandsaw takes a number.
-    if level(call, format)?.is_some() {
-        words.extend([
-            "--level".into(),
-            call.key("imagekey", "zlib-level")
-                .unwrap_or_default()
-                .into(),
-        ]);
-    }
-    words.extend(call.opening_for(is_encrypted));
-    if call.has("encryption") {
-        let cipher = if cipher(call) == Cipher::Aes256 {
-            "aes-256"
-        } else {
-            "aes-128"
-        };
-        words.push(format!("--encrypt={cipher}").into());
-        call.values("certificate")
-            .for_each(|path| words.extend(["--certificate".into(), path.into()]));
-        if call.has("stdinpass") {
-            words.push("--new-stdinpass".into());
-        }
-    } else if is_encrypted {
-        words.push("--decrypt".into());
-    }
-    // hdiutil drops a signature silently.
-    words.push("--remove-signature".into());
-    call.own(words)
+    .run(&call.output)
 }

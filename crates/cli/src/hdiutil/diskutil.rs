@@ -12,7 +12,15 @@ use super::table::Effect::{Done, Ignored};
 use super::table::Takes::{File, Nothing, Value};
 use super::table::{Opt, Verb, opt};
 use super::{attach, imageinfo};
+use crate::commands::convert::{Convert, EncryptionArgs};
+use crate::commands::create::{Create, Fs};
+use crate::commands::passwd;
+use crate::commands::resize::Resize;
+use crate::encrypting::{Cipher, Decrypting};
 use crate::failure::Outcome;
+use crate::passphrase::{NewPassphrase, Passphrase};
+use crate::source;
+use crate::target::Container;
 
 const COMMON: &[Opt] = &[
     opt(
@@ -193,39 +201,51 @@ fn format(call: &Call) -> Outcome<Format> {
 }
 
 fn create(call: &Call) -> Outcome {
-    let format = format(call)?.code().to_ascii_lowercase();
-    let mut words: Vec<OsString> = match call.operands() {
+    let encrypt = call.has("encrypt").then_some(Cipher::Aes256);
+    let container = Container {
+        format: Some(format(call)?),
+        ..Container::default()
+    };
+    let target = match call.operands() {
         [kind, path] if kind == "blank" => {
             let size = call
                 .value("size")
                 .ok_or_else(|| usage("--size is required".to_owned()))?;
-            let fs = call.value("fs").unwrap_or("APFS");
-            let size = bytes(size)?.to_string();
-            let mut words: Vec<_> = ["create", path, "--size", &size, "--fs", fs]
-                .map(OsString::from)
-                .into();
-            if !fs.eq_ignore_ascii_case("none") {
-                words.extend([
-                    "--volname".into(),
-                    call.value("volumeName").unwrap_or("untitled").into(),
-                ]);
+            let fs: Fs = call.value("fs").unwrap_or("APFS").parse()?;
+            let name = || call.value("volumeName").unwrap_or("untitled").to_owned();
+            Create {
+                image: path.into(),
+                size: Some(bytes(size)?),
+                volname: fs.0.is_some().then(name),
+                fs: Some(fs),
+                container,
+                passphrase: Passphrase::stdinpass(encrypt.is_some() && call.has("stdinpass")),
+                encrypt,
+                ..Create::default()
             }
-            if call.has("encrypt") && call.has("stdinpass") {
-                words.push("--stdinpass".into());
-            }
-            words
+            .run(&call.output)?;
+            path
         }
         [kind, from, to] if kind == "from" => {
-            let mut words: Vec<_> = ["convert", from, to].map(OsString::from).into();
             let is_encrypted = Call::is_encrypted_at(from)?;
-            words.extend(call.opening_for(is_encrypted));
-            match (call.has("encrypt"), is_encrypted) {
-                (true, _) if call.has("stdinpass") => words.push("--new-stdinpass".into()),
-                (false, true) => words.push("--decrypt".into()),
-                _ => {}
+            Convert {
+                source: from.into(),
+                target: Some(to.into()),
+                remove_signature: true,
+                container,
+                opening: call.opening_for(is_encrypted),
+                encryption: EncryptionArgs {
+                    decrypting: Decrypting {
+                        decrypt: is_encrypted && encrypt.is_none(),
+                    },
+                    new: NewPassphrase::stdinpass(encrypt.is_some() && call.has("stdinpass")),
+                    encrypt,
+                    ..EncryptionArgs::default()
+                },
+                ..Convert::default()
             }
-            words.push("--remove-signature".into());
-            words
+            .run(&call.output)?;
+            to
         }
         _ => {
             return Err(usage(
@@ -233,19 +253,7 @@ fn create(call: &Call) -> Outcome {
             ));
         }
     };
-    if call.has("encrypt") {
-        words.push("--encrypt=aes-256".into());
-    }
-    words.extend(["--format".into(), format.into()]);
-    call.own(words)?;
-    call.created(
-        &call
-            .operands()
-            .last()
-            .map(Into::into)
-            .into_iter()
-            .collect::<Vec<_>>(),
-    )
+    call.created(&[target.into()])
 }
 
 fn attach(call: &Call) -> Outcome {
@@ -304,24 +312,23 @@ fn resize(call: &Call) -> Outcome {
                 .concat(),
         );
     };
-    let mut words: Vec<OsString> = vec!["resize".into(), call.image().into()];
-    match size {
-        "min" => words.push("--min".into()),
-        size => words.extend(["--size".into(), bytes(size)?.to_string().into()]),
+    let size = match size {
+        "min" => None,
+        size => Some(bytes(size)?),
+    };
+    Resize {
+        min: size.is_none(),
+        size,
+        image_only: call.has("image-only"),
+        opening: call.opening(),
+        ..Resize::default()
     }
-    if call.has("image-only") {
-        words.push("--image-only".into());
-    }
-    words.extend(call.opening());
-    call.own(words)
+    .resize(&source::whole(call.image().as_ref())?, &call.output)
 }
 
 fn chpass(call: &Call) -> Outcome {
-    let mut words: Vec<OsString> = vec!["passwd".into(), call.image().into()];
-    if call.has("stdinpass") {
-        words.extend(["--stdinpass".into(), "--new-stdinpass".into()]);
-    }
-    call.own(words)
+    let stdin = call.has("stdinpass");
+    passwd::change_passphrase(call.image(), stdin, stdin, &call.output)
 }
 
 #[cfg(test)]

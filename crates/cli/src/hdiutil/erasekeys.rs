@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::table::{COMMON, PLIST, Verb};
+use crate::commands::erase_keys::EraseKeys;
 use crate::failure::Outcome;
 
 pub(super) const VERB: Verb = Verb {
@@ -15,9 +16,6 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    call.own(
-        ["erase-keys", call.image(), "--yes", "--yes"]
-            .map(Into::into)
-            .into(),
-    )
+    let image = call.image().into();
+    EraseKeys { image, yes: 2 }.run(&call.output)
 }

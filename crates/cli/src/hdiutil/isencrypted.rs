@@ -10,6 +10,7 @@ use plist::Value as Plist;
 use super::call::Call;
 use super::facts::{dictionary, number, text};
 use super::table::{COMMON, PLIST, Verb};
+use crate::commands::isencrypted::IsEncrypted;
 use crate::failure::Outcome;
 use crate::network_args::NetworkArgs;
 
@@ -24,7 +25,12 @@ pub(super) const VERB: Verb = Verb {
 
 fn run(call: &Call) -> Outcome {
     if !call.has("plist") {
-        return call.own_aloud(vec!["isencrypted".into(), call.image().into()]);
+        let image = call.image().into();
+        let verb = IsEncrypted {
+            image,
+            ..IsEncrypted::default()
+        };
+        return verb.run(&call.aloud());
     }
     let file = KeyFile::open(
         Path::new(call.image()),

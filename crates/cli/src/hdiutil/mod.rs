@@ -216,7 +216,95 @@ fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use clap::Parser;
+
     use super::*;
+    use crate::args::Cli;
+    use crate::commands::compact::Compact;
+    use crate::commands::convert::Convert;
+    use crate::commands::create::Create;
+    use crate::commands::erase_keys::EraseKeys;
+    use crate::commands::isencrypted::IsEncrypted;
+    use crate::commands::resize::Resize;
+    use crate::commands::segment::Segment;
+
+    /// A verb that is made here has the defaults of the command line.
+    #[test]
+    fn verbs_have_the_defaults_of_the_command_line() {
+        let image = || OsString::from("x");
+        let (compact, resize) = (Compact::default(), Resize::default());
+        let (convert, segment) = (Convert::default(), Segment::default());
+        let (create, encrypted) = (Create::default(), IsEncrypted::default());
+        let made = [
+            format!(
+                "{:?}",
+                Compact {
+                    image: image(),
+                    ..compact
+                }
+            ),
+            format!(
+                "{:?}",
+                Resize {
+                    volume: image(),
+                    ..resize
+                }
+            ),
+            format!(
+                "{:?}",
+                Convert {
+                    source: image(),
+                    target: Some("y".into()),
+                    ..convert
+                }
+            ),
+            format!(
+                "{:?}",
+                Segment {
+                    image: image(),
+                    output: "y".into(),
+                    size: Some(1),
+                    ..segment
+                }
+            ),
+            format!(
+                "{:?}",
+                Create {
+                    image: "x".into(),
+                    ..create
+                }
+            ),
+            format!(
+                "{:?}",
+                IsEncrypted {
+                    image: image(),
+                    ..encrypted
+                }
+            ),
+            format!(
+                "{:?}",
+                EraseKeys {
+                    image: image(),
+                    yes: 0
+                }
+            ),
+        ];
+        let parsed = [
+            "compact x",
+            "resize x",
+            "convert x y",
+            "segment x -o y --size 1",
+            "create x",
+            "isencrypted x",
+            "erase-keys x",
+        ];
+        for (made, words) in made.into_iter().zip(parsed) {
+            let words = ["bandsaw"].into_iter().chain(words.split(' '));
+            let parsed = format!("{:?}", Cli::try_parse_from(words).unwrap().command);
+            let (_, verb) = parsed.split_once('(').unwrap();
+            assert_eq!(verb.strip_suffix(')'), Some(&*made));
+        }
+    }
 
     #[test]
     fn every_name_means_one_thing() {

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::ops::resize::limits;
 
 use super::call::{Call, usage};
@@ -10,7 +11,9 @@ use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use crate::commands::resize::Resize;
 use crate::failure::Outcome;
+use crate::source;
 
 const OPTIONS: &[Opt] = &[
     opt(
@@ -74,35 +77,45 @@ fn run(call: &Call) -> Outcome {
     if call.has("limits") || !asked {
         return tell_limits(call);
     }
-    let image = match call.value("partitionID") {
-        Some(id) => format!("{}:#{id}", call.image()),
-        None => call.image().to_owned(),
+    call.check_pairs(&[["imageonly", "partitiononly"], ["growonly", "shrinkonly"]])?;
+    let volume = match call.value("partitionID") {
+        Some(id) => {
+            let partition = id.parse().ok().filter(|number| *number > 0);
+            Some(VolumeSelector::Number {
+                partition: partition
+                    .ok_or_else(|| usage("-partitionID requires a number from 1".to_owned()))?,
+                volume: None,
+            })
+        }
+        None => None,
     };
-    let mut words = vec!["resize".into(), image.into()];
-    match (call.value("size"), call.value("sectors")) {
-        (Some("min"), _) | (_, Some("min")) => words.push("--min".into()),
-        (Some(text), _) => words.extend(["--size".into(), size::parse(text)?.to_string().into()]),
+    let (size, min) = match (call.value("size"), call.value("sectors")) {
+        (Some("min"), _) | (_, Some("min")) => (None, true),
+        (Some(text), _) => (Some(size::parse(text)?), false),
         (None, text) => {
             let bytes = text
                 .and_then(|text| text.parse::<u64>().ok())
                 .and_then(|sectors| sectors.checked_mul(SECTOR));
             let bytes =
                 bytes.ok_or_else(|| usage("-sectors requires a number or min".to_owned()))?;
-            words.extend(["--size".into(), bytes.to_string().into()]);
+            (Some(bytes), false)
         }
+    };
+    let address = Address {
+        volume,
+        ..source::whole(call.image().as_ref())?
+    };
+    Resize {
+        size,
+        min,
+        image_only: call.has("imageonly"),
+        partition_only: call.has("partitiononly"),
+        grow_only: call.has("growonly"),
+        shrink_only: call.has("shrinkonly"),
+        opening: call.opening(),
+        ..Resize::default()
     }
-    for (option, own) in [
-        ("imageonly", "--image-only"),
-        ("partitiononly", "--partition-only"),
-        ("growonly", "--grow-only"),
-        ("shrinkonly", "--shrink-only"),
-    ] {
-        if call.has(option) {
-            words.push(own.into());
-        }
-    }
-    words.extend(call.opening());
-    call.own(words)
+    .resize(&address, &call.output)
 }
 
 fn tell_limits(call: &Call) -> Outcome {

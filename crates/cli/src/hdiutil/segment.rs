@@ -1,6 +1,5 @@
 //! `hdiutil segment`, and the same option of other verbs.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -9,6 +8,8 @@ use super::size;
 use super::table::Effect::{Done, Ignored};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use crate::commands::segment::{Rewriting, Segment};
+use crate::encrypting::Decrypting;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -51,32 +52,25 @@ fn run(call: &Call) -> Outcome {
     let output = call
         .value("o")
         .ok_or_else(|| usage("-o is required".to_owned()))?;
-    let mut words: Vec<OsString> = vec![
-        "segment".into(),
-        call.image().into(),
-        "--output".into(),
-        output.into(),
-    ];
-    if let Some(count) = call.value("segmentCount") {
-        words.extend(["--count".into(), count.into()]);
+    call.check_pairs(&[["segmentCount", "segmentSize"]])?;
+    let number = |option| call.value(option).map(size::parse).transpose();
+    let count = call.value("segmentCount").map(str::parse).transpose();
+    Segment {
+        image: call.image().into(),
+        output: output.into(),
+        size: number("segmentSize")?,
+        count: count.map_err(|_| usage("-segmentCount requires a number".to_owned()))?,
+        first_size: number("firstSegmentSize")?,
+        rewriting: Rewriting {
+            overwrite: call.has("ov"),
+            remove_signature: true,
+        },
+        decrypting: Decrypting {
+            decrypt: Call::is_encrypted_at(call.image())?,
+        },
+        opening: call.opening(),
     }
-    for (option, own) in [
-        ("segmentSize", "--size"),
-        ("firstSegmentSize", "--first-size"),
-    ] {
-        if let Some(text) = call.value(option) {
-            words.extend([own.into(), size::parse(text)?.to_string().into()]);
-        }
-    }
-    if call.has("ov") {
-        words.push("--overwrite".into());
-    }
-    words.push("--remove-signature".into());
-    if Call::is_encrypted_at(call.image())? {
-        words.push("--decrypt".into());
-    }
-    words.extend(call.opening());
-    call.own(words)?;
+    .run(&call.output)?;
     call.created(&[output.into()])
 }
 
@@ -91,22 +85,22 @@ pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome)
             "-segmentSize: an encrypted image cannot be split".to_owned(),
         ));
     }
-    let size = size::parse(size)?.to_string();
+    let size = size::parse(size)?;
     let whole = path.with_file_name(bandsaw::platform::hidden_name(
         path.file_name().unwrap_or_default(),
         &format!(".whole-{}.dmg", std::process::id()),
     ));
-    let mut words: Vec<OsString> = vec![
-        "segment".into(),
-        whole.clone().into(),
-        "--output".into(),
-        path.into(),
-    ];
-    words.extend(["--size".into(), size.into()]);
-    if call.has("ov") {
-        words.push("--overwrite".into());
-    }
-    let made = make(&whole).and_then(|()| call.own(words));
+    let segment = Segment {
+        image: whole.clone().into(),
+        output: path.into(),
+        size: Some(size),
+        rewriting: Rewriting {
+            overwrite: call.has("ov"),
+            ..Rewriting::default()
+        },
+        ..Segment::default()
+    };
+    let made = make(&whole).and_then(|()| segment.run(&call.output));
     // The error of the operation is more important.
     let _ = fs::remove_file(&whole);
     made

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::table::Effect::{Done, Refused};
 use super::table::Takes::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use crate::commands::resources;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -29,9 +30,5 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut words: Vec<_> = ["resources", "extract", call.image(), "--all"]
-        .map(Into::into)
-        .into();
-    words.extend(call.opening());
-    call.own_aloud(words)
+    resources::print(call.image(), call.opening(), &call.aloud())
 }

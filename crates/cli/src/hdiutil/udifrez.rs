@@ -4,6 +4,7 @@ use super::call::{Call, usage};
 use super::table::Effect::Done;
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use crate::commands::resources;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -32,22 +33,6 @@ fn run(call: &Call) -> Outcome {
     let list = call
         .value("xml")
         .ok_or_else(|| usage("-xml is required: lists in Rez are not supported".to_owned()))?;
-    let how = if call.has("replaceall") {
-        "--replace-all"
-    } else {
-        "--replace"
-    };
-    let mut words: Vec<_> = [
-        "resources",
-        "add",
-        call.image(),
-        "--xml",
-        list,
-        how,
-        "--remove-signature",
-    ]
-    .map(Into::into)
-    .into();
-    words.extend(call.opening());
-    call.own(words)
+    let all = call.has("replaceall");
+    resources::put(call.image(), list, all, call.opening(), &call.output)
 }

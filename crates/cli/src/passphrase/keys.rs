@@ -19,7 +19,7 @@ use super::source::{LONGEST, all, line_of};
 use super::{Passphrase, VolumePassphrase};
 
 /// The keys of an encrypted image and of the encrypted volumes in it.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Unlocking {
     #[command(flatten)]
     image: ImageUnlocking,
@@ -28,6 +28,14 @@ pub(crate) struct Unlocking {
 }
 
 impl Unlocking {
+    /// Returns the options with `--stdinpass`, if `stdin` is true.
+    pub(crate) fn stdinpass(stdin: bool) -> Self {
+        Self {
+            image: ImageUnlocking::stdinpass(stdin),
+            ..Self::default()
+        }
+    }
+
     /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.image.on_stdin() + self.volume.passphrase.on_stdin()
@@ -79,7 +87,7 @@ impl Keys for Unlocking {
 }
 
 /// The keys of an encrypted image, for verbs that read only its header.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ImageUnlocking {
     #[command(flatten)]
     passphrase: Passphrase,
@@ -101,6 +109,14 @@ pub(crate) struct ImageUnlocking {
 }
 
 impl ImageUnlocking {
+    /// Returns the options with `--stdinpass`, if `stdin` is true.
+    pub(crate) fn stdinpass(stdin: bool) -> Self {
+        Self {
+            passphrase: Passphrase::stdinpass(stdin),
+            ..Self::default()
+        }
+    }
+
     /// Returns true if a passphrase is given that no image needs: it is then that of the volumes.
     fn is_spare(&self) -> bool {
         self.passphrase.given().is_some() && !self.is_used.get()
@@ -136,7 +152,7 @@ impl Keys for ImageUnlocking {
 }
 
 /// The keys of the encrypted volumes in an image.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 struct VolumeUnlocking {
     #[command(flatten)]
     passphrase: VolumePassphrase,

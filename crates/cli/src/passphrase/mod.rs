@@ -118,6 +118,18 @@ pub(crate) struct PassphraseOf<R: Role> {
 }
 
 impl<R: Role> PassphraseOf<R> {
+    /// Returns the passphrase on standard input if `stdin` is true, otherwise that of the terminal.
+    pub(crate) fn stdinpass(stdin: bool) -> Self {
+        let [option, ..] = R::OPTIONS;
+        Self {
+            source: match stdin {
+                true => Source::Stdin(option),
+                false => Source::Terminal,
+            },
+            ..Self::default()
+        }
+    }
+
     /// Returns the option that was given, or `None`.
     pub(crate) fn given(&self) -> Option<&'static str> {
         self.source.option()

@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Chunks and their checksums are not changed. The changes are made to a copy, which replaces the
 /// image when it is complete. Block tables and partition lists in an XML file are skipped: they
 /// belong to the image that they came from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["xml", "license"]))]
 #[command(after_help = "\
 Examples:
@@ -29,29 +29,29 @@ Examples:
   bandsaw resources add Signed.dmg --license LICENSE.txt --remove-signature")]
 pub(crate) struct Add {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Add the resources of this XML list
     ///
     /// `hdiutil udifderez -xml` prints such a list.
     #[arg(long, value_name = "FILE")]
-    xml: Option<PathBuf>,
+    pub(super) xml: Option<PathBuf>,
     /// Add a license that macOS shows before opening the image
     ///
     /// The file is UTF-8 text or RTF. The dialog is in English.
     #[arg(long, value_name = "FILE", alias = "licence", conflicts_with = "xml")]
-    license: Option<PathBuf>,
+    pub(super) license: Option<PathBuf>,
     /// Replace resources of the same kind and number
     ///
     /// A license replaces any other license.
     #[arg(long)]
-    replace: bool,
+    pub(super) replace: bool,
     /// Remove all other resources first
     ///
     /// Block tables and the partition list are kept.
     #[arg(long)]
-    replace_all: bool,
+    pub(super) replace_all: bool,
     #[command(flatten)]
-    to: To,
+    pub(super) to: To,
 }
 
 impl Add {

@@ -18,7 +18,7 @@ use crate::output::Output;
 /// The output is an XML list, as `hdiutil udifderez -xml` prints and `udifrez -xml` reads. The
 /// default is all resources but the block tables (blkx) and the partition list (plst), which belong
 /// to their image. --raw writes the bytes of one resource.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw resources extract App.dmg > license.xml
@@ -27,22 +27,22 @@ Examples:
   bandsaw resources extract App.dmg --all -o everything.xml")]
 pub(crate) struct Extract {
     #[command(flatten)]
-    from: From,
+    pub(super) from: From,
     /// Kinds to extract, or resources such as TEXT:5000
     #[arg(value_name = "KIND[:ID]")]
-    which: Vec<Selector>,
+    pub(super) which: Vec<Selector>,
     /// Extract all resources, including block tables
     #[arg(long, conflicts_with_all = ["which", "raw"])]
-    all: bool,
+    pub(super) all: bool,
     /// Write the bytes of one resource
     #[arg(long, requires = "which")]
-    raw: bool,
+    pub(super) raw: bool,
     /// Write to this file
     #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Replace an existing file
     #[arg(long, visible_alias = "ov")]
-    overwrite: bool,
+    pub(super) overwrite: bool,
 }
 
 impl Extract {

@@ -59,8 +59,45 @@ impl Resources {
     }
 }
 
+/// Replaces resources of the image by those of the list `xml`, or all if `all` is true. A code
+/// signature is dropped.
+pub(crate) fn put(image: &str, xml: &str, all: bool, opening: Opening, output: &Output) -> Outcome {
+    let rewriting = Rewriting {
+        remove_signature: true,
+        ..Rewriting::default()
+    };
+    add::Add {
+        from: From {
+            image: image.into(),
+            opening,
+        },
+        xml: Some(xml.into()),
+        replace: !all,
+        replace_all: all,
+        to: To {
+            rewriting,
+            ..To::default()
+        },
+        ..add::Add::default()
+    }
+    .run(output)
+}
+
+/// Prints all resources of the image as a list.
+pub(crate) fn print(image: &str, opening: Opening, output: &Output) -> Outcome {
+    extract::Extract {
+        from: From {
+            image: image.into(),
+            opening,
+        },
+        all: true,
+        ..extract::Extract::default()
+    }
+    .run(output)
+}
+
 /// The image and the options for opening it.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct From {
     /// The image; of a segmented one its first file
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
@@ -86,7 +123,7 @@ impl From {
 }
 
 /// The destination of a changed image.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct To {
     /// Write the changed image here, and keep the old one
     #[arg(long, short, value_name = "FILE")]
