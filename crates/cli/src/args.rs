@@ -125,7 +125,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
             {
                 help::exit(words.clone())
             }
-            _ => refuse(with_plain_numbers(best_first(error), &mut command), &words),
+            _ => refuse(with_plain_value(best_first(error)), &words),
         });
     Cli::from_arg_matches_mut(&mut matches)
         .unwrap_or_else(|error| refuse(error.format(&mut command), &words))
@@ -208,15 +208,20 @@ fn best_first(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Says what is expected where the standard library's parsers say why a number is none.
-fn with_plain_numbers(error: clap::Error, command: &mut clap::Command) -> clap::Error {
-    let cause = std::error::Error::source(&error).map(ToString::to_string);
-    let expected = match cause.as_deref() {
-        Some("invalid float literal" | "cannot parse float from empty string") => {
-            "a number, such as 0.5"
+/// Says what is expected: the library's parsers repeat the value, and the standard library's say why
+/// a number is none.
+fn with_plain_value(error: clap::Error) -> clap::Error {
+    let Some(cause) = std::error::Error::source(&error) else {
+        return error;
+    };
+    let own = cause.downcast_ref::<bandsaw::Error>();
+    let why = match (own, &*cause.to_string()) {
+        (Some(own), _) => own.message().to_owned(),
+        (_, "invalid float literal" | "cannot parse float from empty string") => {
+            "expected a number, such as 0.5".to_owned()
         }
-        Some("invalid digit found in string" | "cannot parse integer from empty string") => {
-            "a whole number"
+        (_, "invalid digit found in string" | "cannot parse integer from empty string") => {
+            "expected a whole number".to_owned()
         }
         _ => return error,
     };
@@ -226,10 +231,10 @@ fn with_plain_numbers(error: clap::Error, command: &mut clap::Command) -> clap::
     ) else {
         return error;
     };
-    command.error(
-        error.kind(),
-        format!("invalid value '{value}' for '{option}': expected {expected}"),
-    )
+    let message = format!(
+        "invalid value '{value}' for '{option}': {why}\n\nFor more information, try '--help'.\n"
+    );
+    clap::Error::raw(error.kind(), message)
 }
 
 /// Expands `--encrypt IMAGE` to `--encrypt=aes-256 IMAGE`: the next word is a cipher only if it is

@@ -420,7 +420,47 @@ fn errors_say_what_is_accepted() {
             7,
             &["--new-passfile"],
         ),
-        (&["diskutil", "apfs"], 1, &["diskutil: unknown verb apfs"]),
+        (&["diskutil", "apfs"], 1, &["\ndiskutil: unknown verb apfs"]),
+        (
+            &["create", "b.img", "--size", "4q"],
+            2,
+            &["'4q' for '--size <SIZE>': expected a size"],
+        ),
+        (
+            &["create", "b.img", "--from", "key"],
+            5,
+            &["key: tar archive", "a folder or a tar archive"],
+        ),
+        (
+            &["cat", "a.img"],
+            2,
+            &["a.img: address: expected a file", "bandsaw ls a.img"],
+        ),
+        (
+            &["cat", "--xattr", "none", "a.img:/hello.txt"],
+            3,
+            &[
+                "a.img: extended attribute: none",
+                "bandsaw xattr a.img:/hello.txt",
+            ],
+        ),
+        (&["rm", "a.img:/none"], 3, &["bandsaw ls a.img"]),
+        (
+            &["cp", "a.img:/hello.txt", "key"],
+            4,
+            &["key: extract", "--overwrite"],
+        ),
+        (
+            &["convert", "a.img", "a.img", "--overwrite"],
+            4,
+            &["a.img: convert: source and target are the same image"],
+        ),
+        (&["verify", "a.img"], 6, &["bandsaw check a.img"]),
+        (
+            &["resize", "a.img:#9", "--size", "5m"],
+            3,
+            &["bandsaw info a.img"],
+        ),
     ] {
         let printed = scratch.fails(code, args);
         for part in parts {
