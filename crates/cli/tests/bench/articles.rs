@@ -129,7 +129,7 @@ fn made_up(experiment: &Experiment, folder: &Path) -> Report {
         }
     }
     let compressed = Compressed {
-        series: series[1].label.clone(),
+        series: series[steps.len()].label.clone(),
         plain: series[0].label.clone(),
         file: "1.tif".to_owned(),
         number: 1,
