@@ -241,7 +241,7 @@ pub fn check_file_system(folder: &Path, announced: &Announced) -> Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::FBIG | Errno::INVAL) => {
             let message = format!(
-                "the images need files of {} bytes, which {} does not support",
+                "the images need files of {} bytes, more than a file on {} can have",
                 announced.image,
                 Machine::this(folder).file_system
             );
