@@ -18,7 +18,7 @@ use super::lists::{self, Question, Resolved};
 use super::opening::Opening;
 use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
 use crate::container::Format;
-use crate::container::sparsebundle::{Bundle, BundleGeometry};
+use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
 use crate::decision::{Alternative, Assumptions, Undecided, Which};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{apfs, hfsplus};
@@ -128,6 +128,7 @@ struct Gate<'a> {
 
 impl Gate<'_> {
     fn compare(&self) -> Result<Vec<String>> {
+        self.compare_band_size()?;
         let mut warnings = Vec::new();
         // A GPT whose beginning is lost counts as well.
         let (map, volumes) = match contents::find(self.disk) {
@@ -147,6 +148,31 @@ impl Gate<'_> {
         }
         warnings.extend(self.compare_volumes(map.as_ref(), &volumes)?);
         Ok(warnings)
+    }
+
+    /// Compares the band size of a local bundle with the lengths of its files. All are listed only if
+    /// those of the first bands suggest another one.
+    fn compare_band_size(&self) -> Result<()> {
+        let Some(store) = self.store.filter(|_| !self.is_far) else {
+            return Ok(());
+        };
+        let Some(geometry) = lists::agreed(&**store) else {
+            return Ok(());
+        };
+        let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
+        let first = sparsebundle::first_band_lens(&**store)?;
+        if other(&first).is_none() && first.iter().all(|len| *len <= geometry.band_size) {
+            return Ok(());
+        }
+        let lens = sparsebundle::band_lens(&**store, &Silent)?;
+        let lens: Vec<u64> = lens.into_iter().map(|(_, len)| len).collect();
+        match other(&lens) {
+            // The contents may still agree with the lists alone.
+            Some(_) => self
+                .ask(store, |question| question.decide_agreed())
+                .map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Compares the length of the disk of a local bundle, on which nothing was found, with the backup
@@ -374,6 +400,11 @@ fn repairable(what: impl Into<String>) -> Error {
     .into_error(LAYER)
 }
 
+/// Returns a band size that the lengths of the files support better than the lists.
+fn longer_bands(geometry: BundleGeometry, lens: &[(u64, u64)]) -> Option<u64> {
+    sparsebundle::band_size_by_lengths(geometry.band_size, lens.iter().map(|(_, len)| *len))
+}
+
 /// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk,
 /// unless a map or volume has the length of the disk and everything on it is in order: an
 /// interrupted change of the length has left them then. Lists the bands, once for an open bundle.
@@ -397,6 +428,23 @@ pub(crate) fn check_leftovers(
         band_size: bundle.band_size(),
         version: bundle.version(),
     };
+    if let Some(longer) = longer_bands(geometry, &lens) {
+        let alternative = |band_size, evidence: &str| Alternative {
+            assume: format!("band-size={band_size}"),
+            evidence: evidence.to_owned(),
+        };
+        return Err(Undecided {
+            what: format!(
+                "the band size is {}, but there are bands of {longer} bytes",
+                geometry.band_size
+            ),
+            alternatives: vec![
+                alternative(longer, "the length of bands"),
+                alternative(geometry.band_size, "the lists record it"),
+            ],
+        }
+        .into_error("sparse bundle"));
+    }
     let leftovers: Vec<Fact> = lists::misplaced(geometry, &lens)
         .into_iter()
         .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))

@@ -225,6 +225,11 @@ impl Question<'_> {
                 }
             }
         }
+        let lengths: Vec<u64> = lens.iter().map(|(_, len)| *len).collect();
+        let by_lengths = recorded
+            .iter()
+            .filter_map(|listed| sparsebundle::other_band_size(listed.band_size, &lengths));
+        band_sizes.extend(by_lengths);
         sizes.extend(self.assume.size);
         band_sizes.extend(self.assume.band_size);
         for numbers in [&mut sizes, &mut band_sizes] {

@@ -318,3 +318,72 @@ fn a_lost_directory_is_overwritten_by_choice_alone() {
     scratch.ok(&["repair", "--undo", "x.asif"]);
     assert!(fs::read(&path).unwrap() == damaged);
 }
+
+/// Half or twice the band size in both lists: the container still opens, as its metadata is in the
+/// first half of the first band, but the length of the bands contradicts the lists.
+#[test]
+fn the_length_of_the_bands_contradicts_the_lists() {
+    let scratch = Scratch::new();
+    for n in 0..8_u8 {
+        let bytes: Vec<u8> = (0..600_000_u32)
+            .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 ^ n)
+            .collect();
+        scratch.write(&format!("src/f{n}"), bytes);
+    }
+    let create = ["create", "x.sparsebundle", "--size", "12m", "--fs", "apfs"];
+    let form = ["--layout", "none", "--band-size", "1m", "--from", "src"];
+    scratch.ok(&[&create[..], &form].concat());
+    let bundle = scratch.path("x.sparsebundle");
+    let lists = ["Info.plist", "Info.bckup"].map(|name| bundle.join(name));
+    let whole = fs::read_to_string(&lists[0]).unwrap();
+    for (wrong, code) in [(">524288<", 5), (">2097152<", 8)] {
+        for list in &lists {
+            fs::write(list, whole.replace(">1048576<", wrong)).unwrap();
+        }
+        let before = bytes_of_bands(&bundle);
+        for verb in [
+            &["put", "x.sparsebundle:/f", "--from", "src/f0"][..],
+            &["rm", "x.sparsebundle:/f0"],
+            &["resize", "x.sparsebundle", "--size", "10m"],
+            &["compact", "x.sparsebundle"],
+            &["trim", "x.sparsebundle"],
+            &["reband", "x.sparsebundle", "--band-size", "4m"],
+            &["serve", "x.sparsebundle", "--socket", "socket"],
+            &["repair", "x.sparsebundle"],
+        ] {
+            let output = scratch.run(verb);
+            let told = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(9), "{wrong} {verb:?}: {told}");
+            assert!(
+                told.contains("band-size=1048576"),
+                "{wrong} {verb:?}: {told}"
+            );
+        }
+        let checked = scratch.run(&["check", "x.sparsebundle"]);
+        assert_eq!(checked.status.code(), Some(code), "{wrong}: {checked:?}");
+        assert!(bytes_of_bands(&bundle) == before, "{wrong}");
+        scratch.ok(&["repair", "x.sparsebundle", "--assume", "band-size=1048576"]);
+        scratch.ok(&["check", "x.sparsebundle"]);
+        scratch.ok(&["extract", "x.sparsebundle", "out"]);
+        for n in 0..8 {
+            let read = |folder: &str| fs::read(scratch.path(&format!("{folder}/f{n}"))).unwrap();
+            assert!(read("out") == read("src"), "{wrong}: f{n}");
+        }
+        fs::remove_dir_all(scratch.path("out")).unwrap();
+        scratch.ok(&["repair", "--commit", "x.sparsebundle"]);
+    }
+    // One long band alone is no other band size: the excess is ignored.
+    let band = bundle.join("bands/2");
+    let mut bytes = fs::read(&band).unwrap();
+    bytes.extend([7; 4096]);
+    fs::write(&band, bytes).unwrap();
+    scratch.ok(&["put", "x.sparsebundle:/f", "--from", "src/f0"]);
+}
+
+fn bytes_of_bands(bundle: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let bands = fs::read_dir(bundle.join("bands")).unwrap();
+    bands
+        .map(|band| band.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
+}

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::plist::{self, BACKUP, INFO, Unread, Version};
+use super::repair::band_size_by_lengths;
 use super::{
     BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, band_bitmap, read_lists,
     read_plist, rebanding,
@@ -47,8 +48,10 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
         rules,
         findings,
         met: Vec::new(),
+        longest: [0; 2],
     };
     store.list(BANDS, &mut |entry| walk.band(&entry))?;
+    walk.band_size()?;
     walk.missing_bands()?;
     store.list(MAPPED, &mut |entry| walk.map(&entry))
 }
@@ -245,6 +248,8 @@ struct BundleWalk<'a> {
     findings: Findings<'a>,
     /// One bit for each band that has a file.
     met: Vec<u64>,
+    /// The two greatest lengths of files, which may be equal.
+    longest: [u64; 2],
 }
 
 impl BundleWalk<'_> {
@@ -252,6 +257,16 @@ impl BundleWalk<'_> {
         found.map_or(Ok(()), |(severity, what)| {
             self.findings.report(severity, at(name, what))
         })
+    }
+
+    /// Reports bands whose length contradicts the band size in the lists.
+    fn band_size(&mut self) -> Result<()> {
+        let recorded = self.rules.info.band_size;
+        let Some(longest) = band_size_by_lengths(recorded, self.longest.into_iter()) else {
+            return Ok(());
+        };
+        let what = format!("band-size {recorded} may be wrong: there are bands of {longest} bytes");
+        self.findings.report(Severity::Damage, at(INFO, what))
     }
 
     fn band(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -263,6 +278,10 @@ impl BundleWalk<'_> {
         let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
             return Ok(());
         };
+        let [first, second] = self.longest;
+        if meta.len > second {
+            self.longest = [meta.len.max(first), meta.len.min(first)];
+        }
         let found = self.rules.check_len(index, meta.len);
         self.report(entry.name, found)?;
         self.findings

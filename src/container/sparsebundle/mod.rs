@@ -49,7 +49,10 @@ pub use lists::USED_INSTEAD;
 pub(crate) use lists::{Choice, is_resizing};
 pub use plist::{Info as BundleGeometry, Version};
 pub use rebanding::Rebanded;
-pub use repair::{Listed, Repaired, band_lens, listed, locks, name_of, put_lists, repair};
+pub use repair::{
+    Listed, Repaired, band_lens, band_size_by_lengths, first_band_lens, listed, locks, name_of,
+    other_band_size, put_lists, repair,
+};
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;

@@ -2,12 +2,13 @@
 //!
 //! If the lists disagree, the choice depends on the contents of the disk, see `ops::repair`.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use super::check::{Rules, spelled_otherwise};
 use super::plist::{BACKUP, INFO, Info as BundleGeometry, Unread};
 use super::token::encryption;
-use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
+use super::{BAND_SIZES, BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
 use crate::decision::Which;
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Progress;
@@ -16,6 +17,8 @@ use crate::{Error, Kind, Result};
 
 /// Bytes compared at a time.
 const PIECE: usize = 1 << 20;
+/// Bytes of the largest cipher block.
+const LARGEST_GRAIN: u64 = 4096;
 /// Maximum number of steps of one plan; the rest is left to the next plan.
 const MAX_STEPS: usize = 65_536;
 
@@ -120,6 +123,46 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
         Ok(())
     })?;
     Ok(lens)
+}
+
+/// Returns the length of files that are longer than a band, if it may be the band size: several have
+/// it, or it is a usual one. What a single file holds past the end of its band is ignored, as by macOS.
+pub fn band_size_by_lengths(band_size: u64, lens: impl Iterator<Item = u64>) -> Option<u64> {
+    let (longest, count) = lens.fold((0, 0), longer);
+    let is_longer = longest > band_size.next_multiple_of(LARGEST_GRAIN);
+    (is_longer && longest.is_multiple_of(512) && (is_usual(longest) || count > 1))
+        .then_some(longest)
+}
+
+/// Returns another band size that the lengths of files suggest: as
+/// [`band_size_by_lengths`], or a usual one that several files have as their length, and none is
+/// longer. Bands that were never written to their ends have such lengths too.
+pub fn other_band_size(band_size: u64, lens: &[u64]) -> Option<u64> {
+    let (longest, count) = lens.iter().copied().fold((0, 0), longer);
+    let is_shorter = longest < band_size && is_usual(longest) && count > 1;
+    band_size_by_lengths(band_size, lens.iter().copied()).or(is_shorter.then_some(longest))
+}
+
+fn is_usual(band_size: u64) -> bool {
+    band_size.is_power_of_two() && BAND_SIZES.contains(&band_size)
+}
+
+/// Returns the lengths of the first bands, as far as they have files.
+pub fn first_band_lens(store: &dyn Store) -> Result<Vec<u64>> {
+    let len = |index| {
+        let meta = store.stat(&BandIndex(index).name()).transpose()?;
+        Some(meta.map(|meta| meta.len))
+    };
+    (0..4).filter_map(len).collect()
+}
+
+/// Counts a file of `len` bytes among those of the greatest length so far.
+fn longer((longest, count): (u64, u64), len: u64) -> (u64, u64) {
+    match len.cmp(&longest) {
+        Ordering::Greater => (len, 1),
+        Ordering::Equal => (longest, count + 1),
+        Ordering::Less => (longest, count),
+    }
 }
 
 #[derive(Debug)]
