@@ -19,8 +19,9 @@ use crate::{Error, Kind, Result, crypt};
 /// of a band file.
 const REMEMBERED: u64 = 1 << 22;
 
-/// Maximum number of missing bands that are looked for. A size that is damaged may mean millions.
-const MAX_MISSING: u64 = 1 << 17;
+/// Maximum number of missing bands that are looked for, all of a bundle with the default band size. A
+/// size that is damaged may mean millions.
+const MAX_MISSING: u64 = 1 << 16;
 
 /// Reports every problem of the bundle in `store`, read-only: its property lists, its token, and
 /// each file of a band or a map. Fails if the bundle is damaged so much that nothing else can be
