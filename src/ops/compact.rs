@@ -85,12 +85,13 @@ impl Orphaned {
         let account = orphans::account_image(image, &OpenOptions::default(), progress)?;
         Ok(Self {
             found,
-            is_resolved: account.is_resolved(),
+            is_resolved: account.objection().is_none(),
             kept: account.objection().map(str::to_owned),
         })
     }
 
-    /// Returns true if other storage may be freed: there are no orphans, or the volumes are sound.
+    /// Returns true if other storage may be freed: there are no orphans, or nothing refers to them.
+    /// Otherwise the geometry of the disk may be wrong.
     pub fn is_resolved(&self) -> bool {
         self.found.is_empty() || self.is_resolved
     }

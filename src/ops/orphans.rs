@@ -142,6 +142,25 @@ pub(crate) fn account_image(
     account(image.disk(), options, progress)
 }
 
+/// Fails with [`Kind::Undecided`] if orphans may be the data of places that are in use: volumes may
+/// then be at other places than the index says.
+pub(crate) fn check(image: &Image, layer: &'static str, progress: &dyn Progress) -> Result<()> {
+    let found = of_image(image, progress)?;
+    let Some(first) = found.first() else {
+        return Ok(());
+    };
+    let account = account_image(image, &OpenOptions::default(), progress)?;
+    let Some(why) = account.objection() else {
+        return Ok(());
+    };
+    let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
+    let stored = format!(
+        "{bytes} stored bytes do not belong to any part of the disk ({})",
+        first.what
+    );
+    Err(undecided(layer, &stored, why, None))
+}
+
 /// Finds the orphans of an open image; none in a layer over it.
 pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Vec<Orphan>> {
     if image.overlays().next().is_some() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::space::{FreeSpace, LockedVolumes, Storage, can_punch};
-use super::usage;
+use super::{orphans, usage};
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
 use crate::open::{Image, Keys, OpenOptions, VolumeFormat, examine};
@@ -78,8 +78,10 @@ pub fn is_unresolved(error: &Error) -> bool {
 /// that cannot be trusted, whose free space is not known, or that `keys` does not unlock, are
 /// skipped and reported. A locked volume keeps the whole APFS container from being trimmed.
 ///
-/// [`Kind::Unsupported`] for formats that cannot be changed.
+/// [`Kind::Unsupported`] for formats that cannot be changed. [`Kind::Undecided`] if the image stores
+/// data that belongs to no part of the disk and is not accounted for.
 pub fn trim(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Trimmed> {
+    orphans::check(image, LAYER, progress)?;
     trim_unlocked(image, &LockedVolumes::of(image, keys), progress)
 }
 
@@ -120,6 +122,7 @@ pub fn before_use(
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
+            orphans::check(image, LAYER, progress)?;
             // A damaged container must not prevent the use of the image; nothing in it is freed.
             let locked = LockedVolumes::of(image, keys);
             release_queued(image, &locked).or_else(|error| {
