@@ -3,9 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use bandsaw::device::Memory;
+use bandsaw::device::{Access, Memory};
+use bandsaw::open::{self, OpenOptions};
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::partition::gpt::Guids;
 use bandsaw::partition::{self, APPLE_HFS, Map, gpt};
+use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind};
 use proptest::prelude::*;
 
@@ -397,4 +400,30 @@ proptest! {
             prop_assert!(map.partitions.iter().all(|p| p.range.start < p.range.end && p.range.end <= cut as u64 * 512));
         }
     }
+}
+
+/// A map that cannot be changed: a resize fails before the disk is longer.
+#[test]
+fn a_resize_changes_nothing_if_the_map_cannot_follow() {
+    let mut bytes = hfs_disk();
+    forge_entry(&mut bytes, |entry| put(entry, 0x20, 0, 8));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.img");
+    std::fs::write(&path, &bytes).unwrap();
+    let writable = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let image = open::open(&path, &writable).unwrap();
+    for dry_run in [true, false] {
+        let larger = ResizeOptions {
+            size: Size::Bytes(2 * bytes.len() as u64),
+            parts: Parts::Image,
+            volume: None,
+            dry_run,
+        };
+        resize(&image, &larger, &Silent).unwrap_err();
+    }
+    drop(image);
+    assert!(std::fs::read(&path).unwrap() == bytes);
 }

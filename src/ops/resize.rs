@@ -175,17 +175,7 @@ fn check_orphans(
     {
         return Ok(());
     }
-    let found = orphans::of_image(image, progress)?;
-    if found.is_empty() {
-        return Ok(());
-    }
-    let account = orphans::account_image(image, &OpenOptions::default(), progress)?;
-    let Some(why) = account.objection() else {
-        return Ok(());
-    };
-    let bytes: u64 = found.iter().map(|orphan| orphan.len).sum();
-    let stored = format!("{bytes} stored bytes do not belong to any part of the disk");
-    Err(orphans::undecided(LAYER, &stored, why, None))
+    orphans::check(image, LAYER, progress)
 }
 
 /// A disk with its partition map and volumes.
@@ -250,13 +240,22 @@ impl<'a> Parted<'a> {
         if to < from {
             steps.push(ResizeStep::ShrinkDisk { from, to });
         }
+        let change_map = |disk: &dyn BlockDevice| -> Result<()> {
+            gpt::repair(disk)?;
+            gpt::change(disk, to, &[])
+        };
+        if is_gpt {
+            // Tried out first: a map that cannot be changed leaves the disk as it was.
+            let tried = CowDevice::new(disk.clone(), TRIED);
+            tried.set_len(to.max(from), AfterDiscard::Zeros)?;
+            change_map(&tried)?;
+        }
         if !options.dry_run {
             if to > from {
                 grow_disk(disk, to)?;
             }
             if is_gpt {
-                gpt::repair(&**disk)?;
-                gpt::change(&**disk, to, &[])?;
+                change_map(&**disk)?;
             }
             if to < from {
                 disk.set_len(to, AfterDiscard::Zeros)?;
