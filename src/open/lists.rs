@@ -115,10 +115,13 @@ impl Question<'_> {
     }
 
     /// Returns true if nothing contradicts lists that agree: no file extends past the end of the
-    /// disk, and a quick check finds the partition map in its place.
+    /// disk, none suggests another band size, and a quick check finds the partition map in its place.
     fn is_quiet(&self, geometry: BundleGeometry) -> Result<bool> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        if !misplaced(geometry, &lens).is_empty() {
+        let lengths: Vec<u64> = lens.iter().map(|(_, len)| *len).collect();
+        if !misplaced(geometry, &lens).is_empty()
+            || sparsebundle::other_band_size(geometry.band_size, &lengths).is_some()
+        {
             return Ok(false);
         }
         // Plausibility of the length, and integrity of the map.
