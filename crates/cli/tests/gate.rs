@@ -336,7 +336,7 @@ fn the_length_of_the_bands_contradicts_the_lists() {
     let bundle = scratch.path("x.sparsebundle");
     let lists = ["Info.plist", "Info.bckup"].map(|name| bundle.join(name));
     let whole = fs::read_to_string(&lists[0]).unwrap();
-    for (wrong, code) in [(">524288<", 5), (">2097152<", 8)] {
+    for wrong in [">524288<", ">2097152<"] {
         for list in &lists {
             fs::write(list, whole.replace(">1048576<", wrong)).unwrap();
         }
@@ -359,8 +359,10 @@ fn the_length_of_the_bands_contradicts_the_lists() {
                 "{wrong} {verb:?}: {told}"
             );
         }
-        let checked = scratch.run(&["check", "x.sparsebundle"]);
-        assert_eq!(checked.status.code(), Some(code), "{wrong}: {checked:?}");
+        // Bands that are shorter than the band size are usual, and no finding of a check.
+        if wrong == ">524288<" {
+            scratch.fails(5, &["check", "x.sparsebundle"]);
+        }
         assert!(bytes_of_bands(&bundle) == before, "{wrong}");
         scratch.ok(&["repair", "x.sparsebundle", "--assume", "band-size=1048576"]);
         scratch.ok(&["check", "x.sparsebundle"]);
