@@ -94,6 +94,7 @@ impl fmt::Debug for PrivateKey {
 /// The error of a build that has no RSA.
 #[cfg(not(feature = "certificates"))]
 fn without<T>(_unused: T) -> Error {
-    let message = "this build does not support certificates and private keys: build it with the feature `certificates`";
+    let message =
+        "this build does not support certificates and private keys (feature `certificates`)";
     Error::unsupported("certificate", message)
 }
