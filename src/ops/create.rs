@@ -379,6 +379,8 @@ pub fn stream(
     let CreateOptions {
         format,
         len,
+        band_size,
+        sector_size,
         level,
         volume,
         more_volumes,
@@ -392,13 +394,17 @@ pub fn stream(
     } = options;
     convert::stream::check_format(format)?;
     convert::check_level(format, level)?;
+    if band_size.is_some() || sector_size.is_some_and(|size| size != 512) {
+        let message = format!("{format} has no bands, and sectors of 512 bytes");
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    }
     if encryption.is_some() || !resources.is_empty() {
         let what = if encryption.is_some() {
             "an encrypted image"
         } else {
             "an image with a license or other resources"
         };
-        let message = format!("cannot write {what} to a pipe: its header is written last");
+        let message = format!("cannot write {what} to a pipe; name a file");
         return Err(Error::unsupported(LAYER, message));
     }
     let Some(volume) = volume else {

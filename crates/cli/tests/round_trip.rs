@@ -58,6 +58,29 @@ fn a_folder_is_packed_into_a_pipe() {
     let document: Value = serde_json::from_str(&stderr(&piped)).unwrap();
     assert_eq!(document["size"], piped.stdout.len());
     crate::json::assert_obeys(&scratch, "create", &document);
+    // The key of an encrypted volume outlives the command, and is reported.
+    scratch.write("pass", "secret");
+    let locked = [
+        "create",
+        "-",
+        "--encrypt-volume",
+        "--volume-passfile",
+        "pass",
+        "--iterations",
+        "150000",
+    ];
+    let from = ["--from", "src", "--recovery-key-file"];
+    let piped = scratch.run(&[&locked[..], &from, &["key"]].concat());
+    assert!(piped.status.success(), "{}", stderr(&piped));
+    fs::write(scratch.path("locked.img"), &piped.stdout).unwrap();
+    scratch.ok(&["ls", "locked.img", "--recovery-key-file", "key"]);
+    let piped =
+        scratch.run(&[&locked[..], &from, &["-", "--compress", "lzfse", "--json"]].concat());
+    let document: Value = serde_json::from_str(&stderr(&piped)).unwrap();
+    assert!(document["recovery_key"].is_string() && document["compressed"].is_object());
+    crate::json::assert_obeys(&scratch, "create", &document);
+    scratch.fails(2, &["create", "-", "--encrypt", "--from", "src"]);
+    scratch.fails(2, &["create", "-", "--band-size", "1m", "--from", "src"]);
     scratch.fails(6, &["create", "-", "--format", "asif", "--from", "src"]);
     scratch.fails(2, &["create", "-", "--size", "10m"]);
 }

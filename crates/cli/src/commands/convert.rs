@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -376,7 +376,8 @@ impl Convert {
         let options = self.options(format, None)?;
         let copied = stream(&source, &options, out, &bar).map_err(|error| self.advise(error))?;
         drop(bar);
-        Streamed::new(format, source.disk().info().len, copied).report(output)
+        let streamed = Streamed::new(format, source.disk().info().len, copied);
+        output.done(&streamed, |out| streamed.write(out))
     }
 }
 
@@ -391,17 +392,15 @@ impl Streamed {
         }
     }
 
-    /// Prints the result to `output`, which is not standard output.
-    pub(crate) fn report(&self, output: &Output) -> Outcome {
-        output.done(self, |out| {
-            writeln!(
-                out,
-                "{:#}, read {:#}, wrote {:#}",
-                size::display(self.size),
-                size::display(self.read_size),
-                size::display(self.written_size)
-            )
-        })
+    /// Writes the amounts as text.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "{:#}, read {:#}, wrote {:#}",
+            size::display(self.size),
+            size::display(self.read_size),
+            size::display(self.written_size)
+        )
     }
 }
 

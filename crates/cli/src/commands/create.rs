@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -10,6 +10,7 @@ use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::fs::apfs::build as apfs;
+use bandsaw::ops::compress::FileReport;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, stream};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind, size};
@@ -154,15 +155,28 @@ pub(crate) struct Create {
     pub(crate) network_args: NetworkArgs,
 }
 
-/// The output of `--json`: that of `info`, and the results of compression.
+/// The output of `--json`: that of `info`, or of a conversion to standard output, and the results of
+/// compression.
 #[derive(Serialize)]
-struct Made {
+struct Made<T> {
     #[serde(flatten)]
-    image: ImageInfo,
+    image: T,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<Totals>,
+}
+
+impl<T> Made<T> {
+    /// Writes what follows the properties of the image.
+    fn write_rest(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        self.recovery_key
+            .iter()
+            .try_for_each(|key| writeln!(out, "recovery key: {key}"))?;
+        self.compressed
+            .iter()
+            .try_for_each(|totals| totals.write("compressed", output, out))
+    }
 }
 
 /// A file system to make, or none.
@@ -229,6 +243,10 @@ impl Create {
                  empty volume, `bandsaw create {image} --from FOLDER` a volume with files"
             )));
         }
+        if self.is_streamed() && self.encrypt.is_some() {
+            let why = "cannot write an encrypted image to standard output; name a file";
+            return Err(Failure::usage("--encrypt", why));
+        }
         // The passphrase is asked for only when all other options are valid.
         options.encryption = self.encryption()?;
         let volume_encryption = self
@@ -251,7 +269,7 @@ impl Create {
             .transpose()?
             .flatten();
         if self.is_streamed() {
-            return self.to_standard_output(options, output);
+            return self.to_standard_output(options, recovery_key, output);
         }
         let bar = Bar::new(output);
         let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
@@ -259,28 +277,25 @@ impl Create {
         let facts = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        let compressed = self.compressing.is_wanted().then(|| {
-            let mut totals = Totals::default();
-            made.compressed
-                .into_iter()
-                .for_each(|report| totals.add(report, self.verbose));
-            totals
-        });
         let facts = Made {
             image: facts,
             recovery_key,
-            compressed,
+            compressed: self.totals(made.compressed),
         };
         output.done(&facts, |out| {
             info_text::write(&facts.image, output, out)?;
-            facts
-                .recovery_key
-                .iter()
-                .try_for_each(|key| writeln!(out, "recovery key: {key}"))?;
-            facts
-                .compressed
-                .iter()
-                .try_for_each(|totals| totals.write("compressed", output, out))
+            facts.write_rest(output, out)
+        })
+    }
+
+    /// Returns the sums of compressed files, if compression was requested.
+    fn totals(&self, reports: Vec<FileReport>) -> Option<Totals> {
+        self.compressing.is_wanted().then(|| {
+            let mut totals = Totals::default();
+            reports
+                .into_iter()
+                .for_each(|report| totals.add(report, self.verbose));
+            totals
         })
     }
 
@@ -290,14 +305,28 @@ impl Create {
 
     /// Writes the image to standard output. Temporary data, if there is any, is in the working
     /// folder.
-    fn to_standard_output(&self, options: CreateOptions, output: &Output) -> Outcome {
+    fn to_standard_output(
+        &self,
+        options: CreateOptions,
+        recovery_key: Option<RecoveryKey>,
+        output: &Output,
+    ) -> Outcome {
         let format = options.format;
         let out = standard_output("IMAGE")?;
         let bar = Bar::new(output);
         let made =
             stream(Path::new("."), options, out, &bar).map_err(|error| self.advise(error))?;
         drop(bar);
-        Streamed::new(format, made.len, made.copied).report(&output.aside())
+        let output = &output.aside();
+        let facts = Made {
+            image: Streamed::new(format, made.len, made.copied),
+            recovery_key: recovery_key.and_then(RecoveryKey::keep),
+            compressed: self.totals(made.compressed),
+        };
+        output.done(&facts, |out| {
+            facts.image.write(out)?;
+            facts.write_rest(output, out)
+        })
     }
 
     /// Returns the encryption of the image, after asking for its passphrase.
