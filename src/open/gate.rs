@@ -168,9 +168,16 @@ impl Gate<'_> {
         let lens: Vec<u64> = lens.into_iter().map(|(_, len)| len).collect();
         match other(&lens) {
             // The contents may still agree with the lists alone.
-            Some(_) => self
-                .ask(store, |question| question.decide_agreed())
-                .map(drop),
+            Some(other) => match self.ask(store, |question| question.decide_agreed())? {
+                Resolved::Geometry {
+                    geometry: found, ..
+                } if found == geometry => Ok(()),
+                _ => Err(repairable(format!(
+                    "the band size is {}, and the contents agree with the length of bands, {other} \
+                     bytes: run `bandsaw repair` first",
+                    geometry.band_size
+                ))),
+            },
             None => Ok(()),
         }
     }
