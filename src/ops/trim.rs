@@ -109,7 +109,7 @@ pub(super) fn trim_unlocked(
 /// Trims `image` before its first change by attaching, mounting or serving, as macOS does: like
 /// [`trim`], without measuring, but leaves foreign file systems alone: nothing confirms their free
 /// maps. Does nothing if the image is read-only, is of a format that is
-/// always fully allocated, or is changing its band size.
+/// always fully allocated, is changing its band size, or stores data that may belong elsewhere.
 pub fn before_use(
     image: &Image,
     keys: Option<&dyn Keys>,
@@ -122,7 +122,11 @@ pub fn before_use(
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
-            orphans::check(image, LAYER, progress)?;
+            match orphans::check(image, LAYER, progress) {
+                // The image can be used, but its space is not known well enough to free any.
+                Err(error) if error.kind() == Kind::Undecided => return Ok(Vec::new()),
+                checked => checked?,
+            }
             // A damaged container must not prevent the use of the image; nothing in it is freed.
             let locked = LockedVolumes::of(image, keys);
             release_queued(image, &locked).or_else(|error| {
