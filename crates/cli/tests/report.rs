@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::common::Scratch;
 
-/// What the browser does with the page; says `sound` if all of it went well.
+/// Script that uses the page in a browser, and prints `sound` if everything worked.
 const VISIT: &str = include_str!("report/visit.js");
 
 fn image(scratch: &Scratch) {

@@ -62,7 +62,7 @@ impl Subject {
 /// An answer to a question of an article; its `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// What was measured.
+    /// The comparison or measurement.
     pub subject: Subject,
     /// The result.
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub enum Finding {
     },
     /// The fastest of several series.
     Fastest {
-        /// Whether the noise permits to name it.
+        /// The certainty of the answer, by the noise.
         verdict: Lead,
         /// Interface that accesses the images, if each has an answer.
         #[serde(skip_serializing_if = "Option::is_none")]

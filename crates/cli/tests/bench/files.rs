@@ -104,7 +104,7 @@ fn plots_become_png_files_by_another_program() {
     );
 }
 
-/// Nobody wants to measure for an hour and be told no more than that a file was in the way.
+/// An output file that is in the way is refused before the measurement.
 #[test]
 fn results_are_told_even_where_they_cannot_be_kept() {
     let scratch = scratch();

@@ -9,7 +9,7 @@ use std::fs;
 
 use crate::common::Scratch;
 
-/// What the browser does with the page; says `sound` if all of it went well.
+/// Script that uses the page in a browser, and prints `sound` if everything worked.
 const VISIT: &str = include_str!("visit.js");
 
 /// Looks at any page of results.

@@ -120,7 +120,7 @@ fn apfs_is_checked_and_listed() {
     }
 }
 
-/// Who reads the volume as it is needs nothing of its snapshots.
+/// Damage to snapshots does not concern readers of the present volume.
 #[test]
 fn a_damaged_tree_of_snapshots_hides_no_files() {
     const SNAPSHOTS: [u8; 8] = [2, 0, 0, 0x40, 0x10, 0, 0, 0];

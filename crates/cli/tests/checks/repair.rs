@@ -102,7 +102,7 @@ fn repair_restores_bundles() {
         assert_eq!(fs::read(bundle("Info.bckup")).unwrap(), list);
         scratch.ok(&["check", "x.sparsebundle"]);
     }
-    // What is not certain stays, and is said.
+    // Uncertain data stays, and is reported.
     fs::write(bundle("bands/notes.txt"), "mine").unwrap();
     let output = scratch.run(&["repair", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(8));
