@@ -16,6 +16,7 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::repair::{self, Mode, Options, Outcome, Repaired, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
+use bandsaw::ops::trim::{before_use, trim};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use bandsaw::store::Local;
@@ -248,6 +249,24 @@ fn shrinking_keeps_orphans_of_unknown_contents() {
         .map(|one| one.assume.as_str())
         .collect();
     assert_eq!(alternatives, ["orphans=remove"], "{error}");
+    drop(image);
+    assert!(sample.bytes() == damaged);
+}
+
+/// Before a mount nothing is freed; the user's own trim is refused.
+#[test]
+fn an_image_with_orphans_is_used_and_not_trimmed() {
+    let sample = Sample::new(Format::Udsp, NewFormat::HfsPlus);
+    let at = label_of_contents(&sample.bytes());
+    let damaged = sample.edit(|bytes| bytes[at..at + 4].fill(0));
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let image = open::open(&sample.path, &options).unwrap();
+    assert!(before_use(&image, None, &Silent).unwrap().is_empty());
+    let error = trim(&image, None, &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
     drop(image);
     assert!(sample.bytes() == damaged);
 }
