@@ -13,14 +13,14 @@ const LAYER: &str = "--assume";
 
 /// One of two copies of a list, a map or a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Which {
+pub enum CopyChoice {
     /// `Info.plist`, the GPT at the beginning of the disk, the volume header at byte 1024.
     Primary,
     /// `Info.bckup`, the GPT at the end of the disk, the alternate volume header.
     Alternate,
 }
 
-impl Which {
+impl CopyChoice {
     /// Returns the value in the text of `--assume`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,11 +51,11 @@ pub struct Assumptions {
     /// `directory=0|1`: the directory of an ASIF image to use.
     pub directory: Option<usize>,
     /// `map=primary|alternate`: the copy of the GPT to use.
-    pub map: Option<Which>,
+    pub map: Option<CopyChoice>,
     /// `header=primary|alternate`: the volume header to use.
-    pub header: Option<Which>,
+    pub header: Option<CopyChoice>,
     /// `header@N=primary|alternate`: the volume header to use of the volume in partition N.
-    headers: BTreeMap<u32, Which>,
+    headers: BTreeMap<u32, CopyChoice>,
 }
 
 impl Assumptions {
@@ -66,8 +66,8 @@ impl Assumptions {
             .split_once('=')
             .ok_or_else(|| invalid(text, "expected KEY=VALUE"))?;
         let which = || match value {
-            "primary" => Ok(Which::Primary),
-            "alternate" => Ok(Which::Alternate),
+            "primary" => Ok(CopyChoice::Primary),
+            "alternate" => Ok(CopyChoice::Alternate),
             _ => Err(invalid(
                 text,
                 "expected `primary` or `alternate` as the value",
@@ -225,10 +225,13 @@ mod tests {
         );
         assert_eq!(
             found.for_volume(Some(2), false).header,
-            Some(Which::Alternate)
+            Some(CopyChoice::Alternate)
         );
         assert_eq!(found.for_volume(Some(1), false).header, None);
-        assert_eq!(found.for_volume(Some(1), true).header, Some(Which::Primary));
+        assert_eq!(
+            found.for_volume(Some(1), true).header,
+            Some(CopyChoice::Primary)
+        );
         for text in [
             "size=1g",
             "size",

@@ -47,10 +47,10 @@ use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
 
-pub(crate) use self::gate::Found;
+pub(crate) use self::gate::FoundDisk;
 use self::gate::StagedImage;
 use self::opening::Opening;
-use self::remote::Elsewhere;
+use self::remote::RemoteTarget;
 
 pub use apfs::VolumeQuery;
 pub(crate) use container::detect_container;
@@ -60,7 +60,7 @@ pub(crate) use container::stands_alone;
 pub use contents::Contents;
 pub(crate) use contents::{find as find_contents, find_with as find_contents_with};
 pub use create::{CreateOptions, Draft, FileDraft, create};
-pub use examine::{Conclusion, Examination, Judged, Verdict, examine, examine_contents};
+pub use examine::{CheckedLayer, Conclusion, Examination, Verdict, examine, examine_contents};
 pub(crate) use examine::{Scope, examine_stored};
 pub use image::{Image, Layer};
 pub use key_file::KeyFile;
@@ -172,10 +172,10 @@ pub(crate) enum StoredImage {
 /// Opens the stored bytes of the image at `path`. A file is locked, a bundle is not.
 pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<StoredImage> {
     Ok(match remote::find(path, options)? {
-        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
+        Some(RemoteTarget::Folder(store, _) | RemoteTarget::Snapshot(store)) => {
             StoredImage::Folder(store)
         }
-        Some(Elsewhere::File(file)) => StoredImage::File(file),
+        Some(RemoteTarget::File(file)) => StoredImage::File(file),
         None if look_at(path)?.is_dir() => StoredImage::Folder(Arc::new(Local::new(path))),
         None => StoredImage::File(container::lock_file(path, options.access)?),
     })

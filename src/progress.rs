@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Maximum number of seconds that [`Limited`] sleeps before it checks for cancellation again.
+/// Maximum number of seconds that [`RateLimited`] sleeps before it checks for cancellation again.
 const MAX_SLEEP: f64 = 0.1;
 
 /// A receiver of progress reports of long operations, which may cancel them. Called from several
@@ -35,15 +35,15 @@ impl Progress for Silent {
 
 /// Drops the reports of an operation that is part of another one, and forwards the cancellation of
 /// the whole.
-pub struct Within<'a>(pub &'a dyn Progress);
+pub struct NestedProgress<'a>(pub &'a dyn Progress);
 
-impl fmt::Debug for Within<'_> {
+impl fmt::Debug for NestedProgress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Within").finish_non_exhaustive()
     }
 }
 
-impl Progress for Within<'_> {
+impl Progress for NestedProgress<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
     fn advance(&self, _n: u64) {}
     fn cancelled(&self) -> bool {
@@ -53,13 +53,13 @@ impl Progress for Within<'_> {
 
 /// Limits the rate of operations that move bytes: a thread that reports progress too early sleeps.
 /// Stages without a total count no bytes and are not limited.
-pub struct Limited<'a> {
+pub struct RateLimited<'a> {
     inner: &'a dyn Progress,
     rate: Option<u64>,
     began: Mutex<Option<(Instant, u64)>>,
 }
 
-impl<'a> Limited<'a> {
+impl<'a> RateLimited<'a> {
     /// Wraps `inner`. `rate` is in bytes a second; `None` for no limit.
     pub fn new(inner: &'a dyn Progress, rate: Option<u64>) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-impl fmt::Debug for Limited<'_> {
+impl fmt::Debug for RateLimited<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limited")
             .field("rate", &self.rate)
@@ -82,7 +82,7 @@ impl fmt::Debug for Limited<'_> {
     }
 }
 
-impl Progress for Limited<'_> {
+impl Progress for RateLimited<'_> {
     fn stage(&self, name: &str, total: u64) {
         *self.began() = (total > 0).then(|| (Instant::now(), 0));
         self.inner.stage(name, total);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_limit_slows_bytes_down_and_nothing_else() {
-        let limited = Limited::new(&Silent, Some(1 << 20));
+        let limited = RateLimited::new(&Silent, Some(1 << 20));
         let began = Instant::now();
         limited.stage("list", 0);
         limited.advance(1 << 40);

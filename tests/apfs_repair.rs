@@ -6,7 +6,7 @@ use crate::common::changing::bytes;
 use bandsaw::Kind;
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
-use bandsaw::fs::apfs::{ApfsMut, Container, FallBack, WriteOptions};
+use bandsaw::fs::apfs::{ApfsMut, Container, OlderCheckpoint, WriteOptions};
 use bandsaw::fs::source::Tree;
 use bandsaw::fs::{
     FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Timestamp,
@@ -28,8 +28,8 @@ fn open(device: &Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Arc<Container
     Arc::new(Container::open(device.clone(), checkpoint).unwrap())
 }
 
-fn plan(device: &Arc<dyn BlockDevice>, xid: u64) -> bandsaw::Result<Option<FallBack>> {
-    FallBack::plan(
+fn plan(device: &Arc<dyn BlockDevice>, xid: u64) -> bandsaw::Result<Option<OlderCheckpoint>> {
+    OlderCheckpoint::plan(
         device,
         xid,
         &|_| unreachable!("it is not encrypted"),

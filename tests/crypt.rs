@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::common::corpus;
-use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LockedHeader, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::{Kind, Result};
 
 fn open(bytes: &[u8], passphrase: &[u8]) -> Result<Device> {
     let file = Arc::new(Memory::read_only(bytes));
-    let locked = Locked::read(&*file)?.expect("an encrypted image");
+    let locked = LockedHeader::read(&*file)?.expect("an encrypted image");
     let keys = locked.unlock(passphrase)?;
     Device::new(file, locked, &keys)
 }

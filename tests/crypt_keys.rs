@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bandsaw::crypt::{
-    Certificate, Device, Key, KeyRing, KeySlot, KeyWrap, Locked, NewKeySlot, PrivateKey,
+    Certificate, Device, Key, KeyRing, KeySlot, KeyWrap, LockedHeader, NewKeySlot, PrivateKey,
     Protection, Secret, erase_keys,
 };
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
@@ -65,7 +65,7 @@ fn image() -> Arc<dyn BlockDevice> {
 
 /// Returns the data that a key decrypts at the offset of [`TEXT`].
 fn read(file: &Arc<dyn BlockDevice>, key: &Key) -> Result<Vec<u8>> {
-    let locked = Locked::read(&**file)?.expect("an encrypted image");
+    let locked = LockedHeader::read(&**file)?.expect("an encrypted image");
     let keys = locked.unlock_with(key)?;
     Device::new(file.clone(), locked, &keys)?.read_vec(1000, TEXT.len())
 }
@@ -89,7 +89,11 @@ fn header(file: &Arc<dyn BlockDevice>) -> Vec<u8> {
 }
 
 fn key_slots(file: &Arc<dyn BlockDevice>) -> Vec<KeySlot> {
-    Locked::read(&**file).unwrap().unwrap().describe().key_slots
+    LockedHeader::read(&**file)
+        .unwrap()
+        .unwrap()
+        .describe()
+        .key_slots
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage};
-use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LockedHeader, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
@@ -42,7 +42,7 @@ fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
     let file = store
         .open("disk", Open::Write)?
         .ok_or_else(|| Error::not_found("test", "disk"))?;
-    let locked = Locked::read(&*file)?.expect("an encrypted image");
+    let locked = LockedHeader::read(&*file)?.expect("an encrypted image");
     let keys = locked.unlock(b"key")?;
     Ok(Arc::new(Device::new(file, locked, &keys)?))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::sparsebundle::{self, Bundle, CreateOptions};
-use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LockedHeader, Protection, Secret};
 use bandsaw::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, Memory,
 };
@@ -49,7 +49,7 @@ fn old_file(store: &dyn Store) -> Result<Arc<dyn BlockDevice>> {
     let file = store
         .open("disk", Open::Write)?
         .ok_or_else(|| Error::not_found("test", "disk"))?;
-    let locked = Locked::read(&*file)?.expect("an encrypted image");
+    let locked = LockedHeader::read(&*file)?.expect("an encrypted image");
     let keys = locked.unlock(b"key")?;
     Ok(Arc::new(Device::new(file, locked, &keys)?))
 }
@@ -116,7 +116,7 @@ fn encrypted_files_conform() {
         .write_at(0, &Random::new(1).bytes(300_000))
         .unwrap();
     let file = store.open("disk", Open::Read).unwrap().unwrap();
-    let locked = Locked::read(&*file).unwrap().unwrap();
+    let locked = LockedHeader::read(&*file).unwrap().unwrap();
     let keys = locked.unlock(b"key").unwrap();
     conformance::read_only(Arc::new(Device::new(file, locked, &keys).unwrap()));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bandsaw::Kind;
-use bandsaw::decision::Which;
+use bandsaw::decision::CopyChoice;
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{HfsPlus, Repair, check};
@@ -94,7 +94,7 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
         // for that.
         let repair = match Repair::plan(disk.clone(), &Silent) {
             Err(error) if error.kind() == Kind::Undecided => {
-                Repair::plan_assuming(disk.clone(), Some(Which::Primary), &Silent)
+                Repair::plan_assuming(disk.clone(), Some(CopyChoice::Primary), &Silent)
             }
             plan => plan,
         };

@@ -15,7 +15,7 @@ use crate::common::corpus;
 use bandsaw::address::VolumeSelector;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
-use bandsaw::container::udif::{Cut, image_list, read_list};
+use bandsaw::container::udif::{SplitMethod, image_list, read_list};
 use bandsaw::crypt::{self, KeyWrap, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
@@ -143,7 +143,7 @@ fn set_of_parts() {
         let whole = folder.join(compress(folder, Some(Codec::Zlib))?);
         fs::create_dir(folder.join("set")).unwrap();
         let options = SegmentOptions {
-            cut: Cut::Count {
+            cut: SplitMethod::Count {
                 first: None,
                 parts: 4,
             },

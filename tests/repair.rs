@@ -14,7 +14,7 @@ use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
 use bandsaw::container::{Format, Orphans};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, MIN_ITERATIONS, Protection, Secret};
-use bandsaw::decision::Which;
+use bandsaw::decision::CopyChoice;
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{
@@ -157,7 +157,7 @@ fn a_bundle_with_leftovers() {
 
 fn repair_store(store: &dyn Store) -> Result<Vec<String>> {
     let _held = sparsebundle::locks(store)?;
-    let facts = sparsebundle::listed(store, Which::Alternate)?
+    let facts = sparsebundle::listed(store, CopyChoice::Alternate)?
         .geometry()
         .unwrap();
     let mut steps = sparsebundle::put_lists(store, facts)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::corpus;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
-use bandsaw::container::udif::{self, Cut, Resource, license};
+use bandsaw::container::udif::{self, Resource, SplitMethod, license};
 use bandsaw::device::{BlockDeviceExt, Memory};
 use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::ops::resources::{EditOptions, Selector, add, add_license, edit, remove};
@@ -239,7 +239,7 @@ fn a_signature_is_not_lost_unasked() {
 fn the_first_of_a_set_holds_them() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let first = folder.path().join("set.dmg");
-    let cut = Cut::Count {
+    let cut = SplitMethod::Count {
         first: None,
         parts: 3,
     };

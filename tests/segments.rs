@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::common::converting::names;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
-use bandsaw::container::udif::Cut;
+use bandsaw::container::udif::SplitMethod;
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::ops::segment::{SegmentOptions, segment};
@@ -29,7 +29,7 @@ fn disk() -> Vec<u8> {
     disk
 }
 
-fn options(cut: Cut) -> SegmentOptions {
+fn options(cut: SplitMethod) -> SegmentOptions {
     SegmentOptions {
         cut,
         overwrite: false,
@@ -37,8 +37,8 @@ fn options(cut: Cut) -> SegmentOptions {
     }
 }
 
-fn sized(size: u64) -> Cut {
-    Cut::Size {
+fn sized(size: u64) -> SplitMethod {
+    SplitMethod::Size {
         first: size,
         each: size,
     }
@@ -70,7 +70,7 @@ impl Set {
         let scratch = tempfile::tempdir().unwrap();
         let whole = scratch.path().join("whole.dmg");
         fs::write(&whole, udif::image(&disk(), Some(Codec::Zlib))).unwrap();
-        let cut = Cut::Count {
+        let cut = SplitMethod::Count {
             first: None,
             parts: 5,
         };
@@ -134,7 +134,13 @@ fn an_image_is_cut_and_joined() {
             "{verdicts:?}"
         );
 
-        let joined = segment(&cut, &path("joined.dmg"), &options(Cut::Whole), &Silent).unwrap();
+        let joined = segment(
+            &cut,
+            &path("joined.dmg"),
+            &options(SplitMethod::Whole),
+            &Silent,
+        )
+        .unwrap();
         assert_eq!(joined, [path("joined.dmg")]);
         let (old, new) = (
             fs::read(path("whole.dmg")).unwrap(),
@@ -163,7 +169,7 @@ fn a_set_is_cut_anew() {
     let again = segment(
         &cut,
         &set.path("again.dmg"),
-        &options(Cut::Size {
+        &options(SplitMethod::Size {
             first: 30_000,
             each: 200_000,
         }),
@@ -192,7 +198,7 @@ fn a_part_of_another_set_is_named() {
     let other = segment(
         &cut,
         &scratch.path().join("cut.dmg"),
-        &options(Cut::Count {
+        &options(SplitMethod::Count {
             first: Some(20_000),
             parts: 5,
         }),
@@ -301,7 +307,7 @@ fn damage_to_stored_bytes_is_found() {
     let error = segment(
         &image,
         &set.path("joined.dmg"),
-        &options(Cut::Whole),
+        &options(SplitMethod::Whole),
         &Silent,
     )
     .unwrap_err();
@@ -366,7 +372,7 @@ fn nothing_is_overwritten_or_left_behind() {
 
     let longer = SegmentOptions {
         overwrite: true,
-        ..options(Cut::Count {
+        ..options(SplitMethod::Count {
             first: None,
             parts: 3,
         })
@@ -380,7 +386,7 @@ fn nothing_is_overwritten_or_left_behind() {
     );
     let same = SegmentOptions {
         overwrite: true,
-        ..options(Cut::Count {
+        ..options(SplitMethod::Count {
             first: Some(20_000),
             parts: 5,
         })

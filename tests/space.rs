@@ -16,7 +16,7 @@ use bandsaw::ops::compact::{self, Cause, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
-use bandsaw::ops::space::Fill;
+use bandsaw::ops::space::UnitUsage;
 use bandsaw::ops::trim::{check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
 use bandsaw::progress::{Progress, Silent};
@@ -195,7 +195,7 @@ fn a_trim_leaves_what_is_in_use_and_nothing_else() {
             "{place}: {} left",
             after.returns()
         );
-        assert_eq!(after.map.unwrap().count_of(Fill::Free), 0, "{place}");
+        assert_eq!(after.map.unwrap().count_of(UnitUsage::Free), 0, "{place}");
         assert_eq!(
             contents(
                 &*open(&path, Access::ReadOnly)

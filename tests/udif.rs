@@ -6,7 +6,7 @@ use crate::common::corpus::{self, Image};
 use crate::common::opened;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Udif};
-use bandsaw::crypt::{Device, Locked};
+use bandsaw::crypt::{Device, LockedHeader};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
@@ -17,7 +17,7 @@ use bandsaw::{Kind, Result};
 /// Returns the UDIF file of an image, decrypted if it is encrypted.
 fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(image.bytes()?));
-    let Some(locked) = Locked::read(&*file).unwrap() else {
+    let Some(locked) = LockedHeader::read(&*file).unwrap() else {
         return Some(file);
     };
     let keys = locked

@@ -1,27 +1,27 @@
 //! Apple Data Compression: literal runs and two kinds of matches, byte-aligned. Source:
 //! docs/formats/udif.md §6.
 
-use super::{Fault, TOO_LONG, TOO_SHORT};
+use super::{CodecError, TOO_LONG, TOO_SHORT};
 
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let (mut from, mut to) = (0, 0);
     while to < plain.len() {
-        let code = *packed.get(from).ok_or_else(|| Fault::new(TOO_SHORT))?;
+        let code = *packed.get(from).ok_or_else(|| CodecError::new(TOO_SHORT))?;
         let byte = |n: usize| {
             packed
                 .get(from + n)
                 .copied()
                 .map(usize::from)
-                .ok_or_else(|| Fault::new(TOO_SHORT))
+                .ok_or_else(|| CodecError::new(TOO_SHORT))
         };
         if code & 0x80 != 0 {
             let length = usize::from(code & 0x7F) + 1;
             let literal = packed
                 .get(from + 1..from + 1 + length)
-                .ok_or_else(|| Fault::new(TOO_SHORT))?;
+                .ok_or_else(|| CodecError::new(TOO_SHORT))?;
             plain
                 .get_mut(to..to + length)
-                .ok_or_else(|| Fault::new(TOO_LONG))?
+                .ok_or_else(|| CodecError::new(TOO_LONG))?
                 .copy_from_slice(literal);
             (from, to) = (from + 1 + length, to + length);
             continue;
@@ -40,10 +40,10 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             )
         };
         if to + length > plain.len() {
-            return Err(Fault::new(TOO_LONG));
+            return Err(CodecError::new(TOO_LONG));
         }
         let start = to.checked_sub(distance).ok_or_else(|| {
-            Fault::new(
+            CodecError::new(
                 "invalid match: its distance reaches before the start of \
                                        the data",
             )

@@ -2,24 +2,24 @@
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
 /// Decodes the stream `packed` into exactly `plain`.
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let mut stream = Decompress::new(false);
     loop {
         let (taken, given) = (stream.total_in() as usize, stream.total_out() as usize);
         let status = stream
             .decompress(&packed[taken..], &mut plain[given..])
-            .map_err(|error| Fault::caused(BROKEN, error))?;
+            .map_err(|error| CodecError::caused(BROKEN, error))?;
         let full = stream.total_out() as usize == plain.len();
         match status {
             Status::StreamEnd if full => return Ok(()),
-            Status::StreamEnd => return Err(Fault::new(TOO_SHORT)),
+            Status::StreamEnd => return Err(CodecError::new(TOO_SHORT)),
             // No progress: the library needs more input than there is, or more output than is
             // allowed.
             _ if (stream.total_in() as usize, stream.total_out() as usize) == (taken, given) => {
-                return Err(Fault::new(if full { TOO_LONG } else { TOO_SHORT }));
+                return Err(CodecError::new(if full { TOO_LONG } else { TOO_SHORT }));
             }
             _ => {}
         }
@@ -30,7 +30,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
 pub(super) const MEMORY: usize = 8 << 20;
 
 /// Appends a stream of `plain`. Returns false if it would not be shorter.
-pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, CodecError> {
     if plain.is_empty() {
         return Ok(false);
     }
@@ -41,7 +41,10 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> 
     let status = stream.compress(plain, &mut packed[before..], Action::Finish);
     packed.truncate(before + stream.total_out() as usize);
     // Any status other than the end means that there was no room.
-    Ok(status.map_err(|error| Fault::caused("compression failed", error))? == Status::StreamEnd)
+    Ok(
+        status.map_err(|error| CodecError::caused("compression failed", error))?
+            == Status::StreamEnd,
+    )
 }
 
 #[cfg(test)]

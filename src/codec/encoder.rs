@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{Codec, Fault, adc, bzip2, lzfse, lzma, zlib};
+use super::{Codec, CodecError, adc, bzip2, lzfse, lzma, zlib};
 use crate::{Error, Kind, Result};
 
 /// Compression level of zlib: 1 (fast) to 9 (small). The other codecs have none.
@@ -105,7 +105,7 @@ impl Encoder {
         Ok(shorter)
     }
 
-    fn failed(&self, plain: &[u8], fault: Fault) -> Error {
+    fn failed(&self, plain: &[u8], fault: CodecError) -> Error {
         let kind = if fault.no_memory {
             Kind::Limit
         } else {

@@ -4,7 +4,7 @@
 //! A stream is a sequence of blocks: compressed (`bv41`) or plain (`bv4-`), and an end mark
 //! (`bv4$`). A match may reach into the contents of earlier blocks.
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
 const PACKED: &[u8; 4] = b"bv41";
 const PLAIN: &[u8; 4] = b"bv4-";
@@ -16,24 +16,24 @@ const LONG: u8 = 15;
 
 /// Decodes into `plain`. Bytes after the end of the stream are ignored; a further block is
 /// [`TOO_LONG`].
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let (mut rest, mut done) = (packed, 0);
     loop {
         let magic = take(&mut rest, 4)?;
         if magic == END {
             return match done == plain.len() {
                 true => Ok(()),
-                false => Err(Fault::new(TOO_SHORT)),
+                false => Err(CodecError::new(TOO_SHORT)),
             };
         }
         if magic != PACKED && magic != PLAIN {
-            return Err(Fault::new(BROKEN));
+            return Err(CodecError::new(BROKEN));
         }
         let made = u32(&mut rest)?;
         let end = done
             .checked_add(made)
             .filter(|end| *end <= plain.len())
-            .ok_or(Fault::new(TOO_LONG))?;
+            .ok_or(CodecError::new(TOO_LONG))?;
         if magic == PLAIN {
             plain[done..end].copy_from_slice(take(&mut rest, made)?);
         } else {
@@ -46,7 +46,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
 
 /// Decodes one compressed block into `plain` from `at`, which it must fill. Matches begin anywhere
 /// before their place.
-fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
+fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), CodecError> {
     let mut rest = packed;
     while !rest.is_empty() {
         let token = take(&mut rest, 1)?[0];
@@ -54,7 +54,7 @@ fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
         let end = at
             .checked_add(literals)
             .filter(|end| *end <= plain.len())
-            .ok_or(Fault::new(TOO_LONG))?;
+            .ok_or(CodecError::new(TOO_LONG))?;
         plain[at..end].copy_from_slice(take(&mut rest, literals)?);
         at = end;
         // The last sequence has literals alone.
@@ -65,12 +65,12 @@ fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
         let distance = usize::from(u16::from_le_bytes([distance[0], distance[1]]));
         let len = length(token & LONG, &mut rest)?
             .checked_add(MIN_MATCH)
-            .ok_or(Fault::new(BROKEN))?;
+            .ok_or(CodecError::new(BROKEN))?;
         if distance == 0 || distance > at {
-            return Err(Fault::new(BROKEN));
+            return Err(CodecError::new(BROKEN));
         }
         if len > plain.len() - at {
-            return Err(Fault::new(TOO_LONG));
+            return Err(CodecError::new(TOO_LONG));
         }
         // Byte by byte, because a match may overlap its own place.
         for to in at..at + len {
@@ -80,31 +80,33 @@ fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
     }
     match at == plain.len() {
         true => Ok(()),
-        false => Err(Fault::new(TOO_SHORT)),
+        false => Err(CodecError::new(TOO_SHORT)),
     }
 }
 
 /// Returns the length that begins with this nibble.
-fn length(nibble: u8, rest: &mut &[u8]) -> Result<usize, Fault> {
+fn length(nibble: u8, rest: &mut &[u8]) -> Result<usize, CodecError> {
     let mut len = usize::from(nibble);
     let mut reads_on = nibble == LONG;
     while reads_on {
         let more = take(rest, 1)?[0];
         len = len
             .checked_add(usize::from(more))
-            .ok_or(Fault::new(BROKEN))?;
+            .ok_or(CodecError::new(BROKEN))?;
         reads_on = more == u8::MAX;
     }
     Ok(len)
 }
 
-fn u32(rest: &mut &[u8]) -> Result<usize, Fault> {
+fn u32(rest: &mut &[u8]) -> Result<usize, CodecError> {
     let bytes = take(rest, 4)?;
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
 }
 
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Fault> {
-    let (taken, behind) = rest.split_at_checked(len).ok_or(Fault::new(TOO_SHORT))?;
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], CodecError> {
+    let (taken, behind) = rest
+        .split_at_checked(len)
+        .ok_or(CodecError::new(TOO_SHORT))?;
     *rest = behind;
     Ok(taken)
 }

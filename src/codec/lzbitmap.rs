@@ -5,7 +5,7 @@
 //! steps of eight bytes: each bit of a step's bitmap selects whether the next byte is new (1) or
 //! repeats the one `period` bytes before (0).
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
 const MAGIC: &[u8; 4] = b"ZBM\x09";
 /// Maximum number of bytes that a block decodes to.
@@ -30,21 +30,23 @@ const STEP: usize = 8;
 
 /// Decodes into `plain`. Bytes after the end of the stream are ignored; a further block is
 /// [`TOO_LONG`].
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
-    let mut rest = packed.strip_prefix(MAGIC).ok_or(Fault::new(BROKEN))?;
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
+    let mut rest = packed.strip_prefix(MAGIC).ok_or(CodecError::new(BROKEN))?;
     let mut done = 0;
     while done < plain.len() {
         let (len, made) = (u24(rest, 0)?, u24(rest, 3)?);
         if made == 0 {
-            return Err(Fault::new(TOO_SHORT));
+            return Err(CodecError::new(TOO_SHORT));
         }
         if len < HEAD || made > MAX_BLOCK {
-            return Err(Fault::new(BROKEN));
+            return Err(CodecError::new(BROKEN));
         }
-        let (block, behind) = rest.split_at_checked(len).ok_or(Fault::new(TOO_SHORT))?;
+        let (block, behind) = rest
+            .split_at_checked(len)
+            .ok_or(CodecError::new(TOO_SHORT))?;
         let end = done + made;
         if end > plain.len() {
-            return Err(Fault::new(TOO_LONG));
+            return Err(CodecError::new(TOO_LONG));
         }
         if len == made + HEAD {
             plain[done..end].copy_from_slice(&block[HEAD..]);
@@ -57,18 +59,18 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         (Ok(len), Ok(made))
             if (HEAD..=rest.len()).contains(&len) && (1..=MAX_BLOCK).contains(&made) =>
         {
-            Err(Fault::new(TOO_LONG))
+            Err(CodecError::new(TOO_LONG))
         }
         _ => Ok(()),
     }
 }
 
-fn u24(bytes: &[u8], at: usize) -> Result<usize, Fault> {
+fn u24(bytes: &[u8], at: usize) -> Result<usize, CodecError> {
     match bytes.get(at..at + 3) {
         Some(&[low, middle, high]) => {
             Ok(usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16)
         }
-        _ => Err(Fault::new(TOO_SHORT)),
+        _ => Err(CodecError::new(TOO_SHORT)),
     }
 }
 
@@ -90,13 +92,15 @@ struct PackedBlock<'a> {
 }
 
 impl<'a> PackedBlock<'a> {
-    fn parse(block: &'a [u8]) -> Result<Self, Fault> {
+    fn parse(block: &'a [u8]) -> Result<Self, CodecError> {
         if block.len() < LONG_HEAD + TABLE {
-            return Err(Fault::new(TOO_SHORT));
+            return Err(CodecError::new(TOO_SHORT));
         }
         let list = |at| {
             Ok(List(
-                block.get(u24(block, at)?..).ok_or(Fault::new(BROKEN))?,
+                block
+                    .get(u24(block, at)?..)
+                    .ok_or(CodecError::new(BROKEN))?,
             ))
         };
         let List(numbers) = list(HEAD + 6)?;
@@ -121,7 +125,7 @@ impl<'a> PackedBlock<'a> {
     }
 
     /// Decodes into `plain` from `at` on.
-    fn decode(mut self, plain: &mut [u8], mut at: usize) -> Result<(), Fault> {
+    fn decode(mut self, plain: &mut [u8], mut at: usize) -> Result<(), CodecError> {
         while at < plain.len() {
             let number = self.numbers.next()?;
             // The last step has no repetition count: the next nibble belongs to something else.
@@ -141,9 +145,9 @@ impl<'a> PackedBlock<'a> {
         Ok(())
     }
 
-    fn bitmap(&mut self, number: u8) -> Result<Bitmap, Fault> {
+    fn bitmap(&mut self, number: u8) -> Result<Bitmap, CodecError> {
         match number {
-            REPEAT => Err(Fault::new(BROKEN)),
+            REPEAT => Err(CodecError::new(BROKEN)),
             0..FIRST_NUMBERED => Ok(Bitmap {
                 bits: self.bitmaps.next()?,
                 period_bytes: number,
@@ -152,7 +156,7 @@ impl<'a> PackedBlock<'a> {
         }
     }
 
-    fn step(&mut self, bitmap: Bitmap, plain: &mut [u8], at: usize) -> Result<usize, Fault> {
+    fn step(&mut self, bitmap: Bitmap, plain: &mut [u8], at: usize) -> Result<usize, CodecError> {
         if bitmap.period_bytes > 0 {
             let mut period = 0;
             for n in 0..bitmap.period_bytes {
@@ -168,7 +172,7 @@ impl<'a> PackedBlock<'a> {
                 let from = place
                     .checked_sub(self.period)
                     .filter(|from| *from < place)
-                    .ok_or(Fault::new(BROKEN))?;
+                    .ok_or(CodecError::new(BROKEN))?;
                 plain[from]
             };
         }
@@ -180,8 +184,8 @@ impl<'a> PackedBlock<'a> {
 struct List<'a>(&'a [u8]);
 
 impl List<'_> {
-    fn next(&mut self) -> Result<u8, Fault> {
-        let (first, rest) = self.0.split_first().ok_or(Fault::new(TOO_SHORT))?;
+    fn next(&mut self) -> Result<u8, CodecError> {
+        let (first, rest) = self.0.split_first().ok_or(CodecError::new(TOO_SHORT))?;
         self.0 = rest;
         Ok(*first)
     }
@@ -200,14 +204,14 @@ impl Nibbles<'_> {
             .map(|byte| byte >> (self.at % 2 * 4) & 0xF)
     }
 
-    fn next(&mut self) -> Result<u8, Fault> {
-        let nibble = self.peek().ok_or(Fault::new(TOO_SHORT))?;
+    fn next(&mut self) -> Result<u8, CodecError> {
+        let nibble = self.peek().ok_or(CodecError::new(TOO_SHORT))?;
         self.at += 1;
         Ok(nibble)
     }
 
     /// Reads the repetition count of the previous number.
-    fn repetitions(&mut self) -> Result<usize, Fault> {
+    fn repetitions(&mut self) -> Result<usize, CodecError> {
         if self.peek() != Some(REPEAT) {
             return Ok(1);
         }
@@ -221,7 +225,7 @@ impl Nibbles<'_> {
             }
             // More than a block can hold; this bounds the loop for any list of nibbles.
             if times > MAX_BLOCK {
-                return Err(Fault::new(BROKEN));
+                return Err(CodecError::new(BROKEN));
             }
         }
     }
@@ -231,7 +235,7 @@ impl Nibbles<'_> {
 mod tests {
     use super::*;
 
-    fn decoded(packed: &[u8], len: usize) -> Result<Vec<u8>, Fault> {
+    fn decoded(packed: &[u8], len: usize) -> Result<Vec<u8>, CodecError> {
         let mut plain = vec![0xEE; len];
         decode(packed, &mut plain).map(|()| plain)
     }

@@ -5,9 +5,9 @@ use std::io::{Error, ErrorKind, Write};
 
 use lzfse_rust::{LzfseEncoder, LzfseRingDecoder};
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     thread_local! {
         static DECODER: RefCell<LzfseRingDecoder> = RefCell::new(LzfseRingDecoder::default());
     }
@@ -15,9 +15,9 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let decoded = DECODER.with_borrow_mut(|decoder| decoder.decode(&mut &*packed, &mut out));
     match decoded {
         Ok(_) if out.plain.is_empty() => Ok(()),
-        Ok(_) => Err(Fault::new(TOO_SHORT)),
-        Err(_) if out.full => Err(Fault::new(TOO_LONG)),
-        Err(error) => Err(Fault::caused(BROKEN, error)),
+        Ok(_) => Err(CodecError::new(TOO_SHORT)),
+        Err(_) if out.full => Err(CodecError::new(TOO_LONG)),
+        Err(error) => Err(CodecError::caused(BROKEN, error)),
     }
 }
 
@@ -50,10 +50,14 @@ pub(super) struct LzfsePieces(LzfseEncoder);
 
 impl LzfsePieces {
     /// Appends a stream of `plain`.
-    pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+    pub(super) fn encode(
+        &mut self,
+        plain: &[u8],
+        packed: &mut Vec<u8>,
+    ) -> Result<bool, CodecError> {
         self.0
             .encode_bytes(plain, packed)
             .map(|_| true)
-            .map_err(|error| Fault::caused("compression failed", error))
+            .map_err(|error| CodecError::caused("compression failed", error))
     }
 }

@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Memory limit of the decoder in KiB: the largest preset has a dictionary of 64 MiB, macOS uses 8.
 const MAX_KIB: u32 = 96 << 10;
 
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let mut stream = XzReader::new_mem_limit(packed, false, MAX_KIB);
     stream
         .read_exact(plain)
         .map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Fault::new(TOO_SHORT),
-            _ => Fault::caused(BROKEN, error),
+            ErrorKind::UnexpectedEof => CodecError::new(TOO_SHORT),
+            _ => CodecError::caused(BROKEN, error),
         })?;
     // Reading to the end also verifies the checksums of the stream.
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(Fault::new(TOO_LONG)),
-        Err(error) => Err(Fault::caused(BROKEN, error)),
+        Ok(_) => Err(CodecError::new(TOO_LONG)),
+        Err(error) => Err(CodecError::caused(BROKEN, error)),
     }
 }
 
@@ -53,8 +53,12 @@ fn options(len: usize) -> Lzma2Options {
 /// Appends an xz stream of `plain`.
 ///
 /// Fails soon after `stop` becomes true: a piece of a mebibyte takes up to a second.
-pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>, stop: &AtomicBool) -> Result<bool, Fault> {
-    let failed = |error| Fault::caused("compression failed", error);
+pub(super) fn encode(
+    plain: &[u8],
+    packed: &mut Vec<u8>,
+    stop: &AtomicBool,
+) -> Result<bool, CodecError> {
+    let failed = |error| CodecError::caused("compression failed", error);
     let (mut stream, _active) = start(plain.len(), stop)?;
     for part in plain.chunks(BETWEEN_STOPS) {
         check(stop)?;
@@ -64,9 +68,9 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>, stop: &AtomicBool) -> R
     Ok(true)
 }
 
-fn check(stop: &AtomicBool) -> Result<(), Fault> {
+fn check(stop: &AtomicBool) -> Result<(), CodecError> {
     if stop.load(Ordering::Relaxed) {
-        return Err(Fault::new("was stopped"));
+        return Err(CodecError::new("was stopped"));
     }
     Ok(())
 }
@@ -78,9 +82,9 @@ static ENCODERS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 /// An encoder that counts in [`ENCODERS`] until it is dropped.
-struct Active;
+struct EncoderPermit;
 
-impl Drop for Active {
+impl Drop for EncoderPermit {
     fn drop(&mut self) {
         *encoders() -= 1;
         ENCODERS.1.notify_all();
@@ -94,7 +98,10 @@ fn encoders() -> MutexGuard<'static, usize> {
 /// Creates an encoder of `len` bytes. The library aborts the process if it gets no memory, so the
 /// same amount is reserved first, by one thread at a time. If there is too little, waits for the end
 /// of another encoder; without another, fails.
-fn start(len: usize, stop: &AtomicBool) -> Result<(Lzma2Writer<Vec<u8>>, Active), Fault> {
+fn start(
+    len: usize,
+    stop: &AtomicBool,
+) -> Result<(Lzma2Writer<Vec<u8>>, EncoderPermit), CodecError> {
     let mut count = encoders();
     loop {
         // Data that does not get shorter is stored with 3 bytes for each 64 KiB.
@@ -102,11 +109,11 @@ fn start(len: usize, stop: &AtomicBool) -> Result<(Lzma2Writer<Vec<u8>>, Active)
         if out.try_reserve_exact(len + len / 1024 + 4096).is_ok() && is_free(memory(len)) {
             let stream = Lzma2Writer::new(out, options(len));
             *count += 1;
-            return Ok((stream, Active));
+            return Ok((stream, EncoderPermit));
         }
         drop(out);
         if *count == 0 {
-            return Err(Fault::no_memory());
+            return Err(CodecError::no_memory());
         }
         check(stop)?;
         let waited = ENCODERS.1.wait_timeout(count, BETWEEN_ATTEMPTS);

@@ -78,14 +78,14 @@ pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
 
 /// Reason why a stream cannot be decoded or made.
 #[derive(Debug)]
-struct Fault {
+struct CodecError {
     what: &'static str,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// An encoder gets no memory.
     no_memory: bool,
 }
 
-impl Fault {
+impl CodecError {
     fn new(what: &'static str) -> Self {
         Self {
             what,

@@ -1,31 +1,31 @@
 //! zlib streams, with libdeflate if it is available, otherwise with zlib-rs.
 
-use super::{BROKEN, Fault, Level, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, Level, TOO_LONG, TOO_SHORT};
 
 #[cfg(feature = "libdeflate")]
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     use libdeflater::{DecompressionError, Decompressor};
     thread_local! {
         static DECODER: std::cell::RefCell<Decompressor> = std::cell::RefCell::new(Decompressor::new());
     }
     match DECODER.with_borrow_mut(|decoder| decoder.zlib_decompress(packed, plain)) {
         Ok(length) if length == plain.len() => Ok(()),
-        Ok(_) => Err(Fault::new(TOO_SHORT)),
-        Err(DecompressionError::InsufficientSpace) => Err(Fault::new(TOO_LONG)),
-        Err(DecompressionError::BadData) => Err(Fault::new(BROKEN)),
+        Ok(_) => Err(CodecError::new(TOO_SHORT)),
+        Err(DecompressionError::InsufficientSpace) => Err(CodecError::new(TOO_LONG)),
+        Err(DecompressionError::BadData) => Err(CodecError::new(BROKEN)),
     }
 }
 
 #[cfg(not(feature = "libdeflate"))]
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     use flate2::{Decompress, FlushDecompress, Status};
     let mut stream = Decompress::new(true);
     match stream.decompress(packed, plain, FlushDecompress::Finish) {
         Ok(Status::StreamEnd) if stream.total_out() == plain.len() as u64 => Ok(()),
-        Ok(Status::StreamEnd) => Err(Fault::new(TOO_SHORT)),
-        Ok(_) if stream.total_out() == plain.len() as u64 => Err(Fault::new(TOO_LONG)),
-        Ok(_) => Err(Fault::new(TOO_SHORT)),
-        Err(error) => Err(Fault::caused(BROKEN, error)),
+        Ok(Status::StreamEnd) => Err(CodecError::new(TOO_SHORT)),
+        Ok(_) if stream.total_out() == plain.len() as u64 => Err(CodecError::new(TOO_LONG)),
+        Ok(_) => Err(CodecError::new(TOO_SHORT)),
+        Err(error) => Err(CodecError::caused(BROKEN, error)),
     }
 }
 
@@ -46,7 +46,7 @@ impl Encoder {
     }
 
     /// Fills `room` from its start and returns the length; `None` if it is too small.
-    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
+    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, CodecError> {
         let libdeflater::CompressionError::InsufficientSpace =
             match self.0.zlib_compress(plain, room) {
                 Ok(len) => return Ok(Some(len)),
@@ -68,19 +68,23 @@ impl Encoder {
         ))
     }
 
-    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
+    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, CodecError> {
         self.0.reset();
         match self.0.compress(plain, room, flate2::FlushCompress::Finish) {
             Ok(flate2::Status::StreamEnd) => Ok(Some(self.0.total_out() as usize)),
             Ok(_) => Ok(None),
-            Err(error) => Err(Fault::caused("compression failed", error)),
+            Err(error) => Err(CodecError::caused("compression failed", error)),
         }
     }
 }
 
 impl Encoder {
     /// Appends a stream of `plain`. Returns false if it would not be shorter.
-    pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+    pub(super) fn encode(
+        &mut self,
+        plain: &[u8],
+        packed: &mut Vec<u8>,
+    ) -> Result<bool, CodecError> {
         let before = packed.len();
         packed.resize(before + plain.len(), 0);
         let filled = self.fill(plain, &mut packed[before..])?;

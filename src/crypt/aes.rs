@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use bandsaw_cpu::{NativeAes, Width};
 
 /// An initialization vector, or any AES block.
-pub(super) type Cell = [u8; 16];
+pub(super) type AesBlock = [u8; 16];
 
 /// An AES key, expanded for the fastest implementation that this processor supports.
 pub(super) enum Cipher {
@@ -54,7 +54,7 @@ impl Cipher {
 
     /// Encrypts `ivs.len()` blocks of `block` bytes (a multiple of 64) from `plain` to `cipher`.
     /// Each block is a CBC chain with its own initialization vector.
-    pub(super) fn encrypt(&self, ivs: &[Cell], plain: &[u8], cipher: &mut [u8], block: usize) {
+    pub(super) fn encrypt(&self, ivs: &[AesBlock], plain: &[u8], cipher: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Native(native) => native.encrypt(ivs, plain, cipher, block),
@@ -65,7 +65,7 @@ impl Cipher {
 
     /// Decrypts `ivs.len()` blocks of `block` bytes (a multiple of 64) in place. Each block is a
     /// CBC chain with its own initialization vector.
-    pub(super) fn decrypt(&self, ivs: &[Cell], data: &mut [u8], block: usize) {
+    pub(super) fn decrypt(&self, ivs: &[AesBlock], data: &mut [u8], block: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Native(native) => native.decrypt(ivs, data, block),
@@ -93,7 +93,7 @@ type Bytes16 = aes::cipher::consts::U16;
 
 fn encrypt_portable(
     aes: &impl BlockCipherEncrypt<BlockSize = Bytes16>,
-    ivs: &[Cell],
+    ivs: &[AesBlock],
     plain: &[u8],
     data: &mut [u8],
     block: usize,
@@ -119,7 +119,7 @@ fn encrypt_portable(
 
 fn decrypt_portable(
     aes: &impl BlockCipherDecrypt<BlockSize = Bytes16>,
-    ivs: &[Cell],
+    ivs: &[AesBlock],
     data: &mut [u8],
     block: usize,
 ) {
@@ -162,7 +162,7 @@ mod tests {
     /// FIPS 197, appendix C: one block, so CBC with a zero vector.
     #[test]
     fn known_answers() {
-        let plain: Cell = std::array::from_fn(|n| n as u8 * 0x11);
+        let plain: AesBlock = std::array::from_fn(|n| n as u8 * 0x11);
         for (len, first) in [
             (16u8, [0x69, 0xC4, 0xE0, 0xD8]),
             (32, [0x8E, 0xA2, 0xB7, 0xCA]),
@@ -203,7 +203,7 @@ mod tests {
                 (0..len).map(|_| { state ^= state << 13; state ^= state >> 7; state ^= state << 17; state as u8 }).collect()
             };
             let key = bytes(if long { 32 } else { 16 });
-            let ivs: Vec<Cell> = (0..chains).map(|_| bytes(16).try_into().unwrap()).collect();
+            let ivs: Vec<AesBlock> = (0..chains).map(|_| bytes(16).try_into().unwrap()).collect();
             let plain = bytes(chains * block);
             let mut expected = vec![0; plain.len()];
             Cipher::portable(&key).unwrap().encrypt(&ivs, &plain, &mut expected, block);

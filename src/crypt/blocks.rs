@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::parallel::{self, PIECE};
 use super::sectors::Sectors;
-use crate::device::units::Units;
+use crate::device::units::UnitLocks;
 use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Kind, Result};
 
@@ -24,7 +24,7 @@ thread_local! {
 /// Interpretation of a cipher block that consists of zero bytes. The probability that encryption
 /// produces one is negligible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blank {
+pub(crate) enum ZeroBlockMeaning {
     /// Ordinary cipher text, which decrypts to noise.
     Noise,
     /// A block that was never written: zeros.
@@ -34,21 +34,21 @@ pub(crate) enum Blank {
 /// Reads and writes cipher text as plain bytes. Requests that do not overlap are independent.
 pub(crate) struct CipherBlocks {
     sectors: Sectors,
-    blank: Blank,
+    blank: ZeroBlockMeaning,
     /// Locks of partially accessed blocks, by their plain offset: numbers repeat across windows.
-    parts: Units,
+    parts: UnitLocks,
 }
 
 /// Location of cipher text in a file: block number 0 is at byte `at` of `file`, and at plain offset
 /// `start`, a multiple of the block size.
 #[derive(Clone, Copy)]
-pub(crate) struct Window<'a> {
+pub(crate) struct CipherTextWindow<'a> {
     pub(crate) file: &'a dyn BlockDevice,
     pub(crate) at: u64,
     pub(crate) start: u64,
 }
 
-impl Window<'_> {
+impl CipherTextWindow<'_> {
     /// Returns the file offset of plain byte `offset`.
     fn place(&self, offset: u64) -> u64 {
         self.at + (offset - self.start)
@@ -61,11 +61,11 @@ impl Window<'_> {
 }
 
 impl CipherBlocks {
-    pub(crate) fn new(sectors: Sectors, blank: Blank) -> Self {
+    pub(crate) fn new(sectors: Sectors, blank: ZeroBlockMeaning) -> Self {
         Self {
             sectors,
             blank,
-            parts: Units::default(),
+            parts: UnitLocks::default(),
         }
     }
 
@@ -98,7 +98,12 @@ impl CipherBlocks {
 
     /// Fills `buf` with the plain bytes at `offset`. The file must contain every affected block
     /// completely.
-    pub(crate) fn read(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(
+        &self,
+        window: CipherTextWindow<'_>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at_mut(parts.head);
         let (whole, tail) = rest.split_at_mut(parts.whole);
@@ -119,7 +124,12 @@ impl CipherBlocks {
 
     /// Writes the plain bytes `buf` at `offset`. The file must contain every affected block
     /// completely. Blocks that are overwritten completely are not read.
-    pub(crate) fn write(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        window: CipherTextWindow<'_>,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<()> {
         let parts = Parts::of(offset, buf.len(), self.block());
         let (head, rest) = buf.split_at(parts.head);
         let (whole, tail) = rest.split_at(parts.whole);
@@ -139,7 +149,11 @@ impl CipherBlocks {
     }
 
     /// Writes encrypted zeros, which a hole cannot represent.
-    pub(crate) fn write_zeros(&self, window: Window<'_>, range: Range<u64>) -> Result<()> {
+    pub(crate) fn write_zeros(
+        &self,
+        window: CipherTextWindow<'_>,
+        range: Range<u64>,
+    ) -> Result<()> {
         let zeros = vec![0; ZEROS.min(range.end.saturating_sub(range.start)) as usize];
         let mut at = range.start;
         while at < range.end {
@@ -153,10 +167,10 @@ impl CipherBlocks {
 
     /// Reads whole blocks from plain offset `offset` on, and decrypts them in the caller's buffer
     /// while they are in the CPU cache.
-    fn read_whole(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_whole(&self, window: CipherTextWindow<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = window.number(offset, self.block());
         window.file.read_at(window.place(offset), buf)?;
-        if self.blank == Blank::Noise {
+        if self.blank == ZeroBlockMeaning::Noise {
             return self.sectors.decrypt(number, buf);
         }
         let block = self.block() as usize;
@@ -173,7 +187,7 @@ impl CipherBlocks {
     }
 
     /// Writes whole blocks from plain offset `offset` on.
-    fn write_whole(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
+    fn write_whole(&self, window: CipherTextWindow<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let cipher = scratch.bytes(buf.len());
             self.sectors
@@ -185,7 +199,7 @@ impl CipherBlocks {
     /// Reads the bytes `within` the block at plain offset `offset`.
     fn read_part(
         &self,
-        window: Window<'_>,
+        window: CipherTextWindow<'_>,
         offset: u64,
         within: usize,
         part: &mut [u8],
@@ -201,7 +215,7 @@ impl CipherBlocks {
     /// Writes a part of a block by reading, patching and writing the block.
     fn write_part(
         &self,
-        window: Window<'_>,
+        window: CipherTextWindow<'_>,
         offset: u64,
         within: usize,
         part: &[u8],

@@ -93,13 +93,13 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
 }
 
 /// The required length of the file, and its description.
-struct Needed {
+struct RequiredLength {
     end: u64,
     why: String,
 }
 
-fn header_end(header: &Header, end: u64) -> Needed {
-    Needed {
+fn header_end(header: &Header, end: u64) -> RequiredLength {
+    RequiredLength {
         end,
         why: format!(
             "{} bytes of data from byte {}",
@@ -109,8 +109,8 @@ fn header_end(header: &Header, end: u64) -> Needed {
 }
 
 /// Reports a file that is shorter than its header requires, or much longer.
-fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
-    let Needed { end, why } = needed;
+fn check_end(needed: &RequiredLength, len: u64, problems: &mut Problems) {
+    let RequiredLength { end, why } = needed;
     if *end > len {
         let cut = format!(
             "the file is truncated: it ends here, but the header records {why}, which end at {end}"
@@ -154,7 +154,7 @@ fn check_v1(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     let trailer = Trailer::parse(&raw, at)?;
     let end = trailer.data_size.next_multiple_of(trailer.block.into());
     check_end(
-        &Needed {
+        &RequiredLength {
             end,
             why: format!("{} bytes of data", trailer.data_size),
         },

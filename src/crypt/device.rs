@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::blocks::{Blank, CipherBlocks, Window};
-use super::header::{Description, Locked, Protection};
+use super::blocks::{CipherBlocks, CipherTextWindow, ZeroBlockMeaning};
+use super::header::{Description, LockedHeader, Protection};
 use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
 use super::sectors::Sectors;
@@ -21,7 +21,7 @@ const LAYER: &str = "encrypted image";
 #[derive(Debug)]
 pub struct Device {
     file: Arc<dyn BlockDevice>,
-    header: Locked,
+    header: LockedHeader,
     blocks: CipherBlocks,
     len: AtomicU64,
     /// The length in the header on disk.
@@ -33,10 +33,14 @@ pub struct Device {
 
 impl Device {
     /// Opens the encrypted contents of `file` with its `header` and the keys it unlocked to.
-    pub fn new(file: Arc<dyn BlockDevice>, header: Locked, keys: &KeyMaterial) -> Result<Self> {
+    pub fn new(
+        file: Arc<dyn BlockDevice>,
+        header: LockedHeader,
+        keys: &KeyMaterial,
+    ) -> Result<Self> {
         // A zero block is cipher text here: the header has the length of the data, so no block is
         // unwritten.
-        let blocks = CipherBlocks::new(Sectors::new(keys, header.block)?, Blank::Noise);
+        let blocks = CipherBlocks::new(Sectors::new(keys, header.block)?, ZeroBlockMeaning::Noise);
         let needed = header.data_offset + header.data_size.next_multiple_of(blocks.block());
         let there = file.info().len;
         if there < needed {
@@ -63,7 +67,7 @@ impl Device {
     /// Initializes `file`, which must be empty, as an encrypted file without data.
     pub fn create(file: Arc<dyn BlockDevice>, protection: &Protection) -> Result<Self> {
         let keys = KeyMaterial::random(protection.key_bits)?;
-        let (header, bytes) = Locked::make(&keys, protection, 0)?;
+        let (header, bytes) = LockedHeader::make(&keys, protection, 0)?;
         file.set_len(header.data_offset, AfterDiscard::Any)?;
         file.write_at(0, &bytes)?;
         Self::new(file, header, &keys)
@@ -110,8 +114,8 @@ impl Device {
     }
 
     /// Returns the location of the cipher text.
-    fn window(&self) -> Window<'_> {
-        Window {
+    fn window(&self) -> CipherTextWindow<'_> {
+        CipherTextWindow {
             file: &*self.file,
             at: self.header.data_offset,
             start: 0,

@@ -114,7 +114,7 @@ pub enum Key {
 
 /// The validated header (or trailer) of an encrypted image, not unlocked.
 #[derive(Debug, Clone)]
-pub struct Locked {
+pub struct LockedHeader {
     version: Version,
     /// File offset of the cipher text, in bytes.
     pub(super) data_offset: u64,
@@ -131,7 +131,7 @@ enum Version {
     },
 }
 
-impl Locked {
+impl LockedHeader {
     /// Reads the header of `file`; `None` if there is none.
     pub fn read(file: &dyn BlockDevice) -> Result<Option<Self>> {
         let len = file.info().len;
@@ -500,7 +500,9 @@ mod tests {
     fn a_wrong_passphrase_takes_as_many_iterations_as_a_right_one() {
         let keys = KeyMaterial::random(128).unwrap();
         let derived = |bytes: Vec<u8>, passphrase: &[u8]| {
-            let locked = Locked::read(&Memory::read_only(bytes)).unwrap().unwrap();
+            let locked = LockedHeader::read(&Memory::read_only(bytes))
+                .unwrap()
+                .unwrap();
             let before = DERIVED.get();
             let opened = locked.unlock(passphrase);
             (
@@ -521,7 +523,7 @@ mod tests {
             key_wrap: KeyWrap::TripleDes,
             certificates: Vec::new(),
         };
-        let (_, alone) = Locked::make(&keys, &one, 0).unwrap();
+        let (_, alone) = LockedHeader::make(&keys, &one, 0).unwrap();
         assert_eq!(derived(alone.to_vec(), b"first"), (Ok(()), 50));
         assert_eq!(derived(alone.to_vec(), b"wrong"), (Err(Kind::WrongKey), 50));
 

@@ -4,7 +4,7 @@ use sha1::block_api::compress;
 use sha1::{Digest, Sha1};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::aes::Cell;
+use super::aes::AesBlock;
 use super::back_end::BackEnd;
 #[cfg(target_arch = "x86_64")]
 use bandsaw_cpu::{NativeSha1, WideSha1};
@@ -67,7 +67,7 @@ impl HmacKey {
 
     /// Computes the initialization vectors of blocks `first`, `first + 1`, ...: the first 16 bytes
     /// of each number's MAC, the number as 32 bits big-endian.
-    pub(super) fn vectors(&self, first: u32, vectors: &mut [Cell]) {
+    pub(super) fn vectors(&self, first: u32, vectors: &mut [AesBlock]) {
         // The wide back ends always compute eight or sixteen; two are faster one by one.
         #[cfg(target_arch = "x86_64")]
         if vectors.len() > 2

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::entry::{Content, KeyEntry, KeySlot, NewKeySlot, check_overlaps};
-use super::header::{Key, Locked};
+use super::header::{Key, LockedHeader};
 use super::keys::KeyMaterial;
 use super::layout::{Header, PUBLIC_KEY};
 use super::rewrite::{erase, rewrite};
@@ -150,7 +150,7 @@ pub fn erase_keys(file: &dyn BlockDevice) -> Result<()> {
     erase(file, &header)
 }
 
-fn read(file: &dyn BlockDevice) -> Result<Locked> {
-    Locked::read(file)?
+fn read(file: &dyn BlockDevice) -> Result<LockedHeader> {
+    LockedHeader::read(file)?
         .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the image is not encrypted"))
 }

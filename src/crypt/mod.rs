@@ -29,12 +29,12 @@ mod wrap;
 mod xts;
 
 pub use back_end::BackEnd;
-pub(crate) use blocks::{Blank, CipherBlocks, Window};
+pub(crate) use blocks::{CipherBlocks, CipherTextWindow, ZeroBlockMeaning};
 pub use check::check;
 pub use device::Device;
 pub use encryption::Encryption;
 pub use entry::{KeySlot, NewKeySlot};
-pub use header::{Description, Key, Locked, Protection};
+pub use header::{Description, Key, LockedHeader, Protection};
 pub use hmac256::{hmac_sha256, pbkdf2_sha256};
 pub use key_ring::{KeyRing, erase_keys};
 pub(crate) use keys::random;

@@ -29,7 +29,7 @@ pub(crate) fn each<E: Send>(
     work: impl Fn(usize, &[u8]) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
     let work = |(number, piece): (usize, &[u8])| work(number, piece);
-    match Large::begin(data.len()).pool {
+    match LargeRequest::begin(data.len()).pool {
         Some(pool) => pool.install(|| data.par_chunks(PIECE).enumerate().try_for_each(work)),
         None => data.chunks(PIECE).enumerate().try_for_each(work),
     }
@@ -42,7 +42,7 @@ pub(crate) fn each_mut<E: Send>(
     work: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
     let work = |(number, piece): (usize, &mut [u8])| work(number, piece);
-    match Large::begin(data.len()).pool {
+    match LargeRequest::begin(data.len()).pool {
         Some(pool) => pool.install(|| data.par_chunks_mut(PIECE).enumerate().try_for_each(work)),
         None => data.chunks_mut(PIECE).enumerate().try_for_each(work),
     }
@@ -51,12 +51,12 @@ pub(crate) fn each_mut<E: Send>(
 /// A large request in progress. It uses the pool if there are at least two threads per large
 /// request: otherwise requests are faster on the threads of their callers. Neither does a caller
 /// from a pool, whose other tasks must not start in the middle of a request.
-struct Large {
+struct LargeRequest {
     counted: bool,
     pool: Option<&'static ThreadPool>,
 }
 
-impl Large {
+impl LargeRequest {
     fn begin(length: usize) -> Self {
         if length < SPREAD || rayon::current_thread_index().is_some() {
             return Self {
@@ -75,7 +75,7 @@ impl Large {
     }
 }
 
-impl Drop for Large {
+impl Drop for LargeRequest {
     fn drop(&mut self) {
         if self.counted {
             LARGE.fetch_sub(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::aes::{Cell, Cipher};
+use super::aes::{AesBlock, Cipher};
 use super::back_end::BackEnd;
 use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
@@ -55,7 +55,7 @@ impl Sectors {
             .chunks(BATCH * self.block)
             .zip(cipher.chunks_mut(BATCH * self.block))
         {
-            let mut vectors = [Cell::default(); BATCH];
+            let mut vectors = [AesBlock::default(); BATCH];
             let vectors = &mut vectors[..plain.len() / self.block];
             self.vectors.vectors(number, vectors);
             self.cipher.encrypt(vectors, plain, cipher, self.block);
@@ -69,7 +69,7 @@ impl Sectors {
     pub fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         let mut number = self.check(first, data.len())?;
         for data in data.chunks_mut(BATCH * self.block) {
-            let mut vectors = [Cell::default(); BATCH];
+            let mut vectors = [AesBlock::default(); BATCH];
             let vectors = &mut vectors[..data.len() / self.block];
             self.vectors.vectors(number, vectors);
             self.cipher.decrypt(vectors, data, self.block);
@@ -237,7 +237,7 @@ mod tests {
             let (vector, cipher, plain) = (bytes(vector), bytes(cipher), bytes(plain));
             let keys = KeyMaterial::new(&bytes(key), &hex(mac));
             for back_end in ALL {
-                let mut found = [Cell::default(); 5];
+                let mut found = [AesBlock::default(); 5];
                 HmacKey::with(keys.mac(), back_end).vectors(number, &mut found);
                 assert_eq!(found[0][..], vector, "block {number} of {key}");
                 // A cell of a chain depends only on the cells before it.

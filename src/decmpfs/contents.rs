@@ -22,12 +22,12 @@ pub(super) struct Contents {
     table: ChunkTable,
     method: Method,
     len: u64,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentChunks>,
 }
 
 /// The chunks decoded last, for reads of less than a chunk.
 #[derive(Debug, Clone, Default)]
-struct Recent {
+struct RecentChunks {
     chunks: Range<u64>,
     plain: Arc<Vec<u8>>,
     /// Offset at which the last read ended.
@@ -45,7 +45,7 @@ impl Contents {
         }
     }
 
-    fn recent(&self) -> crate::sync::MutexGuard<'_, Recent> {
+    fn recent(&self) -> crate::sync::MutexGuard<'_, RecentChunks> {
         // Always replaced as a whole, so a panic leaves no partial state.
         self.recent.lock()
     }
@@ -89,7 +89,7 @@ impl Contents {
     }
 
     /// Decodes `chunk` and, if `reads_on`, the chunks after it.
-    fn load(&self, chunk: u64, reads_on: bool) -> Result<Recent> {
+    fn load(&self, chunk: u64, reads_on: bool) -> Result<RecentChunks> {
         let end = if reads_on {
             self.table.chunks.min(chunk + AHEAD)
         } else {
@@ -98,7 +98,7 @@ impl Contents {
         let bytes = self.bytes(&(chunk..end));
         let mut plain = vec![0; (bytes.end - bytes.start) as usize];
         self.decode(chunk..end, &mut plain)?;
-        Ok(Recent {
+        Ok(RecentChunks {
             chunks: chunk..end,
             plain: Arc::new(plain),
             stopped: None,
@@ -152,7 +152,7 @@ impl BlockDevice for Contents {
             );
             (at, rest) = (stop, later);
         }
-        *self.recent() = Recent {
+        *self.recent() = RecentChunks {
             stopped: Some(end),
             ..recent
         };

@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 
 use super::Method;
-use super::pack::Packing;
+use super::pack::PackOptions;
 use crate::Result;
 use crate::codec::{Codec, Encoder, LzvnEncoder};
 
 /// Compresses `plain`, of 1 to 65,536 bytes.
-pub(super) fn chunk(packing: Packing, plain: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn chunk(packing: PackOptions, plain: &[u8]) -> Result<Vec<u8>> {
     thread_local! {
         // The state of an encoder is larger than most files, so it is reused by the thread.
-        static LAST: RefCell<Option<(Packing, ChunkEncoder)>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<(PackOptions, ChunkEncoder)>> = const { RefCell::new(None) };
     }
     LAST.with_borrow_mut(|last| match last {
         Some((made_for, encoder)) if *made_for == packing => encoder.encode(plain),
@@ -29,7 +29,7 @@ enum ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    fn new(packing: Packing) -> Self {
+    fn new(packing: PackOptions) -> Self {
         match packing.method {
             Method::Lzvn => Self::Lzvn(Box::default()),
             Method::Lzfse => Self::Lzfse(Encoder::new(Codec::Lzfse, packing.level)),

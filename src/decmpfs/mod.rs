@@ -30,7 +30,7 @@ use self::zeros::Zeros;
 use crate::device::{BlockDevice, Memory};
 use crate::{Error, Kind, Result};
 
-pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, Plain, pack};
+pub use self::pack::{Bounds, MAX_LEN, PackOptions, PackedFile, PlainContents, pack};
 
 /// Name of the attribute that describes compressed contents.
 pub const ATTRIBUTE: &str = "com.apple.decmpfs";

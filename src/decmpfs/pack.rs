@@ -23,12 +23,12 @@ const BATCH: u64 = 32;
 
 /// Compression parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packing {
+pub struct PackOptions {
     pub(super) method: Method,
     pub(super) level: Level,
 }
 
-impl Packing {
+impl PackOptions {
     /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`] for methods that are
     /// not written: LZBITMAP, LZ4, and stored contents.
     pub fn new(method: Method, level: Level) -> Result<Self> {
@@ -65,14 +65,14 @@ impl Packing {
 
 /// Result of a compression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedFile {
     /// Value of [`ATTRIBUTE`](super::ATTRIBUTE).
     pub attribute: Vec<u8>,
     /// Length of the resource fork in bytes; 0 if everything is in the attribute.
     pub fork_len: u64,
 }
 
-impl Packed {
+impl PackedFile {
     /// Returns the number of the type (§3).
     pub fn number(&self) -> Option<u32> {
         Compression::parse(&self.attribute).map(|compression| compression.number)
@@ -89,14 +89,14 @@ pub struct Bounds {
 }
 
 /// Contents to be compressed.
-pub struct Plain<'a> {
+pub struct PlainContents<'a> {
     /// Length in bytes.
     pub len: u64,
     /// Fills a buffer from an offset on. Called for all bytes in order, from one thread at a time.
     pub read: &'a mut (dyn FnMut(u64, &mut [u8]) -> Result<()> + Send),
 }
 
-impl fmt::Debug for Plain<'_> {
+impl fmt::Debug for PlainContents<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plain")
             .field("len", &self.len)
@@ -110,13 +110,13 @@ impl fmt::Debug for Plain<'_> {
 ///
 /// While all cores compress, the previous results are written and the next input is read.
 pub fn pack(
-    plain: Plain<'_>,
-    packing: Packing,
+    plain: PlainContents<'_>,
+    packing: PackOptions,
     bounds: Bounds,
     progress: &dyn Progress,
     write: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
-) -> Result<Option<Packed>> {
-    let Plain { len, read } = plain;
+) -> Result<Option<PackedFile>> {
+    let PlainContents { len, read } = plain;
     if !(1..=MAX_LEN).contains(&len) {
         return Err(Error::new(
             Kind::Limit,
@@ -161,7 +161,7 @@ pub fn pack(
         if let ([only], 1) = (packed.as_slice(), count)
             && size_of::<HeaderRaw>() + only.len() <= bounds.attribute.min(MAX_ATTRIBUTE)
         {
-            return Ok(Some(Packed {
+            return Ok(Some(PackedFile {
                 attribute: packing.attribute(Place::Attribute, len, only),
                 fork_len: 0,
             }));
@@ -189,7 +189,7 @@ pub fn pack(
     }
     write(0, &table.head(at))?;
     let fork_len = at + tail.len() as u64;
-    Ok(Some(Packed {
+    Ok(Some(PackedFile {
         attribute: packing.attribute(Place::Fork, len, &[]),
         fork_len,
     }))
@@ -200,7 +200,7 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
 }
 
 /// Compresses the chunks of `bytes`; returns them in order.
-fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
+fn encode_all(bytes: &[u8], packing: PackOptions) -> Result<Vec<Vec<u8>>> {
     // One chunk per task, to balance the load between cores.
     bytes
         .par_chunks(CHUNK as usize)

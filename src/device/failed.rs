@@ -7,9 +7,9 @@ use crate::{Error, Kind, Result};
 /// True if a change of metadata, or a flush, has failed. The state on disk is then unknown, and the
 /// device refuses changes until it is opened again; reads continue.
 #[derive(Debug, Default)]
-pub(crate) struct Failed(AtomicBool);
+pub(crate) struct FailureFlag(AtomicBool);
 
-impl Failed {
+impl FailureFlag {
     /// Fails if an error was recorded.
     pub(crate) fn check(&self, layer: &'static str) -> Result<()> {
         if self.0.load(Ordering::Acquire) {

@@ -18,7 +18,7 @@ const SHARDS: usize = 32;
 ///
 /// Requests are served in order, so that neither kind starves. A thread must not acquire a unit
 /// that it holds already.
-pub(crate) struct Units {
+pub(crate) struct UnitLocks {
     shards: [Shard; SHARDS],
 }
 
@@ -50,7 +50,7 @@ enum UnitMode {
     ExclusiveUnlessPinned,
 }
 
-impl Default for Units {
+impl Default for UnitLocks {
     fn default() -> Self {
         Self {
             shards: std::array::from_fn(|_| Shard::default()),
@@ -58,7 +58,7 @@ impl Default for Units {
     }
 }
 
-impl Units {
+impl UnitLocks {
     /// Acquires a shared lock of `unit`. Waits for exclusive holders.
     pub(crate) fn shared(&self, unit: u64) -> HeldUnit<&Self> {
         self.acquire(unit, UnitMode::Shared);
@@ -189,7 +189,7 @@ impl InUse {
     }
 }
 
-impl fmt::Debug for Units {
+impl fmt::Debug for UnitLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held: usize = self.shards.iter().map(|shard| shard.in_use().len()).sum();
         f.debug_struct("Units").field("held", &held).finish()
@@ -198,13 +198,13 @@ impl fmt::Debug for Units {
 
 /// A lock of a unit, held until this is dropped.
 #[must_use]
-pub(crate) struct HeldUnit<U: Deref<Target = Units>> {
+pub(crate) struct HeldUnit<U: Deref<Target = UnitLocks>> {
     units: U,
     unit: u64,
     hold: UnitMode,
 }
 
-impl<U: Deref<Target = Units>> Drop for HeldUnit<U> {
+impl<U: Deref<Target = UnitLocks>> Drop for HeldUnit<U> {
     fn drop(&mut self) {
         self.units.release(self.unit, self.hold);
     }
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_shared_or_held_alone() {
-        let units = Units::default();
+        let units = UnitLocks::default();
         let units = Arc::new(units);
         let (first, second) = (units.shared(7), units.pinned(7));
         assert!(units.exclusive_unless_pinned(7).is_none());
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn neither_kind_starves() {
-        let units = Units::default();
+        let units = UnitLocks::default();
         let (inside, changes) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {

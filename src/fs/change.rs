@@ -31,7 +31,12 @@ pub trait FileSystemMut: FileSystem {
 
     /// Moves the entry `from` to the folder and name `to`. An existing entry is replaced only if
     /// `existing` says so, in the same step: a file by a file, an empty folder by a folder.
-    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
+    fn rename(
+        &self,
+        from: (NodeId, &str),
+        to: (NodeId, &str),
+        existing: ExistingTarget,
+    ) -> Result<()>;
 
     /// Swaps two entries of any kind in one step: each object gets the folder and the name of the
     /// other; on HFS+ in the spelling given here. [`Kind::Invalid`](crate::Kind::Invalid) if one of
@@ -59,7 +64,7 @@ pub trait FileSystemMut: FileSystem {
         node: NodeId,
         dir: NodeId,
         name: &str,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()>;
 
     /// Deletes an object made by [`create_unlinked`](Self::create_unlinked) that has no name yet;
@@ -86,7 +91,7 @@ pub trait FileSystemMut: FileSystem {
         node: NodeId,
         name: &str,
         value: &dyn BlockDevice,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()>;
 
     /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if it does not
@@ -125,7 +130,7 @@ pub enum Stored<'a> {
 
 /// The behavior if the target exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingTarget {
     /// Keep it; the operation fails with [`Kind::Conflict`](crate::Kind::Conflict).
     Error,
     /// Replace it.
@@ -225,7 +230,12 @@ impl<'a> UnlinkedFile<'a> {
     }
 
     /// Gives the object its name.
-    pub fn link_unlinked(mut self, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+    pub fn link_unlinked(
+        mut self,
+        dir: NodeId,
+        name: &str,
+        existing: ExistingTarget,
+    ) -> Result<()> {
         match self.node {
             Some(node) => self.fs.link_unlinked(node, dir, name, existing)?,
             None => return Ok(()),
@@ -255,7 +265,12 @@ pub trait FileSystemMutExt: FileSystemMut {
 
     /// Sets an extended attribute to `value`, replacing an existing one.
     fn set_xattr_bytes(&self, node: NodeId, name: &str, value: &[u8]) -> Result<()> {
-        self.set_xattr(node, name, &Memory::read_only(value), Existing::Replace)
+        self.set_xattr(
+            node,
+            name,
+            &Memory::read_only(value),
+            ExistingTarget::Replace,
+        )
     }
 }
 

@@ -25,9 +25,9 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
-pub use build::plan::{Built, PlacedContents, VolumePlan};
+pub use build::plan::{NewVolumeInfo, PlacedContents, VolumePlan};
 pub use change::{
-    Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
+    Change, ExistingTarget, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
 };
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::gate::{self, Opened};
-use super::lists::{self, Settled};
+use super::gate::{self, OpenedContainer};
+use super::lists::{self, SettledLists};
 use super::opening::Opening;
-use super::remote::Elsewhere;
+use super::remote::RemoteTarget;
 use super::{
     LAYER, Layer, OpenOptions, directories, interrupted, layer_metadata, remote, snapshot,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
-use crate::container::sparsebundle::{self, Bundle, Choice};
+use crate::container::sparsebundle::{self, Bundle, ChosenGeometry};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif;
 use crate::container::{Format, foreign};
@@ -26,15 +26,15 @@ const HEAD: usize = 16;
 
 impl Opening<'_> {
     /// Opens the bundle in the folder at the path.
-    pub(super) fn folder(&mut self) -> Result<Opened> {
+    pub(super) fn folder(&mut self) -> Result<OpenedContainer> {
         self.settled_bundle(Arc::new(Local::new(self.path)))
     }
 
     /// Opens the bundle in a local or remote folder. If its lists differ, the numbers that the
     /// contents confirm are used. In a bucket, only writers compare them.
-    pub(super) fn settled_bundle(&mut self, store: Arc<dyn Store>) -> Result<Opened> {
+    pub(super) fn settled_bundle(&mut self, store: Arc<dyn Store>) -> Result<OpenedContainer> {
         let settled = if self.is_far() && self.options.access == Access::ReadOnly {
-            Settled::default()
+            SettledLists::default()
         } else {
             lists::settle(self.path, &store, &self.options)?
         };
@@ -48,8 +48,8 @@ impl Opening<'_> {
     pub(super) fn bundle(
         &mut self,
         store: Arc<dyn Store>,
-        choice: Option<Choice>,
-    ) -> Result<Opened> {
+        choice: Option<ChosenGeometry>,
+    ) -> Result<OpenedContainer> {
         match self.options.image_format {
             Some(Format::Udsb) => {}
             Some(other) => {
@@ -69,7 +69,7 @@ impl Opening<'_> {
         let bundle = self.unlock_bundle(store.clone(), choice)?;
         self.layers.push(Layer::Bundle(bundle.clone()));
         self.warnings.extend(bundle.warnings().iter().cloned());
-        Ok(Opened {
+        Ok(OpenedContainer {
             format: Format::Udsb,
             disk: bundle,
             store: Some(store),
@@ -79,7 +79,7 @@ impl Opening<'_> {
     fn unlock_bundle(
         &mut self,
         store: Arc<dyn Store>,
-        choice: Option<Choice>,
+        choice: Option<ChosenGeometry>,
     ) -> Result<Arc<Bundle>> {
         let access = self.options.access;
         let Some(header) = sparsebundle::encryption(&*store)? else {
@@ -97,14 +97,14 @@ impl Opening<'_> {
     }
 
     /// Locks and opens the file at the path.
-    pub(super) fn locked_file(&mut self) -> Result<Opened> {
+    pub(super) fn locked_file(&mut self) -> Result<OpenedContainer> {
         let file = lock_file(self.path, self.options.access)?;
         self.layers.push(Layer::File(file.clone()));
         self.file(file)
     }
 
     /// Opens the container in a local or remote file.
-    pub(super) fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<Opened> {
+    pub(super) fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<OpenedContainer> {
         let plain = self.unlock(file)?;
         let format = match self.options.image_format {
             Some(format) => format,
@@ -129,7 +129,7 @@ impl Opening<'_> {
             | Format::Ulfo
             | Format::Ulmo => return self.udif(plain),
         };
-        Ok(Opened {
+        Ok(OpenedContainer {
             format,
             disk,
             store: None,
@@ -180,7 +180,7 @@ impl Opening<'_> {
     }
 
     /// The exact UDIF format follows from the chunks, even if another was named.
-    fn udif(&mut self, file: Arc<dyn BlockDevice>) -> Result<Opened> {
+    fn udif(&mut self, file: Arc<dyn BlockDevice>) -> Result<OpenedContainer> {
         let udif = Arc::new(self.udif_set(file)?);
         let format = udif.format();
         self.layers.push(Layer::Udif(udif.clone()));
@@ -192,7 +192,7 @@ impl Opening<'_> {
             return Err(Error::new(Kind::ReadOnly, LAYER, message));
         }
         self.warnings.extend(udif.warnings());
-        Ok(Opened {
+        Ok(OpenedContainer {
             format,
             disk: udif,
             store: None,
@@ -214,7 +214,7 @@ pub(crate) fn open_bundle(
             let settled = lists::settle(path, &store, options)?;
             let bundle =
                 Opening::new(path, options).unlock_bundle(store.clone(), settled.choice)?;
-            let opened = Opened {
+            let opened = OpenedContainer {
                 format: Format::Udsb,
                 disk: bundle.clone(),
                 store: Some(store),
@@ -246,8 +246,8 @@ pub(crate) fn open_bundle(
 /// is a file.
 pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc<dyn Store>>> {
     Ok(match remote::find(path, options)? {
-        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Some(store),
-        Some(Elsewhere::File(_)) => None,
+        Some(RemoteTarget::Folder(store, _) | RemoteTarget::Snapshot(store)) => Some(store),
+        Some(RemoteTarget::File(_)) => None,
         None if super::look_at(path)?.is_dir() => Some(Arc::new(Local::new(path))),
         None => None,
     })

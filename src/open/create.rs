@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::gate::Opened;
+use super::gate::OpenedContainer;
 use super::new_image::NewImage;
 use super::opening::Opening;
 use super::place::{ImagePlace, NewMode};
-use super::{Found, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
+use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -350,10 +350,15 @@ pub(super) fn make(
     Ok(new_image(made, place.aside(), layers, Vec::new()))
 }
 
-fn new_image(made: Opened, path: &Path, layers: Vec<Layer>, warnings: Vec<String>) -> Image {
+fn new_image(
+    made: OpenedContainer,
+    path: &Path,
+    layers: Vec<Layer>,
+    warnings: Vec<String>,
+) -> Image {
     let mut opening = Opening::new(path, &OpenOptions::default());
     (opening.layers, opening.warnings) = (layers, warnings);
-    opening.into_image(Found::new_image(made))
+    opening.into_image(FoundDisk::new_image(made))
 }
 
 /// Creates a bundle in `store`, which is local at `path` or remote.
@@ -381,7 +386,7 @@ pub(super) fn make_folder(
     }));
     layers.push(Layer::Bundle(bundle.clone()));
     let warnings = bundle.warnings().to_vec();
-    let made = Opened {
+    let made = OpenedContainer {
         format: options.format,
         disk: bundle,
         store: Some(store),
@@ -395,7 +400,7 @@ fn make_in(
     options: &CreateOptions,
     layers: &mut Vec<Layer>,
     progress: &dyn Progress,
-) -> Result<Opened> {
+) -> Result<OpenedContainer> {
     let CreateOptions {
         format,
         len,
@@ -436,7 +441,7 @@ fn make_in(
             raw
         }
     };
-    Ok(Opened {
+    Ok(OpenedContainer {
         format,
         disk,
         store: None,

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::quick_check::Budget;
+use super::quick_check::NodeLimit;
 use super::{OpenOptions, Volume, VolumeFormat, contents, volume_key};
-use crate::decision::Which;
+use crate::decision::CopyChoice;
 use crate::device::{BlockDevice, CowDevice};
 use crate::fs::{LockedVolume, hfsplus};
 use crate::partition::{self, Scheme, gpt};
@@ -317,7 +317,7 @@ fn of_volume(
     let mut problems = Problems::default();
     let keys = options.keys.filter(|_| depth == Depth::Full);
     let key = |locked: &LockedVolume| volume_key(locked, keys);
-    let budget = Budget::new();
+    let budget = NodeLimit::new();
     let progress: &dyn Progress = match depth {
         Depth::Quick => &budget,
         Depth::Full => progress,
@@ -365,9 +365,9 @@ pub(crate) fn decide_map(
     undecided: Error,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
-) -> Result<Which> {
+) -> Result<CopyChoice> {
     let mut found = Vec::new();
-    for which in [Which::Primary, Which::Alternate] {
+    for which in [CopyChoice::Primary, CopyChoice::Alternate] {
         let tried: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(disk.clone(), TRIAL));
         let applied = gpt::repair_with(&*tried, gpt::Search::Announced, Some(which));
         found.push(match applied {
@@ -383,8 +383,8 @@ pub(crate) fn decide_map(
             && other.as_ref().is_none_or(Evidence::is_contradicted)
     };
     match found.as_slice() {
-        [primary, alternate] if is_chosen(primary, alternate) => Ok(Which::Primary),
-        [primary, alternate] if is_chosen(alternate, primary) => Ok(Which::Alternate),
+        [primary, alternate] if is_chosen(primary, alternate) => Ok(CopyChoice::Primary),
+        [primary, alternate] if is_chosen(alternate, primary) => Ok(CopyChoice::Alternate),
         _ => Err(undecided),
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::apfs::VolumeQuery;
 use super::container::{detect_container, lock_file, stands_alone};
 use super::opening::Opening;
-use super::remote::{self, Elsewhere};
+use super::remote::{self, RemoteTarget};
 use super::{
     Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, VolumeFormat, contents, directories,
     interrupted, look_at, survey, unstored,
 };
 use crate::container::raw::Raw;
-use crate::container::udif::{self, Part};
+use crate::container::udif::{self, SegmentPart};
 use crate::container::{Format, Orphan, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice};
@@ -73,7 +73,7 @@ impl Conclusion {
 
 /// A layer, with the result of its check.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedLayer {
     /// `sparse bundle`, `GPT`, `HFS+ in partition 1`, ...
     pub layer: String,
     /// The result.
@@ -84,7 +84,7 @@ pub struct Judged {
 #[derive(Debug, Default)]
 pub struct Examination {
     /// The layers from the bottom, as far as they can be determined.
-    pub layers: Vec<Judged>,
+    pub layers: Vec<CheckedLayer>,
     /// The problems found in them.
     pub problems: Problems,
     /// True if the image stores data that belongs to no part of the disk, and places that are in
@@ -134,7 +134,7 @@ impl Examination {
             self.problems.add(severity, error);
         }
         self.layers
-            .extend(unchecked.into_iter().map(|error| Judged {
+            .extend(unchecked.into_iter().map(|error| CheckedLayer {
                 layer: "volume".to_owned(),
                 verdict: Verdict::Unknown(error),
             }));
@@ -154,7 +154,7 @@ impl Examination {
                 _ => (Verdict::Unknown(error), None),
             },
         };
-        self.layers.push(Judged {
+        self.layers.push(CheckedLayer {
             layer: layer.into(),
             verdict,
         });
@@ -256,10 +256,10 @@ fn examine_into(
         found.problems.add(Severity::Damage, error);
     }
     let examined = match remote::find(path, &options)? {
-        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
+        Some(RemoteTarget::Folder(store, _) | RemoteTarget::Snapshot(store)) => {
             examine_folder(path, store, &options, &mut found, progress)
         }
-        Some(Elsewhere::File(file)) => examine_file(path, file, &options, &mut found, progress),
+        Some(RemoteTarget::File(file)) => examine_file(path, file, &options, &mut found, progress),
         None if look_at(path)?.is_dir() => examine_folder(
             path,
             Arc::new(Local::new(path)),
@@ -345,7 +345,7 @@ fn examine_file(
 /// Checks the container in `plain` and returns its disk, if it can be determined.
 fn examine_container(
     plain: &Arc<dyn BlockDevice>,
-    parts: Result<Vec<Part>>,
+    parts: Result<Vec<SegmentPart>>,
     format: Format,
     is_encrypted: bool,
     found: &mut Examination,
@@ -469,7 +469,7 @@ fn examine_disk(
             None => return Ok(()),
         },
     };
-    found.layers.extend(map.as_ref().map(|map| Judged {
+    found.layers.extend(map.as_ref().map(|map| CheckedLayer {
         layer: map.scheme.to_string(),
         verdict: Verdict::Checked,
     }));
@@ -508,12 +508,14 @@ fn examine_disk(
         match volume.check(options.keys, &mut found.problems, progress) {
             Some(checked) => {
                 let unseen = found.judged(layer, checked)?.unwrap_or_default();
-                found.layers.extend(unseen.into_iter().map(|error| Judged {
-                    layer: format!("volume on {}", volume.place()),
-                    verdict: Verdict::Unknown(error),
-                }));
+                found
+                    .layers
+                    .extend(unseen.into_iter().map(|error| CheckedLayer {
+                        layer: format!("volume on {}", volume.place()),
+                        verdict: Verdict::Unknown(error),
+                    }));
             }
-            None => found.layers.push(Judged {
+            None => found.layers.push(CheckedLayer {
                 layer,
                 verdict: Verdict::Skipped,
             }),

@@ -1,6 +1,6 @@
 //! The gate before the first write: every image that is opened for changes passes it.
 //!
-//! A container is opened as [`Opened`]. Only this module turns that into [`Found`], which an
+//! A container is opened as [`OpenedContainer`]. Only this module turns that into [`FoundDisk`], which an
 //! [`Image`](super::Image) and every other writer need. For changes, the independent sources of
 //! geometry that take few reads are compared first: the lists of a bundle (`lists.rs`), the length
 //! of the disk, both copies of a GPT, and the headers of each volume. Where they disagree, the
@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use super::evidence::{self, Depth, Fact};
 use super::guarded::GuardedBundle;
-use super::lists::{self, Question, Resolved};
+use super::lists::{self, ListDecision, ListEvidence};
 use super::opening::Opening;
 use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
 use crate::container::Format;
 use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
-use crate::decision::{Alternative, Assumptions, Undecided, Which};
+use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{apfs, hfsplus};
 use crate::partition::{self, Map, gpt};
@@ -31,7 +31,7 @@ const LAYER: &str = "image";
 
 /// A container that was opened, before its contents were compared.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedContainer {
     pub(super) format: Format,
     pub(super) disk: Arc<dyn BlockDevice>,
     /// The files of a sparse bundle.
@@ -40,27 +40,27 @@ pub(super) struct Opened {
 
 /// A disk that can be read, and changed if it was opened for that.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundDisk {
     pub(super) format: Format,
     pub(crate) disk: Arc<dyn BlockDevice>,
-    _passed: Passed,
+    _passed: GatePass,
 }
 
 /// Proof that a disk has passed the gate. Made here only.
 #[derive(Debug)]
-struct Passed;
+struct GatePass;
 
-impl Found {
-    fn of(opened: Opened) -> Self {
+impl FoundDisk {
+    fn of(opened: OpenedContainer) -> Self {
         Self {
             format: opened.format,
             disk: opened.disk,
-            _passed: Passed,
+            _passed: GatePass,
         }
     }
 
     /// Accepts an image that this process has just created.
-    pub(super) fn new_image(opened: Opened) -> Self {
+    pub(super) fn new_image(opened: OpenedContainer) -> Self {
         Self::of(opened)
     }
 }
@@ -91,7 +91,7 @@ impl StagedImage {
 /// Lets an opened container pass, with warnings about disagreements that the evidence decides. A
 /// read-only one is not compared. Fails with [`Kind::Undecided`] if sources disagree and the
 /// evidence does not decide, or decides for a source that readers do not use.
-pub(super) fn pass(mut opened: Opened, opening: &mut Opening<'_>) -> Result<Found> {
+pub(super) fn pass(mut opened: OpenedContainer, opening: &mut Opening<'_>) -> Result<FoundDisk> {
     if opened.disk.info().access == Access::ReadWrite {
         let gate = Gate {
             path: opening.path,
@@ -112,7 +112,7 @@ pub(super) fn pass(mut opened: Opened, opening: &mut Opening<'_>) -> Result<Foun
             opened.disk = Arc::new(GuardedBundle(bundle));
         }
     }
-    Ok(Found::of(opened))
+    Ok(FoundDisk::of(opened))
 }
 
 struct Gate<'a> {
@@ -169,7 +169,7 @@ impl Gate<'_> {
         match other(&lens) {
             // The contents may still agree with the lists alone.
             Some(other) => match self.ask(store, |question| question.decide_agreed())? {
-                Resolved::Geometry {
+                ListDecision::Geometry {
                     geometry: found, ..
                 } if found == geometry => Ok(()),
                 _ => Err(repairable(format!(
@@ -247,12 +247,12 @@ impl Gate<'_> {
             ));
         }
         match evidence::decide_map(self.disk, differing.undecided, self.options, &Silent)? {
-            Which::Primary => Ok(Some(
+            CopyChoice::Primary => Ok(Some(
                 "the copies of the partition map differ; the volumes agree with the primary, which is used: run \
                  `bandsaw repair` to restore the backup"
                     .into(),
             )),
-            Which::Alternate => Err(repairable(
+            CopyChoice::Alternate => Err(repairable(
                 "the copies of the partition map differ, and the volumes agree with the backup: run `bandsaw repair` first",
             )),
         }
@@ -283,14 +283,14 @@ impl Gate<'_> {
                 _ => error,
             });
             match compared.map_err(|error| error.named(volume.place()))? {
-                Compared::Agrees => {}
-                Compared::Confirmed(warning) => warnings.push(warning),
+                SourceComparison::Agrees => {}
+                SourceComparison::Confirmed(warning) => warnings.push(warning),
                 // A truncated file: nothing of it is at another place.
-                Compared::TooLong(_)
+                SourceComparison::TooLong(_)
                     if self.is_plain
                         && (map.is_none() || volume.range.end >= self.disk.info().len) => {}
-                Compared::TooLong(what) if map.is_some() => return Err(repairable(what)),
-                Compared::TooLong(what) => warnings.push(self.decide_len(what)?),
+                SourceComparison::TooLong(what) if map.is_some() => return Err(repairable(what)),
+                SourceComparison::TooLong(what) => warnings.push(self.decide_len(what)?),
             }
         }
         Ok(warnings)
@@ -303,22 +303,22 @@ impl Gate<'_> {
             return Err(repairable(what));
         };
         match self.ask(store, |question| question.decide_agreed())? {
-            Resolved::Geometry { .. } => Ok(what),
-            Resolved::Refused(_) => Err(repairable(what)),
+            ListDecision::Geometry { .. } => Ok(what),
+            ListDecision::Refused(_) => Err(repairable(what)),
         }
     }
 
     fn ask<T>(
         &self,
         store: &Arc<dyn Store>,
-        ask: impl FnOnce(&Question<'_>) -> Result<T>,
+        ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
     ) -> Result<T> {
         let staged = lists::trial_of(store);
         let options = OpenOptions {
             access: Access::ReadOnly,
             ..*self.options
         };
-        ask(&Question {
+        ask(&ListEvidence {
             path: self.path,
             store: &staged,
             options: &options,
@@ -331,7 +331,7 @@ impl Gate<'_> {
 }
 
 /// The result of the comparison of a volume's own sources.
-enum Compared {
+enum SourceComparison {
     /// They agree, or there is only one.
     Agrees,
     /// They differ, and the volume agrees with the one that readers use: a warning.
@@ -340,18 +340,18 @@ enum Compared {
     TooLong(String),
 }
 
-fn compare_volume(volume: &Volume) -> Result<Compared> {
+fn compare_volume(volume: &Volume) -> Result<SourceComparison> {
     let room = volume.range.end - volume.range.start;
     let (format, place) = (volume.format, volume.place());
     let located = |what: &str| format!("{what} on {place}");
     // Contents that cannot be read contradict nothing.
     let only_io = |error: Error| match error.kind() {
         Kind::Io | Kind::Undecided => Err(error),
-        _ => Ok(Compared::Agrees),
+        _ => Ok(SourceComparison::Agrees),
     };
     match stated_len(volume) {
         Ok(Some(stated)) if stated > room => {
-            return Ok(Compared::TooLong(format!(
+            return Ok(SourceComparison::TooLong(format!(
                 "{} has {stated} bytes by its header, but space for {room}",
                 located(format.name())
             )));
@@ -362,12 +362,12 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
     match format {
         VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
             match hfsplus::compare_headers(volume.device().clone(), &Silent) {
-                Ok(None) => Ok(Compared::Agrees),
-                Ok(Some(Which::Primary)) => Ok(Compared::Confirmed(format!(
+                Ok(None) => Ok(SourceComparison::Agrees),
+                Ok(Some(CopyChoice::Primary)) => Ok(SourceComparison::Confirmed(format!(
                     "{} differs from the first, with which the volume agrees: run `bandsaw repair` to restore it",
                     located("the alternate volume header")
                 ))),
-                Ok(Some(Which::Alternate)) => Err(repairable(format!(
+                Ok(Some(CopyChoice::Alternate)) => Err(repairable(format!(
                     "{} differ, and the volume agrees with the alternate: run `bandsaw repair` first",
                     located("the volume headers")
                 ))),
@@ -382,10 +382,10 @@ fn compare_volume(volume: &Volume) -> Result<Compared> {
                 "{} differ: {other} bytes by block 0, {len} by the checkpoint of the same transaction",
                 located("the superblocks of the APFS container")
             ))),
-            Ok(_) => Ok(Compared::Agrees),
+            Ok(_) => Ok(SourceComparison::Agrees),
             Err(error) => only_io(error),
         },
-        _ => Ok(Compared::Agrees),
+        _ => Ok(SourceComparison::Agrees),
     }
 }
 
@@ -495,13 +495,13 @@ mod tests {
     /// Slow objects that count requests, and rounds: a request is of a later round than all that
     /// ended before it began.
     #[derive(Debug)]
-    struct Counted {
+    struct CountedRequests {
         objects: MemoryObjects,
         requests: AtomicU64,
         rounds: AtomicU64,
     }
 
-    impl Counted {
+    impl CountedRequests {
         fn count<T>(&self, request: impl FnOnce() -> T) -> T {
             let round = self.rounds.load(Ordering::SeqCst) + 1;
             self.requests.fetch_add(1, Ordering::SeqCst);
@@ -512,7 +512,7 @@ mod tests {
         }
     }
 
-    impl Objects for Counted {
+    impl Objects for CountedRequests {
         fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
             self.count(|| self.objects.read_at(key, offset, into))
         }
@@ -586,7 +586,7 @@ mod tests {
 
     /// Opens the bundle with or without the gate. Returns the numbers of requests and rounds.
     fn requests(objects: &MemoryObjects, access: Access, is_gated: bool) -> (u64, u64) {
-        let counted = Arc::new(Counted {
+        let counted = Arc::new(CountedRequests {
             objects: objects.clone(),
             requests: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
@@ -608,7 +608,7 @@ mod tests {
             let opened = opening.settled_bundle(store).unwrap();
             pass(opened, &mut opening).unwrap()
         } else {
-            Found::of(opening.bundle(store, None).unwrap())
+            FoundDisk::of(opening.bundle(store, None).unwrap())
         };
         opening.survey(&found).unwrap();
         assert!(opening.warnings.is_empty(), "{:?}", opening.warnings);

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::remote::{self, Elsewhere};
+use super::remote::{self, RemoteTarget};
 use super::{Keys, LAYER, NetworkOptions, OpenOptions, look_at};
 use crate::container::sparsebundle;
-use crate::crypt::{self, Description, KeyRing, Locked};
+use crate::crypt::{self, Description, KeyRing, LockedHeader};
 use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
@@ -39,11 +39,11 @@ impl KeyFile {
             ..OpenOptions::default()
         };
         let opened = || match remote::find(path, &options)? {
-            Some(Elsewhere::Folder(store, _)) => {
+            Some(RemoteTarget::Folder(store, _)) => {
                 Self::in_bundle(path, &*store, access, Some(IN_BUCKET))
             }
-            Some(Elsewhere::Snapshot(store)) => Self::in_bundle(path, &*store, access, None),
-            Some(Elsewhere::File(file)) => Self::new(path.to_owned(), file, None, Vec::new()),
+            Some(RemoteTarget::Snapshot(store)) => Self::in_bundle(path, &*store, access, None),
+            Some(RemoteTarget::File(file)) => Self::new(path.to_owned(), file, None, Vec::new()),
             None if look_at(path)?.is_dir() => {
                 Self::in_bundle(path, &Local::new(path), access, None)
             }
@@ -91,7 +91,7 @@ impl KeyFile {
         copies: Option<&'static str>,
         locks: Vec<Guard>,
     ) -> Result<Option<Self>> {
-        let Some(locked) = Locked::read(&*file)? else {
+        let Some(locked) = LockedHeader::read(&*file)? else {
             return Ok(None);
         };
         Ok(Some(Self {

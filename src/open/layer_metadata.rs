@@ -16,7 +16,7 @@ const COMMIT: &str = "bandsaw commit";
 
 /// The state of an image without a UUID when a layer was created over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct ParentNote {
     /// The name of its file, for messages.
     pub(crate) below: String,
     /// Length of its disk in bytes.
@@ -36,7 +36,7 @@ pub(crate) struct Commit {
     pub(crate) uuid: Uuid,
 }
 
-impl Note {
+impl ParentNote {
     /// Describes the image at `path`, whose disk has `size` bytes.
     pub(super) fn of(path: &Path, size: u64) -> Self {
         let shown = redacted(&path.to_string_lossy()).into_owned();
@@ -107,7 +107,7 @@ impl Commit {
 }
 
 /// Reads the record of the image below. `None`: there is none, or it is invalid.
-pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
+pub(crate) fn below(metadata: &Metadata) -> Option<ParentNote> {
     let note = metadata.user.get(BELOW)?.as_dictionary()?;
     let below = note
         .get("below")
@@ -115,7 +115,7 @@ pub(crate) fn below(metadata: &Metadata) -> Option<Note> {
         .unwrap_or("another image")
         .to_owned();
     let size = note.get("size")?.as_unsigned_integer()?;
-    Some(Note {
+    Some(ParentNote {
         below,
         size,
         modified: note.get("modified").and_then(Value::as_signed_integer),
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_known_again() {
-        let note = Note {
+        let note = ParentNote {
             below: "a.img".to_owned(),
             size: 512,
             modified: Some(-5),
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn another_disk_is_told() {
-        let then = Note {
+        let then = ParentNote {
             below: "a.img".to_owned(),
             size: 512,
             modified: Some(5),
         };
         assert_eq!(then.compare(&then).unwrap(), None);
-        let longer = Note {
+        let longer = ParentNote {
             size: 1024,
             ..then.clone()
         };
@@ -190,13 +190,13 @@ mod tests {
                 .to_string()
                 .contains("created over a.img, a disk of 512 bytes")
         );
-        let later = Note {
+        let later = ParentNote {
             modified: Some(6),
             below: "b.img".to_owned(),
             ..then.clone()
         };
         assert!(later.compare(&then).unwrap().unwrap().contains("(a.img)"));
-        let copied = Note {
+        let copied = ParentNote {
             modified: None,
             ..then.clone()
         };

@@ -7,8 +7,8 @@ use super::evidence::{self, Depth, Evidence, Fact};
 use super::gate::StagedImage;
 use super::key_cache::CachedKeys;
 use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
-use crate::container::sparsebundle::{self, BundleGeometry, Choice, Listed, name_of};
-use crate::decision::{Alternative, Assumptions, Undecided, Which};
+use crate::container::sparsebundle::{self, BundleGeometry, ChosenGeometry, ListState, name_of};
+use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::partition::gpt;
 use crate::progress::{Progress, Silent};
@@ -20,7 +20,7 @@ use crate::{Error, Kind, Result};
 const BAND_SIZES: std::ops::RangeInclusive<u32> = 20..=33;
 
 /// The inputs of a decision about the lists of a bundle.
-pub(crate) struct Question<'a> {
+pub(crate) struct ListEvidence<'a> {
     pub(crate) path: &'a Path,
     pub(crate) store: &'a Staged,
     pub(crate) options: &'a OpenOptions<'a>,
@@ -39,7 +39,7 @@ struct Candidate {
 }
 
 /// Result of a decision.
-pub(crate) enum Resolved {
+pub(crate) enum ListDecision {
     /// Values that both lists have, or are to be given. `is_whole` is true if data past the end of
     /// the disk does not belong to it.
     Geometry {
@@ -59,40 +59,40 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-impl Question<'_> {
+impl ListEvidence<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
-    pub(crate) fn resolve(&self) -> Result<Resolved> {
+    pub(crate) fn resolve(&self) -> Result<ListDecision> {
         let both = both(self.store)?;
         if let Some(error) = both.iter().find_map(|listed| match listed {
-            Listed::Between(error) => Some(error),
+            ListState::Between(error) => Some(error),
             // Another version or type: the contents of the disk cannot support or contradict it.
-            Listed::Refused(error) if error.kind() == Kind::Unsupported => Some(error),
+            ListState::Refused(error) if error.kind() == Kind::Unsupported => Some(error),
             _ => None,
         }) {
-            return Ok(Resolved::Refused(Error::new(
+            return Ok(ListDecision::Refused(Error::new(
                 error.kind(),
                 LAYER,
                 error.to_string(),
             )));
         }
-        let geometry: Vec<BundleGeometry> = both.iter().filter_map(Listed::geometry).collect();
+        let geometry: Vec<BundleGeometry> = both.iter().filter_map(ListState::geometry).collect();
         let Some(&first) = geometry.first() else {
             let mut errors = both.into_iter().filter_map(|listed| match listed {
-                Listed::Unreadable(error) | Listed::Refused(error) => Some(error),
+                ListState::Unreadable(error) | ListState::Refused(error) => Some(error),
                 _ => None,
             });
             let error = errors
                 .next()
                 .unwrap_or_else(|| Error::not_found(LAYER, "Info.plist"));
-            return Ok(Resolved::Refused(error));
+            return Ok(ListDecision::Refused(error));
         };
         let refused = both
             .iter()
-            .any(|listed| matches!(listed, Listed::Refused(_)));
+            .any(|listed| matches!(listed, ListState::Refused(_)));
         let agreed = !refused && geometry.iter().all(|other| *other == first);
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if agreed && !is_assumed && self.is_quiet(first)? {
-            return Ok(Resolved::Geometry {
+            return Ok(ListDecision::Geometry {
                 geometry: first,
                 is_whole: true,
             });
@@ -100,9 +100,9 @@ impl Question<'_> {
         if geometry.iter().any(|other| other.version != first.version) {
             let what = format!(
                 "{} has version {}, {} has version {}; correct one of them by hand",
-                name_of(Which::Primary),
+                name_of(CopyChoice::Primary),
                 first.version.number(),
-                name_of(Which::Alternate),
+                name_of(CopyChoice::Alternate),
                 geometry[1].version.number()
             );
             return Err(Undecided {
@@ -179,12 +179,12 @@ impl Question<'_> {
     }
 
     /// Decides by all evidence between the numbers in the lists, which agree, and others.
-    pub(super) fn decide_agreed(&self) -> Result<Resolved> {
+    pub(super) fn decide_agreed(&self) -> Result<ListDecision> {
         let both = both(self.store)?;
-        let geometry: Vec<BundleGeometry> = both.iter().filter_map(Listed::geometry).collect();
+        let geometry: Vec<BundleGeometry> = both.iter().filter_map(ListState::geometry).collect();
         match geometry.first() {
             Some(_) => self.decide(&geometry, true),
-            None => Ok(Resolved::Refused(Error::not_found(LAYER, "Info.plist"))),
+            None => Ok(ListDecision::Refused(Error::not_found(LAYER, "Info.plist"))),
         }
     }
 
@@ -204,7 +204,7 @@ impl Question<'_> {
         staged_disk(self.path, &StagedImage::of(&tried, None)?, self.options)
     }
 
-    fn decide(&self, recorded: &[BundleGeometry], agreed: bool) -> Result<Resolved> {
+    fn decide(&self, recorded: &[BundleGeometry], agreed: bool) -> Result<ListDecision> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         let mut by_disk = Vec::new();
         for geometry in recorded {
@@ -349,10 +349,10 @@ impl Question<'_> {
         agreed: bool,
         sizes_differ: bool,
         band_sizes_differ: bool,
-    ) -> Result<Resolved> {
+    ) -> Result<ListDecision> {
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if is_assumed && candidates.len() == 1 {
-            return Ok(Resolved::Geometry {
+            return Ok(ListDecision::Geometry {
                 geometry: candidates[0].geometry,
                 is_whole: true,
             });
@@ -381,7 +381,7 @@ impl Question<'_> {
         if let (Some(only), None) = (sound.next(), sound.next())
             && rivals <= usize::from(only.evidence.is_consistent())
         {
-            return Ok(Resolved::Geometry {
+            return Ok(ListDecision::Geometry {
                 geometry: only.geometry,
                 is_whole: true,
             });
@@ -436,17 +436,17 @@ impl Question<'_> {
 
 /// Reads both lists at the same time: in a bucket, each is a request. The copy that an interrupted
 /// change of the size left counts as the primary.
-fn both(store: &dyn Store) -> Result<[Listed; 2]> {
+fn both(store: &dyn Store) -> Result<[ListState; 2]> {
     let read = |which| sparsebundle::listed(store, which);
     std::thread::scope(|scope| {
-        let alternate = scope.spawn(|| read(Which::Alternate));
-        let primary = read(Which::Primary);
+        let alternate = scope.spawn(|| read(CopyChoice::Alternate));
+        let primary = read(CopyChoice::Primary);
         let failed = |_| Err(Error::new(Kind::Io, LAYER, "a read thread stopped"));
         Ok(match (primary?, alternate.join().unwrap_or_else(failed)?) {
-            (Listed::Whole(info), Listed::Whole(backup))
+            (ListState::Whole(info), ListState::Whole(backup))
                 if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
             {
-                [Listed::Whole(info), Listed::Whole(info)]
+                [ListState::Whole(info), ListState::Whole(info)]
             }
             both => both.into(),
         })
@@ -456,7 +456,7 @@ fn both(store: &dyn Store) -> Result<[Listed; 2]> {
 /// Returns the numbers in the lists, if no list contradicts them.
 pub(super) fn agreed(store: &dyn Store) -> Option<BundleGeometry> {
     let both = both(store).ok()?;
-    let mut geometry = both.iter().filter_map(Listed::geometry);
+    let mut geometry = both.iter().filter_map(ListState::geometry);
     let first = geometry.next()?;
     geometry.all(|other| other == first).then_some(first)
 }
@@ -469,9 +469,9 @@ pub(super) fn trial_of(store: &Arc<dyn Store>) -> Staged {
 
 /// The choice between two lists that differ.
 #[derive(Debug, Default)]
-pub(super) struct Settled {
+pub(super) struct SettledLists {
     /// The numbers to use. `None`: those that any reader uses.
-    pub(super) choice: Option<Choice>,
+    pub(super) choice: Option<ChosenGeometry>,
     pub(super) warning: Option<String>,
 }
 
@@ -482,9 +482,9 @@ pub(super) fn settle(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
-) -> Result<Settled> {
-    let [Listed::Whole(info), Listed::Whole(backup)] = both(&**store)? else {
-        return Ok(Settled::default());
+) -> Result<SettledLists> {
+    let [ListState::Whole(info), ListState::Whole(backup)] = both(&**store)? else {
+        return Ok(SettledLists::default());
     };
     let none = Assumptions::default();
     let assume = options
@@ -492,7 +492,7 @@ pub(super) fn settle(
         .filter(|_| options.access == Access::ReadOnly)
         .unwrap_or(&none);
     if info == backup && assume.size.is_none() && assume.band_size.is_none() {
-        return Ok(Settled::default());
+        return Ok(SettledLists::default());
     }
     let keys = options.keys.map(CachedKeys::new);
     let reading = OpenOptions {
@@ -502,7 +502,7 @@ pub(super) fn settle(
     };
     let staged = trial_of(store);
     let decide = |depth| {
-        Question {
+        ListEvidence {
             path,
             store: &staged,
             options: &reading,
@@ -526,9 +526,9 @@ pub(super) fn settle(
         recorded(info),
         recorded(backup)
     );
-    if let (Ok(Resolved::Geometry { geometry, .. }), true) = (&resolved, *assume != none) {
-        return Ok(Settled {
-            choice: Some(Choice {
+    if let (Ok(ListDecision::Geometry { geometry, .. }), true) = (&resolved, *assume != none) {
+        return Ok(SettledLists {
+            choice: Some(ChosenGeometry {
                 geometry: *geometry,
                 lists: [info, backup],
             }),
@@ -536,14 +536,14 @@ pub(super) fn settle(
         });
     }
     match resolved {
-        Ok(Resolved::Geometry { geometry, .. }) => {
+        Ok(ListDecision::Geometry { geometry, .. }) => {
             let by = match geometry {
                 _ if geometry == info => "Info.plist is used",
                 _ if geometry == backup => "Info.bckup is used",
                 _ => "numbers of both are used",
             };
-            Ok(Settled {
-                choice: Some(Choice {
+            Ok(SettledLists {
+                choice: Some(ChosenGeometry {
                     geometry,
                     lists: [info, backup],
                 }),
@@ -552,14 +552,16 @@ pub(super) fn settle(
                 )),
             })
         }
-        Ok(Resolved::Refused(_)) => Ok(Settled::default()),
-        Err(error) if is_undecided(&error) && options.access == Access::ReadOnly => Ok(Settled {
-            choice: None,
-            warning: Some(format!(
-                "{differ}, and nothing decides which is right; Info.plist is used for reading \
+        Ok(ListDecision::Refused(_)) => Ok(SettledLists::default()),
+        Err(error) if is_undecided(&error) && options.access == Access::ReadOnly => {
+            Ok(SettledLists {
+                choice: None,
+                warning: Some(format!(
+                    "{differ}, and nothing decides which is right; Info.plist is used for reading \
                  only, as by macOS, which writes Info.bckup first: run `bandsaw repair`"
-            )),
-        }),
+                )),
+            })
+        }
         Err(error) => {
             // A change that is in progress is the better explanation.
             drop(sparsebundle::lock_unused(&**store)?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::create::{CreateOptions, make, make_folder, open_new, open_new_by};
 use super::place::ImagePlace;
-use super::{Found, Image, Layer, OpenOptions, opening::Opening, remote};
+use super::{FoundDisk, Image, Layer, OpenOptions, opening::Opening, remote};
 use crate::Result;
 use crate::container::Format;
 use crate::crypt::Secret;
@@ -83,7 +83,7 @@ fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -
         holder: None,
         ..bundle.status()
     }));
-    let found = Found::new_image(opening.bundle(bundle.clone(), None)?);
+    let found = FoundDisk::new_image(opening.bundle(bundle.clone(), None)?);
     opening.survey(&found)?;
     Ok(opening.into_image(found))
 }

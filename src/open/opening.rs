@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use super::gate::{self, Opened};
-use super::remote::Elsewhere;
+use super::gate::{self, OpenedContainer};
+use super::remote::RemoteTarget;
 use super::{
-    Found, Image, LAYER, Layer, OpenOptions, StoredImage, container, directories, interrupted,
+    FoundDisk, Image, LAYER, Layer, OpenOptions, StoredImage, container, directories, interrupted,
     look_at, remote,
 };
 use crate::device::Access;
@@ -34,7 +34,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Opens all layers.
-    pub(super) fn open(&mut self) -> Result<Found> {
+    pub(super) fn open(&mut self) -> Result<FoundDisk> {
         let mut found = self.disk()?;
         if let Some(section) = self.options.section {
             found.disk = section.of(found.disk)?;
@@ -51,7 +51,7 @@ impl<'a> Opening<'a> {
         Ok(found)
     }
 
-    pub(super) fn into_image(self, found: Found) -> Image {
+    pub(super) fn into_image(self, found: FoundDisk) -> Image {
         Image {
             path: self.path.to_owned(),
             format: found.format,
@@ -63,7 +63,7 @@ impl<'a> Opening<'a> {
 
     /// Opens the disk, with any contents, and the layers over it that the options name. It has
     /// passed the gate.
-    pub(super) fn disk(&mut self) -> Result<Found> {
+    pub(super) fn disk(&mut self) -> Result<FoundDisk> {
         if !self.options.shadows.is_empty() {
             let (opened, _) = self.stack(None)?;
             return gate::pass(opened, self);
@@ -94,14 +94,14 @@ impl<'a> Opening<'a> {
     }
 
     /// Opens the container at the path, here or elsewhere.
-    fn stored_container(&mut self) -> Result<Opened> {
+    fn stored_container(&mut self) -> Result<OpenedContainer> {
         match remote::find(self.path, &self.options)? {
-            Some(Elsewhere::Folder(store, status)) => {
+            Some(RemoteTarget::Folder(store, status)) => {
                 self.layers.push(Layer::Bucket(status));
                 self.settled_bundle(store)
             }
-            Some(Elsewhere::Snapshot(store)) => self.settled_bundle(store),
-            Some(Elsewhere::File(file)) => {
+            Some(RemoteTarget::Snapshot(store)) => self.settled_bundle(store),
+            Some(RemoteTarget::File(file)) => {
                 self.layers.push(Layer::Remote(file.clone()));
                 self.file(file)
             }
@@ -112,7 +112,7 @@ impl<'a> Opening<'a> {
 
     /// Opens the container in these stored bytes. If layers are named, the bytes are those of the
     /// topmost.
-    pub(super) fn container(&mut self, stored: StoredImage) -> Result<Opened> {
+    pub(super) fn container(&mut self, stored: StoredImage) -> Result<OpenedContainer> {
         match stored {
             StoredImage::File(file) if !self.options.shadows.is_empty() => {
                 self.stack(Some(file)).map(|(opened, _)| opened)
@@ -124,7 +124,7 @@ impl<'a> Opening<'a> {
 
     /// Reads an ASIF image with its other directory if nothing is found with the active one. Fails
     /// with [`Kind::Undecided`] if it is to be written.
-    fn use_other_directory(&mut self, found: &mut Found) -> Result<()> {
+    fn use_other_directory(&mut self, found: &mut FoundDisk) -> Result<()> {
         let asif = self
             .layers
             .iter()

@@ -18,15 +18,15 @@ const MAX_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
 #[derive(Debug)]
-pub(super) struct Budget(AtomicU64);
+pub(super) struct NodeLimit(AtomicU64);
 
-impl Budget {
+impl NodeLimit {
     pub(super) fn new() -> Self {
         Self(AtomicU64::new(MAX_NODES))
     }
 }
 
-impl Progress for Budget {
+impl Progress for NodeLimit {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _n: u64) {
@@ -56,7 +56,7 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
 
 /// Returns the damage that the first part of the check of a volume finds.
 pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
-    let budget = Budget::new();
+    let budget = NodeLimit::new();
     let problems = match volume.format {
         VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
             hfsplus::check_within(volume.device().clone(), &budget)
@@ -81,7 +81,7 @@ pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
     ))
 }
 
-fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {
+fn of_container(volume: &Volume, budget: &NodeLimit) -> Result<Vec<Problem>> {
     let mut problems = Problems::default();
     match volume.check(None, &mut problems, budget) {
         Some(Err(error)) if error.kind() == Kind::Io => Err(error),

@@ -72,7 +72,7 @@ pub struct LocalCache<'a> {
 }
 
 /// The target of a name that is no path of this host.
-pub(super) enum Elsewhere {
+pub(super) enum RemoteTarget {
     /// A folder in a bucket, possibly a sparse bundle, and its status.
     Folder(Arc<dyn Store>, Status),
     /// The folder of a snapshot of a bundle on this host.
@@ -164,13 +164,13 @@ pub(crate) fn bundle(
 
 /// Opens the target of `path`, if it is a URL or names a snapshot. Changing a bundle in a bucket
 /// requires its lease.
-pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
+pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<RemoteTarget>> {
     let Some((scheme, url)) = url(path) else {
         let Some(folder) = snapshot::on_host(path)? else {
             return Ok(None);
         };
         snapshot::check(options.access)?;
-        return Ok(Some(Elsewhere::Snapshot(Arc::new(Local::new(folder)))));
+        return Ok(Some(RemoteTarget::Snapshot(Arc::new(Local::new(folder)))));
     };
     match scheme {
         "http" | "https" if options.access == Access::ReadWrite => {
@@ -179,9 +179,9 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }
         "s3" => network::bucket(url, options.access, options.network)
-            .map(|(store, status)| Some(Elsewhere::Folder(store, status))),
+            .map(|(store, status)| Some(RemoteTarget::Folder(store, status))),
         "http" | "https" => {
-            network::file(url, options.network).map(|file| Some(Elsewhere::File(file)))
+            network::file(url, options.network).map(|file| Some(RemoteTarget::File(file)))
         }
         _ => Err(unknown(scheme)),
     }

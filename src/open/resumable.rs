@@ -29,7 +29,7 @@ pub struct ResumableImage {
     /// `None` after closing.
     image: Option<Image>,
     place: ImagePlace,
-    note: Note,
+    note: ResumeNote,
     /// The source of the image and the options, in one line.
     identity: String,
     /// The passphrase, if it is encrypted.
@@ -50,7 +50,7 @@ impl ResumableImage {
         let made = || {
             options.check()?;
             let place = ImagePlace::claim_kept(path, options.overwrite, options.new_mode())?;
-            let note = Note::beside(&place)?;
+            let note = ResumeNote::beside(&place)?;
             match note.read()? {
                 Some((kept, done)) if fs::symlink_metadata(place.aside()).is_ok() => {
                     if kept != identity {
@@ -66,7 +66,7 @@ impl ResumableImage {
 
     fn begin(
         place: ImagePlace,
-        note: Note,
+        note: ResumeNote,
         identity: &str,
         options: &CreateOptions,
     ) -> Result<Self> {
@@ -88,7 +88,7 @@ impl ResumableImage {
 
     fn go_on(
         place: ImagePlace,
-        note: Note,
+        note: ResumeNote,
         identity: &str,
         done: u64,
         options: &CreateOptions,
@@ -185,12 +185,12 @@ fn refusal(place: &ImagePlace) -> Error {
 
 /// The note beside an unfinished image.
 #[derive(Debug)]
-struct Note {
+struct ResumeNote {
     folder: Local,
     name: String,
 }
 
-impl Note {
+impl ResumeNote {
     fn beside(place: &ImagePlace) -> Result<Self> {
         let mut name: OsString = place.aside().file_name().unwrap_or_default().to_owned();
         name.push("-note");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Layer;
 use super::opening::Opening;
-use crate::container::udif::{self, Part, Segment, Udif};
+use crate::container::udif::{self, Segment, SegmentPart, Udif};
 use crate::device::BlockDevice;
 use crate::store::{LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
@@ -15,16 +15,16 @@ const LAYER: &str = "udif set";
 impl Opening<'_> {
     /// Opens the UDIF image in `file`, and the other files of the set.
     pub(super) fn udif_set(&mut self, file: Arc<dyn BlockDevice>) -> Result<Udif> {
-        match <[Part; 1]>::try_from(self.parts(file)?) {
+        match <[SegmentPart; 1]>::try_from(self.parts(file)?) {
             Ok([only]) => Udif::open(only.file),
             Err(parts) => Udif::open_parts(parts),
         }
     }
 
     /// Returns `file` and the other parts of the image that begins in it.
-    pub(super) fn parts(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vec<Part>> {
+    pub(super) fn parts(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vec<SegmentPart>> {
         let segment = udif::segment(&*file)?;
-        let mut parts = vec![Part {
+        let mut parts = vec![SegmentPart {
             name: self.path.to_owned(),
             file,
         }];
@@ -37,7 +37,7 @@ impl Opening<'_> {
             let file = self
                 .part(&path, segment, number)
                 .map_err(|error| error.in_file(&path))?;
-            parts.push(Part { name: path, file });
+            parts.push(SegmentPart { name: path, file });
         }
         Ok(parts)
     }

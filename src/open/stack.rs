@@ -11,11 +11,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::create::FileDraft;
-use super::gate::{self, Opened};
-use super::layer_metadata::{self, Note};
+use super::gate::{self, OpenedContainer};
+use super::layer_metadata::{self, ParentNote};
 use super::opening::Opening;
 use super::place::NewMode;
-use super::{Found, LAYER, Layer, OpenOptions};
+use super::{FoundDisk, LAYER, Layer, OpenOptions};
 use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
@@ -75,7 +75,7 @@ pub struct LayerOptions {
 }
 
 /// The disk below a layer, with the properties that the layer must match.
-pub(crate) struct Below {
+pub(crate) struct LowerDisk {
     pub(crate) disk: Arc<dyn BlockDevice>,
     /// All images of it from the bottom.
     pub(crate) links: Vec<Link>,
@@ -84,14 +84,14 @@ pub(crate) struct Below {
     /// The topmost image of it, if that is ASIF.
     pub(crate) top: Option<Arc<Asif>>,
     /// The record to store in a layer over it, if it has no UUID.
-    pub(crate) note: Option<Note>,
+    pub(crate) note: Option<ParentNote>,
     /// The mode of a layer over it, which is not encrypted and holds data of the disk.
     pub(crate) mode: NewMode,
 }
 
 /// Opens the disk of an image and layers over it, with any contents: for a writer, or for another
 /// layer over it.
-pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
+pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<LowerDisk> {
     if let Some(missing) = options.shadows.iter().find(|shadow| is_missing(shadow)) {
         return Err(Error::new(Kind::NotFound, LAYER, "does not exist").in_file(missing));
     }
@@ -99,11 +99,11 @@ pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
     let opened = if options.shadows.is_empty() {
         opening
             .disk()
-            .map(|found| Below::base(path, &found, &opening.layers))
+            .map(|found| LowerDisk::base(path, &found, &opening.layers))
     } else {
         opening.stack(None).and_then(|(opened, below)| {
             let found = gate::pass(opened, &mut opening)?;
-            Ok(Below {
+            Ok(LowerDisk {
                 disk: found.disk,
                 ..below
             })
@@ -118,7 +118,7 @@ impl Opening<'_> {
     pub(super) fn stack(
         &mut self,
         mut top: Option<Arc<dyn BlockDevice>>,
-    ) -> Result<(Opened, Below)> {
+    ) -> Result<(OpenedContainer, LowerDisk)> {
         let (path, options) = (self.path, self.options);
         refuse_twice(path, options.shadows)?;
         let base = OpenOptions {
@@ -131,7 +131,7 @@ impl Opening<'_> {
         self.layers.append(&mut opening.layers);
         self.warnings.append(&mut opening.warnings);
         let found = found?;
-        let mut below = Below::base(path, &found, &self.layers);
+        let mut below = LowerDisk::base(path, &found, &self.layers);
         if options.access == Access::ReadWrite && self.is_encrypted() {
             let warning = "the image is encrypted, but its shadow file is not";
             self.warnings.push(warning.to_owned());
@@ -153,7 +153,7 @@ impl Opening<'_> {
             .map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
         let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
         self.layers.push(Layer::Stack(stack.clone()));
-        let opened = Opened {
+        let opened = OpenedContainer {
             format: found.format,
             disk: stack,
             store: None,
@@ -162,9 +162,9 @@ impl Opening<'_> {
     }
 }
 
-impl Below {
+impl LowerDisk {
     /// Describes the image at the bottom of a stack.
-    fn base(path: &Path, found: &Found, layers: &[Layer]) -> Self {
+    fn base(path: &Path, found: &FoundDisk, layers: &[Layer]) -> Self {
         let top = layers.iter().find_map(|layer| match layer {
             Layer::Asif(image) => Some(image.clone()),
             _ => None,
@@ -181,7 +181,9 @@ impl Below {
                 ..Identity::default()
             },
         };
-        let note = top.is_none().then(|| Note::of(path, found.disk.info().len));
+        let note = top
+            .is_none()
+            .then(|| ParentNote::of(path, found.disk.info().len));
         let is_secret = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
         let mode =
             NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
@@ -243,7 +245,12 @@ impl Below {
 
 /// Opens the layer at `path`, one of those of `options`; a missing one is created if it is to be
 /// written.
-fn layer(path: &Path, is_top: bool, options: &OpenOptions<'_>, below: &Below) -> Result<LayerFile> {
+fn layer(
+    path: &Path,
+    is_top: bool,
+    options: &OpenOptions<'_>,
+    below: &LowerDisk,
+) -> Result<LayerFile> {
     let is_written = is_top && options.access == Access::ReadWrite;
     if is_written && is_missing(path) {
         make(
@@ -393,7 +400,7 @@ pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
 pub(crate) fn make(
     path: &Path,
     options: &LayerOptions,
-    below: &Below,
+    below: &LowerDisk,
     old: Option<Uuid>,
 ) -> Result<()> {
     let info = below.disk.info();

@@ -1,7 +1,7 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
 use super::opening::Opening;
-use super::{Found, LAYER, Layer, UNKNOWN, contents};
+use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents};
 use crate::container::{Format, udif};
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 20;
 impl Opening<'_> {
     /// Finds partitions and volumes. A raw image must contain some, or be blank: nothing else
     /// distinguishes it from any other file.
-    pub(super) fn survey(&mut self, found: &Found) -> Result<()> {
+    pub(super) fn survey(&mut self, found: &FoundDisk) -> Result<()> {
         let options = self.options;
         let as_told = options.image_format.is_some();
         let mut unusable = None;

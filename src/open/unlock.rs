@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Layer;
 use super::opening::Opening;
-use crate::crypt::{Description, Device, Key, KeyMaterial, Locked, Secret};
+use crate::crypt::{Description, Device, Key, KeyMaterial, LockedHeader, Secret};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Reason, Result};
@@ -51,7 +51,7 @@ pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<Volu
 impl Opening<'_> {
     /// Returns the plain bytes of `file`: its own, or its decrypted contents.
     pub(super) fn unlock(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
-        let Some(locked) = Locked::read(&*file)? else {
+        let Some(locked) = LockedHeader::read(&*file)? else {
             return Ok(file);
         };
         let version = locked.describe().version;
@@ -65,7 +65,7 @@ impl Opening<'_> {
     }
 
     /// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
-    pub(super) fn keys(&mut self, locked: &Locked) -> Result<KeyMaterial> {
+    pub(super) fn keys(&mut self, locked: &LockedHeader) -> Result<KeyMaterial> {
         let description = locked.describe();
         self.layers.push(Layer::Crypt(description.clone()));
         locked.unlock_with(&key(&description, self.options.keys)?)

@@ -20,7 +20,7 @@ const MOST: usize = 1024;
 
 /// Result of [`find`].
 #[derive(Debug, Default)]
-pub(crate) struct Unstored {
+pub(crate) struct UnstoredRanges {
     /// Ranges of the disk that a volume uses and that are not stored; at most 1024.
     pub(crate) places: Vec<Range<u64>>,
     /// The reason why the use of some places without storage is not known.
@@ -34,8 +34,8 @@ pub(crate) fn find(
     map: Option<&Map>,
     volumes: &[Volume],
     progress: &dyn Progress,
-) -> Result<Unstored> {
-    let mut found = Unstored::default();
+) -> Result<UnstoredRanges> {
+    let mut found = UnstoredRanges::default();
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
     for partition in partitions {
         let is_volume = |volume: &Volume| volume.partition == Some(partition.number);

@@ -10,7 +10,7 @@ use super::detect::detect_file_system;
 use super::quick_check;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
-use crate::decision::Which;
+use crate::decision::CopyChoice;
 use crate::device::{BlockDevice, Slice, Spill};
 use crate::fs::apfs::{Container, VolumeWriter};
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
@@ -257,7 +257,7 @@ impl Volume {
     /// in the folder `temporary`.
     pub fn plan_repair(
         &self,
-        header: Option<Which>,
+        header: Option<CopyChoice>,
         temporary: &Path,
         progress: &dyn Progress,
     ) -> Result<Option<hfsplus::Repair>> {

@@ -8,7 +8,7 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use super::pipeline::{self, Piece};
+use super::pipeline::{self, DiskPiece};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -90,11 +90,11 @@ pub fn checksum(
 ) -> Result<String> {
     let len = disk.info().len;
     progress.stage("checksum", len);
-    let mut sum = Sum::new(algorithm);
+    let mut sum = ChecksumState::new(algorithm);
     pipeline::in_order(disk, 0..len, progress, |piece| {
         match piece {
-            Piece::Data(_, bytes) => sum.update(bytes),
-            Piece::Zeros(range) => sum.update_zeros(range.end - range.start),
+            DiskPiece::Data(_, bytes) => sum.update(bytes),
+            DiskPiece::Zeros(range) => sum.update_zeros(range.end - range.start),
         }
         Ok(())
     })?;
@@ -102,7 +102,7 @@ pub fn checksum(
 }
 
 /// A checksum in progress.
-enum Sum {
+enum ChecksumState {
     Crc32(crc32fast::Hasher),
     Md5(Md5),
     Sha1(Sha1),
@@ -111,7 +111,7 @@ enum Sum {
     Sha512(Sha512),
 }
 
-impl Sum {
+impl ChecksumState {
     fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Crc32 => Self::Crc32(crc32fast::Hasher::new()),
@@ -210,7 +210,8 @@ mod tests {
             let mut bytes = vec![7; 100];
             bytes.resize(100 + count, 0);
             for algorithm in Algorithm::ALL {
-                let (mut whole, mut parts) = (Sum::new(algorithm), Sum::new(algorithm));
+                let (mut whole, mut parts) =
+                    (ChecksumState::new(algorithm), ChecksumState::new(algorithm));
                 whole.update(&bytes);
                 parts.update(&bytes[..100]);
                 parts.update_zeros(count as u64);

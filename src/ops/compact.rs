@@ -61,14 +61,14 @@ pub struct Plan {
     /// Volumes that would be skipped: location and reason of each.
     pub refused: Vec<SkippedVolume>,
     /// Stored data that belongs to no part of the disk.
-    pub orphans: Orphaned,
+    pub orphans: OrphanReport,
     /// Bytes of storage that the image's files take now.
     pub allocated: u64,
 }
 
 /// Stored data that belongs to no part of the disk.
 #[derive(Debug, Default)]
-pub struct Orphaned {
+pub struct OrphanReport {
     /// Location and length of each piece.
     pub found: Vec<Orphan>,
     /// The reason why it is kept. `None`: it is removed, because nothing can refer to it.
@@ -76,7 +76,7 @@ pub struct Orphaned {
     is_resolved: bool,
 }
 
-impl Orphaned {
+impl OrphanReport {
     fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
         let found = orphans::of_image(image, progress)?;
         if found.is_empty() {
@@ -121,7 +121,7 @@ pub struct Compacted {
     /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
     pub parts: bool,
     /// Stored data that belonged to no part of the disk before.
-    pub orphans: Orphaned,
+    pub orphans: OrphanReport,
     /// Volumes that were skipped: location and reason of each.
     pub refused: Vec<SkippedVolume>,
 }
@@ -155,7 +155,7 @@ pub fn plan(
         })?;
         causes.push((Cause::Zeros, zeros));
     }
-    let orphans = Orphaned::of(image, progress)?;
+    let orphans = OrphanReport::of(image, progress)?;
     causes.retain(|(_, bytes)| *bytes > 0 && orphans.is_resolved());
     let pending = image.volumes().iter().filter_map(Volume::pending).sum();
     Ok(Plan {
@@ -190,7 +190,7 @@ pub fn compact(
     // Before anything is discarded: what has no storage then tells whether data was lost.
     let locked = LockedVolumes::of(image, keys);
     let before = usage::host(image, progress)?.allocated;
-    let orphaned = Orphaned::of(image, progress)?;
+    let orphaned = OrphanReport::of(image, progress)?;
     if !orphaned.is_resolved() {
         return Ok(Compacted {
             before,

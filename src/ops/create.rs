@@ -14,9 +14,9 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use super::compress::{CompressOptions, FileReport, Room, compress_tree, spool_len};
-use super::convert::{self, ConvertOptions, Copied};
-use super::finder::{self, Look};
+use super::compress::{BlockRounding, CompressOptions, FileReport, compress_tree, spool_len};
+use super::convert::{self, ConvertOptions, CopyCounts};
+use super::finder::{self, WindowSettings};
 use super::format::{NewFormat, VolumeOptions};
 use super::import::{self, FolderOptions, Item};
 use super::planned_disk::PlannedDisk;
@@ -26,7 +26,7 @@ use crate::container::udif::Resource;
 use crate::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
+use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::remote::{check_holds, url};
 use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
 use crate::partition::{Scheme, gpt, single};
@@ -74,7 +74,7 @@ pub struct CreateOptions {
     /// that would be noise.
     pub thin: bool,
     /// Finder settings of the volume. `None`: those of its source.
-    pub look: Option<Look>,
+    pub look: Option<WindowSettings>,
     /// Resources of a compressed or read-only image, such as a license.
     pub resources: Vec<Resource>,
     /// Remote access options, if the image is in a bucket.
@@ -217,7 +217,7 @@ pub struct Created {
     /// The image, open for writing.
     pub image: Image,
     /// The volume on it, if one was requested.
-    pub volume: Option<Built>,
+    pub volume: Option<NewVolumeInfo>,
     /// Compression result of each file, if compression was requested.
     pub compressed: Vec<FileReport>,
 }
@@ -299,12 +299,12 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
             Error::new(Kind::Invalid, LAYER, "a blank disk requires a size").in_file(path)
         })?;
         return Ok(Created {
-            image: draft(len, Ids::blank(epoch, len))?.finish()?,
+            image: draft(len, NewIds::blank(epoch, len))?.finish()?,
             volume: None,
             compressed: Vec::new(),
         });
     };
-    let wanted = Wanted {
+    let wanted = DiskRequest {
         volume,
         len,
         sector_size,
@@ -315,7 +315,7 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
         look,
         is_secret,
     };
-    let Prepared {
+    let PreparedDisk {
         plan,
         ids,
         len,
@@ -357,9 +357,9 @@ pub struct Streamed {
     /// Length of the disk in bytes.
     pub len: u64,
     /// Amount of data read and written.
-    pub copied: Copied,
+    pub copied: CopyCounts,
     /// The volume on the disk.
-    pub volume: Built,
+    pub volume: NewVolumeInfo,
     /// Compression result of each file, if compression was requested.
     pub compressed: Vec<FileReport>,
 }
@@ -411,7 +411,7 @@ pub fn stream(
         let message = "a blank disk is not written to a pipe; give it a volume";
         return Err(Error::new(Kind::Invalid, LAYER, message));
     };
-    let wanted = Wanted {
+    let wanted = DiskRequest {
         volume,
         len,
         sector_size: None,
@@ -439,7 +439,7 @@ pub fn stream(
 }
 
 /// What is asked of a disk with a volume.
-struct Wanted {
+struct DiskRequest {
     volume: NewVolume,
     len: Option<u64>,
     sector_size: Option<u32>,
@@ -447,24 +447,24 @@ struct Wanted {
     compress: Option<CompressOptions>,
     epoch: Option<Timestamp>,
     encryption: Option<VolumeEncryption>,
-    look: Option<Look>,
+    look: Option<WindowSettings>,
     is_secret: bool,
 }
 
 /// A disk of which every byte is known, before it is written.
-struct Prepared {
-    plan: Planned,
-    ids: Ids,
+struct PreparedDisk {
+    plan: PlannedContents,
+    ids: NewIds,
     len: u64,
     compressed: Vec<FileReport>,
     /// The packed forks of compressed files.
     spool: Option<Draft>,
 }
 
-impl Wanted {
+impl DiskRequest {
     /// Reads the source, compresses its files if requested, and plans the disk. Temporary data is
     /// stored beside `image`.
-    fn prepare(self, image: &Path, progress: &dyn Progress) -> Result<Prepared> {
+    fn prepare(self, image: &Path, progress: &dyn Progress) -> Result<PreparedDisk> {
         let Self {
             volume,
             len,
@@ -494,11 +494,11 @@ impl Wanted {
         if epoch.is_some() {
             forget_host_dates(&mut tree);
         }
-        let ids = Ids::new(epoch, &name, &tree);
+        let ids = NewIds::new(epoch, &name, &tree);
         let mut compressed = Vec::new();
         let mut spool = None;
         if let Some(options) = &compress {
-            let room = Room {
+            let room = BlockRounding {
                 block: block_size.unwrap_or(USUAL_BLOCK),
                 holes: format.has_holes(),
             };
@@ -525,12 +525,12 @@ impl Wanted {
             };
             finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(image))?;
         }
-        let plan = Planned {
+        let plan = PlannedContents {
             layout,
             partition_type: format.partition_type(),
             volume: format.plan(tree, options)?,
         };
-        Ok(Prepared {
+        Ok(PreparedDisk {
             len: len.map_or_else(|| plan.disk_len(sector_size), Ok)?,
             plan,
             ids,
@@ -576,13 +576,13 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
 }
 
 /// The planned contents of a disk.
-struct Planned {
+struct PlannedContents {
     layout: Layout,
     partition_type: Uuid,
     volume: Box<dyn VolumePlan>,
 }
 
-impl Planned {
+impl PlannedContents {
     /// Returns the length in bytes of a disk that holds the volume with free space to work.
     fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
         self.layout
@@ -599,7 +599,7 @@ impl Planned {
         disk: &Arc<dyn BlockDevice>,
         guids: gpt::Guids,
         progress: &dyn Progress,
-    ) -> Result<Built> {
+    ) -> Result<NewVolumeInfo> {
         let Some(scheme) = self.layout.scheme() else {
             return self.volume.build(&**disk, progress);
         };
@@ -654,14 +654,14 @@ fn forget_host_dates(tree: &mut Tree) {
 }
 
 /// The identifiers of disk, partition and volume.
-pub(super) struct Ids {
+pub(super) struct NewIds {
     disk: gpt::Guids,
     pub(super) volume: Uuid,
     /// UUID of the container, if it has one. `None`: a random one.
     image: Option<Uuid>,
 }
 
-impl Ids {
+impl NewIds {
     /// Returns random identifiers, or with a fixed date ones derived from that date, the volume
     /// name and the file names.
     pub(super) fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {

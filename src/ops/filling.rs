@@ -9,7 +9,7 @@ const UNIT: usize = 64 << 10;
 
 /// An empty file being written. The data must add up to the announced length.
 #[derive(Debug)]
-pub(super) struct Filling<'a> {
+pub(super) struct FileFill<'a> {
     out: &'a dyn BlockDevice,
     /// Announced length, in bytes.
     len: u64,
@@ -21,7 +21,7 @@ pub(super) struct Filling<'a> {
     whole: bool,
 }
 
-impl<'a> Filling<'a> {
+impl<'a> FileFill<'a> {
     /// Begins to fill `out` with `len` bytes. `holes` is true to store zeros as holes, which the
     /// volume must support.
     pub(super) fn new(out: &'a dyn BlockDevice, len: u64, holes: bool) -> Result<Self> {
@@ -123,7 +123,7 @@ mod tests {
         for holes in [false, true] {
             // The contents of extended space are undefined until written.
             let out = Memory::zeros(0);
-            let mut filling = Filling::new(&out, contents.len() as u64, holes).unwrap();
+            let mut filling = FileFill::new(&out, contents.len() as u64, holes).unwrap();
             for piece in contents.chunks(4 * UNIT) {
                 filling.bytes(piece).unwrap();
             }
@@ -134,7 +134,7 @@ mod tests {
             );
 
             let out = Memory::zeros(0);
-            let mut filling = Filling::new(&out, 300, holes).unwrap();
+            let mut filling = FileFill::new(&out, 300, holes).unwrap();
             filling.zeros(100).unwrap();
             filling.data(&[1; 100]).unwrap();
             filling.zeros(100).unwrap();

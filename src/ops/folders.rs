@@ -22,7 +22,7 @@ pub(super) struct Folders {
 }
 
 /// A lookup of the parent and name of a folder.
-pub(super) trait Family: fmt::Debug {
+pub(super) trait ParentLookup: fmt::Debug {
     /// Returns parent and name of folder `number`, which is not 0.
     fn place(&self, number: u32) -> (u32, &str);
 }
@@ -37,7 +37,7 @@ impl Folders {
     }
 
     /// Opens folder `number`.
-    pub(super) fn open(&self, number: u32, family: &dyn Family) -> io::Result<Arc<OwnedFd>> {
+    pub(super) fn open(&self, number: u32, family: &dyn ParentLookup) -> io::Result<Arc<OwnedFd>> {
         let mut missing = Vec::new();
         let mut at = number;
         let mut open = loop {

@@ -14,7 +14,7 @@ use crate::{Error, Kind, Result};
 
 /// Result of the accounting of orphans.
 #[derive(Debug)]
-pub enum Account {
+pub enum OrphanAccount {
     /// All volumes are sound, and every place of the disk without storage is free in them: nothing
     /// refers to the orphans.
     Accounted,
@@ -32,7 +32,7 @@ pub enum Account {
     Unknown(String),
 }
 
-impl Account {
+impl OrphanAccount {
     /// Returns the reason why the orphans must be kept; `None` if they may be removed.
     pub fn objection(&self) -> Option<&str> {
         match self {
@@ -56,8 +56,8 @@ pub(crate) fn account(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
-) -> Result<Account> {
-    let unresolved = |why: String| Account::Unresolved {
+) -> Result<OrphanAccount> {
+    let unresolved = |why: String| OrphanAccount::Unresolved {
         why,
         is_sound: false,
         places: Vec::new(),
@@ -68,18 +68,20 @@ pub(crate) fn account(
         Err(error) => return Ok(unresolved(error.message().to_owned())),
     };
     if volumes.is_empty() {
-        return Ok(Account::Unknown("the disk has no known volume".into()));
+        return Ok(OrphanAccount::Unknown(
+            "the disk has no known volume".into(),
+        ));
     }
     let found = match evidence::of_disk(disk, options, Depth::Full, progress) {
         Ok(found) => found,
         Err(error) if error.kind() == Kind::WrongKey => {
-            return Ok(Account::Unknown(error.message().to_owned()));
+            return Ok(OrphanAccount::Unknown(error.message().to_owned()));
         }
         Err(error) => return Err(error),
     };
     let unstored = unstored::find(disk, map.as_ref(), &volumes, progress)?;
     if let Some(first) = found.against().next() {
-        return Ok(Account::Unresolved {
+        return Ok(OrphanAccount::Unresolved {
             why: first.to_string(),
             is_sound: false,
             places: unstored.places,
@@ -90,15 +92,15 @@ pub(crate) fn account(
             "bytes {} to {} of the disk are in use but not stored",
             first.start, first.end
         );
-        return Ok(Account::Unresolved {
+        return Ok(OrphanAccount::Unresolved {
             why,
             is_sound: true,
             places: unstored.places,
         });
     }
     Ok(match unstored.unknown {
-        None => Account::Accounted,
-        Some(why) => Account::Unresolved {
+        None => OrphanAccount::Accounted,
+        Some(why) => OrphanAccount::Unresolved {
             why,
             is_sound: true,
             places: Vec::new(),
@@ -128,12 +130,12 @@ pub(crate) fn account_image(
     image: &Image,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
-) -> Result<Account> {
+) -> Result<OrphanAccount> {
     if image
         .bundle()
         .is_some_and(|bundle| !bundle.do_lists_agree())
     {
-        return Ok(Account::Unresolved {
+        return Ok(OrphanAccount::Unresolved {
             why: "the property lists do not agree".into(),
             is_sound: false,
             places: Vec::new(),

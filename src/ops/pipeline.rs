@@ -20,7 +20,7 @@ const MAX_ZEROS: u64 = 64 << 20;
 
 /// The next piece of the disk, with its offset.
 #[derive(Debug)]
-pub(super) enum Piece<'a> {
+pub(super) enum DiskPiece<'a> {
     Data(u64, &'a [u8]),
     /// A range for which the source stores no data.
     Zeros(Range<u64>),
@@ -37,7 +37,7 @@ pub(super) fn in_order(
     disk: &dyn BlockDevice,
     range: Range<u64>,
     progress: &dyn Progress,
-    mut take: impl FnMut(Piece<'_>) -> Result<()>,
+    mut take: impl FnMut(DiskPiece<'_>) -> Result<()>,
 ) -> Result<()> {
     let (full, pieces) = sync_channel(AHEAD);
     let (empty, buffers) = channel();
@@ -54,13 +54,13 @@ pub(super) fn in_order(
                 progress.check()?;
                 match piece {
                     Read::Data(at, buf, len) => {
-                        take(Piece::Data(at, &buf[..len]))?;
+                        take(DiskPiece::Data(at, &buf[..len]))?;
                         progress.advance(len as u64);
                         let _ = empty.send(buf);
                     }
                     Read::Zeros(range) => {
                         let len = range.end - range.start;
-                        take(Piece::Zeros(range))?;
+                        take(DiskPiece::Zeros(range))?;
                         progress.advance(len);
                     }
                 }
@@ -136,11 +136,11 @@ mod tests {
             let (mut seen, mut next) = (Vec::new(), start as u64);
             in_order(&disk, start as u64..bytes.len() as u64, &Silent, |piece| {
                 let at = match piece {
-                    Piece::Data(at, data) => {
+                    DiskPiece::Data(at, data) => {
                         seen.extend_from_slice(data);
                         at
                     }
-                    Piece::Zeros(range) => {
+                    DiskPiece::Zeros(range) => {
                         seen.resize(seen.len() + (range.end - range.start) as usize, 0);
                         range.start
                     }

@@ -11,7 +11,7 @@ use crate::device::{
     Access, AfterDiscard, BlockDevice, Changes, CowDevice, Extent, ExtentKind, FileRange, Info,
     Slice, Spill,
 };
-use crate::fs::{Built, PlacedContents, VolumePlan};
+use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
 use crate::partition::{gpt, single};
 use crate::sync::Mutex;
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ pub(super) struct PlannedDisk<'a> {
     contents: Box<dyn PlacedContents + 'a>,
     /// The bytes of the disk that are the volume.
     volume: Range<u64>,
-    built: Built,
+    built: NewVolumeInfo,
 }
 
 impl<'a> PlannedDisk<'a> {
@@ -59,7 +59,7 @@ impl<'a> PlannedDisk<'a> {
     }
 
     /// Returns the properties of the volume.
-    pub(super) fn built(&self) -> Built {
+    pub(super) fn built(&self) -> NewVolumeInfo {
         self.built
     }
 

@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{
-    Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
-    NewKind, NewNode, NodeId, RESOURCE_FORK, UnlinkedFile,
+    Attributes, Change, ExistingTarget, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt,
+    Fork, NewKind, NewNode, NodeId, RESOURCE_FORK, UnlinkedFile,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
-use crate::ops::filling::Filling;
-use crate::progress::{Progress, Within};
+use crate::ops::filling::FileFill;
+use crate::progress::{NestedProgress, Progress};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "put";
@@ -34,7 +34,7 @@ pub struct PutOptions {
 
 /// Counts of objects added to a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Put {
+pub struct PutReport {
     /// Number of files, counting each name of a hard-linked one, and of all other objects not
     /// counted below.
     pub files: u64,
@@ -59,7 +59,7 @@ pub fn put(
     path: &str,
     options: &PutOptions,
     progress: &dyn Progress,
-) -> Result<Put> {
+) -> Result<PutReport> {
     let bytes = tree
         .nodes
         .iter()
@@ -72,7 +72,7 @@ pub fn put(
         })
         .sum();
     let (holes, ids, made) = (fs.volume().holes, HashMap::new(), Vec::new());
-    let mut putting = Putting {
+    let mut putting = PutState {
         tree,
         fs,
         options,
@@ -80,7 +80,7 @@ pub fn put(
         holes,
         ids,
         made,
-        done: Put::default(),
+        done: PutReport::default(),
     };
     putting.check_sources()?;
     let top = match fs.resolve(path) {
@@ -118,7 +118,7 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     }
 }
 
-struct Putting<'a> {
+struct PutState<'a> {
     tree: &'a Tree,
     fs: &'a dyn FileSystemMut,
     options: &'a PutOptions,
@@ -129,10 +129,10 @@ struct Putting<'a> {
     ids: HashMap<u32, NodeId>,
     /// Folders that were created, whose attributes are set last.
     made: Vec<u32>,
-    done: Put,
+    done: PutReport,
 }
 
-impl Putting<'_> {
+impl PutState<'_> {
     /// Refuses two sources that have one name on the volume: the second would replace the first,
     /// even if the user wants to replace existing files.
     fn check_sources(&self) -> Result<()> {
@@ -284,9 +284,9 @@ impl Putting<'_> {
         let (nameless, id) = UnlinkedFile::new(self.fs, &new_node(source, kind))?;
         self.fill(id, source)?;
         let existing = if self.options.overwrite {
-            Existing::Replace
+            ExistingTarget::Replace
         } else {
-            Existing::Error
+            ExistingTarget::Error
         };
         nameless.link_unlinked(folder, name, existing)?;
         self.ids.insert(index, id);
@@ -313,7 +313,7 @@ impl Putting<'_> {
                     node.name.to_string(),
                     &found,
                     options,
-                    &Within(self.progress),
+                    &NestedProgress(self.progress),
                 )?;
                 self.done.compressed += u64::from(report.left.is_none());
                 Ok(())
@@ -332,7 +332,7 @@ impl Putting<'_> {
             Stream::Extern { .. } => self.tree.contents.open(stream)?,
         };
         let len = stream.len();
-        let mut filling = Filling::new(to, len, holes)?;
+        let mut filling = FileFill::new(to, len, holes)?;
         let mut piece = vec![0; PIECE.min(len) as usize];
         let (mut at, mut data) = (0, 0..0);
         while at < len {

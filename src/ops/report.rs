@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::advise::{Place, advise};
-use super::space::{Fill, SpaceMap};
-use super::usage::{ImageUsage, Room};
+use super::space::{SpaceMap, UnitUsage};
+use super::usage::{ImageUsage, VolumeSpace};
 use crate::Result;
 use crate::address::{redacted, shown};
 use crate::device::BlockDevice;
@@ -228,7 +228,7 @@ impl ReportPage {
                 .info
                 .as_ref()
                 .map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
-            let total = |bytes: fn(&Room) -> u64| {
+            let total = |bytes: fn(&VolumeSpace) -> u64| {
                 volume
                     .space
                     .as_ref()
@@ -295,10 +295,10 @@ impl ReportPage {
             "<p id=\"told\" role=\"status\">Point at a {one}.</p>"
         ));
         let legend = [
-            ("absent", "not stored", map.count_of(Fill::Absent)),
-            ("full", "in use", map.count_of(Fill::Full)),
-            ("partly", "partly free", map.count_of(Fill::PartlyFree)),
-            ("free", "completely free", map.count_of(Fill::Free)),
+            ("absent", "not stored", map.count_of(UnitUsage::Absent)),
+            ("full", "in use", map.count_of(UnitUsage::Full)),
+            ("partly", "partly free", map.count_of(UnitUsage::PartlyFree)),
+            ("free", "completely free", map.count_of(UnitUsage::Free)),
             ("stray", "stray files", map.stray.len() as u64),
         ];
         self.add("<ul class=\"legend\">");
@@ -406,7 +406,11 @@ impl ReportPage {
 /// Returns the number of band files with bands of `size` bytes, estimated from the present ones.
 fn files(map: &SpaceMap, size: u64) -> u64 {
     let (mut files, mut last) = (0, None);
-    for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {
+    for unit in map
+        .units
+        .iter()
+        .filter(|unit| map.fill(unit) != UnitUsage::Free)
+    {
         let start = unit.index * map.size;
         let (first, end) = (
             start / size,

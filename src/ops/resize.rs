@@ -133,7 +133,7 @@ impl fmt::Display for ResizeStep {
 /// Returns the limits and the present length of the image's disk, in bytes.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
     let found = volume_of(image, which)
-        .and_then(|volume| ResizePlan::new(Parted::of(image), volume)?.limits());
+        .and_then(|volume| ResizePlan::new(PartitionedDisk::of(image), volume)?.limits());
     found.map_err(|error| error.in_file(image.path()))
 }
 
@@ -155,11 +155,12 @@ pub fn resize(
     });
     let checked = checked.and_then(|()| check_orphans(image, options, progress));
     let done = checked.and_then(|()| match options.parts {
-        Parts::Image => Parted::of(image).resize_disk(options),
-        Parts::All | Parts::Partition => {
-            ResizePlan::new(Parted::of(image), volume_of(image, options.volume)?)?
-                .run(options, progress)
-        }
+        Parts::Image => PartitionedDisk::of(image).resize_disk(options),
+        Parts::All | Parts::Partition => ResizePlan::new(
+            PartitionedDisk::of(image),
+            volume_of(image, options.volume)?,
+        )?
+        .run(options, progress),
     });
     done.map_err(|error| error.in_file(image.path()))
 }
@@ -180,13 +181,13 @@ fn check_orphans(
 
 /// A disk with its partition map and volumes.
 #[derive(Debug, Clone, Copy)]
-struct Parted<'a> {
+struct PartitionedDisk<'a> {
     disk: &'a Arc<dyn BlockDevice>,
     map: Option<&'a Map>,
     volumes: &'a [Volume],
 }
 
-impl<'a> Parted<'a> {
+impl<'a> PartitionedDisk<'a> {
     fn of(image: &'a Image) -> Self {
         Self {
             disk: image.disk(),
@@ -340,8 +341,8 @@ struct ResizePlan<'a> {
 }
 
 impl<'a> ResizePlan<'a> {
-    fn new(parted: Parted<'a>, volume: &'a Volume) -> Result<Self> {
-        let Parted { disk, map, .. } = parted;
+    fn new(parted: PartitionedDisk<'a>, volume: &'a Volume) -> Result<Self> {
+        let PartitionedDisk { disk, map, .. } = parted;
         let partition = map.zip(volume.partition);
         let partition = partition.map(|(map, number)| Resizable {
             disk: &**disk,

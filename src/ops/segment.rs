@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::convert::keep_signature;
-use crate::container::udif::{Cut, MAX_WRITTEN_PARTS, Udif, part_path};
+use crate::container::udif::{MAX_WRITTEN_PARTS, SplitMethod, Udif, part_path};
 use crate::open::{FileDraft, Image};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -13,8 +13,8 @@ const LAYER: &str = "image";
 /// Options for the new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentOptions {
-    /// Positions of the splits; [`Cut::Whole`] joins.
-    pub cut: Cut,
+    /// Positions of the splits; [`SplitMethod::Whole`] joins.
+    pub cut: SplitMethod,
     /// True to replace existing files.
     pub overwrite: bool,
     /// True to allow the loss of a code signature, which covers the bytes of the old file.

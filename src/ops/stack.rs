@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
-use crate::open::stack::{self, Below, LayerFile, LayerOptions};
+use crate::open::stack::{self, LayerFile, LayerOptions, LowerDisk};
 use crate::open::{OpenOptions, gate, layer_metadata};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -76,7 +76,7 @@ pub fn commit(
         gate::check_leftovers(bundle, &below.disk, options, progress)
             .map_err(|error| error.in_file(base))?;
     }
-    let mut job = Job {
+    let mut job = CommitJob {
         below,
         layer,
         progress,
@@ -84,7 +84,7 @@ pub fn commit(
         committed: Committed::default(),
     };
     job.run().map_err(in_layer)?;
-    let Job {
+    let CommitJob {
         layer,
         committed,
         below,
@@ -114,8 +114,8 @@ pub fn commit(
     Ok(committed)
 }
 
-struct Job<'a> {
-    below: Below,
+struct CommitJob<'a> {
+    below: LowerDisk,
     layer: LayerFile,
     progress: &'a dyn Progress,
     /// The UUID of the image below during the commit; nil if it has none.
@@ -123,7 +123,7 @@ struct Job<'a> {
     committed: Committed,
 }
 
-impl Job<'_> {
+impl CommitJob<'_> {
     fn run(&mut self) -> Result<()> {
         let from = self.begin()?;
         self.committed.resumed_at = from;

@@ -96,7 +96,7 @@ impl HostUsage {
 
 /// Bytes of a volume by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct VolumeSpace {
     /// Bytes used by files, and by the volume itself.
     pub used: u64,
     /// Bytes that were freed but are held for older checkpoints. A trim makes them free first.
@@ -105,7 +105,7 @@ pub struct Room {
     pub free: u64,
 }
 
-impl Room {
+impl VolumeSpace {
     fn new(total: u64, free: u64, pending: u64) -> Self {
         Self {
             used: total.saturating_sub(free).saturating_sub(pending),
@@ -128,7 +128,7 @@ pub struct VolumeUsage {
     pub info: Result<VolumeInfo>,
     /// Bytes of the volume by use, according to the volume itself or to its free map. `None` if
     /// both are unreadable. For an APFS container, all its volumes together.
-    pub space: Option<Room>,
+    pub space: Option<VolumeSpace>,
     /// The reason why its free space is not discarded, if it is not.
     pub refused: Option<Error>,
 }
@@ -143,8 +143,8 @@ impl VolumeUsage {
         let space = match (&info, container) {
             (_, Some(container)) => container
                 .ok()
-                .map(|found| Room::new(found.size(), found.free(), found.pending())),
-            (Ok(info), None) => Some(Room::new(info.total, info.free, info.pending)),
+                .map(|found| VolumeSpace::new(found.size(), found.free(), found.pending())),
+            (Ok(info), None) => Some(VolumeSpace::new(info.total, info.free, info.pending)),
             (Err(_), None) if found.map.is_err() => None,
             (Err(_), None) => {
                 let range = &found.volume.range;
@@ -152,7 +152,7 @@ impl VolumeUsage {
                     .runs()
                     .map(|run| run.map(|run| run.end - run.start))
                     .sum::<Result<u64>>()?;
-                Some(Room::new(range.end - range.start, free, 0))
+                Some(VolumeSpace::new(range.end - range.start, free, 0))
             }
         };
         Ok(Self {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::container::udif::{Udif, Verdict};
+use crate::container::udif::{ChecksumResult, Udif};
 use crate::open::{Image, Layer};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -13,7 +13,7 @@ use crate::{Error, Kind, Result};
 ///
 /// [`Kind::Unsupported`] if no checksum is stored: raw images and sparse bundles have none, and
 /// UDIF images may lack them.
-pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
     let nothing = || {
         let format = image.format();
         let message = format!(
@@ -27,7 +27,7 @@ pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         None => Err(nothing()),
     };
     let comparable =
-        |verdicts: &Vec<Verdict>| verdicts.iter().any(|verdict| verdict.agrees().is_some());
+        |verdicts: &Vec<ChecksumResult>| verdicts.iter().any(|verdict| verdict.agrees().is_some());
     let verdicts = verdicts.and_then(|verdicts| {
         if comparable(&verdicts) {
             Ok(verdicts)
@@ -69,7 +69,7 @@ impl Verification {
         let mut wrong = areas
             .into_iter()
             .chain(others)
-            .filter_map(Verdict::mismatch);
+            .filter_map(ChecksumResult::mismatch);
         let Some(first) = wrong.next() else {
             return Ok(());
         };

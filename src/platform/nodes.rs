@@ -22,7 +22,7 @@ pub(crate) use host::{
 };
 
 /// A time in seconds and nanoseconds since 1970.
-pub(crate) type Moment = (i64, u32);
+pub(crate) type HostTime = (i64, u32);
 
 /// The host's metadata of a node.
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +40,10 @@ pub(crate) struct HostNode {
     pub(crate) size: u64,
     /// The number of a device node, in the host's encoding.
     pub(crate) special: u64,
-    pub(crate) created: Option<Moment>,
-    pub(crate) modified: Moment,
-    pub(crate) changed: Moment,
-    pub(crate) accessed: Moment,
+    pub(crate) created: Option<HostTime>,
+    pub(crate) modified: HostTime,
+    pub(crate) changed: HostTime,
+    pub(crate) accessed: HostTime,
 }
 
 /// Opens a folder within a folder, never through a symbolic link.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp};
 
-use super::{HostNode, Moment};
+use super::{HostNode, HostTime};
 
 /// Returns the metadata of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
@@ -32,7 +32,7 @@ pub(crate) fn node_of(open: impl AsFd) -> io::Result<HostNode> {
 }
 
 fn node(stat: &Statx) -> HostNode {
-    let moment = |time: StatxTimestamp| -> Moment { (time.tv_sec, time.tv_nsec) };
+    let moment = |time: StatxTimestamp| -> HostTime { (time.tv_sec, time.tv_nsec) };
     let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     HostNode {
         kind: FileType::from_raw_mode(u32::from(stat.stx_mode)),

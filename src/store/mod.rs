@@ -32,7 +32,7 @@ pub use local::{FileMode, Local, LocalFile};
 #[cfg(feature = "testing")]
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
-pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
+pub use objects::{FillBuffer, MemoryObjects, ObjectMeta, Objects, SharedBytes};
 pub use prefix::PrefixStore;
 pub use remote::{
     CacheOptions, Checkpointed, FlushTo, LeaseHolder, Remote, RemoteOptions, Snapshot, Status,

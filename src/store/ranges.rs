@@ -235,9 +235,9 @@ mod tests {
     type Asked = Arc<Mutex<Vec<Range<u64>>>>;
 
     #[derive(Debug)]
-    struct Counted(Vec<u8>, Asked);
+    struct ByteCount(Vec<u8>, Asked);
 
-    impl Ranges for Counted {
+    impl Ranges for ByteCount {
         fn len(&self) -> u64 {
             self.0.len() as u64
         }
@@ -251,7 +251,7 @@ mod tests {
 
     fn fetched(len: usize) -> (Vec<u8>, Asked, Fetched) {
         let (bytes, asked) = (Random::new(len as u64).bytes(len), Asked::default());
-        let ranges = Box::new(Counted(bytes.clone(), Arc::clone(&asked)));
+        let ranges = Box::new(ByteCount(bytes.clone(), Arc::clone(&asked)));
         (
             bytes,
             asked,

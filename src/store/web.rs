@@ -9,7 +9,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Response, StatusCode};
 
-use super::bucket::{Patience, prepare_tls, runtime};
+use super::bucket::{Timeouts, prepare_tls, runtime};
 use super::ranges::{Fetched, PIECE, Pieces, Ranges};
 use crate::{Error, Kind, Result};
 
@@ -52,7 +52,7 @@ pub(crate) fn open(
         ));
     }
     prepare_tls();
-    let patience = Patience::new(timeout);
+    let patience = Timeouts::new(timeout);
     let client = Client::builder()
         .user_agent(concat!("bandsaw/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(patience.connect)
@@ -83,7 +83,7 @@ pub(crate) fn open(
 #[derive(Debug)]
 struct WebFile {
     client: Client,
-    patience: Patience,
+    patience: Timeouts,
     url: String,
     len: u64,
     /// The entity tag, or without one the modification time.
@@ -94,7 +94,7 @@ struct WebFile {
 }
 
 /// The reason why a response is unusable, and if a retry may succeed.
-enum Failed {
+enum ResponseError {
     InPassing(Error),
     ForGood(Error),
 }
@@ -118,7 +118,7 @@ impl WebFile {
         Ok(head)
     }
 
-    async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, Failed> {
+    async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, ResponseError> {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let request = self
             .client
@@ -132,9 +132,9 @@ impl WebFile {
                 error.is_timeout() && !error.is_connect() && !self.answered.load(Ordering::Relaxed);
             let is_final = is_silent || error.is_builder() || error.is_redirect();
             if is_final {
-                Failed::ForGood(error_of)
+                ResponseError::ForGood(error_of)
             } else {
-                Failed::InPassing(error_of)
+                ResponseError::InPassing(error_of)
             }
         });
         self.answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
@@ -142,9 +142,9 @@ impl WebFile {
     }
 
     /// Returns the length of the file, after validating a partial response.
-    fn check(&self, answer: &Response) -> Result<u64, Failed> {
+    fn check(&self, answer: &Response) -> Result<u64, ResponseError> {
         let refused =
-            |kind, message: String| Err(Failed::ForGood(Error::new(kind, LAYER, message)));
+            |kind, message: String| Err(ResponseError::ForGood(Error::new(kind, LAYER, message)));
         let host = answer.url().host_str().unwrap_or("the server").to_owned();
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {}
@@ -168,7 +168,7 @@ impl WebFile {
                 );
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(Failed::InPassing(Error::new(
+                return Err(ResponseError::InPassing(Error::new(
                     Kind::Io,
                     LAYER,
                     format!("{host} answers {status}: try again later"),
@@ -199,12 +199,17 @@ impl WebFile {
     }
 
     /// Fills `into`, of which `filled` bytes are already valid.
-    async fn part(&self, offset: u64, into: &mut [u8], filled: &mut usize) -> Result<(), Failed> {
+    async fn part(
+        &self,
+        offset: u64,
+        into: &mut [u8],
+        filled: &mut usize,
+    ) -> Result<(), ResponseError> {
         let (offset, into) = (offset + *filled as u64, &mut into[*filled..]);
         let end = offset + into.len() as u64;
         let mut answer = self.ask(offset..end).await?;
         let changed = || {
-            Failed::ForGood(Error::new(
+            ResponseError::ForGood(Error::new(
                 Kind::Conflict,
                 LAYER,
                 "changed on the server: open it again",
@@ -220,7 +225,7 @@ impl WebFile {
         }
         if start(answer.headers()) != Some(offset) {
             let message = "received another range than requested";
-            return Err(Failed::InPassing(
+            return Err(ResponseError::InPassing(
                 Error::new(Kind::Io, LAYER, message).at(offset),
             ));
         }
@@ -228,18 +233,20 @@ impl WebFile {
     }
 
     /// Retries transient failures.
-    fn with_retries<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
+    fn with_retries<T>(&self, mut run: impl AsyncFnMut() -> Result<T, ResponseError>) -> Result<T> {
         runtime()?.block_on(async {
             let (mut tries, began) = (1, Instant::now());
             loop {
                 match run().await {
                     Ok(done) => return Ok(done),
-                    Err(Failed::InPassing(_))
+                    Err(ResponseError::InPassing(_))
                         if tries < TRIES && began.elapsed() < self.patience.retry =>
                     {
                         tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await
                     }
-                    Err(Failed::InPassing(error) | Failed::ForGood(error)) => return Err(error),
+                    Err(ResponseError::InPassing(error) | ResponseError::ForGood(error)) => {
+                        return Err(error);
+                    }
                 }
                 tries += 1;
             }
@@ -271,9 +278,10 @@ async fn fill(
     answer: &mut Response,
     mut into: &mut [u8],
     filled: &mut usize,
-) -> Result<(), Failed> {
+) -> Result<(), ResponseError> {
     while !into.is_empty() {
-        let broken = |message: String| Failed::InPassing(Error::new(Kind::Io, LAYER, message));
+        let broken =
+            |message: String| ResponseError::InPassing(Error::new(Kind::Io, LAYER, message));
         let piece = answer
             .chunk()
             .await

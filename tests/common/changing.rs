@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{
-    Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind,
-    NewNode, NodeId,
+    ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
+    NewKind, NewNode, NodeId,
 };
 use bandsaw::testing::Random;
 
@@ -77,7 +77,7 @@ pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
             )
             .map(drop),
         (2, Some(_)) => fs.remove(dir, &old),
-        (3, Some(_)) => fs.rename((dir, &old), (other, &new), Existing::Replace),
+        (3, Some(_)) => fs.rename((dir, &old), (other, &new), ExistingTarget::Replace),
         (8, Some(_)) => fs.swap((dir, &old), (other, &new)),
         (4, Some(found)) => fs.link(found.id, other, &new),
         (5, Some(found)) => fs.set_xattr_bytes(found.id, "user.name", &contents[..count / 3]),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
-use bandsaw::decmpfs::{Method, Packing};
+use bandsaw::decmpfs::{Method, PackOptions};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{OpenOptions, open};
@@ -67,7 +67,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
 
 fn options(method: Method) -> CompressOptions {
     CompressOptions::new(
-        Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"),
+        PackOptions::new(method, Level::new(5).expect("5 is one")).expect("it is written"),
     )
 }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::crypt::{Certificate, Device, Encryption, Key, KeyWrap, Locked, Protection, Secret};
+use bandsaw::crypt::{
+    Certificate, Device, Encryption, Key, KeyWrap, LockedHeader, Protection, Secret,
+};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open;
@@ -258,7 +260,9 @@ fn we_decrypt_its_files() {
                 .expect("opening")
                 .expect("its image"),
         );
-        let header = Locked::read(&*file).expect("reading").expect("a header");
+        let header = LockedHeader::read(&*file)
+            .expect("reading")
+            .expect("a header");
         let keys = header
             .unlock_with(&Key::Passphrase(Secret::new(PASSPHRASE.into())))
             .expect("unlocking");

@@ -12,7 +12,7 @@ use bandsaw::container::udif::license;
 use bandsaw::fs::{FileSystemExt, Timestamp};
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
-use bandsaw::ops::finder::{Background, Look, Window};
+use bandsaw::ops::finder::{Background, Window, WindowSettings};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
 use bandsaw::progress::Silent;
@@ -84,7 +84,7 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
     }
     fs::write(scratch.join("picture.png"), b"\x89PNG\r\n").expect("a picture");
     fs::write(scratch.join("disk.icns"), b"icns\0\0\0\x08").expect("an icon");
-    let mut look = Look {
+    let mut look = WindowSettings {
         icon: Some(scratch.join("disk.icns")),
         background: Background::Picture(scratch.join("picture.png")),
         window: Window {
@@ -93,7 +93,7 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
             width: 500,
             height: 400,
         },
-        ..Look::default()
+        ..WindowSettings::default()
     };
     look.icons.size = 96.0;
     look.places.insert("App.app".to_owned(), (140, 120));

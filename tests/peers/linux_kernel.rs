@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw::device::{BlockDevice, Slice};
 use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{
-    Existing, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
+    ExistingTarget, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
 };
 use bandsaw::problem::{Problem, Severity};
 use bandsaw::progress::Silent;
@@ -230,8 +230,12 @@ fn change_again(disk: &Path, range: Range<u64>) {
         .expect("listing")
     {
         let from = fs.resolve("Many/11").expect("what was there").id;
-        fs.rename((from, &entry.name), (new, &entry.name), Existing::Replace)
-            .expect("moving");
+        fs.rename(
+            (from, &entry.name),
+            (new, &entry.name),
+            ExistingTarget::Replace,
+        )
+        .expect("moving");
     }
     let id = fs
         .create(new, "made after the guest", &NewNode::new(NewKind::File))

@@ -14,7 +14,7 @@ use bandsaw::open::{OpenOptions, VolumeQuery, open};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{Layout, Source};
 use bandsaw::progress::Silent;
-use bandsaw_mount::{MountOptions, Mounted, Shown};
+use bandsaw_mount::{MountContent, MountOptions, Mounted};
 use tempfile::TempDir;
 
 use crate::common::corpus;
@@ -101,8 +101,8 @@ impl Volume {
         fs::create_dir(&folder).expect("a folder");
         let fs = image.file_system_mut(None).expect("a volume");
         let note = Box::new(|line: &str| eprintln!("{line}"));
-        let mounted =
-            Mounted::new(Shown::VolumeMut(fs), &folder, &options, note, || {}).expect("mounting");
+        let mounted = Mounted::new(MountContent::VolumeMut(fs), &folder, &options, note, || {})
+            .expect("mounting");
         Self {
             scratch,
             folder,
@@ -418,7 +418,7 @@ fn encrypted_apfs() {
     fs::create_dir(&folder).expect("a folder");
     let note = Box::new(|line: &str| eprintln!("{line}"));
     let mounted = Mounted::new(
-        Shown::Volume(fs),
+        MountContent::Volume(fs),
         &folder,
         &MountOptions::default(),
         note,

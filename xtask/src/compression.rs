@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
 use bandsaw_bench::articles::{EXPERIMENTS, Scope};
-use bandsaw_bench::images::{self, Announced, Kind, Protocol, Via};
+use bandsaw_bench::images::{self, Kind, Protocol, RunPlan, Via};
 use bandsaw_bench::report::{Report, table};
 
 /// Measure the article's five files and write `docs/compression.md`.
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CompressionArgs) -> Result<()> {
         .to_vec();
     options.settings.compressible = true;
     options.settings.verify = true;
-    let announced = Announced::new(&args.dir, &options)?;
+    let announced = RunPlan::new(&args.dir, &options)?;
     let page = page(&images::run(&args.dir, &options, &announced, &Silent)?);
     match args.report.as_str() {
         "-" => print!("{page}"),

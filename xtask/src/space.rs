@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use bandsaw::progress::Silent;
 use bandsaw_bench::folder::{clean_up, scratch};
-use bandsaw_bench::images::space::{Case, Measured, run as protocol};
+use bandsaw_bench::images::space::{Case, SizeBounds, run as protocol};
 use bandsaw_bench::report::table::Table;
 use bandsaw_bench::units::bytes;
 
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &SpaceArgs) -> Result<()> {
     Ok(())
 }
 
-fn row(case: &Case, measured: &Measured) -> Vec<String> {
-    let Measured {
+fn row(case: &Case, measured: &SizeBounds) -> Vec<String> {
+    let SizeBounds {
         fresh,
         written,
         in_use,

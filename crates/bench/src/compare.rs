@@ -163,7 +163,7 @@ fn doubts(before: &Report, after: &Report) -> Vec<Doubt> {
 
 /// Result of checking a ratio against a limit.
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct GateResult {
     /// Name of the series, with its step.
     pub label: String,
     /// Direction of the transfer.
@@ -198,7 +198,7 @@ impl Judgment {
 
 /// Compares each ratio of a run, to the host of the same run or to `baseline`, with the limit
 /// `least`.
-pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judged> {
+pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<GateResult> {
     let ratios: Vec<(String, Direction, Ratio)> = match baseline {
         Some(baseline) => compare(baseline, report)
             .rows
@@ -213,7 +213,7 @@ pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judge
     };
     ratios
         .into_iter()
-        .map(|(label, direction, ratio)| Judged {
+        .map(|(label, direction, ratio)| GateResult {
             label,
             direction,
             judgment: Judgment::of(&ratio, least),

@@ -4,7 +4,7 @@
 
 use bandsaw::{Error, Kind, Result};
 
-use crate::noise::Noise;
+use crate::noise::SplitMix64;
 
 /// Alignment of buffers in bytes, as direct I/O requires; requests are multiples of it, except the
 /// last of a file.
@@ -30,7 +30,7 @@ impl Contents {
     pub fn new(seed: u64, request: usize, compressible: bool) -> Self {
         let mut pool = vec![0; POOL + request + ALIGNMENT];
         let front = pool.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        let mut noise = Noise::new(seed);
+        let mut noise = SplitMix64::new(seed);
         for block in pool[front..].chunks_mut(ALIGNMENT) {
             let len = if compressible {
                 block.len() / 2
@@ -59,7 +59,7 @@ impl Contents {
         let bytes = &mut self.pool[start..start + len.min(self.request)];
         for (n, block) in bytes.chunks_mut(ALIGNMENT).enumerate() {
             let at = offset + (n * ALIGNMENT) as u64;
-            let mark = Noise::new(self.seed ^ number.rotate_left(40) ^ at)
+            let mark = SplitMix64::new(self.seed ^ number.rotate_left(40) ^ at)
                 .number()
                 .to_le_bytes();
             let len = block.len().min(mark.len());

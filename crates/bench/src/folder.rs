@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::clock::{Clock, HostClock};
 use crate::contents::Contents;
 use crate::files::Run;
-use crate::machine::{Machine, Room};
+use crate::machine::{FileSystemSpace, Machine};
 use crate::place::{HostFolder, Place};
 use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{HOST, Report, SCHEMA, Series, Settings};
@@ -23,21 +23,21 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// Plan of a run.
 #[derive(Debug, Clone)]
-pub struct Announced {
+pub struct RunPlan {
     /// Files that are written.
     pub files: Vec<PlannedFile>,
     /// Total bytes written.
     pub bytes: u64,
     /// Space in the file system of the folder.
-    pub room: Room,
+    pub room: FileSystemSpace,
 }
 
-impl Announced {
+impl RunPlan {
     /// Returns the plan of `settings` in `folder`. Fails with [`Kind::Limit`] if there is too
     /// little space for the files.
     pub fn new(folder: &Path, settings: &Settings) -> Result<Self> {
         let files = settings.plan.files()?;
-        let (bytes, room) = (bytes_of(&files), Room::of(folder)?);
+        let (bytes, room) = (bytes_of(&files), FileSystemSpace::of(folder)?);
         // The file system's metadata takes space, too.
         if bytes.saturating_add(bytes / 100) > room.free {
             let message = format!(
@@ -88,7 +88,7 @@ pub(crate) fn seconds_since_1970() -> u64 {
 pub fn run(
     folder: &Path,
     settings: &Settings,
-    announced: &Announced,
+    announced: &RunPlan,
     progress: &dyn Progress,
 ) -> Result<Report> {
     let mut report = Report::begin("files", folder, settings);

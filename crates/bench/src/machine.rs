@@ -79,14 +79,14 @@ fn file_system(folder: &Path, mounts: &str) -> String {
 
 /// Space in the file system of a folder, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct FileSystemSpace {
     /// Total bytes.
     pub total: u64,
     /// Bytes available to this user.
     pub free: u64,
 }
 
-impl Room {
+impl FileSystemSpace {
     /// Returns the space of the file system of `folder`, which must exist.
     pub fn of(folder: &Path) -> bandsaw::Result<Self> {
         let failed = |source: rustix::io::Errno| {
@@ -129,7 +129,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            (Room {
+            (FileSystemSpace {
                 total: 1_000_000_000_000,
                 free: 0
             }

@@ -2,9 +2,9 @@
 
 /// A SplitMix64 generator.
 #[derive(Debug, Clone)]
-pub struct Noise(u64);
+pub struct SplitMix64(u64);
 
-impl Noise {
+impl SplitMix64 {
     /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -58,7 +58,7 @@ mod tests {
     fn an_order_is_random_and_the_same_for_a_seed() {
         let order = |seed| {
             let mut items: Vec<u32> = (0..100).collect();
-            Noise::new(seed).shuffle(&mut items);
+            SplitMix64::new(seed).shuffle(&mut items);
             items
         };
         assert_eq!(order(1), order(1));
@@ -66,7 +66,7 @@ mod tests {
         let mut back = order(1);
         back.sort_unstable();
         assert_eq!(back, (0..100).collect::<Vec<_>>());
-        let mut noise = Noise::new(3);
+        let mut noise = SplitMix64::new(3);
         assert!((0..1000).all(|_| noise.below(7) < 7 && (2..=90).contains(&noise.between(2, 90))));
     }
 }

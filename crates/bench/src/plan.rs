@@ -3,7 +3,7 @@
 use bandsaw::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::noise::Noise;
+use crate::noise::SplitMix64;
 
 /// The sixteen sizes of the gold standard, in bytes.
 pub const SIZES: [u64; 16] = {
@@ -84,7 +84,7 @@ impl Plan {
             return Err(invalid("too many files (limit 100,000)"));
         }
         self.check_scale()?;
-        let mut noise = Noise::new(self.seed);
+        let mut noise = SplitMix64::new(self.seed);
         let mut files = Vec::new();
         for set in 1..=self.sets {
             let mut sizes = match self.random {

@@ -18,8 +18,8 @@ use bandsaw::{Kind, Result};
 use bandsaw_bench::clock::Clock;
 use bandsaw_bench::contents::Contents;
 use bandsaw_bench::files::Run;
-use bandsaw_bench::folder::{self, Announced};
-use bandsaw_bench::noise::Noise;
+use bandsaw_bench::folder::{self, RunPlan};
+use bandsaw_bench::noise::SplitMix64;
 use bandsaw_bench::place::{Caches, HostFolder, Place, VolumeFolder};
 use bandsaw_bench::plan::Plan;
 use bandsaw_bench::report::{Report, Settings};
@@ -35,7 +35,7 @@ struct Throttled {
     seek: f64,
     /// Random variation of a request's time, as a share.
     jitter: f64,
-    noise: Mutex<Noise>,
+    noise: Mutex<SplitMix64>,
     head: AtomicU64,
     nanoseconds: AtomicU64,
 }
@@ -126,7 +126,7 @@ fn the_speed_of_a_known_disk_is_found() {
             rate,
             seek,
             jitter,
-            noise: Mutex::new(Noise::new(5)),
+            noise: Mutex::new(SplitMix64::new(5)),
             head: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
         });
@@ -196,7 +196,7 @@ fn a_folder_is_measured_and_left_as_it_was() {
             caches,
             ..settings(0.0005)
         };
-        let announced = Announced::new(scratch.path(), &settings).unwrap();
+        let announced = RunPlan::new(scratch.path(), &settings).unwrap();
         let report = folder::run(scratch.path(), &settings, &announced, &Silent).unwrap();
         assert!(is_empty(scratch.path()));
         assert_eq!(report.series[0].samples.len(), 64);
@@ -235,7 +235,7 @@ impl Progress for StopAfter {
 fn whoever_stops_it_finds_nothing_left() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let settings = settings(0.0005);
-    let announced = Announced::new(scratch.path(), &settings).unwrap();
+    let announced = RunPlan::new(scratch.path(), &settings).unwrap();
     for after in [
         0,
         announced.bytes / 2,
@@ -255,11 +255,11 @@ fn whoever_stops_it_finds_nothing_left() {
 #[test]
 fn what_does_not_fit_is_refused_before_it_is_begun() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let refused = Announced::new(scratch.path(), &settings(1e9)).unwrap_err();
+    let refused = RunPlan::new(scratch.path(), &settings(1e9)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Limit, "{refused}");
     let gone = scratch.path().join("not there");
     assert!(
-        Announced::new(&gone, &settings(1e-3))
+        RunPlan::new(&gone, &settings(1e-3))
             .unwrap_err()
             .to_string()
             .contains("not there")
@@ -268,7 +268,7 @@ fn what_does_not_fit_is_refused_before_it_is_begun() {
         request: 1000,
         ..settings(0.0005)
     };
-    let announced = Announced::new(scratch.path(), &odd).unwrap();
+    let announced = RunPlan::new(scratch.path(), &odd).unwrap();
     assert_eq!(
         folder::run(scratch.path(), &odd, &announced, &Silent)
             .unwrap_err()

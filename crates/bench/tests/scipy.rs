@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use bandsaw_bench::noise::Noise;
+use bandsaw_bench::noise::SplitMix64;
 use bandsaw_bench::sample::{Direction, Sample};
 use bandsaw_bench::stats::Summary;
 use bandsaw_bench::stats::line::{least_squares, theil_sen};
@@ -64,7 +64,7 @@ fn ours(points: &[(f64, f64)]) -> [f64; 11] {
 
 /// Returns series with and without ties, outliers and a slope.
 fn series() -> Vec<Vec<(f64, f64)>> {
-    let mut noise = Noise::new(2026);
+    let mut noise = SplitMix64::new(2026);
     (0..60)
         .map(|n| {
             let (count, steps) = (3 + noise.below(170), 3 + noise.below(20) as u64);

@@ -13,21 +13,21 @@ use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::source::{self, Opening, normal};
+use crate::source::{self, OpenArgs, normal};
 
 /// The options of a verb that changes a volume.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Changing {
+pub(crate) struct ChangeArgs {
     /// Change a volume even if a quick check finds damage
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
-impl Changing {
+impl ChangeArgs {
     /// The same for a verb with another option for this.
-    pub(crate) fn new(opening: &Opening, force: bool) -> Self {
+    pub(crate) fn new(opening: &OpenArgs, force: bool) -> Self {
         Self {
             force,
             opening: opening.clone(),
@@ -35,10 +35,10 @@ impl Changing {
     }
 }
 
-impl Deref for Changing {
-    type Target = Opening;
+impl Deref for ChangeArgs {
+    type Target = OpenArgs;
 
-    fn deref(&self) -> &Opening {
+    fn deref(&self) -> &OpenArgs {
         &self.opening
     }
 }
@@ -86,12 +86,12 @@ pub(crate) fn addresses<'a>(
 pub(crate) struct ChangeReport {
     /// The image.
     path: String,
-    changes: Vec<Changed>,
+    changes: Vec<ChangeItem>,
 }
 
 /// A change of one object, or of a folder with its contents.
 #[derive(Debug, Serialize)]
-pub(crate) struct Changed {
+pub(crate) struct ChangeItem {
     pub(crate) action: Action,
     pub(crate) volume_path: String,
     /// The former path of a moved object, or another path of a hard link.
@@ -125,7 +125,7 @@ pub(crate) enum Action {
     XattrRemoved,
 }
 
-impl Changed {
+impl ChangeItem {
     pub(crate) fn new(action: Action, path: &str) -> Self {
         Self {
             action,
@@ -142,9 +142,9 @@ impl Changed {
 /// Changes the volume that an address names, and reports the changes under `--json`.
 pub(crate) fn report(
     address: &Address,
-    changing: &Changing,
+    changing: &ChangeArgs,
     output: &Output,
-    change_all: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<Vec<Changed>>,
+    change_all: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<Vec<ChangeItem>>,
 ) -> Outcome {
     let changes = change(address, changing, output, change_all)?;
     output.silent(&ChangeReport {
@@ -156,7 +156,7 @@ pub(crate) fn report(
 /// Changes the volume that `address` names, and always leaves it clean.
 pub(crate) fn change<T>(
     address: &Address,
-    changing: &Changing,
+    changing: &ChangeArgs,
     output: &Output,
     change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
 ) -> Outcome<T> {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 
 use bandsaw::codec::Level;
-use bandsaw::decmpfs::{Compression, MAX_LEN, Method, Packing};
-use bandsaw::ops::compress::{CompressOptions, FileReport, Left, Types};
+use bandsaw::decmpfs::{Compression, MAX_LEN, Method, PackOptions};
+use bandsaw::ops::compress::{CompressOptions, FileReport, FileTypes, SkipReason};
 use bandsaw::size;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -40,7 +40,7 @@ impl From<CompressionType> for Method {
 /// The selection of files to compress, and the care taken.
 #[derive(Debug, Args)]
 #[command(next_help_heading = COMPRESSION)]
-pub(crate) struct Choice {
+pub(crate) struct FileChoiceArgs {
     /// Skip files that would shrink by less than this percentage
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     min_saving: u8,
@@ -66,7 +66,7 @@ pub(crate) struct Choice {
     compare: bool,
 }
 
-impl Default for Choice {
+impl Default for FileChoiceArgs {
     fn default() -> Self {
         Self {
             min_saving: 0,
@@ -79,12 +79,12 @@ impl Default for Choice {
     }
 }
 
-impl Choice {
+impl FileChoiceArgs {
     pub(crate) fn options(&self, method: CompressionType, level: u8) -> Outcome<CompressOptions> {
         let types = if self.skip_types.is_empty() {
-            Types::only(&self.type_filter)
+            FileTypes::only(&self.type_filter)
         } else {
-            Types::but(&self.skip_types)
+            FileTypes::but(&self.skip_types)
         };
         Ok(CompressOptions {
             min_saving: self.min_saving,
@@ -92,7 +92,7 @@ impl Choice {
             types,
             verify: self.compare,
             jobs: self.jobs,
-            ..CompressOptions::new(Packing::new(method.into(), Level::new(level)?)?)
+            ..CompressOptions::new(PackOptions::new(method.into(), Level::new(level)?)?)
         })
     }
 
@@ -115,7 +115,7 @@ impl Choice {
 /// The options for compressing files while they are copied into a volume.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = COMPRESSION)]
-pub(crate) struct Compressing {
+pub(crate) struct CompressionArgs {
     /// Compress files as macOS does: zlib, lzvn or lzfse
     ///
     /// --level sets the level of zlib; its default is 5. See `bandsaw compress`.
@@ -127,10 +127,10 @@ pub(crate) struct Compressing {
     )]
     compress: Option<CompressionType>,
     #[command(flatten)]
-    choice: Choice,
+    choice: FileChoiceArgs,
 }
 
-impl Compressing {
+impl CompressionArgs {
     pub(crate) fn is_wanted(&self) -> bool {
         self.compress.is_some()
     }
@@ -174,11 +174,11 @@ pub(crate) struct Totals {
     reasons: BTreeMap<&'static str, u64>,
     /// Every file, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    list: Vec<One>,
+    list: Vec<FileResult>,
 }
 
 #[derive(Debug, Serialize)]
-struct One {
+struct FileResult {
     volume_path: String,
     /// The number of the compression type in the attribute.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,20 +222,20 @@ impl Totals {
             let method = number
                 .and_then(|number| Compression { number, size }.method())
                 .map(|(method, _)| method.to_string());
-            self.list.push(One {
+            self.list.push(FileResult {
                 volume_path: path,
                 compression_type: number,
                 method,
                 size,
                 allocated_before: before,
                 allocated: after,
-                skipped: left.map(Left::code),
-                reason: left.map(Left::reason),
+                skipped: left.map(SkipReason::code),
+                reason: left.map(SkipReason::reason),
             });
         }
     }
 
-    fn skip(&mut self, left: Left) {
+    fn skip(&mut self, left: SkipReason) {
         *self.skipped.entry(left.code()).or_default() += 1;
         *self.reasons.entry(left.reason()).or_default() += 1;
     }

@@ -8,7 +8,7 @@ use bandsaw::size;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::failure::{Failure, Outcome};
-use crate::passphrase::{self, Iterations, Wrapping};
+use crate::passphrase::{self, Iterations, KeyWrapArgs};
 
 /// The cipher of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,13 +39,13 @@ impl Cipher {
 
 /// The option that permits a decrypted copy.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct Decrypting {
+pub(crate) struct DecryptArgs {
     /// Write a decrypted copy of an encrypted image
     #[arg(long, help_heading = "Encryption", display_order = 701)]
     pub(crate) decrypt: bool,
 }
 
-impl Decrypting {
+impl DecryptArgs {
     /// Refuses to write the plain text of an encrypted image without the option.
     pub(crate) fn check(self, source: &Image) -> Outcome {
         if self.decrypt || source.encryption().is_none() {
@@ -60,7 +60,7 @@ impl Decrypting {
 
 /// The encryption options of a new image.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Encrypting {
+pub(crate) struct NewEncryptionArgs {
     /// Set the cipher block size: 512 or 4096
     ///
     /// macOS writes 512; 4096 is faster. The default is 512, or 4096 for an image in one file that
@@ -75,10 +75,10 @@ pub(crate) struct Encrypting {
     #[command(flatten)]
     iterations: Iterations,
     #[command(flatten)]
-    wrapping: Wrapping,
+    wrapping: KeyWrapArgs,
 }
 
-impl Encrypting {
+impl NewEncryptionArgs {
     /// Returns the default options with these certificates.
     pub(crate) fn with_certificates(certificate: Vec<PathBuf>) -> Self {
         Self {

@@ -15,7 +15,7 @@ use crate::passphrase::{Iterations, VolumePassphrase};
 
 /// The encryption options of a new volume.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct EncryptingVolume {
+pub(crate) struct VolumeEncryptionArgs {
     /// Encrypt the APFS volume itself, as FileVault does
     #[arg(long, help_heading = "Encryption", display_order = 716)]
     encrypt_volume: bool,
@@ -61,7 +61,7 @@ pub(crate) struct RecoveryKey {
     kept: bool,
 }
 
-impl EncryptingVolume {
+impl VolumeEncryptionArgs {
     pub(crate) fn is_wanted(&self) -> bool {
         self.encrypt_volume
     }

@@ -9,8 +9,8 @@ use clap::{Arg, Args, Command, CommandFactory};
 
 use crate::args::{Cli, Global, TERM_WIDTH};
 use crate::failure;
-use crate::passphrase::{Iterations, NewPassphrase, Unlocking, Wrapping};
-use crate::source::Opening;
+use crate::passphrase::{Iterations, KeyWrapArgs, NewPassphrase, UnlockArgs};
+use crate::source::OpenArgs;
 
 /// The headings of shared options.
 pub(crate) const OUTPUT: &str = "Output";
@@ -104,10 +104,10 @@ pub(crate) fn print_options() -> io::Result<()> {
         .disable_help_flag(true)
         .max_term_width(TERM_WIDTH);
     let command = Global::augment_args(command);
-    let command = Opening::<Unlocking>::augment_args(command);
+    let command = OpenArgs::<UnlockArgs>::augment_args(command);
     let command = NewPassphrase::augment_args(command);
     let command = Iterations::augment_args(command);
-    Wrapping::augment_args(command)
+    KeyWrapArgs::augment_args(command)
         .help_template(format!("{OPTIONS}\n\n{{all-args}}"))
         .print_long_help()
 }

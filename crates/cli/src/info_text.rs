@@ -16,7 +16,7 @@ const NAME: usize = 11;
 
 /// Writes the sheet of an image.
 pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet { output, out };
+    let mut sheet = InfoWriter { output, out };
     sheet.heading(&output.name(&facts.path))?;
     if let (Some(format), Some(description)) = (facts.format, facts.description) {
         sheet.fact("format", &format!("{format}, {description}"))?;
@@ -69,22 +69,22 @@ pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> 
 
 /// Writes the facts of one layer.
 pub(crate) fn layer(facts: &LayerFacts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    Sheet { output, out }.layer(facts)
+    InfoWriter { output, out }.layer(facts)
 }
 
 /// A writer of names and values.
-pub(crate) struct Sheet<'a> {
+pub(crate) struct InfoWriter<'a> {
     output: &'a Output,
     out: &'a mut dyn Write,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> InfoWriter<'a> {
     pub(crate) fn new(output: &'a Output, out: &'a mut dyn Write) -> Self {
         Self { output, out }
     }
 }
 
-impl Sheet<'_> {
+impl InfoWriter<'_> {
     /// Whole lines.
     pub(crate) fn lines(&mut self, lines: &str) -> io::Result<()> {
         write!(self.out, "{lines}")
@@ -342,7 +342,7 @@ impl Sheet<'_> {
 }
 
 /// Facts that only APFS volumes have.
-impl Sheet<'_> {
+impl InfoWriter<'_> {
     fn apfs(&mut self, apfs: &ApfsFacts) -> io::Result<()> {
         if let Some(role) = apfs.role {
             self.fact("role", role)?;

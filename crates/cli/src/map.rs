@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bandsaw::ops::space::{Fill, SpaceMap};
+use bandsaw::ops::space::{SpaceMap, UnitUsage};
 use bandsaw::size;
 
 use crate::output::{Output, Style};
@@ -22,12 +22,12 @@ enum Cell {
 }
 
 impl Cell {
-    fn of(fill: Fill) -> Self {
+    fn of(fill: UnitUsage) -> Self {
         match fill {
-            Fill::Absent => Self::Absent,
-            Fill::Full => Self::Full,
-            Fill::PartlyFree => Self::PartlyFree,
-            Fill::Free => Self::Free,
+            UnitUsage::Absent => Self::Absent,
+            UnitUsage::Full => Self::Full,
+            UnitUsage::PartlyFree => Self::PartlyFree,
+            UnitUsage::Free => Self::Free,
         }
     }
 
@@ -82,10 +82,10 @@ pub(crate) fn write(map: &SpaceMap, output: &Output, out: &mut dyn Write) -> io:
         writeln!(out, "  {place}  {drawn}")?;
     }
     let legend = [
-        (Fill::Absent, "not allocated"),
-        (Fill::Full, "in use"),
-        (Fill::PartlyFree, "partly free"),
-        (Fill::Free, "completely free"),
+        (UnitUsage::Absent, "not allocated"),
+        (UnitUsage::Full, "in use"),
+        (UnitUsage::PartlyFree, "partly free"),
+        (UnitUsage::Free, "completely free"),
     ];
     let legend = legend.map(|(fill, what)| {
         format!(

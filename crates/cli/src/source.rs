@@ -19,19 +19,19 @@ use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 
-use self::named::Named;
+use self::named::NamedVolume;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::help::OPENING;
 use crate::in_use;
 use crate::layers;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::passphrase::{ImageUnlocking, Unlocking};
+use crate::passphrase::{ImageUnlockArgs, UnlockArgs};
 
 /// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
-/// makes a volume takes [`ImageUnlocking`], as its volume keys belong to the new volume.
+/// makes a volume takes [`ImageUnlockArgs`], as its volume keys belong to the new volume.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Opening<U: Args = Unlocking> {
+pub(crate) struct OpenArgs<U: Args = UnlockArgs> {
     /// Read the image as this format, without detection
     ///
     /// Formats are udrw, udsb, udsp, asif, udzo and so on.
@@ -88,10 +88,10 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     unlocking: U,
 }
 
-impl Opening {
+impl OpenArgs {
     /// Returns the options with these values; all others have their defaults.
     pub(crate) fn with(
-        unlocking: Unlocking,
+        unlocking: UnlockArgs,
         shadows: Vec<PathBuf>,
         image_format: Option<Format>,
     ) -> Self {
@@ -124,7 +124,7 @@ impl Opening {
         };
         let opened = image.file_system_as(address.volume.as_ref(), wanted);
         let named = |fs| {
-            Arc::new(Named {
+            Arc::new(NamedVolume {
                 fs,
                 image: image.path().to_owned(),
             }) as Arc<dyn FileSystem>
@@ -198,14 +198,14 @@ impl Opening {
     }
 }
 
-impl Opening<ImageUnlocking> {
+impl OpenArgs<ImageUnlockArgs> {
     /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()
     }
 }
 
-impl<U: Args + Keys> Opening<U> {
+impl<U: Args + Keys> OpenArgs<U> {
     /// Opens an image. For changes, sources that `--assume` names are first made to agree.
     pub(crate) fn open(&self, image: &ImagePath, access: Access) -> Outcome<Image> {
         let repaired = match access {
@@ -375,7 +375,7 @@ fn snapshot_of(text: &str) -> Option<String> {
 
 /// A volume of an opened image, and an object in it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ImageLocation {
     /// The volume.
     pub(crate) fs: Arc<dyn FileSystem>,
     /// Absolute in the volume, without a slash at the end; empty for the root.
@@ -386,15 +386,15 @@ pub(crate) struct Place {
     pub(crate) mode: FileMode,
 }
 
-impl Place {
+impl ImageLocation {
     /// Opens what an address names.
-    pub(crate) fn open(address: &Address, opening: &Opening, output: &Output) -> Outcome<Self> {
+    pub(crate) fn open(address: &Address, opening: &OpenArgs, output: &Output) -> Outcome<Self> {
         let image = opening.read(&address.image, output)?;
         Self::of(&image, address, opening)
     }
 
     /// Opens what an address names in an open image.
-    pub(crate) fn of(image: &Image, address: &Address, opening: &Opening) -> Outcome<Self> {
+    pub(crate) fn of(image: &Image, address: &Address, opening: &OpenArgs) -> Outcome<Self> {
         let fs = opening.volume(image, address)?;
         let path = normal(address.path.as_deref().unwrap_or_default());
         let found = fs

@@ -19,12 +19,12 @@ const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// The files of an image, each with device, inode, size and times. Two are equal if the files are
 /// the same and unchanged.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedFiles {
     line: String,
     changed: SystemTime,
 }
 
-impl Verified {
+impl VerifiedFiles {
     /// Returns the files of an open image. `None` if the host cannot tell.
     pub(crate) fn of(image: &Image) -> Option<Self> {
         let files = image.layers().iter().filter_map(|layer| match layer {

@@ -9,7 +9,7 @@ use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 #[cfg(target_os = "linux")]
-use crate::verified::Verified;
+use crate::verified::VerifiedFiles;
 
 /// The hint about a checksum that differs.
 pub(crate) const VERIFY_HINT: &str =
@@ -17,7 +17,7 @@ pub(crate) const VERIFY_HINT: &str =
 
 /// The options about stored checksums.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Verifying {
+pub(crate) struct VerifyArgs {
     /// Do not compare the image with the checksums stored in it
     #[arg(long)]
     no_verify: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Verifying {
     warn_about_checksums: bool,
 }
 
-impl Verifying {
+impl VerifyArgs {
     /// Begins to compare an image that is read, unless an option says otherwise or only a part is
     /// read (`whole` is false). `None` also if the image stores no checksums.
     pub(crate) fn begin(
@@ -60,8 +60,8 @@ impl Verifying {
         let Some(verification) = self.begin(image, true, output) else {
             return Ok(());
         };
-        let verified = Verified::of(image);
-        if !self.verify && verified.as_ref().is_some_and(Verified::is_remembered) {
+        let verified = VerifiedFiles::of(image);
+        if !self.verify && verified.as_ref().is_some_and(VerifiedFiles::is_remembered) {
             return Ok(());
         }
         match verification.finish(&Bar::new(output)) {
@@ -73,7 +73,7 @@ impl Verifying {
         }
         // Best effort: otherwise the image is verified again the next time.
         if let Some(verified) =
-            verified.filter(|verified| Verified::of(image).as_ref() == Some(verified))
+            verified.filter(|verified| VerifiedFiles::of(image).as_ref() == Some(verified))
         {
             verified.remember();
         }

@@ -29,7 +29,7 @@ thread_local! {
 
 /// The host's file behind the disk, for FUSE passthrough: the kernel reads it directly.
 #[derive(Debug)]
-struct Passed {
+struct PassthroughFile {
     /// Prevents the file range from being moved.
     _lent: FileRange,
     id: BackingId,
@@ -46,7 +46,7 @@ pub(crate) struct DiskFs {
     events: Arc<Notes>,
     /// True as long as passthrough is possible and the kernel accepts it.
     passes: AtomicBool,
-    passed: Mutex<Option<Passed>>,
+    passed: Mutex<Option<PassthroughFile>>,
 }
 
 impl DiskFs {
@@ -91,7 +91,7 @@ impl DiskFs {
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
             let id = |lent: &FileRange| reply.open_backing(&*lent.file).ok();
             *passed = self.whole_file().and_then(|lent| {
-                Some(Passed {
+                Some(PassthroughFile {
                     id: id(&lent)?,
                     _lent: lent,
                 })

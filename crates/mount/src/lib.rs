@@ -34,7 +34,7 @@ pub use events::Note;
 pub use host::{MountPoint, mount_points, unmount};
 pub use open_files::{User, users_of};
 pub use options::MountOptions;
-pub use session::{Mounted, Shown};
+pub use session::{MountContent, Mounted};
 
 /// Layer name in the errors of this crate.
 const LAYER: &str = "mount";

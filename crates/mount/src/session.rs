@@ -19,7 +19,7 @@ use crate::events::{Note, Notes};
 use crate::gate::Gate;
 use crate::host;
 use crate::options::MountOptions;
-use crate::volume::{Setting, VolumeFs};
+use crate::volume::{VolumeFs, VolumeFsOptions};
 use crate::{LAYER, SUBTYPE};
 
 /// Interval of syncs, even if no program asks for one; it limits the loss in a crash.
@@ -31,7 +31,7 @@ const READ_AHEAD: u32 = 1024;
 
 /// Content of a mount.
 #[derive(Debug, Clone)]
-pub enum Shown {
+pub enum MountContent {
     /// A read-only volume.
     Volume(Arc<dyn FileSystem>),
     /// A writable volume.
@@ -44,7 +44,7 @@ pub enum Shown {
 /// their system calls; the owner is notified through a [`Note`].
 pub struct Mounted {
     folder: PathBuf,
-    shown: Shown,
+    shown: MountContent,
     gate: Arc<Gate>,
     ended: Arc<Mutex<Receiver<()>>>,
     session: JoinHandle<io::Result<()>>,
@@ -55,7 +55,7 @@ impl Mounted {
     /// Mounts on `folder`, which must exist. Fails with [`Kind::Unsupported`] if the host has no
     /// FUSE. `on_end` is called when the mount has ended, also if another program unmounted it.
     pub fn new(
-        shown: Shown,
+        shown: MountContent,
         folder: &Path,
         options: &MountOptions,
         note: Note,
@@ -69,10 +69,10 @@ impl Mounted {
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
         );
-        let config = config(options, matches!(shown, Shown::Volume(_)));
+        let config = config(options, matches!(shown, MountContent::Volume(_)));
         let (end, ended) = mpsc::channel();
         let session = match &shown {
-            Shown::Disk(device, name) => {
+            MountContent::Disk(device, name) => {
                 let owner = (
                     options.uid.unwrap_or(mounter.0),
                     options.gid.unwrap_or(mounter.1),
@@ -86,8 +86,8 @@ impl Mounted {
                 );
                 start(disk, &folder, &config, on_end, end)
             }
-            Shown::Volume(_) | Shown::VolumeMut(_) => {
-                let setting = Setting {
+            MountContent::Volume(_) | MountContent::VolumeMut(_) => {
+                let setting = VolumeFsOptions {
                     mounter,
                     owner: owner(options, mounter),
                     umask: options.umask,
@@ -97,9 +97,11 @@ impl Mounted {
                     events: events.clone(),
                 };
                 let volume = match &shown {
-                    Shown::VolumeMut(fs) => VolumeFs::new(fs.clone(), Some(fs.clone()), setting),
-                    Shown::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
-                    Shown::Disk(..) => {
+                    MountContent::VolumeMut(fs) => {
+                        VolumeFs::new(fs.clone(), Some(fs.clone()), setting)
+                    }
+                    MountContent::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
+                    MountContent::Disk(..) => {
                         return Err(Error::new(Kind::Invalid, LAYER, "expected a volume"));
                     }
                 };
@@ -146,10 +148,10 @@ impl Mounted {
         }
         self.gate.close();
         let left = match &self.shown {
-            Shown::Volume(_) => Ok(()),
-            Shown::VolumeMut(fs) => fs.unmount(),
-            Shown::Disk(device, _) if self.shown.changes() => device.flush(),
-            Shown::Disk(..) => Ok(()),
+            MountContent::Volume(_) => Ok(()),
+            MountContent::VolumeMut(fs) => fs.unmount(),
+            MountContent::Disk(device, _) if self.shown.changes() => device.flush(),
+            MountContent::Disk(..) => Ok(()),
         };
         // If files are still open, the threads end with the process.
         if gone && self.session.join().is_err() {
@@ -172,7 +174,7 @@ impl fmt::Debug for Mounted {
     }
 }
 
-impl Shown {
+impl MountContent {
     fn changes(&self) -> bool {
         match self {
             Self::Volume(_) => false,
@@ -270,7 +272,7 @@ fn start<F: Filesystem>(
 }
 
 /// Syncs every few seconds until the sender is dropped.
-fn sync_by_clock(shown: Shown, events: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
+fn sync_by_clock(shown: MountContent, events: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = mpsc::channel();
     let clock = thread::spawn(move || {
         while stopped.recv_timeout(BETWEEN_SYNCS) == Err(RecvTimeoutError::Timeout) {

@@ -17,11 +17,11 @@ const BYTES_PER_MICRO: u32 = 2048;
 
 /// A running mean of the latency of one kind of request.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct LatencyMean {
     micros: AtomicU32,
 }
 
-impl Pace {
+impl LatencyMean {
     pub(crate) fn is_slow(&self) -> bool {
         self.micros.load(Ordering::Relaxed) > SLOW_MICROS
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn it_learns_both_ways() {
-        let dispatch = Pace::default();
+        let dispatch = LatencyMean::default();
         dispatch.note(Duration::from_micros(100), 1 << 20);
         assert!(!dispatch.is_slow(), "a megabyte may take its time");
         dispatch.note(Duration::from_secs(1), 4096);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bandsaw::sync::Mutex;
 
 /// A receiver of events, called from any thread. It must not block for long.
-pub trait Watch: fmt::Debug + Send + Sync {
+pub trait EventReceiver: fmt::Debug + Send + Sync {
     /// Receives an event about a client or a failure.
     fn note(&self, note: &Note);
 }
@@ -87,9 +87,9 @@ impl fmt::Display for Note {
 
 /// A receiver that ignores all events.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unwatched;
+pub struct IgnoreEvents;
 
-impl Watch for Unwatched {
+impl EventReceiver for IgnoreEvents {
     fn note(&self, _note: &Note) {}
 }
 

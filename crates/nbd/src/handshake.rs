@@ -10,14 +10,14 @@ use crate::layout::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
     answer, greeting, info, option,
 };
-use crate::options::{ContextQuery, InfoQuery};
+use crate::options::{ContextQuery, InfoRequest};
 
 /// Maximum length of an option's data, in bytes; longer data closes the connection.
 const MAX_DATA: usize = 64 << 10;
 
 /// Result of the negotiation.
 #[derive(Debug)]
-pub(crate) struct Agreement {
+pub(crate) struct Negotiated {
     pub(crate) export: Arc<Export>,
     /// True if structured replies were negotiated.
     pub(crate) structured: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Handshake<'a> {
 }
 
 /// Continuation of the handshake after an option.
-enum Next {
+enum NextStep {
     Option,
     Transmission(Arc<Export>),
     End,
@@ -67,7 +67,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Runs the handshake; `None` if the client ended it without choosing an export.
-    pub(crate) fn run(mut self) -> io::Result<Option<Agreement>> {
+    pub(crate) fn run(mut self) -> io::Result<Option<Negotiated>> {
         let mut hello = GREETING_MAGIC.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC.to_be_bytes());
         hello.extend((greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES).to_be_bytes());
@@ -81,12 +81,12 @@ impl<'a> Handshake<'a> {
         self.no_zeroes = flags & u32::from(greeting::NO_ZEROES) != 0;
         loop {
             match self.option()? {
-                Next::Option => {}
-                Next::End => return Ok(None),
-                Next::Transmission(export) => {
+                NextStep::Option => {}
+                NextStep::End => return Ok(None),
+                NextStep::Transmission(export) => {
                     let contexts =
                         self.structured && self.context_for.as_deref() == Some(export.name());
-                    return Ok(Some(Agreement {
+                    return Ok(Some(Negotiated {
                         export,
                         structured: self.structured,
                         contexts,
@@ -96,7 +96,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    fn option(&mut self) -> io::Result<Next> {
+    fn option(&mut self) -> io::Result<NextStep> {
         let mut head = [0; 16];
         self.receive(&mut head)?;
         let mut fields = Fields(&head);
@@ -122,7 +122,7 @@ impl<'a> Handshake<'a> {
             option::ABORT => {
                 // The client may close without waiting for the reply.
                 let _ = self.answer(option, answer::ACK, &[]);
-                Ok(Next::End)
+                Ok(NextStep::End)
             }
             option::LIST if data.is_empty() => self.list(),
             option::STARTTLS if data.is_empty() => self.start_tls(),
@@ -141,7 +141,7 @@ impl<'a> Handshake<'a> {
 
     /// Handles the old option EXPORT_NAME: it has no error reply, so a refusal closes the
     /// connection.
-    fn export_name(&mut self, data: &[u8]) -> io::Result<Next> {
+    fn export_name(&mut self, data: &[u8]) -> io::Result<NextStep> {
         let name = std::str::from_utf8(data)
             .map_err(|_| protocol("the name of the export is not UTF-8"))?;
         let export = self
@@ -155,10 +155,10 @@ impl<'a> Handshake<'a> {
             reply.extend([0; 124]);
         }
         self.send(&reply)?;
-        Ok(Next::Transmission(Arc::clone(export)))
+        Ok(NextStep::Transmission(Arc::clone(export)))
     }
 
-    fn list(&mut self) -> io::Result<Next> {
+    fn list(&mut self) -> io::Result<NextStep> {
         for export in self.exports.iter() {
             let mut data = length(export.name()).to_vec();
             data.extend(export.name().as_bytes());
@@ -168,7 +168,7 @@ impl<'a> Handshake<'a> {
         self.answer(option::LIST, answer::ACK, &[])
     }
 
-    fn start_tls(&mut self) -> io::Result<Next> {
+    fn start_tls(&mut self) -> io::Result<NextStep> {
         match self.tls {
             Some(_) if self.channel.is_encrypted() => {
                 self.answer(option::STARTTLS, answer::INVALID, b"TLS is already active")
@@ -178,7 +178,7 @@ impl<'a> Handshake<'a> {
                 self.channel.start_tls(tls, self.deadline)?;
                 // Negotiation before TLS is discarded: it may not have come from the client.
                 (self.structured, self.context_for) = (false, None);
-                Ok(Next::Option)
+                Ok(NextStep::Option)
             }
             None => self.answer(
                 option::STARTTLS,
@@ -188,8 +188,8 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
-        let Some(query) = InfoQuery::parse(data) else {
+    fn info(&mut self, option: u32, data: &[u8]) -> io::Result<NextStep> {
+        let Some(query) = InfoRequest::parse(data) else {
             return self.answer(option, answer::INVALID, b"malformed data of the option");
         };
         let Some(export) = self.exports.get(query.name) else {
@@ -221,13 +221,13 @@ impl<'a> Handshake<'a> {
         }
         self.answer(option, answer::ACK, &[])?;
         Ok(if option == option::GO {
-            Next::Transmission(Arc::clone(export))
+            NextStep::Transmission(Arc::clone(export))
         } else {
-            Next::Option
+            NextStep::Option
         })
     }
 
-    fn contexts(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
+    fn contexts(&mut self, option: u32, data: &[u8]) -> io::Result<NextStep> {
         let setting = option == option::SET_META_CONTEXT;
         if setting {
             self.context_for = None;
@@ -261,14 +261,14 @@ impl<'a> Handshake<'a> {
         self.answer(option, answer::ACK, &[])
     }
 
-    fn answer(&self, option: u32, kind: u32, data: &[u8]) -> io::Result<Next> {
+    fn answer(&self, option: u32, kind: u32, data: &[u8]) -> io::Result<NextStep> {
         let mut reply = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
         reply.extend(option.to_be_bytes());
         reply.extend(kind.to_be_bytes());
         reply.extend(length(data));
         reply.extend(data);
         self.send(&reply)?;
-        Ok(Next::Option)
+        Ok(NextStep::Option)
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {

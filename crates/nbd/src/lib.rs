@@ -61,7 +61,7 @@ mod transmission;
 mod worker_pool;
 mod write;
 
-pub use events::{Note, Unwatched, Watch};
+pub use events::{EventReceiver, IgnoreEvents, Note};
 pub use export::Export;
 pub use listener::Listener;
 pub use server::{Limits, Options, Server};

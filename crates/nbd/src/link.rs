@@ -10,10 +10,10 @@ use bandsaw::{Error, Kind};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::channel::Channel;
-use crate::dispatch::Pace;
-use crate::events::{Note, Throttle, Watch};
+use crate::dispatch::LatencyMean;
+use crate::events::{EventReceiver, Note, Throttle};
 use crate::export::Export;
-use crate::handshake::Agreement;
+use crate::handshake::Negotiated;
 use crate::known_data::KnownData;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
 use crate::worker_pool::WorkerPool;
@@ -30,11 +30,11 @@ pub(crate) struct Link {
     contexts: bool,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) worker_pool: WorkerPool,
-    pub(crate) reads: Pace,
-    pub(crate) writes: Pace,
+    pub(crate) reads: LatencyMean,
+    pub(crate) writes: LatencyMean,
     /// Pace of flushes, and of all other requests except reads and writes.
-    pub(crate) others: Pace,
-    events: Arc<dyn Watch>,
+    pub(crate) others: LatencyMean,
+    events: Arc<dyn EventReceiver>,
     throttle: Arc<Throttle>,
     /// Held while sending.
     wire: Mutex<()>,
@@ -68,11 +68,11 @@ impl ErrorReply {
 impl Link {
     pub(crate) fn new(
         channel: Arc<Channel>,
-        agreement: Agreement,
-        events: Arc<dyn Watch>,
+        agreement: Negotiated,
+        events: Arc<dyn EventReceiver>,
         throttle: Arc<Throttle>,
     ) -> Self {
-        let Agreement {
+        let Negotiated {
             export,
             structured,
             contexts,
@@ -84,9 +84,9 @@ impl Link {
             contexts,
             buffers: Arc::default(),
             worker_pool: WorkerPool::default(),
-            reads: Pace::default(),
-            writes: Pace::default(),
-            others: Pace::default(),
+            reads: LatencyMean::default(),
+            writes: LatencyMean::default(),
+            others: LatencyMean::default(),
             events,
             throttle,
             wire: Mutex::default(),

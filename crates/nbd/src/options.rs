@@ -4,13 +4,13 @@ use crate::layout::Fields;
 
 /// Data of `INFO` and `GO`: an export, and the information requested.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InfoQuery<'a> {
+pub(crate) struct InfoRequest<'a> {
     pub(crate) name: &'a str,
     /// Kinds of information requested; the server may send others, too.
     pub(crate) kinds: Vec<u16>,
 }
 
-impl<'a> InfoQuery<'a> {
+impl<'a> InfoRequest<'a> {
     /// Parses the data; `None` unless all of it has this form.
     pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
         let mut fields = Fields(data);
@@ -82,11 +82,11 @@ mod tests {
         let mut data = string("disk");
         data.extend(u32::MAX.to_be_bytes());
         assert_eq!(ContextQuery::parse(&data), None);
-        assert_eq!(InfoQuery::parse(&data), None);
-        assert_eq!(InfoQuery::parse(&u32::MAX.to_be_bytes()), None);
-        assert_eq!(InfoQuery::parse(&info(&"x".repeat(4097), &[])), None);
+        assert_eq!(InfoRequest::parse(&data), None);
+        assert_eq!(InfoRequest::parse(&u32::MAX.to_be_bytes()), None);
+        assert_eq!(InfoRequest::parse(&info(&"x".repeat(4097), &[])), None);
         assert_eq!(
-            InfoQuery::parse(&[info("disk", &[3]), vec![0]].concat()),
+            InfoRequest::parse(&[info("disk", &[3]), vec![0]].concat()),
             None
         );
         assert_eq!(
@@ -99,7 +99,7 @@ mod tests {
         #[test]
         fn what_was_written_is_read(name in "[a-zé ]{0,40}", kinds: Vec<u16>, queries in prop::collection::vec("[a-z:]{0,20}", 0..8)) {
             let data = info(&name, &kinds);
-            prop_assert_eq!(InfoQuery::parse(&data), Some(InfoQuery { name: &name, kinds }));
+            prop_assert_eq!(InfoRequest::parse(&data), Some(InfoRequest { name: &name, kinds }));
             let data = contexts(&name, &queries);
             let parsed = ContextQuery::parse(&data).unwrap();
             prop_assert_eq!((parsed.name, parsed.queries), (&*name, queries.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -107,7 +107,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(data: Vec<u8>) {
-            let _ = InfoQuery::parse(&data);
+            let _ = InfoRequest::parse(&data);
             let _ = ContextQuery::parse(&data);
         }
     }

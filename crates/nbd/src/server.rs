@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::LAYER;
 use crate::channel::{Channel, Encryption};
-use crate::events::{Note, Throttle, Watch};
+use crate::events::{EventReceiver, Note, Throttle};
 use crate::export::{Export, Exports};
-use crate::handshake::{Agreement, Handshake};
+use crate::handshake::{Handshake, Negotiated};
 use crate::link::Link;
 use crate::listener::Listener;
 use crate::socket::Socket;
@@ -65,7 +65,7 @@ pub struct Options {
     /// Limits of the server.
     pub limits: Limits,
     /// Receiver of events.
-    pub events: Arc<dyn Watch>,
+    pub events: Arc<dyn EventReceiver>,
 }
 
 impl Default for Options {
@@ -74,7 +74,7 @@ impl Default for Options {
             #[cfg(feature = "tls")]
             tls: None,
             limits: Limits::default(),
-            events: Arc::new(crate::Unwatched),
+            events: Arc::new(crate::IgnoreEvents),
         }
     }
 }
@@ -191,7 +191,7 @@ impl Server {
             self.transmit(
                 &channel,
                 "the kernel".into(),
-                Agreement {
+                Negotiated {
                     export,
                     structured: false,
                     contexts: false,
@@ -289,7 +289,7 @@ impl Server {
         self.leave(number);
     }
 
-    fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Agreement) {
+    fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Negotiated) {
         let (events, throttle) = (&self.0.options.events, &self.0.throttle);
         events.note(&Note::Connected {
             client: client.clone(),
@@ -308,7 +308,7 @@ impl Server {
         });
     }
 
-    fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Agreement>> {
+    fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Negotiated>> {
         let limits = &self.0.options.limits;
         channel.socket().prepare()?;
         channel.socket().limit_writes(Some(limits.handshake_time))?;

@@ -97,11 +97,11 @@ struct Session {
     /// order.
     leaving: Mutex<Vec<u8>>,
     /// Encrypted data received; used by the receiving thread only.
-    arriving: Mutex<Arriving>,
+    arriving: Mutex<ReceivedRecords>,
 }
 
 #[derive(Debug)]
-struct Arriving {
+struct ReceivedRecords {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -117,7 +117,7 @@ impl Encryption for Tls {
         Ok(Box::new(Session {
             connection: Mutex::new(connection),
             leaving: Mutex::default(),
-            arriving: Mutex::new(Arriving {
+            arriving: Mutex::new(ReceivedRecords {
                 bytes: vec![0; PIECE],
                 start: 0,
                 end: 0,
@@ -181,7 +181,7 @@ impl Session {
     /// Receives encrypted data; returns `false` at its end.
     fn arrive(&self, socket: &Socket, receive: &mut Receive<'_>) -> io::Result<bool> {
         let mut arriving = lock(&self.arriving);
-        let Arriving { bytes, start, end } = &mut *arriving;
+        let ReceivedRecords { bytes, start, end } = &mut *arriving;
         if start == end {
             (*start, *end) = (0, receive(bytes)?);
             if *end == 0 {

@@ -2,7 +2,7 @@
 //! and their replies are sent together.
 //!
 //! The receiving thread serves requests itself: waking another thread costs more than reading
-//! cached data. Only if the device is slow (see [`Pace`](crate::dispatch::Pace)) are they handed to
+//! cached data. Only if the device is slow (see [`LatencyMean`](crate::dispatch::LatencyMean)) are they handed to
 //! the [`WorkerPool`](crate::worker_pool::WorkerPool), so that many are in flight.
 
 use std::io::{self, IoSlice};

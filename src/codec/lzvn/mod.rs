@@ -8,7 +8,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
 pub(crate) use encode::LzvnEncoder;
 
@@ -94,25 +94,25 @@ impl Opcode {
 
 /// Decodes into `plain`. Bytes after the end of the stream are ignored; an opcode that exceeds
 /// `plain` is [`TOO_LONG`].
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let (mut rest, mut at, mut distance) = (packed, 0, 0);
     while at < plain.len() {
         match rest.first() {
-            None | Some(&END) => return Err(Fault::new(TOO_SHORT)),
+            None | Some(&END) => return Err(CodecError::new(TOO_SHORT)),
             Some(byte) if NOTHING.contains(byte) => {
                 rest = &rest[1..];
                 continue;
             }
             Some(_) => {}
         }
-        let step = Opcode::parse(rest).ok_or(Fault::new(BROKEN))?;
+        let step = Opcode::parse(rest).ok_or(CodecError::new(BROKEN))?;
         let (literals, behind) = rest[step.len..]
             .split_at_checked(step.literals)
-            .ok_or(Fault::new(TOO_SHORT))?;
+            .ok_or(CodecError::new(TOO_SHORT))?;
         let end = at + step.literals;
         plain
             .get_mut(at..end)
-            .ok_or(Fault::new(TOO_LONG))?
+            .ok_or(CodecError::new(TOO_LONG))?
             .copy_from_slice(literals);
         (at, rest) = (end, behind);
 
@@ -128,18 +128,20 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         .map_or(&[][..], |at| &rest[at..]);
     // Invalid opcodes are garbage after a stream without an end, which real files have.
     match next.first() {
-        Some(&first) if first != END && Opcode::parse(next).is_some() => Err(Fault::new(TOO_LONG)),
+        Some(&first) if first != END && Opcode::parse(next).is_some() => {
+            Err(CodecError::new(TOO_LONG))
+        }
         _ => Ok(()),
     }
 }
 
 /// Copies `len` bytes to `at` from `distance` before it; overlapping bytes are repeated.
-fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
+fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), CodecError> {
     if distance == 0 || distance > at {
-        return Err(Fault::new(BROKEN));
+        return Err(CodecError::new(BROKEN));
     }
     if len > plain.len() - at {
-        return Err(Fault::new(TOO_LONG));
+        return Err(CodecError::new(TOO_LONG));
     }
     let from = at - distance;
     if distance >= len {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn decoded(packed: &[u8], len: usize) -> Result<Vec<u8>, Fault> {
+fn decoded(packed: &[u8], len: usize) -> Result<Vec<u8>, CodecError> {
     let mut plain = vec![0xEE; len];
     decode(packed, &mut plain).map(|()| plain)
 }

@@ -280,9 +280,9 @@ impl Asif {
     }
 
     /// Registers the first write of a chunk, so that a truncation of the disk waits for it.
-    fn make(&self, chunk: DiskChunk) -> Making<'_> {
+    fn make(&self, chunk: DiskChunk) -> FirstWrite<'_> {
         self.first_writes().push(chunk);
-        Making { image: self, chunk }
+        FirstWrite { image: self, chunk }
     }
 
     pub(super) fn first_writes(&self) -> MutexGuard<'_, Vec<DiskChunk>> {
@@ -452,12 +452,12 @@ impl Asif {
 }
 
 /// The first write of a chunk, in progress until this is dropped.
-struct Making<'a> {
+struct FirstWrite<'a> {
     image: &'a Asif,
     chunk: DiskChunk,
 }
 
-impl Drop for Making<'_> {
+impl Drop for FirstWrite<'_> {
     fn drop(&mut self) {
         let mut first_writes = self.image.first_writes();
         if let Some(index) = first_writes.iter().position(|chunk| *chunk == self.chunk) {

@@ -22,11 +22,11 @@ use zerocopy::IntoBytes;
 
 use super::layout::{FileChunk, HeaderRaw};
 use super::{Asif, LAYER};
-use crate::device::units::{HeldUnit, Units};
+use crate::device::units::{HeldUnit, UnitLocks};
 use crate::{Error, Kind, Result};
 
 /// Chunks that are locked until a commit is done.
-pub(super) type HeldChunks<'a> = Vec<HeldUnit<&'a Units>>;
+pub(super) type HeldChunks<'a> = Vec<HeldUnit<&'a UnitLocks>>;
 
 impl Asif {
     /// Makes all changes before this call durable. The caller must serialize calls and record

@@ -11,7 +11,7 @@ use crate::container::FileMapping;
 use crate::device::{Extent, ExtentKind};
 
 /// Storage of a run of the disk.
-enum Stands {
+enum RunStorage {
     /// Stored in this range of the file.
     At(Range<u64>),
     /// Not stored.
@@ -23,11 +23,11 @@ impl Asif {
     /// the run.
     pub fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
         Ok(match self.stands(&range)? {
-            Stands::At(place) => FileMapping {
+            RunStorage::At(place) => FileMapping {
                 at: Some(place.start),
                 len: place.end - place.start,
             },
-            Stands::Nowhere(extent) => FileMapping {
+            RunStorage::Nowhere(extent) => FileMapping {
                 at: None,
                 len: extent.len,
             },
@@ -36,8 +36,8 @@ impl Asif {
 
     pub(super) fn extent(&self, range: Range<u64>) -> Result<Extent> {
         let at = match self.stands(&range)? {
-            Stands::At(place) => place,
-            Stands::Nowhere(extent) => return Ok(extent),
+            RunStorage::At(place) => place,
+            RunStorage::Nowhere(extent) => return Ok(extent),
         };
         if at.end > self.file.info().len {
             return Ok(Extent {
@@ -54,7 +54,7 @@ impl Asif {
         Ok(Extent { kind, ..below })
     }
 
-    fn stands(&self, range: &Range<u64>) -> Result<Stands> {
+    fn stands(&self, range: &Range<u64>) -> Result<RunStorage> {
         let piece = self.piece(range);
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(&piece)?;
@@ -63,27 +63,27 @@ impl Asif {
             len: piece.len(),
         };
         Ok(match self.find(piece.chunk)? {
-            ChunkSource::Full(place) => Stands::At(self.geometry.in_file(place, piece.within)),
+            ChunkSource::Full(place) => RunStorage::At(self.geometry.in_file(place, piece.within)),
             ChunkSource::Partial(place, mask) => {
                 let (state, run) = self.run(&mask, &piece.within);
                 let len = run.end - run.start;
                 match state {
-                    BlockState::Written => Stands::At(self.geometry.in_file(place, run)),
-                    BlockState::Uninit => Stands::Nowhere(Extent {
+                    BlockState::Written => RunStorage::At(self.geometry.in_file(place, run)),
+                    BlockState::Uninit => RunStorage::Nowhere(Extent {
                         kind: ExtentKind::Hole,
                         len,
                     }),
-                    BlockState::Unmapped => Stands::Nowhere(Extent {
+                    BlockState::Unmapped => RunStorage::Nowhere(Extent {
                         kind: ExtentKind::Zero,
                         len,
                     }),
                 }
             }
             ChunkSource::Uninit => {
-                Stands::Nowhere(self.with_next(rest(ExtentKind::Hole), &piece, range)?)
+                RunStorage::Nowhere(self.with_next(rest(ExtentKind::Hole), &piece, range)?)
             }
             ChunkSource::Unmapped => {
-                Stands::Nowhere(self.with_next(rest(ExtentKind::Zero), &piece, range)?)
+                RunStorage::Nowhere(self.with_next(rest(ExtentKind::Zero), &piece, range)?)
             }
         })
     }

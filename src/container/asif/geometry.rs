@@ -50,7 +50,7 @@ pub(super) struct TablePlace {
 
 /// Meaning of a table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum EntryKind {
     Data(DiskChunk),
     Bitmap,
     Nothing,
@@ -183,16 +183,16 @@ impl Geometry {
     }
 
     /// Returns the meaning of a table entry, the inverse of [`place`](Self::place).
-    pub(super) fn about(&self, table: u32, entry: u32) -> About {
+    pub(super) fn about(&self, table: u32, entry: u32) -> EntryKind {
         if entry >= self.entries_per_table() {
-            return About::Nothing;
+            return EntryKind::Nothing;
         }
         let group = self.data_per_group() + 1;
         let (group, in_group) = (u64::from(entry) / group, u64::from(entry) % group);
         if in_group == self.data_per_group() {
-            return About::Bitmap;
+            return EntryKind::Bitmap;
         }
-        About::Data(DiskChunk(
+        EntryKind::Data(DiskChunk(
             u64::from(table) * self.chunks_per_table() + group * self.data_per_group() + in_group,
         ))
     }
@@ -200,8 +200,8 @@ impl Geometry {
     /// Returns the last chunk of the group of a bitmap entry.
     pub(super) fn last_of_group(&self, table: u32, bitmap_entry: u32) -> Option<DiskChunk> {
         match self.about(table, bitmap_entry.checked_sub(1)?) {
-            About::Data(chunk) => Some(chunk),
-            About::Bitmap | About::Nothing => None,
+            EntryKind::Data(chunk) => Some(chunk),
+            EntryKind::Bitmap | EntryKind::Nothing => None,
         }
     }
 
@@ -298,15 +298,18 @@ mod tests {
             let geometry = Geometry::for_disk(block, 1 << 20).unwrap();
             for chunk in [0, 1, 2047, 2048, 129_023, 129_024, 0xFFFF_FFFF].map(DiskChunk) {
                 let place = geometry.place(chunk);
-                assert_eq!(geometry.about(place.table, place.entry), About::Data(chunk));
+                assert_eq!(
+                    geometry.about(place.table, place.entry),
+                    EntryKind::Data(chunk)
+                );
                 assert_eq!(
                     geometry.about(place.table, place.bitmap_entry),
-                    About::Bitmap
+                    EntryKind::Bitmap
                 );
             }
             assert_eq!(
                 geometry.about(0, geometry.entries_per_table()),
-                About::Nothing
+                EntryKind::Nothing
             );
         }
     }

@@ -12,12 +12,12 @@ use zerocopy::big_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::LAYER;
-use super::geometry::About;
+use super::geometry::EntryKind;
 use super::layout::{
     ChunkEntry, DiskChunk, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry,
 };
 use super::mask::Mask;
-use super::space::Used;
+use super::space::ChunkBitmap;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
 use crate::{Error, Kind, Result};
@@ -39,7 +39,7 @@ pub(super) struct Loaded {
     pub(super) active: usize,
     pub(super) version: u64,
     pub(super) tables: BTreeMap<u32, FileChunk>,
-    pub(super) used: Used,
+    pub(super) used: ChunkBitmap,
     pub(super) bitmaps: u64,
     /// Stored chunks past the end of the disk, each with the file offset of its entry.
     pub(super) beyond: Vec<(DiskChunk, u64)>,
@@ -100,7 +100,7 @@ fn load_by(
         compare_directories(file, &header, version, findings)?;
     }
     let first = header.first_chunk();
-    let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
+    let used = ChunkBitmap::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
     let mut walk = IndexWalk {
         file,
         file_len,
@@ -422,14 +422,14 @@ struct IndexWalk<'a, 'f> {
     file_len: u64,
     findings: &'a mut Findings<'f>,
     header: &'a Header,
-    used: Used,
+    used: ChunkBitmap,
     bitmaps: u64,
     beyond: Vec<(DiskChunk, u64)>,
 }
 
 /// The partly written chunks of the current group.
 #[derive(Default)]
-struct Partial {
+struct PartialChunks {
     /// Index of the entry of their bitmap.
     bitmap_entry: u32,
     /// Their indexes in the bitmap.
@@ -494,7 +494,7 @@ impl IndexWalk<'_, '_> {
         self.findings.advance(1)?;
         let geometry = self.header.geometry;
         let start = geometry.in_file(chunk, 0..0).start;
-        let mut partial = Partial::default();
+        let mut partial = PartialChunks::default();
         self.each_number(
             start,
             geometry.chunk_bytes() / 8,
@@ -503,9 +503,9 @@ impl IndexWalk<'_, '_> {
                     walk.without_bitmap(&mut partial)?;
                 }
                 match geometry.about(table, entry) {
-                    About::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
-                    About::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
-                    About::Nothing => walk.findings.report(
+                    EntryKind::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
+                    EntryKind::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
+                    EntryKind::Nothing => walk.findings.report(
                         Severity::Note,
                         Error::corrupt(LAYER, at, "data after the last entry of a table"),
                     ),
@@ -520,7 +520,7 @@ impl IndexWalk<'_, '_> {
         chunk: DiskChunk,
         raw: u64,
         at: u64,
-        partial: &mut Partial,
+        partial: &mut PartialChunks,
     ) -> Result<()> {
         let entry = match ChunkEntry::parse(raw) {
             Ok(entry) => entry,
@@ -542,7 +542,7 @@ impl IndexWalk<'_, '_> {
         Ok(())
     }
 
-    fn bitmap_entry(&mut self, raw: u64, at: u64, partial: &mut Partial) -> Result<()> {
+    fn bitmap_entry(&mut self, raw: u64, at: u64, partial: &mut PartialChunks) -> Result<()> {
         let partial = std::mem::take(partial);
         match parse_bitmap_entry(raw) {
             Ok(Some(bitmap)) if self.claim(bitmap, at)? => {
@@ -556,8 +556,8 @@ impl IndexWalk<'_, '_> {
 
     /// Ends the group of `partial`, which has no bitmap; that is damage if it has partly written
     /// chunks.
-    fn without_bitmap(&mut self, partial: &mut Partial) -> Result<()> {
-        let Partial { in_group, at, .. } = std::mem::take(partial);
+    fn without_bitmap(&mut self, partial: &mut PartialChunks) -> Result<()> {
+        let PartialChunks { in_group, at, .. } = std::mem::take(partial);
         if in_group.is_empty() {
             Ok(())
         } else {

@@ -36,16 +36,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use self::geometry::{About, Geometry};
+use self::geometry::{EntryKind, Geometry};
 use self::layout::{ChunkEntry, DiskChunk, FileChunk, HeaderRaw};
 use self::load::Loaded;
 use self::mask::BlockState;
 use self::space::Space;
 use self::tables::Tables;
 use super::Orphan;
-use crate::device::units::Units;
+use crate::device::units::UnitLocks;
 use crate::device::{
-    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed, regions,
+    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::FailureFlag, regions,
 };
 use crate::error::Place;
 use crate::problem::Findings;
@@ -73,10 +73,10 @@ pub struct Asif {
     space: Space,
     /// Locks of the chunks of the disk: shared to read and write in place, exclusive to allocate,
     /// move or free a chunk.
-    units: Arc<Units>,
+    units: Arc<UnitLocks>,
     /// Chunks whose first write is in progress.
     first_writes: Mutex<Vec<DiskChunk>>,
-    head: Mutex<Head>,
+    head: Mutex<FileHead>,
     described: RwLock<MetadataState>,
     layer: Layer,
     /// Reason why the image is read-only, if it is.
@@ -88,12 +88,12 @@ pub struct Asif {
     /// Serializes flushes and changes of the size or the metadata: a second flush must not return
     /// before the first is done.
     flushing: Mutex<()>,
-    failed: Failed,
+    failed: FailureFlag,
 }
 
 /// The structures at the start of the file.
 #[derive(Debug)]
-struct Head {
+struct FileHead {
     raw: HeaderRaw,
     directories: [Option<u64>; 2],
     /// Index of the active directory, and its version.
@@ -200,7 +200,7 @@ impl Asif {
             space: Space::new(file.clone(), geometry.chunk_bytes(), used),
             units: Arc::default(),
             first_writes: Mutex::default(),
-            head: Mutex::new(Head {
+            head: Mutex::new(FileHead {
                 raw,
                 directories: header.directories,
                 active,
@@ -220,7 +220,7 @@ impl Asif {
             shows_holes: true,
             begun: AtomicBool::new(false),
             flushing: Mutex::default(),
-            failed: Failed::default(),
+            failed: FailureFlag::default(),
             file,
         };
         if let Some(first) = header.metadata {
@@ -401,7 +401,7 @@ impl Asif {
         let mut beyond = Vec::new();
         for (table, _) in self.tables.directory() {
             self.tables.each_entry(table, &mut |entry, raw| {
-                let About::Data(chunk) = self.geometry.about(table, entry) else {
+                let EntryKind::Data(chunk) = self.geometry.about(table, entry) else {
                     return;
                 };
                 if self.geometry.start(chunk) < end || described.contains(&chunk) {
@@ -419,7 +419,7 @@ impl Asif {
         self.geometry.first_chunk(&self.head().directories)
     }
 
-    fn head(&self) -> MutexGuard<'_, Head> {
+    fn head(&self) -> MutexGuard<'_, FileHead> {
         self.head.lock()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Asif;
-use super::geometry::About;
+use super::geometry::EntryKind;
 use super::layout::{ChunkEntry, DiskChunk, FileChunk, parse_bitmap_entry};
 use crate::Result;
 
@@ -34,20 +34,20 @@ impl Asif {
             self.tables.each_entry(
                 table,
                 &mut |entry, raw| match self.geometry.about(table, entry) {
-                    About::Data(chunk) => {
+                    EntryKind::Data(chunk) => {
                         ChunkEntry::parse(raw)
                             .ok()
                             .and_then(ChunkEntry::chunk)
                             .into_iter()
                             .for_each(|place| keep(place, Owner::Data(chunk)));
                     }
-                    About::Bitmap => {
+                    EntryKind::Bitmap => {
                         let group = self.geometry.last_of_group(table, entry);
                         if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
                             keep(bitmap, Owner::Bitmap(chunk));
                         }
                     }
-                    About::Nothing => {}
+                    EntryKind::Nothing => {}
                 },
             )?;
         }

@@ -18,7 +18,7 @@ const MAX_CHUNKS: u64 = 1 << 30;
 
 /// Allocation bitmap with one bit for each chunk of the file.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(super) struct ChunkBitmap {
     /// The operating system allocates memory only for the parts that are touched.
     bits: Vec<u64>,
     /// The first chunk that can be free.
@@ -26,7 +26,7 @@ pub(super) struct Used {
     count: u64,
 }
 
-impl Used {
+impl ChunkBitmap {
     /// Returns the empty bitmap of a file of `chunks` chunks; those before `first` hold header and
     /// directories.
     pub(super) fn none(first: FileChunk, chunks: u64) -> Result<Self> {
@@ -105,12 +105,12 @@ impl Used {
 pub(super) struct Space {
     file: Arc<dyn BlockDevice>,
     chunk_bytes: u64,
-    book: Mutex<Book>,
+    book: Mutex<SpaceState>,
 }
 
 #[derive(Debug)]
-struct Book {
-    used: Used,
+struct SpaceState {
+    used: ChunkBitmap,
     /// No chunk before this one is free.
     hint: FileChunk,
     /// Chunks that memory no longer refers to, but the disk still does; they must not be reused
@@ -135,12 +135,12 @@ struct OrphanChunks {
 }
 
 impl Space {
-    pub(super) fn new(file: Arc<dyn BlockDevice>, chunk_bytes: u64, used: Used) -> Self {
+    pub(super) fn new(file: Arc<dyn BlockDevice>, chunk_bytes: u64, used: ChunkBitmap) -> Self {
         let hint = used.first;
         Self {
             file,
             chunk_bytes,
-            book: Mutex::new(Book {
+            book: Mutex::new(SpaceState {
                 used,
                 hint,
                 released: Vec::new(),
@@ -196,7 +196,7 @@ impl Space {
     }
 
     /// Claims the first free chunk before `limit` that has no data to preserve.
-    fn take(&self, book: &mut Book, limit: FileChunk) -> Result<Option<FileChunk>> {
+    fn take(&self, book: &mut SpaceState, limit: FileChunk) -> Result<Option<FileChunk>> {
         let mut from = book.hint;
         loop {
             let chunk = book.used.first_free(from);
@@ -213,7 +213,7 @@ impl Space {
     }
 
     /// Returns the chunk after the last one that is used or has data to preserve.
-    fn kept_end(&self, book: &mut Book) -> Result<FileChunk> {
+    fn kept_end(&self, book: &mut SpaceState) -> Result<FileChunk> {
         let end = book.used.end();
         let count = book.orphans.as_ref().map_or(0, |orphans| orphans.count);
         for chunk in (end.0..count).rev() {
@@ -225,7 +225,7 @@ impl Space {
     }
 
     /// Returns true if a free chunk has data to preserve.
-    fn is_orphan(&self, book: &mut Book, chunk: FileChunk) -> Result<bool> {
+    fn is_orphan(&self, book: &mut SpaceState, chunk: FileChunk) -> Result<bool> {
         let Some(orphans) = &mut book.orphans else {
             return Ok(false);
         };
@@ -245,7 +245,7 @@ impl Space {
         Ok(has_data)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, SpaceState> {
         self.book.lock()
     }
 
@@ -367,7 +367,11 @@ mod tests {
     #[test]
     fn chunks_are_handed_out_lowest_first() {
         let file = Arc::new(Memory::zeros(0));
-        let space = Space::new(file.clone(), 512, Used::none(FileChunk(2), 2).unwrap());
+        let space = Space::new(
+            file.clone(),
+            512,
+            ChunkBitmap::none(FileChunk(2), 2).unwrap(),
+        );
         let chunks: Vec<_> = (0..200).map(|_| space.allocate().unwrap().0).collect();
         assert_eq!(chunks, (2..202).collect::<Vec<_>>());
         assert!(file.info().len >= 202 * 512);
@@ -395,7 +399,11 @@ mod tests {
     #[test]
     fn a_free_end_is_cut_off() {
         let file = Arc::new(Memory::zeros(0));
-        let space = Space::new(file.clone(), 512, Used::none(FileChunk(1), 1).unwrap());
+        let space = Space::new(
+            file.clone(),
+            512,
+            ChunkBitmap::none(FileChunk(1), 1).unwrap(),
+        );
         assert_eq!(
             (0..10).map(|_| space.allocate().unwrap()).last(),
             Some(FileChunk(10))
@@ -409,7 +417,7 @@ mod tests {
     #[test]
     fn endless_files_are_refused() {
         assert_eq!(
-            Used::none(FileChunk(1), 1 << 43).unwrap_err().kind(),
+            ChunkBitmap::none(FileChunk(1), 1 << 43).unwrap_err().kind(),
             Kind::Limit
         );
     }

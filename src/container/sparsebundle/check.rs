@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::plist::{self, BACKUP, INFO, Unread, Version};
+use super::plist::{self, BACKUP, INFO, InfoError, Version};
 use super::repair::band_size_by_lengths;
 use super::{
     BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, band_bitmap, read_lists,
@@ -36,7 +36,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
         return rebanding::check(store, grain, &mut findings);
     }
     let info = check_plists(store, &mut findings)?;
-    let rules = Rules { info, grain };
+    let rules = BandRules { info, grain };
     if rules.count() > MANY_BANDS {
         let many = format!(
             "a full bundle has {} bands; that many files are slow to copy",
@@ -94,8 +94,8 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
     let backup = read_plist(store, BACKUP);
     let info = match read_plist(store, INFO) {
         Ok(info) => info,
-        Err(Unread::Refused(error) | Unread::Rebanding(error)) => return Err(error),
-        Err(Unread::Unreadable(error)) => {
+        Err(InfoError::Refused(error) | InfoError::Rebanding(error)) => return Err(error),
+        Err(InfoError::Unreadable(error)) => {
             let backup = match backup {
                 Ok(backup) => backup,
                 Err(unread) => {
@@ -150,14 +150,14 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
 
 /// Constraints on band files that follow from the property list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct BandRules {
     pub(super) info: plist::Info,
     /// Unit of the length of a band file, in bytes: the cipher block size, or 1 if the bundle is
     /// not encrypted.
     pub(super) grain: u64,
 }
 
-impl Rules {
+impl BandRules {
     /// Returns the number of bands of the disk.
     pub(super) fn count(&self) -> u64 {
         self.info.size.div_ceil(self.info.band_size)
@@ -245,7 +245,7 @@ pub(super) fn spelled_otherwise(name: &str) -> Option<BandIndex> {
 
 struct BundleWalk<'a> {
     store: &'a dyn Store,
-    rules: Rules,
+    rules: BandRules,
     findings: Findings<'a>,
     /// One bit for each band that has a file.
     met: Vec<u64>,

@@ -11,7 +11,7 @@ use super::BandIndex;
 use super::bands::{BandPart, Bands};
 use super::slot::{BLOCK, Band, BandState, Slot};
 use crate::Result;
-use crate::crypt::Window;
+use crate::crypt::CipherTextWindow;
 use crate::device::{AfterDiscard, is_zero};
 
 impl Bands {
@@ -191,8 +191,8 @@ impl Bands {
         index.0 * self.band_size
     }
 
-    fn window<'a>(&self, index: BandIndex, band: &'a Band) -> Window<'a> {
-        Window {
+    fn window<'a>(&self, index: BandIndex, band: &'a Band) -> CipherTextWindow<'a> {
+        CipherTextWindow {
             file: &*band.file,
             at: 0,
             start: self.start(index),

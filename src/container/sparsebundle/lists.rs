@@ -3,7 +3,7 @@
 use super::rebanding::Rebanding;
 use super::repair::listed;
 use super::{LAYER, plist};
-use crate::decision::{Undecided, Which};
+use crate::decision::{CopyChoice, Undecided};
 use crate::device::{Access, BlockDeviceExt};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
@@ -24,14 +24,14 @@ pub(super) enum RecordedGeometry {
 pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<String>)> {
     let first = match read_plist(store, plist::INFO) {
         Ok(info) => return Ok((RecordedGeometry::Whole(info), Vec::new())),
-        Err(plist::Unread::Rebanding(_)) => {
+        Err(plist::InfoError::Rebanding(_)) => {
             return Ok((
                 RecordedGeometry::Between(Rebanding::read(store)?),
                 Vec::new(),
             ));
         }
-        Err(plist::Unread::Refused(error)) => return Err(error),
-        Err(plist::Unread::Unreadable(error)) => error,
+        Err(plist::InfoError::Refused(error)) => return Err(error),
+        Err(plist::InfoError::Unreadable(error)) => error,
     };
     let instead = vec![format!(
         "{} {USED_INSTEAD} {}: {first}",
@@ -40,7 +40,7 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<Str
     )];
     match read_plist(store, plist::BACKUP) {
         Ok(info) => Ok((RecordedGeometry::Whole(info), instead)),
-        Err(plist::Unread::Rebanding(_)) => {
+        Err(plist::InfoError::Rebanding(_)) => {
             Ok((RecordedGeometry::Between(Rebanding::read(store)?), instead))
         }
         Err(unread) => {
@@ -58,7 +58,7 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<Str
 
 /// Numbers that evidence outside of the lists has chosen between them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Choice {
+pub(crate) struct ChosenGeometry {
     /// The numbers to use.
     pub(crate) geometry: plist::Info,
     /// The numbers in Info.plist and Info.bckup when they were chosen.
@@ -72,14 +72,14 @@ pub(super) fn settled(
     store: &dyn Store,
     info: plist::Info,
     access: Access,
-    choice: Option<Choice>,
+    choice: Option<ChosenGeometry>,
 ) -> Result<plist::Info> {
     if choice.is_none() && access == Access::ReadOnly {
         return Ok(info);
     }
     let lists = [
-        listed(store, Which::Primary)?.geometry(),
-        listed(store, Which::Alternate)?.geometry(),
+        listed(store, CopyChoice::Primary)?.geometry(),
+        listed(store, CopyChoice::Alternate)?.geometry(),
     ];
     match (choice, lists) {
         (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
@@ -111,11 +111,11 @@ pub(crate) fn is_resizing(store: &dyn Store, lists: [plist::Info; 2]) -> bool {
         && before() == Some(info.size)
 }
 
-pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
+pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::InfoError> {
     // A read error tells nothing about the list, so that the other one does not take its place.
     let bytes = read_bytes(store, name).map_err(|error| match error.kind() {
-        Kind::Io => plist::Unread::Refused(error),
-        _ => plist::Unread::Unreadable(error),
+        Kind::Io => plist::InfoError::Refused(error),
+        _ => plist::InfoError::Unreadable(error),
     })?;
     plist::Info::parse(&bytes, name)
 }

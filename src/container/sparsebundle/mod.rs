@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{BandSizes, SECTOR, check_len};
-use crate::crypt::{KeyMaterial, Locked, Protection};
+use crate::crypt::{KeyMaterial, LockedHeader, Protection};
 use crate::device::{Access, BlockDevice};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
@@ -42,15 +42,15 @@ use crate::{Error, Kind, Result};
 use bands::Bands;
 use lists::{RecordedGeometry, read_lists, read_plist, settled};
 use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
-use token::Unlocked;
+use token::UnlockedToken;
 
 pub use check::check;
 pub use lists::USED_INSTEAD;
-pub(crate) use lists::{Choice, is_resizing};
+pub(crate) use lists::{ChosenGeometry, is_resizing};
 pub use plist::{Info as BundleGeometry, Version};
 pub use rebanding::Rebanded;
 pub use repair::{
-    Listed, Repaired, band_lens, band_size_by_lengths, first_band_lens, listed, locks, name_of,
+    ListState, Repaired, band_lens, band_size_by_lengths, first_band_lens, listed, locks, name_of,
     other_band_size, put_lists, repair,
 };
 pub use stored::{StoredBand, StoredBands, StrayFile};
@@ -195,7 +195,7 @@ impl Bundle {
     pub(crate) fn open_chosen(
         store: Arc<dyn Store>,
         access: Access,
-        choice: Option<Choice>,
+        choice: Option<ChosenGeometry>,
     ) -> Result<Self> {
         Self::unlock(store, access, None, choice)
     }
@@ -206,10 +206,10 @@ impl Bundle {
     pub fn open_encrypted(
         store: Arc<dyn Store>,
         access: Access,
-        header: &Locked,
+        header: &LockedHeader,
         keys: &KeyMaterial,
     ) -> Result<Self> {
-        Self::unlock(store, access, Some(&Unlocked { header, keys }), None)
+        Self::unlock(store, access, Some(&UnlockedToken { header, keys }), None)
     }
 
     /// Opens a bundle like [`open_encrypted`](Self::open_encrypted), with numbers as in
@@ -217,18 +217,18 @@ impl Bundle {
     pub(crate) fn open_encrypted_chosen(
         store: Arc<dyn Store>,
         access: Access,
-        header: &Locked,
+        header: &LockedHeader,
         keys: &KeyMaterial,
-        choice: Option<Choice>,
+        choice: Option<ChosenGeometry>,
     ) -> Result<Self> {
-        Self::unlock(store, access, Some(&Unlocked { header, keys }), choice)
+        Self::unlock(store, access, Some(&UnlockedToken { header, keys }), choice)
     }
 
     fn unlock(
         store: Arc<dyn Store>,
         access: Access,
-        unlocked: Option<&Unlocked<'_>>,
-        choice: Option<Choice>,
+        unlocked: Option<&UnlockedToken<'_>>,
+        choice: Option<ChosenGeometry>,
     ) -> Result<Self> {
         // Fails before a lock file is created in a folder that is not a supported bundle.
         read_lists(&*store)?;
@@ -252,7 +252,10 @@ impl Bundle {
             RecordedGeometry::Whole(info) => (info, None),
             RecordedGeometry::Between(state) => (state.before(), Some(state)),
         };
-        let cipher = unlocked.map(Unlocked::blocks).transpose()?.map(Arc::new);
+        let cipher = unlocked
+            .map(UnlockedToken::blocks)
+            .transpose()?
+            .map(Arc::new);
         for band_size in [Some(info.band_size), between.map(|state| state.to)]
             .into_iter()
             .flatten()

@@ -55,7 +55,7 @@ impl Version {
 }
 
 /// Reason why bytes do not parse as an [`Info`].
-pub(super) enum Unread {
+pub(super) enum InfoError {
     /// Not a property list, or a key is missing: the copy is read instead.
     Unreadable(Error),
     /// A list with invalid or unsupported values. The copy is not read.
@@ -64,10 +64,12 @@ pub(super) enum Unread {
     Rebanding(Error),
 }
 
-impl From<Unread> for Error {
-    fn from(unread: Unread) -> Self {
+impl From<InfoError> for Error {
+    fn from(unread: InfoError) -> Self {
         match unread {
-            Unread::Unreadable(error) | Unread::Refused(error) | Unread::Rebanding(error) => error,
+            InfoError::Unreadable(error)
+            | InfoError::Refused(error)
+            | InfoError::Rebanding(error) => error,
         }
     }
 }
@@ -83,12 +85,12 @@ struct PlistValues {
 
 impl Info {
     /// Parses an XML or binary property list; `name` is the file's, for errors.
-    pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Self, Unread> {
+    pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Self, InfoError> {
         let found =
-            PlistValues::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
+            PlistValues::read(bytes).map_err(|error| InfoError::Unreadable(error.named(name)))?;
         let lacks = |key: &str| {
             let message = format!("the key {key} is missing or of the wrong type");
-            Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
+            InfoError::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
         };
         let bundle_type = found
             .bundle_type
@@ -96,7 +98,7 @@ impl Info {
         if bundle_type == REBANDING_TYPE {
             let message = "a change of the band size was interrupted; run `bandsaw reband` to \
                            finish it";
-            return Err(Unread::Rebanding(
+            return Err(InfoError::Rebanding(
                 Error::new(Kind::Conflict, LAYER, message).named(name),
             ));
         }
@@ -107,7 +109,7 @@ impl Info {
         let size = found.size.ok_or_else(|| lacks("size"))?;
 
         let refuse = |message: String| {
-            Err(Unread::Refused(
+            Err(InfoError::Refused(
                 Error::new(Kind::Corrupt, LAYER, message).named(name),
             ))
         };
@@ -133,7 +135,7 @@ impl Info {
                 let message = format!(
                     "unsupported bundle-backingstore-version {other}: only 1 and 2 are supported"
                 );
-                return Err(Unread::Refused(
+                return Err(InfoError::Refused(
                     Error::unsupported(LAYER, message).named(name),
                 ));
             }
@@ -255,7 +257,7 @@ mod tests {
         version: Version::One,
     };
 
-    fn parse(text: &str) -> Result<Info, Unread> {
+    fn parse(text: &str) -> Result<Info, InfoError> {
         Info::parse(text.as_bytes(), "Info.plist")
     }
 
@@ -273,7 +275,7 @@ mod tests {
 
     fn refused(text: &str) -> String {
         match parse(text) {
-            Err(Unread::Refused(error)) => error.to_string(),
+            Err(InfoError::Refused(error)) => error.to_string(),
             Err(unread) => panic!("the copy would be asked: {}", Error::from(unread)),
             Ok(info) => panic!("{info:?} from {text}"),
         }
@@ -281,7 +283,7 @@ mod tests {
 
     fn unreadable(text: &str) -> String {
         match parse(text) {
-            Err(Unread::Unreadable(error)) => error.to_string(),
+            Err(InfoError::Unreadable(error)) => error.to_string(),
             Err(unread) => panic!("the copy would not be asked: {}", Error::from(unread)),
             Ok(info) => panic!("{info:?} from {text}"),
         }

@@ -5,11 +5,11 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::check::{Rules, spelled_otherwise};
-use super::plist::{BACKUP, INFO, Info as BundleGeometry, Unread};
+use super::check::{BandRules, spelled_otherwise};
+use super::plist::{BACKUP, INFO, Info as BundleGeometry, InfoError};
 use super::token::encryption;
 use super::{BAND_SIZES, BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
-use crate::decision::Which;
+use crate::decision::CopyChoice;
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 65_536;
 
 /// State of a property list.
 #[derive(Debug)]
-pub enum Listed {
+pub enum ListState {
     /// A valid list.
     Whole(BundleGeometry),
     /// The file is missing, or is not a property list with all keys.
@@ -35,7 +35,7 @@ pub enum Listed {
     Between(Error),
 }
 
-impl Listed {
+impl ListState {
     /// Returns the properties of a valid list.
     pub fn geometry(&self) -> Option<BundleGeometry> {
         match self {
@@ -45,23 +45,23 @@ impl Listed {
     }
 }
 
-/// Reads `Info.plist`, or `Info.bckup` for [`Which::Alternate`]. A read error tells nothing about
+/// Reads `Info.plist`, or `Info.bckup` for [`CopyChoice::Alternate`]. A read error tells nothing about
 /// the list, so it is returned.
-pub fn listed(store: &dyn Store, which: Which) -> Result<Listed> {
+pub fn listed(store: &dyn Store, which: CopyChoice) -> Result<ListState> {
     Ok(match read_plist(store, name_of(which)) {
-        Ok(geometry) => Listed::Whole(geometry),
-        Err(Unread::Unreadable(error)) => Listed::Unreadable(error),
-        Err(Unread::Refused(error)) if error.kind() == Kind::Io => return Err(error),
-        Err(Unread::Refused(error)) => Listed::Refused(error),
-        Err(Unread::Rebanding(error)) => Listed::Between(error),
+        Ok(geometry) => ListState::Whole(geometry),
+        Err(InfoError::Unreadable(error)) => ListState::Unreadable(error),
+        Err(InfoError::Refused(error)) if error.kind() == Kind::Io => return Err(error),
+        Err(InfoError::Refused(error)) => ListState::Refused(error),
+        Err(InfoError::Rebanding(error)) => ListState::Between(error),
     })
 }
 
 /// Returns the file name of a list.
-pub const fn name_of(which: Which) -> &'static str {
+pub const fn name_of(which: CopyChoice) -> &'static str {
     match which {
-        Which::Primary => INFO,
-        Which::Alternate => BACKUP,
+        CopyChoice::Primary => INFO,
+        CopyChoice::Alternate => BACKUP,
     }
 }
 
@@ -69,15 +69,18 @@ pub const fn name_of(which: Which) -> &'static str {
 /// one, if that matches. Returns a description of each step.
 pub fn put_lists(store: &dyn Store, geometry: BundleGeometry) -> Result<Vec<String>> {
     let says = |which| listed(store, which).map(|listed| listed.geometry() == Some(geometry));
-    let (primary, alternate) = (says(Which::Primary)?, says(Which::Alternate)?);
+    let (primary, alternate) = (says(CopyChoice::Primary)?, says(CopyChoice::Alternate)?);
     let right = match (primary, alternate) {
-        (true, _) => Some(Which::Primary),
-        (false, true) => Some(Which::Alternate),
+        (true, _) => Some(CopyChoice::Primary),
+        (false, true) => Some(CopyChoice::Alternate),
         (false, false) => None,
     };
     let mut steps = Vec::new();
     // The copy first, as in a resize.
-    for (which, is_right) in [(Which::Alternate, alternate), (Which::Primary, primary)] {
+    for (which, is_right) in [
+        (CopyChoice::Alternate, alternate),
+        (CopyChoice::Primary, primary),
+    ] {
         if is_right {
             continue;
         }
@@ -226,7 +229,7 @@ pub fn repair(
 
 /// Planned steps: files must not be removed while they are listed.
 #[derive(Debug, Default)]
-struct Plan {
+struct RepairPlan {
     steps: Vec<RepairStep>,
     refused: Vec<Error>,
 }
@@ -236,11 +239,11 @@ fn plan(
     geometry: BundleGeometry,
     is_disk_whole: bool,
     progress: &dyn Progress,
-) -> Result<Plan> {
-    let mut repair = Plan::default();
+) -> Result<RepairPlan> {
+    let mut repair = RepairPlan::default();
     progress.stage("check", 0);
     let grain = encryption(store)?.map_or(1, |header| u64::from(header.describe().block));
-    let rules = Rules {
+    let rules = BandRules {
         info: geometry,
         grain,
     };
@@ -301,7 +304,12 @@ fn push(steps: &mut Vec<RepairStep>, step: RepairStep) {
 
 /// Plans the repair of a name in `bands/` that is not a valid band name. It is certainly a band if
 /// that band is missing, because macOS on a case-insensitive file system would have read it.
-fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Plan) -> Result<()> {
+fn plan_name(
+    store: &dyn Store,
+    rules: &BandRules,
+    name: &str,
+    repair: &mut RepairPlan,
+) -> Result<()> {
     let Some(index) = spelled_otherwise(name)
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
     else {
@@ -345,7 +353,7 @@ fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
     Ok(true)
 }
 
-impl Plan {
+impl RepairPlan {
     fn refuse(&mut self, name: &str, why: impl Into<std::borrow::Cow<'static, str>>) {
         if self.refused.len() < MAX_STEPS {
             self.refused

@@ -1,7 +1,7 @@
 //! Survey of all files of a bundle: stored bytes, and unexpected files. Source:
 //! docs/formats/sparsebundle.md §9, sanity check list.
 
-use super::check::{Rules, check_name};
+use super::check::{BandRules, check_name};
 use super::plist::{self, BACKUP, INFO};
 use super::{BANDS, BandIndex, Bundle, LAYER, NEW_BANDS, read_plist};
 use crate::error::Place;
@@ -127,7 +127,7 @@ impl Bundle {
             band_size: self.bands.band_size,
             version: self.bands.version,
         };
-        let rules = Rules {
+        let rules = BandRules {
             info,
             grain: self.bands.grain(),
         };

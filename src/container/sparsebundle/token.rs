@@ -1,7 +1,9 @@
 //! `token`: empty, or the header of an encrypted bundle. Source: docs/formats/sparsebundle.md §4.
 
 use super::{LAYER, TOKEN};
-use crate::crypt::{Blank, CipherBlocks, KeyMaterial, Locked, Protection, Sectors};
+use crate::crypt::{
+    CipherBlocks, KeyMaterial, LockedHeader, Protection, Sectors, ZeroBlockMeaning,
+};
 use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::error::Place;
 use crate::store::{Open, Store};
@@ -13,12 +15,12 @@ pub(super) enum Token {
     /// A file of this many bytes that is not a header.
     Stray(u64),
     /// The header of an encrypted bundle, still locked.
-    Header(Box<Locked>),
+    Header(Box<LockedHeader>),
 }
 
 /// Returns the encryption header of the bundle in `store`, or `None` if the bundle is not
 /// encrypted.
-pub fn encryption(store: &dyn Store) -> Result<Option<Locked>> {
+pub fn encryption(store: &dyn Store) -> Result<Option<LockedHeader>> {
     Ok(match read(store)? {
         Token::Header(locked) => Some(*locked),
         Token::Empty | Token::Stray(_) => None,
@@ -33,7 +35,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     if len == 0 {
         return Ok(Token::Empty);
     }
-    if let Some(locked) = Locked::read(&*token).map_err(in_token)? {
+    if let Some(locked) = LockedHeader::read(&*token).map_err(in_token)? {
         return Ok(Token::Header(Box::new(locked)));
     }
     // A truncated header is an error: without it the bands would be read as plain data.
@@ -69,7 +71,7 @@ fn in_token(error: Error) -> Error {
 /// holds data that is not a header.
 pub(super) fn check(
     store: &dyn Store,
-    keys: Option<&Unlocked<'_>>,
+    keys: Option<&UnlockedToken<'_>>,
     access: Access,
 ) -> Result<Option<String>> {
     match (read(store)?, keys) {
@@ -94,15 +96,15 @@ pub(super) fn check(
 }
 
 /// A header and the keys that it unlocked to.
-pub(super) struct Unlocked<'a> {
-    pub(super) header: &'a Locked,
+pub(super) struct UnlockedToken<'a> {
+    pub(super) header: &'a LockedHeader,
     pub(super) keys: &'a KeyMaterial,
 }
 
-impl Unlocked<'_> {
+impl UnlockedToken<'_> {
     /// Compares with the current header: a passphrase may have changed in the meantime, but the
     /// keys must be the same.
-    fn check(&self, now: &Locked, access: Access) -> Result<()> {
+    fn check(&self, now: &LockedHeader, access: Access) -> Result<()> {
         let (then, now) = (self.header.describe(), now.describe());
         if (then.uuid, then.block, then.key_bits) != (now.uuid, now.block, now.key_bits) {
             let message = "the encryption header was replaced since it was unlocked";
@@ -123,7 +125,7 @@ impl Unlocked<'_> {
 /// Writes the header of a new bundle to `token`. Its contents are durable, its name is not.
 pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<CipherBlocks> {
     let keys = KeyMaterial::random(protection.key_bits)?;
-    let (header, bytes) = Locked::make(&keys, protection, 0)?;
+    let (header, bytes) = LockedHeader::make(&keys, protection, 0)?;
     // In place: the inode carries the lock.
     let Some(token) = store.open(TOKEN, Open::Create)? else {
         return Err(Error::not_found(LAYER, TOKEN));
@@ -134,11 +136,11 @@ pub(super) fn create(store: &dyn Store, protection: &Protection) -> Result<Ciphe
     blocks(&keys, &header)
 }
 
-fn blocks(keys: &KeyMaterial, header: &Locked) -> Result<CipherBlocks> {
+fn blocks(keys: &KeyMaterial, header: &LockedHeader) -> Result<CipherBlocks> {
     // A crash can leave a band's file longer than the data written to it, and macOS may leave gaps.
     // No cipher text is all zeros, so an all-zero block was never written and reads as zeros.
     Ok(CipherBlocks::new(
         Sectors::new(keys, header.describe().block)?,
-        Blank::Zeros,
+        ZeroBlockMeaning::Zeros,
     ))
 }

@@ -31,7 +31,7 @@ use super::layout::{
 };
 use super::table::Table;
 use crate::Result;
-use crate::device::units::{HeldUnit, Units};
+use crate::device::units::{HeldUnit, UnitLocks};
 use crate::device::{AfterDiscard, regions};
 
 /// Limits of the data moved between two flushes, because requests to a band wait while it is moved.
@@ -39,14 +39,14 @@ const MOVED_AT_ONCE: u64 = 64 << 20;
 const MOVES_AT_ONCE: u64 = 256;
 
 /// A move of the last band of the file to a slot.
-struct Move<'a> {
+struct BandMove<'a> {
     band: BandIndex,
     from: Slot,
     to: Slot,
     /// The discarded band whose label is still in `to`, if any.
     gone: Option<BandIndex>,
     /// Exclusive locks of the band that moves and of the discarded one.
-    _alone: [Option<HeldUnit<&'a Units>>; 2],
+    _alone: [Option<HeldUnit<&'a UnitLocks>>; 2],
 }
 
 impl SparseImage {
@@ -96,7 +96,7 @@ impl SparseImage {
     }
 
     /// Returns the changes that are not in the file yet.
-    fn take_fresh(&self) -> Option<Fresh> {
+    fn take_fresh(&self) -> Option<PendingChanges> {
         let mut table = self.table_mut();
         let slots = table.on_disk..table.settled();
         if slots.is_empty() {
@@ -104,7 +104,7 @@ impl SparseImage {
         }
         let nodes = table.nodes_on_disk..Table::nodes_for(slots.end);
         let first_new = first_slot_of(nodes.start);
-        let fresh = Fresh {
+        let fresh = PendingChanges {
             nodes: nodes
                 .clone()
                 .map(|node| (table.nodes[node], table.whole_node(node, slots.end)))
@@ -187,7 +187,7 @@ impl SparseImage {
 
     /// Pairs the last bands of the file with the first unused slots. Lent bands, and all bands
     /// before them, stay in place.
-    fn plan(&self) -> Vec<Move<'_>> {
+    fn plan(&self) -> Vec<BandMove<'_>> {
         let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
         let (holes, last) = {
             let table = self.table();
@@ -213,7 +213,7 @@ impl SparseImage {
             else {
                 break;
             };
-            moves.push(Move {
+            moves.push(BandMove {
                 band,
                 from,
                 to,
@@ -225,7 +225,7 @@ impl SparseImage {
     }
 
     /// Locks the band in `from` exclusively, if it is still there and not lent.
-    fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, HeldUnit<&Units>)> {
+    fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, HeldUnit<&UnitLocks>)> {
         let band = self.table().slots[from.0 as usize].band()?;
         let alone = self.units.exclusive_unless_pinned(u64::from(band.0))?;
         (self.table().bands.get(&band) == Some(&from)).then_some((band, from, alone))
@@ -248,9 +248,9 @@ impl SparseImage {
         Ok(())
     }
 
-    fn run(&self, moves: &[Move<'_>]) -> Result<()> {
-        let shown: Vec<&Move<'_>> = moves.iter().filter(|one| self.is_shown(one)).collect();
-        let at_once: Vec<&Move<'_>> = moves.iter().filter(|one| !self.is_shown(one)).collect();
+    fn run(&self, moves: &[BandMove<'_>]) -> Result<()> {
+        let shown: Vec<&BandMove<'_>> = moves.iter().filter(|one| self.is_shown(one)).collect();
+        let at_once: Vec<&BandMove<'_>> = moves.iter().filter(|one| !self.is_shown(one)).collect();
         for one in &shown {
             self.add_empty_twin(one)?;
         }
@@ -272,13 +272,13 @@ impl SparseImage {
     }
 
     /// Returns true if the target slot still holds the label of a visible band on disk.
-    fn is_shown(&self, one: &Move<'_>) -> bool {
+    fn is_shown(&self, one: &BandMove<'_>) -> bool {
         let table = self.table();
         (one.to.0 as usize) < table.on_disk && one.gone.is_some_and(|band| table.is_visible(band))
     }
 
     /// Gives the discarded band a second slot of zeros later in the file.
-    fn add_empty_twin(&self, one: &Move<'_>) -> Result<()> {
+    fn add_empty_twin(&self, one: &BandMove<'_>) -> Result<()> {
         let Some(band) = one.gone else { return Ok(()) };
         let next = self.table().next_slot()?;
         self.extend_to(next.end)?;
@@ -289,7 +289,7 @@ impl SparseImage {
         Ok(())
     }
 
-    fn copy(&self, moves: &[&Move<'_>]) -> Result<()> {
+    fn copy(&self, moves: &[&BandMove<'_>]) -> Result<()> {
         for one in moves {
             let (from, to) = { (self.table().place(one.from), self.table().place(one.to)) };
             regions::copy(&*self.file, from, to, self.band_size)?;
@@ -299,7 +299,7 @@ impl SparseImage {
 
     /// Labels the slots that `moves` were copied to, after the copies and all labels so far are
     /// durable.
-    fn publish_moves(&self, moves: &[&Move<'_>]) -> Result<()> {
+    fn publish_moves(&self, moves: &[&BandMove<'_>]) -> Result<()> {
         let relabelled: Vec<_> = moves
             .iter()
             .map(|one| (one.to, Label::of(one.band)))
@@ -362,7 +362,7 @@ impl SparseImage {
 }
 
 /// Changes that are not in the file yet.
-struct Fresh {
+struct PendingChanges {
     /// New nodes, complete, not linked yet.
     nodes: Vec<(u64, NextRaw)>,
     /// Labels for linked nodes.

@@ -30,9 +30,9 @@ use zerocopy::IntoBytes;
 use self::layout::{BandIndex, Head, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE, Slot};
 use self::table::{MAX_SLOTS, Table};
 use super::{BandSizes, Orphan, SECTOR, check_len};
-use crate::device::units::Units;
+use crate::device::units::UnitLocks;
 use crate::device::{
-    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::Failed, regions,
+    Access, AfterDiscard, BlockDevice, Extent, FileRange, Info, failed::FailureFlag, regions,
 };
 use crate::error::Place;
 use crate::problem::Findings;
@@ -54,7 +54,7 @@ pub struct SparseImage {
     table: RwLock<Table>,
     /// Locks of the bands: shared to read and write in place, exclusive to allocate, move or remove
     /// a band.
-    units: Arc<Units>,
+    units: Arc<UnitLocks>,
     /// Held to change the length of the file and to allocate slots.
     tail: Mutex<()>,
     /// Serializes flushes and changes of the size: a second flush must not return before the first
@@ -65,7 +65,7 @@ pub struct SparseImage {
     superseded: Mutex<Vec<Slot>>,
     /// True if none are left.
     is_settled: AtomicBool,
-    failed: Failed,
+    failed: FailureFlag,
 }
 
 /// Parameters of a new image.
@@ -156,7 +156,7 @@ impl SparseImage {
             flushing: Mutex::default(),
             superseded: Mutex::default(),
             is_settled: true.into(),
-            failed: Failed::default(),
+            failed: FailureFlag::default(),
         }
     }
 

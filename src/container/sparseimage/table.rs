@@ -121,7 +121,7 @@ impl Table {
 
     /// Returns the next slot, with a new node if it needs one, and the resulting length of the
     /// file.
-    pub(super) fn next_slot(&self) -> Result<Next> {
+    pub(super) fn next_slot(&self) -> Result<NextSlot> {
         if self.slots.len() >= MAX_SLOTS {
             let limit =
                 format!("the image has the maximum of {MAX_SLOTS} bands; larger bands store more");
@@ -130,14 +130,14 @@ impl Table {
         let slot = Slot(self.slots.len() as u32);
         let (node, within) = slot.in_node();
         match self.nodes.get(node) {
-            Some(start) => Ok(Next {
+            Some(start) => Ok(NextSlot {
                 slot,
                 node: None,
                 end: start + NODE + (u64::from(within) + 1) * self.band_size,
             }),
             None => {
                 let start = self.end_of_node(node - 1);
-                Ok(Next {
+                Ok(NextSlot {
                     slot,
                     node: Some(start),
                     end: start + NODE + self.band_size,
@@ -147,7 +147,7 @@ impl Table {
     }
 
     /// Appends the result of [`next_slot`](Self::next_slot).
-    pub(super) fn push(&mut self, next: &Next, label: Label) {
+    pub(super) fn push(&mut self, next: &NextSlot, label: Label) {
         self.nodes.extend(next.node);
         self.slots.push(label);
     }
@@ -192,7 +192,7 @@ impl Table {
 
 /// A slot to be allocated.
 #[derive(Debug)]
-pub(super) struct Next {
+pub(super) struct NextSlot {
     pub(super) slot: Slot,
     /// File offset of the new node that it needs, if any.
     pub(super) node: Option<u64>,

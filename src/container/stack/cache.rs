@@ -65,7 +65,7 @@ impl Stack {
                 cache.note(layer.write_at(at, bytes));
             }
         };
-        let pieces = super::write::Pieces::of(offset..offset + buf.len() as u64, grain);
+        let pieces = super::write::BlockSplit::of(offset..offset + buf.len() as u64, grain);
         let mut rest = buf;
         for (range, is_whole) in pieces {
             let (part, tail) = rest.split_at_mut((range.end - range.start) as usize);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use self::cache::Cache;
 use super::overlay::Overlay;
-use crate::device::units::Units;
+use crate::device::units::UnitLocks;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::sync::RwLock;
 use crate::{Error, Kind, Result};
@@ -46,7 +46,7 @@ pub struct Stack {
     cache: Option<Cache>,
     /// Locks of the blocks of the topmost layer, held exclusively to copy up a partly written
     /// block.
-    padding: Units,
+    padding: UnitLocks,
     /// Held shared during a copy-up, and exclusively to change the length, which changes the data
     /// visible from below.
     resizing: RwLock<()>,
@@ -121,7 +121,7 @@ impl Stack {
             layers,
             access,
             cache,
-            padding: Units::default(),
+            padding: UnitLocks::default(),
             resizing: RwLock::default(),
         })
     }

@@ -14,18 +14,18 @@ const STRETCH: u64 = 64 << 30;
 /// A range split at block boundaries: a part of the first block, whole blocks, a part of the last.
 /// Empty pieces are skipped.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct BlockSplit {
     rest: Range<u64>,
     grain: u64,
 }
 
-impl Pieces {
+impl BlockSplit {
     pub(super) fn of(range: Range<u64>, grain: u64) -> Self {
         Self { rest: range, grain }
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for BlockSplit {
     /// The piece, and true if it is whole blocks.
     type Item = (Range<u64>, bool);
 
@@ -49,7 +49,7 @@ impl Iterator for Pieces {
 impl Stack {
     pub(super) fn write(&self, range: Range<u64>, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
-        for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
+        for (piece, is_whole) in BlockSplit::of(range, self.top().grain()) {
             let (part, tail) = rest.split_at((piece.end - piece.start) as usize);
             if is_whole || self.has(&piece)? {
                 self.top().write_at(piece.start, part)?;
@@ -84,7 +84,7 @@ impl Stack {
 
     /// Makes `range` read as zeros. Does nothing where it reads as zeros already.
     pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
-        for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
+        for (piece, is_whole) in BlockSplit::of(range, self.top().grain()) {
             if is_whole {
                 self.zero_blocks(piece)?;
             } else if self.has(&piece)? {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_range_is_cut_at_blocks() {
-        let pieces = |range: Range<u64>| Pieces::of(range, 512).collect::<Vec<_>>();
+        let pieces = |range: Range<u64>| BlockSplit::of(range, 512).collect::<Vec<_>>();
         assert_eq!(pieces(0..0), []);
         assert_eq!(pieces(512..2048), [(512..2048, true)]);
         assert_eq!(pieces(5..9), [(5..9, false)]);

@@ -12,7 +12,7 @@ use super::contents::ChunkReader;
 use super::index::{disk_len, read_resources, read_trailer};
 use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
 use super::resources::Resource;
-use super::set::{Fork, Part};
+use super::set::{Fork, SegmentPart};
 use super::{LAYER, Udif};
 use crate::container::SECTOR;
 use crate::problem::{Findings, Problems, Severity};
@@ -25,7 +25,11 @@ const MAP: &str = "udif chunk map";
 /// Reports every problem of the image in these files, one file or all parts of a set in order, and
 /// returns the disk as far as it is readable. Fails if the image is damaged so much that nothing
 /// else can be checked, or if it cannot be read.
-pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
+pub fn check(
+    parts: Vec<SegmentPart>,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+) -> Result<Udif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
     let first = parts

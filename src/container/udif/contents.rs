@@ -9,7 +9,7 @@ use super::cache::ChunkCache;
 use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
-use super::sums::Sums;
+use super::sums::RangeChecksums;
 use crate::{Error, Result};
 
 /// Size of the cache of decoded chunks in bytes: enough for a few readers and for read-ahead.
@@ -26,7 +26,7 @@ pub(super) struct ChunkReader {
     pub(super) fork: Fork,
     pub(super) chunks: Chunks,
     pub(super) cache: ChunkCache,
-    pub(super) sums: Sums,
+    pub(super) sums: RangeChecksums,
     /// Length of the disk in bytes.
     pub(super) len: u64,
 }
@@ -37,7 +37,7 @@ impl ChunkReader {
             fork,
             chunks,
             cache: ChunkCache::new(CACHE),
-            sums: Sums::default(),
+            sums: RangeChecksums::default(),
             len,
         }
     }

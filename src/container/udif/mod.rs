@@ -46,7 +46,7 @@ use self::chunks::Chunks;
 use self::contents::ChunkReader;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
-use self::readahead::Ahead;
+use self::readahead::Readahead;
 use self::set::Fork;
 use super::{Format, SECTOR};
 use crate::codec::Codec;
@@ -56,14 +56,16 @@ use crate::{Error, Kind, Result};
 pub(crate) use begins::begins_with_chunk;
 pub use check::check;
 pub use edit::{read_list, write_list};
-pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
+pub use encode::{
+    Area, DeviceSink, EncodeOptions, EncodedImage, Sink, StreamSink, TableNumbering, encode,
+};
 pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
 pub use resources::{Resource, from_list};
-pub use set::{MAX_PARTS, Part, first_path, part_path};
-pub use split::{Cut, MAX_WRITTEN_PARTS, Parts};
-pub use verify::Verdict;
+pub use set::{MAX_PARTS, SegmentPart, first_path, part_path};
+pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};
+pub use verify::ChecksumResult;
 
 const LAYER: &str = "udif";
 
@@ -76,7 +78,7 @@ pub struct Udif {
     koly: Koly,
     tables: Vec<Table>,
     resources: Vec<Resource>,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Readahead>,
 }
 
 impl Drop for Udif {
@@ -136,8 +138,8 @@ impl Udif {
 
     /// Opens the image in these files, all parts of one set in order. An error about a file that
     /// does not belong at its position names the file.
-    pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
-        let Some(Part { file, name }) = parts.first().cloned() else {
+    pub fn open_parts(parts: Vec<SegmentPart>) -> Result<Self> {
+        let Some(SegmentPart { file, name }) = parts.first().cloned() else {
             return Err(Error::new(Kind::Invalid, LAYER, "the number of parts is 0"));
         };
         let (_, koly) = read_trailer(&*file)?;

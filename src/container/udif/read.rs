@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::chunks::{Chunk, ChunkIndex};
 use super::contents::{CACHE, LONG_CHUNK};
 use super::layout::RunKind;
-use super::readahead::Reader;
+use super::readahead::ActiveRequest;
 use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::{Error, Kind, Result};
@@ -43,7 +43,7 @@ impl Udif {
     }
 
     /// Starts decoding the chunks after `range` on other cores if the reader is sequential.
-    fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
+    fn begin_ahead(&self, reader: &ActiveRequest<'_>, range: Range<u64>) {
         let chunks = &self.contents.chunks;
         let bytes = range.end - range.start;
         let Some(Ok((first, _))) = (!range.is_empty()).then(|| chunks.at(range.start)) else {

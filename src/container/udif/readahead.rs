@@ -12,7 +12,7 @@ const WALK: u64 = 256 << 10;
 /// State of the read-ahead. Counts the running tasks, so that closing an image can wait for them:
 /// they hold its file and the file's lock.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct Readahead {
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -33,19 +33,19 @@ struct State {
 
 /// A request in progress.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
-    ahead: &'a Ahead,
+pub(super) struct ActiveRequest<'a> {
+    ahead: &'a Readahead,
     /// True if no other request was in progress at its start.
     alone: bool,
 }
 
-impl Drop for Reader<'_> {
+impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
         self.ahead.state().readers -= 1;
     }
 }
 
-impl Reader<'_> {
+impl ActiveRequest<'_> {
     /// Records a read of `bytes` from the chunks `first` to `last`. Returns the following chunks to
     /// decode ahead, at most `depth`. The range is empty unless the reads are sequential, long
     /// enough and from one thread: parallel readers use all cores themselves.
@@ -81,11 +81,11 @@ impl Reader<'_> {
     }
 }
 
-impl Ahead {
-    pub(super) fn reader(&self) -> Reader<'_> {
+impl Readahead {
+    pub(super) fn reader(&self) -> ActiveRequest<'_> {
         let mut state = self.state();
         state.readers += 1;
-        Reader {
+        ActiveRequest {
             ahead: self,
             alone: state.readers == 1,
         }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn closing_waits_and_nothing_begins_after_it() {
-        let ahead = Arc::new(Ahead::default());
+        let ahead = Arc::new(Readahead::default());
         let ((begun, wait), (go, stay)) = (channel(), channel::<()>());
         let other = ahead.clone();
         let worker = std::thread::spawn(move || {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_comes_next_is_begun_once() {
-        let ahead = Ahead::default();
+        let ahead = Readahead::default();
         let read = |first, last| ahead.reader().passes(first, last, WALK, || 3);
         assert!(read(0, 0).is_empty(), "one read is no walk");
         assert_eq!(read(1, 1), 2..5);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_few_sectors_in_order_are_no_walk() {
-        let ahead = Ahead::default();
+        let ahead = Readahead::default();
         let read = |chunk, bytes| ahead.reader().passes(chunk, chunk, bytes, || 3);
         for chunk in 0..4 {
             let begun = ahead.reader().passes(chunk, chunk, 4096, || {

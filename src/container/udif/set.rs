@@ -18,7 +18,7 @@ pub const MAX_PARTS: u32 = 9999;
 
 /// A file of a set.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct SegmentPart {
     /// Its name in errors.
     pub name: PathBuf,
     /// Its contents, decrypted: each file of an encrypted set is encrypted separately.
@@ -90,7 +90,7 @@ impl Fork {
     }
 
     /// Joins `parts`, all files of a set in order. Fails if a file does not belong at its position.
-    pub(super) fn joined(parts: Vec<Part>) -> Result<Self> {
+    pub(super) fn joined(parts: Vec<SegmentPart>) -> Result<Self> {
         let (mut pieces, mut len, mut first) = (Vec::with_capacity(parts.len()), 0, None);
         for (number, part) in (1..).zip(parts) {
             let koly = part_trailer(&part, number).map_err(|error| error.in_file(&part.name))?;
@@ -176,7 +176,7 @@ impl Fork {
 
 /// Returns the trailer of a part. A missing one usually means that the file is truncated, because
 /// it is copied last.
-fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
+fn part_trailer(part: &SegmentPart, number: u32) -> Result<Koly> {
     let Info { len, .. } = part.file.info();
     let at = len.saturating_sub(KOLY_SIZE);
     if number > 1 && (len < KOLY_SIZE || part.file.read_array::<4>(at)? != KOLY_MAGIC) {

@@ -23,7 +23,7 @@ const GRAIN: u64 = 512;
 
 /// Way to split an image into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum SplitMethod {
     /// One file.
     Whole,
     /// Files of limited length; the first may have a limit of its own.
@@ -44,7 +44,7 @@ pub enum Cut {
 
 /// A plan of the output files of an image.
 #[derive(Debug)]
-pub struct Parts<'a> {
+pub struct SplitPlan<'a> {
     image: &'a Udif,
     ranges: Vec<Range<u64>>,
     /// The list of resources, which only the first file contains.
@@ -57,7 +57,7 @@ impl Udif {
     ///
     /// [`Kind::Invalid`] if a file would have no room for data, or there would be more than
     /// [`MAX_WRITTEN_PARTS`] files.
-    pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
+    pub fn cut(&self, cut: SplitMethod) -> Result<SplitPlan<'_>> {
         let list = match self.koly.xml.clone() {
             list if list.is_empty() => image_list(&self.resources)?,
             list => self
@@ -65,7 +65,7 @@ impl Udif {
                 .read_vec(list.start, (list.end - list.start) as usize)?,
         };
         let ranges = ranges(self.contents.fork.len(), cut, list.len() as u64)?;
-        Ok(Parts {
+        Ok(SplitPlan {
             id: self.id(&ranges, &list),
             image: self,
             ranges,
@@ -87,7 +87,7 @@ impl Udif {
     }
 }
 
-impl Parts<'_> {
+impl SplitPlan<'_> {
     /// Returns the number of files.
     pub fn count(&self) -> u32 {
         self.ranges.len() as u32
@@ -149,7 +149,7 @@ impl Parts<'_> {
     }
 }
 
-fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
+fn ranges(len: u64, cut: SplitMethod, list: u64) -> Result<Vec<Range<u64>>> {
     let invalid = |message: String| Error::new(Kind::Invalid, LAYER, message);
     // Bytes of each file in addition to its data.
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
@@ -160,8 +160,8 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
         room => Ok(room),
     };
     let ends: Vec<u64> = match cut {
-        Cut::Whole => vec![len],
-        Cut::Size { first, each } => {
+        SplitMethod::Whole => vec![len],
+        SplitMethod::Size { first, each } => {
             let (first, each) = (room(first, list + KOLY_SIZE)?.min(len), room(each, rest)?);
             let more = (len - first).div_ceil(each);
             if more >= u64::from(MAX_WRITTEN_PARTS) {
@@ -172,12 +172,12 @@ fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
             }
             (0..=more).map(|n| (first + n * each).min(len)).collect()
         }
-        Cut::Count { parts, .. } if parts == 0 || parts > MAX_WRITTEN_PARTS => {
+        SplitMethod::Count { parts, .. } if parts == 0 || parts > MAX_WRITTEN_PARTS => {
             return Err(invalid(format!(
                 "cannot split into {parts} parts: expected 1 to {MAX_WRITTEN_PARTS}"
             )));
         }
-        Cut::Count { first, parts } => {
+        SplitMethod::Count { first, parts } => {
             let parts = u64::from(parts);
             let own = list + KOLY_SIZE;
             let even = ((len + own + rest * (parts - 1)) / parts).max(own + GRAIN);
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn cuts_cover_the_data_and_keep_to_their_sizes() {
         let (len, list) = (1_000_003, 8000);
-        let check = |cut: Cut| {
+        let check = |cut: SplitMethod| {
             let ranges = ranges(len, cut, list).unwrap();
             assert_eq!((ranges[0].start, ranges.last().unwrap().end), (0, len));
             assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
@@ -218,8 +218,8 @@ mod tests {
             );
             ranges
         };
-        assert_eq!(check(Cut::Whole).len(), 1);
-        let sized = check(Cut::Size {
+        assert_eq!(check(SplitMethod::Whole).len(), 1);
+        let sized = check(SplitMethod::Size {
             first: 100_000,
             each: 300_000,
         });
@@ -230,7 +230,7 @@ mod tests {
                 .all(|range| range.end - range.start + 223 + KOLY_SIZE <= 300_000)
         );
         assert_eq!(
-            check(Cut::Size {
+            check(SplitMethod::Size {
                 first: 1 << 30,
                 each: 1 << 30
             })
@@ -239,12 +239,12 @@ mod tests {
         );
         for parts in [1, 2, 3, 10, 999] {
             assert_eq!(
-                check(Cut::Count { first: None, parts }).len(),
+                check(SplitMethod::Count { first: None, parts }).len(),
                 parts as usize
             );
         }
         assert!(
-            check(Cut::Count {
+            check(SplitMethod::Count {
                 first: Some(50_000),
                 parts: 3
             })[0]
@@ -257,35 +257,35 @@ mod tests {
     fn cuts_without_room_are_refused() {
         let fails = |cut| ranges(1_000_000, cut, 8000).unwrap_err().to_string();
         assert!(
-            fails(Cut::Size {
+            fails(SplitMethod::Size {
                 first: 8000,
                 each: 8000
             })
             .contains("too small")
         );
         assert!(
-            fails(Cut::Size {
+            fails(SplitMethod::Size {
                 first: 100_000,
                 each: 600
             })
             .contains("too small")
         );
         assert!(
-            fails(Cut::Size {
+            fails(SplitMethod::Size {
                 first: 100_000,
                 each: 1600
             })
             .contains("the maximum is 999")
         );
         assert!(
-            fails(Cut::Count {
+            fails(SplitMethod::Count {
                 first: None,
                 parts: 0
             })
             .contains("1 to 999")
         );
         assert!(
-            fails(Cut::Count {
+            fails(SplitMethod::Count {
                 first: Some(u64::MAX),
                 parts: 3
             })
@@ -294,7 +294,7 @@ mod tests {
         assert!(
             ranges(
                 0,
-                Cut::Count {
+                SplitMethod::Count {
                     first: None,
                     parts: 2
                 },

@@ -9,9 +9,9 @@ use crc32fast::Hasher;
 use super::chunks::Chunk;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The checksums of ranges of the disk, recorded while [`Sums::record`] is in force.
+/// The checksums of ranges of the disk, recorded while [`RangeChecksums::record`] is in force.
 #[derive(Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct RangeChecksums {
     recording: AtomicBool,
     ranges: Mutex<Ranges>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Sums {
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, (u64, Hasher)>);
 
-impl Sums {
+impl RangeChecksums {
     /// Starts or ends recording; at the end all checksums are dropped.
     pub(super) fn record(&self, on: bool) {
         self.recording.store(on, Ordering::Release);
@@ -108,7 +108,7 @@ mod tests {
     fn pieces_in_any_order_make_one_sum_for_each_chunk() {
         let bytes: Vec<u8> = (0..100u8).collect();
         let (first, second) = (chunk(0, 60), chunk(60, 40));
-        let sums = Sums::default();
+        let sums = RangeChecksums::default();
         let read = |chunk: &Chunk, range: Range<usize>| {
             sums.add(chunk, range.start as u64, &bytes[range]);
         };

@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result};
 
 /// A stored checksum and the computed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ChecksumResult {
     /// Subject of the checksum: a table's name, `tables` or `data fork`.
     pub of: String,
     /// The stored checksum.
@@ -27,7 +27,7 @@ pub struct Verdict {
     pub area: Option<Range<u64>>,
 }
 
-impl Verdict {
+impl ChecksumResult {
     /// Returns true if both are equal; `None` if none is stored, or its type is not verified.
     pub fn agrees(&self) -> Option<bool> {
         match (self.stored, self.computed) {
@@ -69,7 +69,7 @@ fn is_known(checksum: Checksum) -> bool {
 impl Udif {
     /// Verifies every stored checksum, decoding the whole image on all cores. Fails if a chunk does
     /// not decode.
-    pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+    pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
         self.check_coverage()?;
         let mut verdicts = vec![self.verify_tables_sum()];
         verdicts.extend(self.verify_stored(progress)?);
@@ -80,7 +80,7 @@ impl Udif {
     /// Verifies the checksums that cover the contents of the disk: those of the areas and of the
     /// tables, and those of the stored data if an area has none. Data that was read while checksums
     /// were [recorded](Self::record_sums) is not decoded again.
-    pub fn verify_contents(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+    pub fn verify_contents(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
         let mut verdicts = vec![self.verify_tables_sum()];
         if self.tables.iter().any(|table| !is_known(table.checksum)) {
             verdicts.extend(self.verify_stored(progress)?);
@@ -104,7 +104,7 @@ impl Udif {
         self.contents.sums.record(on);
     }
 
-    fn verify_areas(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+    fn verify_areas(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
         progress.stage("verify", self.info().len);
         let names = self
             .resources
@@ -122,7 +122,7 @@ impl Udif {
                 }
                 _ => error,
             })?;
-            Ok(Verdict {
+            Ok(ChecksumResult {
                 of: name.clone(),
                 stored: table.checksum,
                 computed: Some(computed),
@@ -157,7 +157,7 @@ impl Udif {
     }
 
     /// Verifies the checksum of the tables' checksums, which needs no decoding.
-    pub(super) fn verify_tables_sum(&self) -> Verdict {
+    pub(super) fn verify_tables_sum(&self) -> ChecksumResult {
         let mut sum = Hasher::new();
         for table in &self.tables {
             match table.checksum {
@@ -165,7 +165,7 @@ impl Udif {
                 Checksum::None | Checksum::Other(_) => {}
             }
         }
-        Verdict {
+        ChecksumResult {
             of: "tables".into(),
             stored: self.koly.master_checksum,
             computed: Some(sum.finalize()),
@@ -174,7 +174,7 @@ impl Udif {
     }
 
     /// Verifies the checksums of the stored data, one for each file; newer images have none.
-    pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+    pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
         let pieces = (1..).zip(self.contents.fork.pieces());
         pieces
             .map(|(number, piece)| self.verify_piece(number, piece, progress))
@@ -186,7 +186,7 @@ impl Udif {
         number: u32,
         piece: &FilePart,
         progress: &dyn Progress,
-    ) -> Result<Verdict> {
+    ) -> Result<ChecksumResult> {
         let of = if piece.name.is_some() {
             format!("data fork of part {number}")
         } else {
@@ -194,7 +194,7 @@ impl Udif {
         };
         let stored = piece.checksum;
         if !is_known(stored) {
-            return Ok(Verdict {
+            return Ok(ChecksumResult {
                 of,
                 stored,
                 computed: None,
@@ -207,7 +207,7 @@ impl Udif {
             progress.check()?;
             sum.update(&piece.data.read_vec(at, PIECE.min((len - at) as usize))?);
         }
-        Ok(Verdict {
+        Ok(ChecksumResult {
             of,
             stored,
             computed: Some(sum.finalize()),

@@ -16,8 +16,8 @@ const ALL: Bounds = Bounds {
 };
 const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
 
-fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u8>)> {
-    let packing = Packing::new(method, Level::new(5).unwrap()).unwrap();
+fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(PackedFile, Vec<u8>)> {
+    let packing = PackOptions::new(method, Level::new(5).unwrap()).unwrap();
     let mut fork = Vec::new();
     let mut write = |at: u64, bytes: &[u8]| {
         let end = at as usize + bytes.len();
@@ -27,7 +27,7 @@ fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u
     };
     let mut read = |at: u64, buf: &mut [u8]| Memory::read_only(plain).read_at(at, buf);
     let packed = pack(
-        Plain {
+        PlainContents {
             len: plain.len() as u64,
             read: &mut read,
         },
@@ -41,7 +41,7 @@ fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u
     Some((packed, fork))
 }
 
-fn unpacked(packed: &Packed, fork: Vec<u8>) -> Vec<u8> {
+fn unpacked(packed: &PackedFile, fork: Vec<u8>) -> Vec<u8> {
     let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
     let device = contents(&packed.attribute, || Ok(fork)).unwrap();
     device.read_vec(0, device.info().len as usize).unwrap()
@@ -111,15 +111,15 @@ fn what_is_not_worth_it_is_told() {
         .unwrap();
         assert!(long.fork_len > 0 && long.attribute.len() == 16);
     }
-    let packing = Packing::new(Method::Zlib, Level::default()).unwrap();
-    let nothing = Plain {
+    let packing = PackOptions::new(Method::Zlib, Level::default()).unwrap();
+    let nothing = PlainContents {
         len: 0,
         read: &mut |_, _| Ok(()),
     };
     let empty = pack(nothing, packing, ALL, &Silent, &mut |_, _| Ok(()));
     assert_eq!(empty.unwrap_err().kind(), Kind::Limit);
     assert_eq!(
-        Packing::new(Method::Lzbitmap, Level::default())
+        PackOptions::new(Method::Lzbitmap, Level::default())
             .unwrap_err()
             .kind(),
         Kind::Unsupported
@@ -171,7 +171,7 @@ fn batches_join_without_a_seam() {
 
 #[test]
 fn a_failure_to_read_or_write_is_told() {
-    let packing = Packing::new(Method::Zlib, Level::default()).unwrap();
+    let packing = PackOptions::new(Method::Zlib, Level::default()).unwrap();
     let failed = || Error::new(Kind::Io, "test", "no");
     let len = 5 << 20;
     let mut read = |at: u64, buf: &mut [u8]| {
@@ -180,7 +180,7 @@ fn a_failure_to_read_or_write_is_told() {
     };
     let report = on_cores(1, || {
         pack(
-            Plain {
+            PlainContents {
                 len,
                 read: &mut read,
             },
@@ -196,7 +196,7 @@ fn a_failure_to_read_or_write_is_told() {
         Ok(())
     };
     let report = pack(
-        Plain {
+        PlainContents {
             len,
             read: &mut read,
         },

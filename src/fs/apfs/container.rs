@@ -91,7 +91,7 @@ impl Container {
             match load(&store, superblock) {
                 Ok(loaded) => {
                     problems.extend(cut_short(&loaded.store));
-                    let Loaded {
+                    let LoadedCheckpoint {
                         store,
                         view,
                         ephemeral,
@@ -337,7 +337,7 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
 }
 
 /// The parts of a valid checkpoint, whose ephemeral objects verify and whose object map opens.
-struct Loaded {
+struct LoadedCheckpoint {
     store: Store,
     view: View,
     ephemeral: Vec<CheckpointEntryRaw>,
@@ -345,7 +345,7 @@ struct Loaded {
     pending: u64,
 }
 
-fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
+fn load(store: &Store, superblock: &Superblock) -> Result<LoadedCheckpoint> {
     let raw = &superblock.raw;
     check_features(raw)?;
     let store = Store {
@@ -371,7 +371,7 @@ fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
         omap: Arc::new(omap),
         xid: Xid(superblock.xid()),
     };
-    Ok(Loaded {
+    Ok(LoadedCheckpoint {
         store,
         view,
         ephemeral,

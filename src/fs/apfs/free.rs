@@ -31,12 +31,12 @@ pub struct ApfsFree {
     /// Addresses of all CABs, or of all CIBs if there are no CABs.
     addresses: Vec<u64>,
     in_order: bool,
-    kept: Mutex<KeptBlocks>,
+    kept: Mutex<BlockCache>,
 }
 
 /// The blocks read last, by kind.
 #[derive(Debug, Default)]
-struct KeptBlocks {
+struct BlockCache {
     cab: Option<(u64, Vec<u8>)>,
     cib: Option<(u64, Vec<u8>)>,
     bitmap: Option<(u64, Vec<u8>)>,
@@ -124,7 +124,7 @@ impl ApfsFree {
     }
 
     /// Returns the record of chunk `index`, which must exist.
-    fn chunk(&self, kept: &mut KeptBlocks, index: u64) -> Result<Chunk> {
+    fn chunk(&self, kept: &mut BlockCache, index: u64) -> Result<Chunk> {
         let per_cib = u64::from(chunks_per_cib(self.block_size));
         let (cib, place) = (index / per_cib, index % per_cib);
         if kept.cib.as_ref().is_none_or(|(number, _)| *number != cib) {
@@ -166,7 +166,7 @@ impl ApfsFree {
         })
     }
 
-    fn cib_address(&self, kept: &mut KeptBlocks, cib: u64) -> Result<u64> {
+    fn cib_address(&self, kept: &mut BlockCache, cib: u64) -> Result<u64> {
         let missing = || corrupt(format!("block {cib} of chunk records is not listed"));
         if self.cabs == 0 {
             return self

@@ -50,4 +50,4 @@ pub(crate) use fuzz_api::{
 };
 pub use summary::{Label, Locking, Snapshot, Summary};
 pub use volume::Apfs;
-pub use write::{ApfsMut, ContainerMut, FallBack, WriteOptions};
+pub use write::{ApfsMut, ContainerMut, OlderCheckpoint, WriteOptions};

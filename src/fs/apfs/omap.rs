@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::btree::{Addressing, Key, Located, Tree, TreeKind};
+use super::btree::{Addressing, Key, ObjectLocation, Tree, TreeKind};
 use super::layout::{Oid, OmapRaw, OmapValueRaw, Paddr, Xid, object_type, omap_value};
 use super::store::Store;
 use crate::{Error, Kind, Result};
@@ -36,7 +36,7 @@ impl Omap {
 
     /// Returns the location of an object as of transaction `limit`; `None` if it does not exist
     /// then.
-    pub(super) fn lookup(&self, oid: Oid, limit: Xid) -> Result<Option<Located>> {
+    pub(super) fn lookup(&self, oid: Oid, limit: Xid) -> Result<Option<ObjectLocation>> {
         let mut limit = limit.0;
         let (revert_min, revert_max) = (
             self.raw.pending_revert_min.get(),
@@ -56,7 +56,7 @@ impl Omap {
                     limit = revert_min - 1
                 }
                 Some((xid, value)) if value.flags.get() & omap_value::DELETED == 0 => {
-                    return Ok(Some(Located {
+                    return Ok(Some(ObjectLocation {
                         paddr: value.paddr.into(),
                         xid: Xid(xid),
                         flags: value.flags.get(),
@@ -77,7 +77,7 @@ pub(super) struct View {
 
 impl View {
     /// Returns the location of an object, which must exist.
-    pub(super) fn locate(&self, oid: Oid) -> Result<Located> {
+    pub(super) fn locate(&self, oid: Oid) -> Result<ObjectLocation> {
         self.omap.lookup(oid, self.xid)?.ok_or_else(|| {
             let message = format!("has no object {oid:#x} as of transaction {}", self.xid);
             Error::new(Kind::Corrupt, LAYER, message)

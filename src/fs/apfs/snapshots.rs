@@ -13,7 +13,7 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "apfs snapshots";
 
 /// A snapshot as recorded in the snapshot metadata tree.
-struct Recorded {
+struct SnapshotRecord {
     raw: SnapshotRaw,
     snapshot: Snapshot,
 }
@@ -38,7 +38,7 @@ impl Container {
             }
             found.is_none()
         })?;
-        let Some(Recorded { raw, snapshot }) = found else {
+        let Some(SnapshotRecord { raw, snapshot }) = found else {
             return Err(Error::not_found(
                 LAYER,
                 format!("{}@{name}", volume.label()),
@@ -69,7 +69,7 @@ impl Container {
         omap: &OmapRaw,
     ) -> Result<Vec<Oid>> {
         let (mut roots, mut count, mut busy) = (Vec::new(), 0, false);
-        self.each_snapshot(volume, |Recorded { raw, .. }| {
+        self.each_snapshot(volume, |SnapshotRecord { raw, .. }| {
             count += 1;
             busy |= raw.flags.get() & !snapshot_flags::PENDING_DATALESS != 0;
             roots.push(Oid::from(raw.extent_ref_tree_oid));
@@ -91,7 +91,7 @@ impl Container {
     fn each_snapshot(
         &self,
         volume: &VolumeRaw,
-        mut each: impl FnMut(Recorded) -> bool,
+        mut each: impl FnMut(SnapshotRecord) -> bool,
     ) -> Result<()> {
         let root = Oid::from(volume.snap_meta_tree_oid);
         if !root.is_some() {
@@ -118,7 +118,7 @@ impl Container {
                 xid: id.0,
                 created: timestamp(raw.created),
             };
-            if !each(Recorded {
+            if !each(SnapshotRecord {
                 raw: *raw,
                 snapshot,
             }) {

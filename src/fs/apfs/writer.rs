@@ -8,21 +8,21 @@ use crate::{Error, Kind, Result};
 
 /// The write lock of a container. Clones share the lock.
 #[derive(Debug, Clone, Default)]
-pub struct VolumeWriter(Arc<Mutex<Weak<Taken>>>);
+pub struct VolumeWriter(Arc<Mutex<Weak<WriteGuard>>>);
 
 /// A guard that holds the lock until it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken;
+pub(super) struct WriteGuard;
 
 impl VolumeWriter {
     /// Acquires the lock; [`Kind::Conflict`] while it is held.
-    pub(super) fn take(&self) -> Result<Arc<Taken>> {
+    pub(super) fn take(&self) -> Result<Arc<WriteGuard>> {
         let mut place = self.0.lock();
         if place.strong_count() > 0 {
             let message = "another volume of this container is open for writing; close it first";
             return Err(Error::new(Kind::Conflict, "apfs container", message));
         }
-        let taken = Arc::new(Taken);
+        let taken = Arc::new(WriteGuard);
         *place = Arc::downgrade(&taken);
         Ok(taken)
     }

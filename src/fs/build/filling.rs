@@ -75,7 +75,7 @@ pub(in crate::fs) trait Places: Sync {
 }
 
 /// The state shared by the threads.
-struct Filling<'a> {
+struct FillState<'a> {
     tree: &'a Tree,
     places: &'a dyn Places,
     device: &'a dyn BlockDevice,
@@ -98,7 +98,7 @@ pub(in crate::fs) fn fill(
     progress: &dyn Progress,
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let filling = Filling::new(tree, places, device, progress);
+    let filling = FillState::new(tree, places, device, progress);
     let range = places.range();
     let stretches = if range.is_empty() {
         0
@@ -134,7 +134,7 @@ pub(in crate::fs) fn fill_range(
     range: Range<u64>,
 ) -> Result<()> {
     let mut out = output(places, device, range.start);
-    Filling::new(tree, places, device, &Silent).write(&mut out, range)
+    FillState::new(tree, places, device, &Silent).write(&mut out, range)
 }
 
 /// Returns the kind of data at the start of `range`, as [`BlockDevice::extent_at`] does: a hole of
@@ -199,7 +199,7 @@ fn output<'a>(places: &dyn Places, device: &'a dyn BlockDevice, start: u64) -> O
     }
 }
 
-impl<'a> Filling<'a> {
+impl<'a> FillState<'a> {
     fn new(
         tree: &'a Tree,
         places: &'a dyn Places,

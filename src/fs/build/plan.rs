@@ -17,14 +17,14 @@ pub trait VolumePlan: fmt::Debug + Send + Sync {
 
     /// Writes the volume over all of `device`, whose previous contents are lost, and flushes it. If
     /// this fails, the device contains no valid volume.
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built>;
+    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo>;
 
     /// Writes everything but the contents of files to `device`, which must be all zeros: the volume
     /// is complete with the returned contents.
     fn build_metadata<'a>(
         &'a self,
         device: &dyn BlockDevice,
-    ) -> Result<(Built, Box<dyn PlacedContents + 'a>)>;
+    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)>;
 }
 
 /// The contents of the files of a planned volume, in their places on it.
@@ -43,7 +43,7 @@ pub trait PlacedContents: fmt::Debug + Send + Sync {
 
 /// Properties of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Built {
+pub struct NewVolumeInfo {
     /// Length of the volume in bytes.
     pub len: u64,
     /// Allocation block size in bytes.

@@ -17,7 +17,7 @@ const MIN_VOLUME: u64 = 2 * (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64
 
 /// A format recognized by [`probe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundHeader {
     /// HFS Plus.
     HfsPlus,
     /// HFSX.
@@ -30,7 +30,7 @@ pub enum Found {
 
 /// Returns the format of the volume that begins at the first byte of `device`, `None` if it is not
 /// of this family. Reads at most two sectors.
-pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
+pub fn probe(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
     Ok(match probe_front(device)? {
         None => probe_copy(device)?,
         found => found,
@@ -38,16 +38,16 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
 }
 
 /// Returns the format of the volume, judging only by the structures at the beginning of `device`.
-pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
+pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
     if device.info().len < MIN_VOLUME {
         return Ok(None);
     }
     let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
     if is_hfs(&block) {
         return Ok(Some(if block.embedded().is_some() {
-            Found::Wrapped
+            FoundHeader::Wrapped
         } else {
-            Found::Hfs
+            FoundHeader::Hfs
         }));
     }
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
@@ -56,7 +56,7 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
 /// Returns the format of the volume, judging only by the alternate header at the end of `device`,
 /// which may be left over from a former volume. It must state the length of `device`, because the
 /// end of a disk with a damaged partition map holds the alternate header of the last partition.
-pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
+pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
     let len = device.info().len;
     if len < MIN_VOLUME {
         return Ok(None);
@@ -94,17 +94,17 @@ fn is_hfs(block: &MasterDirectoryBlockRaw) -> bool {
 }
 
 /// Returns the format that a volume header states by signature and version.
-fn signed(header: &VolumeHeaderRaw) -> Option<Found> {
+fn signed(header: &VolumeHeaderRaw) -> Option<FoundHeader> {
     match (header.signature.get(), header.version.get()) {
-        (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Some(Found::HfsPlus),
-        (SIGNATURE_HFSX, VERSION_HFSX) => Some(Found::Hfsx),
+        (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Some(FoundHeader::HfsPlus),
+        (SIGNATURE_HFSX, VERSION_HFSX) => Some(FoundHeader::Hfsx),
         _ => None,
     }
 }
 
 /// A volume header and the device that it describes.
 #[derive(Debug)]
-pub(super) struct Located {
+pub(super) struct LocatedHeader {
     pub(super) device: Arc<dyn BlockDevice>,
     /// Offset of the volume in the device that was searched, in bytes; not 0 inside a wrapper.
     pub(super) start: u64,
@@ -114,7 +114,7 @@ pub(super) struct Located {
 }
 
 /// Locates the volume header of the volume on `device`.
-pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
+pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<LocatedHeader> {
     let len = device.info().len;
     if len < MIN_VOLUME {
         let message = format!("volume of {len} bytes is too small: the minimum is {MIN_VOLUME}");
@@ -135,14 +135,14 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
         return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
     }
     let start = embedded.start;
-    Ok(Located {
+    Ok(LocatedHeader {
         start,
         ..unwrapped(Arc::new(Slice::new(device, embedded)?))?
     })
 }
 
 /// Reads the primary header, or the alternate if the primary is invalid and the alternate is valid.
-pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
+pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<LocatedHeader> {
     let len = device.info().len;
     let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
     let (header, problems) = match parse(HEADER_OFFSET) {
@@ -155,7 +155,7 @@ pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
         }
         Err(error) => return Err(error),
     };
-    Ok(Located {
+    Ok(LocatedHeader {
         device,
         start: 0,
         header,

@@ -41,7 +41,7 @@ pub(super) const JOURNAL_NAMES: [&str; 2] = [".journal", ".journal_info_block"];
 
 /// A private folder of this volume.
 #[derive(Debug, Clone, Copy)]
-struct Private {
+struct PrivateFolder {
     id: Cnid,
     created: u32,
 }
@@ -49,8 +49,8 @@ struct Private {
 /// Recognizes and resolves the hard links of a volume.
 #[derive(Debug, Clone)]
 pub(super) struct Links {
-    files: Option<Private>,
-    folders: Option<Private>,
+    files: Option<PrivateFolder>,
+    folders: Option<PrivateFolder>,
     root_created: u32,
     /// The files of a journal that exists for one mount only.
     journal: Vec<Cnid>,
@@ -77,7 +77,7 @@ impl Links {
         let private = |name: &str| {
             let found = catalog.get(Cnid::ROOT, &units(name))?;
             Ok::<_, crate::Error>(match found {
-                Some(Object::Folder(folder)) => Some(Private {
+                Some(Object::Folder(folder)) => Some(PrivateFolder {
                     id: Cnid(folder.folder_id.get()),
                     created: folder.dates.create.get(),
                 }),
@@ -178,7 +178,7 @@ impl Links {
 
     /// Records the new private folder `id`, created at `created`.
     pub(super) fn set_files_folder(&mut self, id: Cnid, created: u32) {
-        self.files = Some(Private { id, created });
+        self.files = Some(PrivateFolder { id, created });
     }
 
     /// Returns two flags: true if `file` is a link to a file, and true if it is a link to a folder.
@@ -194,7 +194,7 @@ impl Links {
         self.files.is_some_and(|private| private.id == parent)
     }
 
-    fn private_folders(&self) -> impl Iterator<Item = Private> {
+    fn private_folders(&self) -> impl Iterator<Item = PrivateFolder> {
         self.files.into_iter().chain(self.folders)
     }
 

@@ -42,7 +42,7 @@ use self::links::{Link, Links};
 use self::overflow::Overflow;
 use self::unicode::decode_name;
 use super::{Attributes, Entry, FileKind, NodeId, UF_COMPRESSED};
-use crate::decision::Which;
+use crate::decision::CopyChoice;
 use crate::decmpfs::{self, Compression};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
@@ -56,7 +56,7 @@ pub(crate) use self::check::check_within;
 pub(crate) use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
 pub(crate) use self::header::stated_len;
-pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
+pub use self::header::{FoundHeader as Probed, probe, probe_copy, probe_front};
 pub use self::repair::Repair;
 pub use self::unicode::composed;
 pub use self::write::{HfsPlusMut, WriteOptions};
@@ -132,7 +132,7 @@ impl HfsPlus {
     fn open_any(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut located = header::locate(device)?;
         let clean = replay(&mut located)?;
-        let header::Located {
+        let header::LocatedHeader {
             device,
             start,
             header,
@@ -411,12 +411,12 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
 
 /// Compares the two headers of the volume on `device`, after its journal was replayed in memory.
 /// `None`: they agree, one of them is invalid, or the alternate is an older state of the primary.
-/// Otherwise returns the header that the volume agrees with; [`Which::Alternate`] if that is so for
+/// Otherwise returns the header that the volume agrees with; [`CopyChoice::Alternate`] if that is so for
 /// one field at least. Fails with [`Kind::Undecided`] if the volume agrees with both or neither.
 pub(crate) fn compare_headers(
     device: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
-) -> Result<Option<Which>> {
+) -> Result<Option<CopyChoice>> {
     let mut located = header::locate(device)?;
     replay(&mut located)?;
     repair::compare_headers(&located.device, progress)
@@ -424,7 +424,7 @@ pub(crate) fn compare_headers(
 
 /// Replays the journal in memory; returns true if the volume was unmounted cleanly. An unreadable
 /// journal is added to the problems and counts as not clean.
-fn replay(located: &mut header::Located) -> Result<bool> {
+fn replay(located: &mut header::LocatedHeader) -> Result<bool> {
     let header = &located.header;
     let unmounted =
         header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
@@ -433,10 +433,10 @@ fn replay(located: &mut header::Located) -> Result<bool> {
     }
     match journal::pending(&located.device, header) {
         Ok(None) => Ok(unmounted),
-        Ok(Some(journal::Pending { device, problem })) => {
+        Ok(Some(journal::PendingJournal { device, problem })) => {
             located.problems.extend(problem);
             let (start, problems) = (located.start, std::mem::take(&mut located.problems));
-            *located = header::Located {
+            *located = header::LocatedHeader {
                 start,
                 ..header::unwrapped(device)?
             };

@@ -1,18 +1,18 @@
 //! Selection of the files to compress, and the limits of their compressed size.
 
-use super::{CompressOptions, Left, MAX_IN_ATTRIBUTE};
+use super::{CompressOptions, MAX_IN_ATTRIBUTE, SkipReason};
 use crate::decmpfs::{Bounds, MAX_LEN};
 
 /// A set of file types, by file name extension.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Types {
+pub struct FileTypes {
     /// Extensions in lower case, without the dot. Empty: the set contains all files.
     extensions: Vec<String>,
     /// True if the set contains all files without these extensions.
     inverted: bool,
 }
 
-impl Types {
+impl FileTypes {
     /// Returns the set of files with one of these extensions, in any case, with or without a dot.
     pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let plain = |extension: &str| extension.trim_start_matches('.').to_lowercase();
@@ -49,7 +49,7 @@ impl Types {
 const OF_VOLUMES: [&str; 3] = ["/.journal", "/.journal_info_block", "/.hotfiles.btree"];
 
 /// The properties of a file that decide whether it is compressed.
-pub(super) struct Looks<'a> {
+pub(super) struct FileTraits<'a> {
     pub(super) path: &'a str,
     pub(super) size: u64,
     pub(super) compressed: bool,
@@ -58,20 +58,20 @@ pub(super) struct Looks<'a> {
 
 impl CompressOptions {
     /// Returns the reason to skip a file, as far as these properties give one.
-    pub(super) fn leaves(&self, file: &Looks<'_>) -> Option<Left> {
+    pub(super) fn leaves(&self, file: &FileTraits<'_>) -> Option<SkipReason> {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         if OF_VOLUMES.contains(&file.path) {
-            Some(Left::Volume)
+            Some(SkipReason::Volume)
         } else if file.compressed {
-            Some(Left::Compressed)
+            Some(SkipReason::Compressed)
         } else if file.size == 0 {
-            Some(Left::Empty)
+            Some(SkipReason::Empty)
         } else if file.size > self.max_size.min(MAX_LEN) {
-            Some(Left::TooLong)
+            Some(SkipReason::TooLong)
         } else if !self.types.contain(name) {
-            Some(Left::Type)
+            Some(SkipReason::Type)
         } else if file.locked {
-            Some(Left::Locked)
+            Some(SkipReason::Locked)
         } else {
             None
         }
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn types_are_told_by_extensions() {
-        let texts = Types::only(["txt", ".HTML"]);
+        let texts = FileTypes::only(["txt", ".HTML"]);
         assert!(texts.contain("a.TXT") && texts.contain("b.c.html"));
         assert!(!texts.contain("a.png") && !texts.contain("txt") && !texts.contain(""));
-        let others = Types::but(["png"]);
+        let others = FileTypes::but(["png"]);
         assert!(others.contain("a.txt") && others.contain("none") && !others.contain("x.PNG"));
-        assert!(Types::default().contain("anything"));
+        assert!(FileTypes::default().contain("anything"));
     }
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::choose::Looks;
-use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
-use crate::decmpfs::{self, Bounds, Compression, Packed, Plain, pack};
+use super::choose::FileTraits;
+use super::{CompressOptions, FileReport, LAYER, PIECE, SkipReason, on_cores};
+use crate::decmpfs::{self, Bounds, Compression, PackedFile, PlainContents, pack};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::fs::{
     Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode, NodeId,
     Stored, UF_COMPRESSED, UnlinkedFile,
 };
 use crate::ops::export::{FolderOptions, to_folder};
-use crate::ops::filling::Filling;
-use crate::progress::{Progress, Within};
+use crate::ops::filling::FileFill;
+use crate::progress::{NestedProgress, Progress};
 use crate::{Error, Kind, Result};
 
 /// Number of files processed in parallel.
@@ -80,7 +80,7 @@ pub fn decompress(
     })
 }
 
-type One<'a> = &'a (dyn Fn(String, &Attributes) -> Result<FileReport> + Sync);
+type FileRewrite<'a> = &'a (dyn Fn(String, &Attributes) -> Result<FileReport> + Sync);
 
 fn over_files(
     files: &[(String, Attributes)],
@@ -88,7 +88,7 @@ fn over_files(
     jobs: Option<std::num::NonZeroUsize>,
     progress: &dyn Progress,
     each: &mut dyn FnMut(FileReport) -> Result<()>,
-    one: One<'_>,
+    one: FileRewrite<'_>,
 ) -> Result<()> {
     progress.stage(stage, files.iter().map(|(_, file)| file.size).sum());
     for batch in files.chunks(BATCH) {
@@ -150,7 +150,7 @@ pub fn compress_one(
     progress: &dyn Progress,
 ) -> Result<FileReport> {
     one(fs, path, file, options, progress, &|path, bounds| {
-        let mut switch = Switch {
+        let mut switch = FormSwitch {
             fs,
             path,
             file,
@@ -180,7 +180,7 @@ fn estimate_one(
         let plain = fs.open(file.id, Fork::Data)?;
         let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
         pack(
-            Plain {
+            PlainContents {
                 len: file.size,
                 read: &mut read,
             },
@@ -199,7 +199,7 @@ fn one(
     file: &Attributes,
     options: &CompressOptions,
     progress: &dyn Progress,
-    pack: &dyn Fn(&str, Bounds) -> Result<Option<Packed>>,
+    pack: &dyn Fn(&str, Bounds) -> Result<Option<PackedFile>>,
 ) -> Result<FileReport> {
     let as_it_is = FileReport {
         path,
@@ -207,11 +207,11 @@ fn one(
         size: file.size,
         before: file.allocated,
         after: file.allocated,
-        left: Some(Left::NoGain),
+        left: Some(SkipReason::NoGain),
     };
     if let Some(left) = why_left(fs, &as_it_is.path, file, options)? {
         progress.advance(file.size);
-        let attribute = if left == Left::Compressed {
+        let attribute = if left == SkipReason::Compressed {
             attribute(fs, file.id)?
         } else {
             None
@@ -250,8 +250,8 @@ fn why_left(
     path: &str,
     file: &Attributes,
     options: &CompressOptions,
-) -> Result<Option<Left>> {
-    let looks = Looks {
+) -> Result<Option<SkipReason>> {
+    let looks = FileTraits {
         path,
         size: file.size,
         compressed: file.flags & UF_COMPRESSED != 0,
@@ -259,7 +259,7 @@ fn why_left(
     };
     Ok(match options.leaves(&looks) {
         None if file.resource_size > 0 || file.has_xattrs && attribute(fs, file.id)?.is_some() => {
-            Some(Left::ResourceFork)
+            Some(SkipReason::ResourceFork)
         }
         left => left,
     })
@@ -276,7 +276,7 @@ pub(super) fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<
 }
 
 /// A file whose contents are to be stored in another form.
-struct Switch<'a> {
+struct FormSwitch<'a> {
     fs: &'a dyn FileSystemMut,
     path: &'a str,
     file: &'a Attributes,
@@ -285,10 +285,10 @@ struct Switch<'a> {
     backed_up: bool,
 }
 
-impl Switch<'_> {
+impl FormSwitch<'_> {
     /// Packs the contents into an unlinked file, and then makes these the contents of the file.
     /// `None`: compression saves too little.
-    fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
+    fn run(&mut self, bounds: Bounds) -> Result<Option<PackedFile>> {
         let Self {
             fs,
             file,
@@ -307,7 +307,7 @@ impl Switch<'_> {
             }
             out.write_at(at, bytes)
         };
-        let source = Plain {
+        let source = PlainContents {
             len: file.size,
             read: &mut read,
         };
@@ -317,7 +317,7 @@ impl Switch<'_> {
         out.set_len(packed.fork_len, AfterDiscard::Any)?;
         if options.verify {
             compare(
-                Plain {
+                PlainContents {
                     len: file.size,
                     read: &mut read,
                 },
@@ -346,12 +346,12 @@ impl Switch<'_> {
 
 /// Refuses a packed form that does not decode to the original contents.
 pub(super) fn compare(
-    plain: Plain<'_>,
-    packed: &Packed,
+    plain: PlainContents<'_>,
+    packed: &PackedFile,
     fork: Arc<dyn BlockDevice>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let Plain { len, read } = plain;
+    let PlainContents { len, read } = plain;
     let decoded = decmpfs::contents(&packed.attribute, || Ok(fork))?;
     let mut expected = vec![0; PIECE.min(len) as usize];
     for at in (0..len).step_by(PIECE as usize) {
@@ -386,7 +386,7 @@ fn back_up(
             setuid: true,
             ..FolderOptions::default()
         },
-        &Within(progress),
+        &NestedProgress(progress),
     )?;
     match done.problems.into_iter().next() {
         Some(problem) => Err(problem),
@@ -410,7 +410,7 @@ fn decompress_one(
             size: file.size,
             before,
             after: before,
-            left: Some(Left::Plain),
+            left: Some(SkipReason::Plain),
         });
     }
     // macOS shows such a file as empty: the stored contents would be lost.
@@ -444,7 +444,7 @@ fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) ->
     let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
-    let mut filling = Filling::new(&*out, file.size, fs.volume().holes)?;
+    let mut filling = FileFill::new(&*out, file.size, fs.volume().holes)?;
     for at in (0..file.size).step_by(PIECE as usize) {
         progress.check()?;
         let now = PIECE.min(file.size - at);

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::choose::Looks;
+use super::choose::FileTraits;
 use super::in_place::compare;
-use super::{CompressOptions, FileReport, Left, on_cores};
+use super::{CompressOptions, FileReport, SkipReason, on_cores};
 use crate::Result;
-use crate::decmpfs::{self, MAX_LEN, Packed, Plain, pack};
+use crate::decmpfs::{self, MAX_LEN, PackedFile, PlainContents, pack};
 use crate::device::{AfterDiscard, BlockDevice, Memory, Slice};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 
 /// Allocation properties of the volume to be built.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct BlockRounding {
     /// Size of a block, in bytes.
     pub(crate) block: u32,
     /// True if holes take no storage.
@@ -58,7 +58,7 @@ pub(crate) fn spool_len(tree: &Tree) -> u64 {
 /// [`spool_len`] bytes that lives as long as the tree, holds the packed forks.
 pub(crate) fn compress_tree(
     tree: Tree,
-    room: Room,
+    room: BlockRounding,
     spool: Arc<dyn BlockDevice>,
     options: &CompressOptions,
     progress: &dyn Progress,
@@ -78,7 +78,7 @@ pub(crate) fn compress_tree(
     let one = |(node, source): (u32, &SourceNode)| match &source.kind {
         SourceKind::File(stream) => {
             let path = tree.path(node);
-            let incoming = Incoming {
+            let incoming = CompressedTree {
                 tree: &tree,
                 source,
                 stream,
@@ -149,21 +149,21 @@ pub(crate) fn compress_tree(
 
 /// A packed file, with the offset of its fork in the spool.
 struct Spooled {
-    packed: Packed,
+    packed: PackedFile,
     fork: u64,
 }
 
-struct Incoming<'a> {
+struct CompressedTree<'a> {
     tree: &'a Tree,
     source: &'a SourceNode,
     stream: &'a Stream,
-    room: Room,
+    room: BlockRounding,
     spool: &'a Spool,
     options: &'a CompressOptions,
     progress: &'a dyn Progress,
 }
 
-impl Incoming<'_> {
+impl CompressedTree<'_> {
     fn run(&self, path: &str) -> Result<(FileReport, Option<Spooled>)> {
         let (size, block) = (self.stream.len(), u64::from(self.room.block));
         let report = |before: u64, left| FileReport {
@@ -192,11 +192,11 @@ impl Incoming<'_> {
                     Some(stored),
                 ))
             }
-            None => Ok((report(before, Some(Left::NoGain)), None)),
+            None => Ok((report(before, Some(SkipReason::NoGain)), None)),
         }
     }
 
-    fn why_left(&self, path: &str) -> Option<Left> {
+    fn why_left(&self, path: &str) -> Option<SkipReason> {
         let has = |name: &str| {
             self.source
                 .xattrs
@@ -206,14 +206,14 @@ impl Incoming<'_> {
         let compressed = has(decmpfs::ATTRIBUTE)
             && self.source.flags & UF_COMPRESSED != 0
             && self.stream.is_empty();
-        let looks = Looks {
+        let looks = FileTraits {
             path,
             size: self.stream.len(),
             compressed,
             locked: false,
         };
         match self.options.leaves(&looks) {
-            None if has(RESOURCE_FORK) || has(decmpfs::ATTRIBUTE) => Some(Left::ResourceFork),
+            None if has(RESOURCE_FORK) || has(decmpfs::ATTRIBUTE) => Some(SkipReason::ResourceFork),
             left => left,
         }
     }
@@ -307,19 +307,19 @@ impl Incoming<'_> {
     }
 
     /// Calls `each` with a reader of the file's contents.
-    fn with_plain<T>(&self, each: &mut dyn FnMut(Plain<'_>) -> Result<T>) -> Result<T> {
+    fn with_plain<T>(&self, each: &mut dyn FnMut(PlainContents<'_>) -> Result<T>) -> Result<T> {
         let len = self.stream.len();
         match self.stream {
             Stream::Bytes(bytes) => {
                 let memory = Memory::read_only(&**bytes);
-                each(Plain {
+                each(PlainContents {
                     len,
                     read: &mut |at, buf| memory.read_at(at, buf),
                 })
             }
             Stream::Extern { .. } => {
                 let mut reader = self.tree.contents.open(self.stream)?;
-                each(Plain {
+                each(PlainContents {
                     len,
                     read: &mut |at, buf| reader.read_at(at, buf),
                 })

@@ -11,14 +11,14 @@ mod usage;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use crate::decmpfs::{MAX_LEN, Packing};
+use crate::decmpfs::{MAX_LEN, PackOptions};
 use crate::{Error, Kind, Result};
 
-pub use self::choose::Types;
+pub use self::choose::FileTypes;
 #[cfg(target_os = "macos")]
 pub use self::host::{compress_host, decompress_host, estimate_host};
 pub use self::in_place::{compress, compress_one, decompress, decompress_file, estimate};
-pub(crate) use self::incoming::{Room, compress_tree, spool_len};
+pub(crate) use self::incoming::{BlockRounding, compress_tree, spool_len};
 pub use self::usage::{FileUsage, FolderUsage, content_type};
 
 const LAYER: &str = "compress";
@@ -31,13 +31,13 @@ const MAX_IN_ATTRIBUTE: usize = 3802;
 #[derive(Debug, Clone)]
 pub struct CompressOptions {
     /// The compression method.
-    pub packing: Packing,
+    pub packing: PackOptions,
     /// Minimum saving in percent. Files that would save less are skipped.
     pub min_saving: u8,
     /// Largest file to compress, in bytes. Longer files are skipped.
     pub max_size: u64,
     /// The types of files to compress. Others are skipped.
-    pub types: Types,
+    pub types: FileTypes,
     /// True to decode and compare the packed form of each file before the file is switched to it.
     pub verify: bool,
     /// A folder of the host to which each file is copied, under its path in the volume, before it
@@ -49,12 +49,12 @@ pub struct CompressOptions {
 
 impl CompressOptions {
     /// Returns options for files of any type and length that become any shorter, on all cores.
-    pub fn new(packing: Packing) -> Self {
+    pub fn new(packing: PackOptions) -> Self {
         Self {
             packing,
             min_saving: 0,
             max_size: MAX_LEN,
-            types: Types::default(),
+            types: FileTypes::default(),
             verify: false,
             backup: None,
             jobs: None,
@@ -77,12 +77,12 @@ pub struct FileReport {
     /// Bytes taken on the volume now, or after the operation.
     pub after: u64,
     /// The reason why the file was skipped, if it was.
-    pub left: Option<Left>,
+    pub left: Option<SkipReason>,
 }
 
 /// The reason why a file is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Left {
+pub enum SkipReason {
     /// Already compressed.
     Compressed,
     /// Not compressed.
@@ -107,7 +107,7 @@ pub enum Left {
     Dataless,
 }
 
-impl Left {
+impl SkipReason {
     /// Returns the name for programs; it does not change.
     pub fn code(self) -> &'static str {
         match self {

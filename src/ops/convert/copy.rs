@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
-use crate::ops::pipeline::{self, Piece};
+use crate::ops::pipeline::{self, DiskPiece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -30,14 +30,14 @@ const MAX_THREADS: usize = 16;
 
 /// Amount of data moved by a copy.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyCounts {
     /// Bytes read: all but holes and ranges known to be zeros.
     pub read: u64,
     /// Bytes written: all but zeros.
     pub written: u64,
 }
 
-impl std::ops::Add for Copied {
+impl std::ops::Add for CopyCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -65,7 +65,7 @@ pub fn copy(
     to: &dyn BlockDevice,
     order: Order,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     let len = from.info().len;
     if to.info().len != len {
         let message = format!(
@@ -122,7 +122,7 @@ pub(super) fn copy_range(
     range: Range<u64>,
     order: Order,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     match order {
         Order::SideBySide(unit) => side_by_side(from, to, range, unit, false, progress),
         Order::Over => side_by_side(from, to, range, 1, true, progress),
@@ -135,10 +135,10 @@ fn front_to_back(
     to: &dyn BlockDevice,
     range: Range<u64>,
     progress: &dyn Progress,
-) -> Result<Copied> {
-    let mut copied = Copied::default();
+) -> Result<CopyCounts> {
+    let mut copied = CopyCounts::default();
     pipeline::in_order(from, range, progress, |piece| {
-        let Piece::Data(at, bytes) = piece else {
+        let DiskPiece::Data(at, bytes) = piece else {
             return Ok(());
         };
         copied.read += bytes.len() as u64;
@@ -158,11 +158,11 @@ fn side_by_side(
     unit: u64,
     zeros: bool,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     let stretch = STRETCH.next_multiple_of(unit.max(1));
     let count = (range.end.div_ceil(stretch)).saturating_sub(range.start / stretch);
     let (next, stop) = (AtomicU64::new(range.start), AtomicBool::new(false));
-    let job = Job {
+    let job = CopyJob {
         from,
         to,
         zeros,
@@ -178,7 +178,7 @@ fn side_by_side(
     let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();
-        let mut total = Ok(Copied::default());
+        let mut total = Ok(CopyCounts::default());
         for worker in workers {
             let done = worker
                 .join()
@@ -195,7 +195,7 @@ fn side_by_side(
 }
 
 /// A copy by several threads.
-struct Job<'a> {
+struct CopyJob<'a> {
     from: &'a dyn BlockDevice,
     to: &'a dyn BlockDevice,
     /// True if zeros have to be written, because the target is not blank.
@@ -210,10 +210,10 @@ struct Job<'a> {
     stop: AtomicBool,
 }
 
-impl Job<'_> {
+impl CopyJob<'_> {
     /// Copies stretches until none are left.
-    fn work(&self) -> Result<Copied> {
-        let mut copied = Copied::default();
+    fn work(&self) -> Result<CopyCounts> {
+        let mut copied = CopyCounts::default();
         let mut buf = vec![0; WHOLE];
         loop {
             let end_from = |at: u64| {
@@ -235,7 +235,12 @@ impl Job<'_> {
         }
     }
 
-    fn copy_stretch(&self, range: Range<u64>, buf: &mut [u8], copied: &mut Copied) -> Result<()> {
+    fn copy_stretch(
+        &self,
+        range: Range<u64>,
+        buf: &mut [u8],
+        copied: &mut CopyCounts,
+    ) -> Result<()> {
         for extent in self.from.extents(range) {
             let (range, kind) = extent?;
             if kind == ExtentKind::Data {
@@ -267,7 +272,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn copy_data(&self, range: Range<u64>, buf: &mut [u8], copied: &mut Copied) -> Result<()> {
+    fn copy_data(&self, range: Range<u64>, buf: &mut [u8], copied: &mut CopyCounts) -> Result<()> {
         let whole = range.end - range.start <= WHOLE as u64;
         let mut at = range.start;
         while at < range.end {

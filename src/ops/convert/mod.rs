@@ -25,10 +25,10 @@ use crate::progress::Progress;
 use crate::store::FileMode;
 use crate::{Error, Kind, Reason, Result};
 
-pub use self::copy::{Copied, Order};
+pub use self::copy::{CopyCounts, Order};
 pub use self::resume::resume;
 pub use self::stream::stream;
-use self::used::UsedOnly;
+use self::used::UsedSpaceDisk;
 
 /// Options of a conversion. The default is a raw image.
 #[derive(Debug, Clone, Default)]
@@ -86,8 +86,8 @@ impl ConvertOptions {
     }
 
     /// Returns the disk without its free blocks, if these are to be omitted.
-    fn used_only(&self, from: &Image) -> Result<Option<UsedOnly>> {
-        self.skip_free.then(|| UsedOnly::of(from)).transpose()
+    fn used_only(&self, from: &Image) -> Result<Option<UsedSpaceDisk>> {
+        self.skip_free.then(|| UsedSpaceDisk::of(from)).transpose()
     }
 
     /// Returns the options of the blank image to which the disk of `from` is copied.
@@ -142,7 +142,7 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// Returns the disk of `image`, or its used part.
-    fn of(image: &'a Image, used_only: Option<&'a UsedOnly>) -> Self {
+    fn of(image: &'a Image, used_only: Option<&'a UsedSpaceDisk>) -> Self {
         let whole = || &**image.disk();
         let disk = used_only.map_or_else(whole, |disk| disk as _);
         Self {
@@ -194,7 +194,7 @@ pub struct Converted {
     /// The new image, open for writing if its format can be changed.
     pub image: Image,
     /// Amount of data copied.
-    pub copied: Copied,
+    pub copied: CopyCounts,
     /// True if the image already existed with the same disk, so that nothing was copied.
     pub was_complete: bool,
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::copy::{Copied, copy_range, is_same};
+use super::copy::{CopyCounts, copy_range, is_same};
 use super::{ConvertOptions, Converted, Order, Source, order};
 use crate::device::{Access, BlockDevice};
 use crate::open::{CreateOptions, Image, Keys, OpenOptions, ResumableImage, open};
@@ -53,7 +53,7 @@ pub fn resume(
             let image = complete(from, to, options, progress)?.ok_or(error)?;
             return Ok(Converted {
                 image,
-                copied: Copied::default(),
+                copied: CopyCounts::default(),
                 was_complete: true,
             });
         }
@@ -113,9 +113,10 @@ fn copy_on(
     draft: &mut ResumableImage,
     order: Order,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     let len = disk.info().len;
-    let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());
+    let (mut at, mut copied, mut kept) =
+        (draft.done(), CopyCounts::default(), CopyCounts::default());
     while at < len {
         let end = (at - at % STEP).saturating_add(STEP).min(len);
         copied = copied + copy_range(disk, &**draft.image().disk(), at..end, order, progress)?;

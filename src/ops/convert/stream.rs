@@ -5,13 +5,13 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use super::copy::{Copied, runs_of_data};
+use super::copy::{CopyCounts, runs_of_data};
 use super::{ConvertOptions, Source};
 use crate::container::Format;
-use crate::container::udif::ToStream;
+use crate::container::udif::StreamSink;
 use crate::device::BlockDevice;
 use crate::open::Image;
-use crate::ops::pipeline::{self, PIECE, Piece};
+use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -30,7 +30,7 @@ pub fn stream(
     options: &ConvertOptions,
     out: File,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     super::check_level(options.format, options.level)?;
     options.keep_signature(from)?;
     let used_only = options.used_only(from)?;
@@ -43,7 +43,7 @@ pub(in crate::ops) fn write(
     options: &ConvertOptions,
     out: File,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     let ConvertOptions {
         format,
         level,
@@ -58,7 +58,7 @@ pub(in crate::ops) fn write(
             from,
             no_verify,
             (format, level),
-            &mut ToStream(&mut out),
+            &mut StreamSink(&mut out),
             progress,
         )?;
         return out.flush().map_err(failed).map(|()| copied);
@@ -78,14 +78,14 @@ pub(in crate::ops) fn check_format(format: Format) -> Result<()> {
     Err(Error::unsupported(LAYER, message))
 }
 
-fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<Copied> {
+fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<CopyCounts> {
     let len = disk.info().len;
     progress.stage("copy", len);
-    let (mut out, mut copied) = (Out::new(out), Copied::default());
+    let (mut out, mut copied) = (SparseOutput::new(out), CopyCounts::default());
     pipeline::in_order(disk, 0..len, progress, |piece| {
         match piece {
-            Piece::Zeros(range) => out.zeros(range.end - range.start),
-            Piece::Data(at, bytes) => {
+            DiskPiece::Zeros(range) => out.zeros(range.end - range.start),
+            DiskPiece::Data(at, bytes) => {
                 copied.read += bytes.len() as u64;
                 out.data(at, bytes, &mut copied.written)
             }
@@ -101,13 +101,13 @@ fn failed(source: io::Error) -> Error {
 }
 
 /// A sequential output, with holes if possible.
-struct Out {
+struct SparseOutput {
     file: File,
     /// Zeros skipped before the next write, in bytes. `None` if the output cannot have holes.
     skipped: Option<u64>,
 }
 
-impl Out {
+impl SparseOutput {
     fn new(file: File) -> Self {
         let skipped = can_skip(&file).unwrap_or(false).then_some(0);
         Self { file, skipped }

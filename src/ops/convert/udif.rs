@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
-use super::{ConvertOptions, Converted, Copied, Source};
+use super::{ConvertOptions, Converted, CopyCounts, Source};
 use crate::codec::Level;
 use crate::container::Format;
-use crate::container::udif::{self, Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice};
+use crate::container::udif::{
+    self, Area, DeviceSink, EncodeOptions, EncodedImage, Sink, TableNumbering,
+};
 use crate::crypt;
 use crate::device::BlockDevice;
 use crate::open::{FileDraft, Keys, NewMode, OpenOptions};
@@ -36,8 +38,8 @@ pub(in crate::ops) fn pack(
     }
     .check()?;
     let draft = FileDraft::new(to, *overwrite, mode)?;
-    let fill = |target: &dyn BlockDevice| -> Result<Copied> {
-        let mut out = ToDevice::new(target);
+    let fill = |target: &dyn BlockDevice| -> Result<CopyCounts> {
+        let mut out = DeviceSink::new(target);
         let copied = write(
             from,
             options.no_verify,
@@ -90,19 +92,19 @@ pub(super) fn write(
     (format, level): (Format, Option<Level>),
     sink: &mut dyn Sink,
     progress: &dyn Progress,
-) -> Result<Copied> {
+) -> Result<CopyCounts> {
     let (numbers, areas) = areas(from.disk())?;
     from.read(no_verify, progress, |disk| {
         let options = EncodeOptions { format, level };
-        let Encoded { read, written } =
+        let EncodedImage { read, written } =
             udif::encode(disk, (numbers, &areas), &options, sink, progress)?;
-        Ok(Copied { read, written })
+        Ok(CopyCounts { read, written })
     })
 }
 
 /// Returns the areas that get tables of their own. A disk with an unusable partition map is one
 /// area.
-fn areas(disk: &dyn BlockDevice) -> Result<(Numbers, Vec<Area>)> {
+fn areas(disk: &dyn BlockDevice) -> Result<(TableNumbering, Vec<Area>)> {
     let map = match partition::probe(disk) {
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Limit) => None,
         map => map?,
@@ -118,9 +120,9 @@ fn areas(disk: &dyn BlockDevice) -> Result<(Numbers, Vec<Area>)> {
         }
     });
     let numbers = match scheme {
-        None => Numbers::Whole,
-        Some(Scheme::Apm) => Numbers::Apm,
-        Some(Scheme::Gpt | Scheme::Mbr) => Numbers::FromZero,
+        None => TableNumbering::Whole,
+        Some(Scheme::Apm) => TableNumbering::Apm,
+        Some(Scheme::Gpt | Scheme::Mbr) => TableNumbering::FromZero,
     };
     Ok((numbers, areas.collect()))
 }

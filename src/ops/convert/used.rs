@@ -12,12 +12,12 @@ const LAYER: &str = "free space";
 
 /// The disk of an image with its free space read as zeros. Read-only.
 #[derive(Debug)]
-pub(super) struct UsedOnly {
+pub(super) struct UsedSpaceDisk {
     disk: Arc<dyn BlockDevice>,
     free: FreeSpace,
 }
 
-impl UsedOnly {
+impl UsedSpaceDisk {
     /// Fails if the allocation map of a volume cannot be trusted: copying that volume completely
     /// would silently ignore the request.
     pub(super) fn of(image: &Image) -> Result<Self> {
@@ -65,7 +65,7 @@ impl UsedOnly {
     }
 }
 
-impl BlockDevice for UsedOnly {
+impl BlockDevice for UsedSpaceDisk {
     fn info(&self) -> Info {
         Info {
             access: Access::ReadOnly,

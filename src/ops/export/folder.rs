@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::host_node::{BUFFER, MadeHere, Maker, Owners};
+use super::host_node::{BUFFER, CreatedNodes, NodeMaker, Owners};
 use super::walk::ExportWalk;
 use super::{Exported, Exports, LAYER, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
@@ -58,14 +58,14 @@ pub fn to_folder(
         open_target(target).map_err(|error| Error::io(LAYER, "open", error).in_file(target))?;
     let owners = Owners::new(target.as_fd())
         .map_err(|error| Error::io(LAYER, "read metadata of the target", error))?;
-    let made_here = MadeHere::default();
+    let made_here = CreatedNodes::default();
     let FolderOptions {
         overwrite,
         special_files,
         setuid,
         ..
     } = *options;
-    let maker = Maker {
+    let maker = NodeMaker {
         fs,
         progress,
         overwrite,
@@ -144,7 +144,7 @@ struct Queue {
 
 /// State shared by all threads.
 pub(super) struct ExportShared<'a> {
-    pub(super) maker: Maker<'a>,
+    pub(super) maker: NodeMaker<'a>,
     pub(super) report: Exports,
     queue: Mutex<Queue>,
     changed: Condvar,

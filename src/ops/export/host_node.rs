@@ -25,23 +25,23 @@ pub(super) const BUFFER: usize = 1 << 20;
 
 /// Options and state for the creation of all nodes.
 #[derive(Clone, Copy)]
-pub(super) struct Maker<'a> {
+pub(super) struct NodeMaker<'a> {
     pub(super) fs: &'a dyn FileSystem,
     pub(super) progress: &'a dyn Progress,
     pub(super) overwrite: bool,
     pub(super) special_files: bool,
     pub(super) setuid: bool,
     pub(super) owners: Owners,
-    pub(super) made_here: &'a MadeHere,
+    pub(super) made_here: &'a CreatedNodes,
 }
 
 /// The nodes created on the host so far, and the folders filled, by device and inode. Detects two
 /// names of a volume that are the same name in a folder of the host, because it ignores case or
 /// composes names, and would overwrite each other.
 #[derive(Debug, Default)]
-pub(super) struct MadeHere(Mutex<HashSet<(u64, u64)>>);
+pub(super) struct CreatedNodes(Mutex<HashSet<(u64, u64)>>);
 
-impl MadeHere {
+impl CreatedNodes {
     /// Locks the set. Held while a node is created, so that the node is in the set before another
     /// thread looks up its name.
     fn lock(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
@@ -126,7 +126,7 @@ pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
     }
 }
 
-impl Maker<'_> {
+impl NodeMaker<'_> {
     /// Creates the node described by `attributes` as `name` in `folder`. Returns the bytes of
     /// contents. Non-fatal errors are passed to `problem`.
     pub(super) fn make(
@@ -400,9 +400,9 @@ mod tests {
         ));
         let fs = crate::fs::hfsplus::HfsPlus::open(device).unwrap();
         let owners = Owners::new(target.as_fd()).unwrap();
-        let made_here = MadeHere::default();
+        let made_here = CreatedNodes::default();
         let progress = &crate::progress::Silent;
-        let maker = Maker {
+        let maker = NodeMaker {
             fs: &fs,
             progress,
             overwrite: true,

@@ -76,23 +76,23 @@ struct Archive<'a> {
 }
 
 /// A folder to be written, with its contents.
-struct Ahead {
+struct PendingFolder {
     attributes: Attributes,
     /// Path in the volume, for messages.
     path: String,
     /// Name in the archive.
     name: String,
     /// The chain of folders that contain it.
-    above: Arc<Above>,
+    above: Arc<AncestorChain>,
 }
 
 /// A chain of folders, to detect one that contains itself.
-struct Above {
+struct AncestorChain {
     id: NodeId,
-    above: Option<Arc<Above>>,
+    above: Option<Arc<AncestorChain>>,
 }
 
-impl Above {
+impl AncestorChain {
     fn contains(&self, id: NodeId) -> bool {
         let mut at = Some(self);
         while let Some(here) = at {
@@ -107,13 +107,13 @@ impl Above {
 
 impl Archive<'_> {
     fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
-        let above = Arc::new(Above {
+        let above = Arc::new(AncestorChain {
             id: top.id,
             above: None,
         });
         self.member(".", &top, NewKind::Folder)?;
         let mut ahead = Vec::new();
-        let top = Ahead {
+        let top = PendingFolder {
             attributes: top,
             path: path.trim_end_matches('/').to_owned(),
             name: ".".to_owned(),
@@ -131,7 +131,7 @@ impl Archive<'_> {
     }
 
     /// Writes the contents of a folder, except for its subfolders, which are added to `ahead`.
-    fn contents(&mut self, folder: Ahead, ahead: &mut Vec<Ahead>) -> Result<()> {
+    fn contents(&mut self, folder: PendingFolder, ahead: &mut Vec<PendingFolder>) -> Result<()> {
         let (fs, first) = (self.fs, ahead.len());
         let listed = fs.list(folder.attributes.id, &mut |Entry { name, attributes }| {
             let (path, name) = (
@@ -144,11 +144,11 @@ impl Archive<'_> {
                 let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
                 self.report.problem(about(error, &path, ""));
             } else {
-                let above = Arc::new(Above {
+                let above = Arc::new(AncestorChain {
                     id: attributes.id,
                     above: Some(folder.above.clone()),
                 });
-                ahead.push(Ahead {
+                ahead.push(PendingFolder {
                     attributes,
                     path,
                     name,

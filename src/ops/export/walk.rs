@@ -13,7 +13,7 @@ use super::folder::{BATCH, Batch, ExportShared};
 use super::host_node::{check_name, failed};
 use super::{Exported, LAYER, about, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
-use crate::ops::folders::{Family, Folders};
+use crate::ops::folders::{Folders, ParentLookup};
 use crate::{Error, Kind, Result};
 
 /// A folder of the host that was created, or already existed.
@@ -29,9 +29,9 @@ struct MadeFolder {
 }
 
 #[derive(Debug)]
-struct Made(Vec<MadeFolder>);
+struct CreatedNames(Vec<MadeFolder>);
 
-impl Family for Made {
+impl ParentLookup for CreatedNames {
     fn place(&self, number: u32) -> (u32, &str) {
         let folder = &self.0[number as usize];
         (folder.parent, &folder.name)
@@ -39,17 +39,17 @@ impl Family for Made {
 }
 
 /// A name of a file that may have several: the number of its folder, and the name there.
-type Name = (u32, Box<str>);
+type LinkedName = (u32, Box<str>);
 
 /// State of the walking thread.
 pub(super) struct ExportWalk<'a, 'b> {
     shared: &'a ExportShared<'b>,
     open: Folders,
-    folders: Made,
+    folders: CreatedNames,
     /// The first name of each file with hard links.
-    first_names: HashMap<NodeId, Name>,
+    first_names: HashMap<NodeId, LinkedName>,
     /// Hard links to create: first name and further name.
-    links: Vec<(Name, Name)>,
+    links: Vec<(LinkedName, LinkedName)>,
 }
 
 impl<'a, 'b> ExportWalk<'a, 'b> {
@@ -70,7 +70,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
             path: path.into(),
             ours,
         };
-        let (open, folders) = (Folders::below(target), Made(vec![top]));
+        let (open, folders) = (Folders::below(target), CreatedNames(vec![top]));
         Self {
             shared,
             open,
@@ -279,9 +279,9 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         Ok(())
     }
 
-    fn link(&self, first: &Name, further: &Name) -> Result<()> {
+    fn link(&self, first: &LinkedName, further: &LinkedName) -> Result<()> {
         check_name(&further.1)?;
-        let open = |name: &Name| {
+        let open = |name: &LinkedName| {
             self.open
                 .open(name.0, &self.folders)
                 .map_err(|error| Error::io(LAYER, "open folder", error))

@@ -17,7 +17,9 @@ use std::path::Path;
 
 use self::alias::Alias;
 use self::ds_store::{DsStore, Value};
-pub use self::settings::{Arrange, Background, Bars, Icons, ListView, Look, View, Window};
+pub use self::settings::{
+    Arrange, Background, Bars, Icons, ListView, View, Window, WindowSettings,
+};
 use crate::fs::hfsplus::layout::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
@@ -49,7 +51,11 @@ pub(super) struct DressedVolume<'a> {
 
 /// Adds the files and flags to `tree` with which the Finder shows it according to `settings`. Names
 /// that `settings` places or hides must exist.
-pub(super) fn dress(tree: &mut Tree, settings: &Look, volume: &DressedVolume<'_>) -> Result<()> {
+pub(super) fn dress(
+    tree: &mut Tree,
+    settings: &WindowSettings,
+    volume: &DressedVolume<'_>,
+) -> Result<()> {
     let date = volume.created;
     if let Some(path) = &settings.icon {
         let icon = read(path)?;
@@ -124,7 +130,7 @@ fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<V
     Ok(alias.to_bytes())
 }
 
-fn store(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+fn store(settings: &WindowSettings, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let mut store = DsStore::default();
     let style = Value::Type(views::style(settings.view));
     store.add(".", b"bwsp", &Value::Blob(views::window(settings)?))?;

@@ -9,7 +9,7 @@ use crate::{Error, Kind, Result};
 /// The appearance of a volume's root folder in the Finder. Lengths are in points, positions are
 /// relative to the upper left corner of the window.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Look {
+pub struct WindowSettings {
     /// The volume's icon, a file of the host in Apple's icns format.
     pub icon: Option<PathBuf>,
     /// The background of the window.

@@ -5,11 +5,11 @@
 
 use plist::{Dictionary, Value};
 
-use super::{Background, LAYER, Look, View};
+use super::{Background, LAYER, View, WindowSettings};
 use crate::{Error, Kind, Result};
 
 /// Returns the window settings: `bwsp`.
-pub(super) fn window(settings: &Look) -> Result<Vec<u8>> {
+pub(super) fn window(settings: &WindowSettings) -> Result<Vec<u8>> {
     let super::Window {
         x,
         y,
@@ -42,7 +42,7 @@ pub(super) fn window(settings: &Look) -> Result<Vec<u8>> {
 
 /// Returns the icon view settings: `icvp`. `alias` refers to the background picture, if there is
 /// one.
-pub(super) fn icons(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+pub(super) fn icons(settings: &WindowSettings, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let (kind, [red, green, blue]) = match settings.background {
         Background::None => (0, [1.0; 3]),
         Background::Color(color) => (1, color),
@@ -81,7 +81,7 @@ pub(super) fn icons(settings: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> 
 }
 
 /// Returns the list view settings: `lsvp`.
-pub(super) fn list(settings: &Look) -> Result<Vec<u8>> {
+pub(super) fn list(settings: &WindowSettings) -> Result<Vec<u8>> {
     let mut list = Dictionary::new();
     list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
     list.insert("sortColumn".into(), "name".into());

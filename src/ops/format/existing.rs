@@ -7,9 +7,9 @@ use super::{LAYER, NewFormat, VolumeOptions};
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp, VolumeEncryption};
+use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption};
 use crate::open::{self, Image, Volume, VolumeFormat};
-use crate::ops::create::{Ids, now};
+use crate::ops::create::{NewIds, now};
 use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -42,7 +42,7 @@ pub struct Formatted {
     /// Display name of the partition.
     pub place: String,
     /// The new volume.
-    pub volume: Built,
+    pub volume: NewVolumeInfo,
 }
 
 /// Creates a volume in an image that is open for writing and not otherwise in use, durably. The
@@ -127,7 +127,7 @@ impl<'a> Target<'a> {
         let retyped = self.retyped(format)?;
         let created = epoch.unwrap_or_else(now);
         let tree = Tree::empty(created);
-        let id = Ids::new(epoch, &name, &tree).volume;
+        let id = NewIds::new(epoch, &name, &tree).volume;
         let more_volumes = Vec::new();
         let options = VolumeOptions {
             name,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 
 use super::host_contents::{HostContents, HostEntry};
-use super::host_metadata::{ListedEntry, OpenFolder, What};
+use super::host_metadata::{EntryType, ListedEntry, OpenFolder};
 use super::walk::{Listing, walk};
 use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use crate::platform::nodes::{HostNode, Moment};
+use crate::platform::nodes::{HostNode, HostTime};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -88,7 +88,7 @@ impl Assembly {
                         "too many files and folders (limit 2^32)",
                     )
                 })?;
-                if let What::Folder { number } = found.what {
+                if let EntryType::Folder { number } = found.what {
                     folders.push((number, child));
                 }
                 self.add(index, child, found);
@@ -113,7 +113,7 @@ impl Assembly {
             what,
         } = found;
         let mut kind = match what {
-            What::File => SourceKind::File(match node.size {
+            EntryType::File => SourceKind::File(match node.size {
                 0 => Stream::empty(),
                 len => Stream::Extern {
                     node: child,
@@ -121,9 +121,9 @@ impl Assembly {
                     len,
                 },
             }),
-            What::Folder { .. } => SourceKind::Folder,
-            What::Symlink(target) => SourceKind::Symlink(target),
-            What::Special(kind, device) => SourceKind::Special(kind, device),
+            EntryType::Folder { .. } => SourceKind::Folder,
+            EntryType::Symlink(target) => SourceKind::Symlink(target),
+            EntryType::Special(kind, device) => SourceKind::Special(kind, device),
         };
         if node.links > 1 && node.kind != FileType::Directory {
             let first = *self.linked.entry(node.identity).or_insert(child);
@@ -165,6 +165,6 @@ fn source_node(
     }
 }
 
-fn timestamp((seconds, nanos): Moment) -> Timestamp {
+fn timestamp((seconds, nanos): HostTime) -> Timestamp {
     Timestamp { seconds, nanos }
 }

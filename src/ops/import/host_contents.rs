@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 
 use super::folder::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
-use crate::ops::folders::{Family, Folders};
-use crate::platform::nodes::{self, Moment};
+use crate::ops::folders::{Folders, ParentLookup};
+use crate::platform::nodes::{self, HostTime};
 use crate::{Error, Kind, Result};
 
 /// Location of a node of the tree on the host, and its metadata when it was listed.
@@ -20,7 +20,7 @@ pub(super) struct HostEntry {
     pub(super) parent: u32,
     pub(super) name: Box<str>,
     pub(super) inode: u64,
-    pub(super) modified: Moment,
+    pub(super) modified: HostTime,
 }
 
 /// Opens files below one folder by node number.
@@ -34,7 +34,7 @@ pub(super) struct HostContents {
 #[derive(Debug)]
 struct Entries(Vec<HostEntry>);
 
-impl Family for Entries {
+impl ParentLookup for Entries {
     fn place(&self, number: u32) -> (u32, &str) {
         let entry = &self.0[number as usize];
         (entry.parent, &entry.name)

@@ -19,11 +19,11 @@ pub(super) struct ListedEntry {
     pub(super) name: Box<str>,
     pub(super) node: HostNode,
     pub(super) xattrs: Vec<(Box<str>, Stream)>,
-    pub(super) what: What,
+    pub(super) what: EntryType,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum EntryType {
     File,
     Folder { number: usize },
     Symlink(Box<str>),
@@ -92,17 +92,19 @@ pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<Li
     })
 }
 
-fn what(place: &OpenFolder, name: &str, node: &HostNode) -> Result<What> {
+fn what(place: &OpenFolder, name: &str, node: &HostNode) -> Result<EntryType> {
     Ok(match node.kind {
-        FileType::RegularFile => What::File,
-        FileType::Directory => What::Folder { number: 0 },
-        FileType::Symlink => What::Symlink(target(place, name)?),
-        FileType::Fifo => What::Special(FileKind::Fifo, 0),
-        FileType::Socket => What::Special(FileKind::Socket, 0),
+        FileType::RegularFile => EntryType::File,
+        FileType::Directory => EntryType::Folder { number: 0 },
+        FileType::Symlink => EntryType::Symlink(target(place, name)?),
+        FileType::Fifo => EntryType::Special(FileKind::Fifo, 0),
+        FileType::Socket => EntryType::Special(FileKind::Socket, 0),
         FileType::CharacterDevice => {
-            What::Special(FileKind::CharDevice, device(node, place, name)?)
+            EntryType::Special(FileKind::CharDevice, device(node, place, name)?)
         }
-        FileType::BlockDevice => What::Special(FileKind::BlockDevice, device(node, place, name)?),
+        FileType::BlockDevice => {
+            EntryType::Special(FileKind::BlockDevice, device(node, place, name)?)
+        }
         FileType::Unknown => {
             return Err(
                 Error::unsupported(LAYER, "unknown file type").in_file(place.path().join(name))

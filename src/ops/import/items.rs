@@ -38,7 +38,7 @@ pub fn items(
     options: &FolderOptions,
     progress: &dyn Progress,
 ) -> Result<Tree> {
-    let mut joined = Joined {
+    let mut joined = JoinedTrees {
         nodes: Tree::empty(created).nodes,
         parts: Vec::new(),
     };
@@ -78,7 +78,7 @@ pub fn items(
     })
 }
 
-struct Joined {
+struct JoinedTrees {
     nodes: Vec<SourceNode>,
     parts: Vec<TreePart>,
 }
@@ -93,7 +93,7 @@ struct TreePart {
     contents: Box<dyn Contents>,
 }
 
-impl Joined {
+impl JoinedTrees {
     /// Adds `tree` below `parent`: with its root under the name `root`, or without its root.
     fn append(&mut self, tree: Tree, parent: u32, root: Option<&str>) -> Result<()> {
         let skipped = u32::from(root.is_none());

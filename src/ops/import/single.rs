@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::folder::{Assembly, LAYER};
-use super::host_metadata::{OpenFolder, What, look};
+use super::host_metadata::{EntryType, OpenFolder, look};
 use super::walk::Listing;
 use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};
@@ -46,7 +46,7 @@ pub fn single(path: &Path) -> Result<Tree> {
         &c_name(name.as_encoded_bytes()).map_err(failed)?,
         FileType::Unknown,
     )?;
-    if matches!(found.what, What::Folder { .. }) {
+    if matches!(found.what, EntryType::Folder { .. }) {
         return Err(Error::new(Kind::Invalid, LAYER, "is a folder, expected a file").in_file(path));
     }
     Assembly::new(Listing {

@@ -73,13 +73,13 @@ fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     let mut reader = TarReader::new(&file)?;
-    let mut growing = Growing::new();
+    let mut growing = TreeBuilder::new();
     while let Some(member) = reader.next()? {
         progress.check()?;
         progress.advance(1);
         growing.add(&file, member)?;
     }
-    let Growing { nodes, pieces, .. } = growing.finish()?;
+    let TreeBuilder { nodes, pieces, .. } = growing.finish()?;
     Ok(Tree {
         nodes,
         contents: Box::new(TarContents::new(Arc::new(file), pieces)),
@@ -87,20 +87,20 @@ fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
 }
 
 /// The tree of the members read so far.
-struct Growing {
+struct TreeBuilder {
     nodes: Vec<SourceNode>,
     /// By node: true if a later member replaced it, and the number of its children.
     state: Vec<ArchiveState>,
     by_name: HashMap<(u32, Box<str>), u32>,
     /// The pieces of sparse files, by the offset of their header in the archive.
     pieces: HashMap<u64, SparsePieces>,
-    pending: Option<Pending>,
+    pending: Option<PendingAppleDouble>,
     /// True if the archive has a member for the root folder.
     root_known: bool,
 }
 
 /// An AppleDouble file whose partner has not been read yet.
-struct Pending {
+struct PendingAppleDouble {
     /// Path of the partner.
     path: Vec<u8>,
     xattrs: Xattrs,
@@ -114,7 +114,7 @@ struct ArchiveState {
     children: u32,
 }
 
-impl Growing {
+impl TreeBuilder {
     fn new() -> Self {
         let root = Tree::empty(Timestamp::from_seconds(0)).nodes;
         Self {
@@ -139,7 +139,7 @@ impl Growing {
         if let Some(path) = apple_double::partner(&member)
             && let Some(xattrs) = apple_double::of_member(file, &member)?
         {
-            self.pending = Some(Pending {
+            self.pending = Some(PendingAppleDouble {
                 path,
                 xattrs,
                 double: member,

@@ -39,12 +39,12 @@ impl Contents for TarContents {
             ));
         };
         Ok(match self.pieces.get(&offset) {
-            Some(pieces) => Box::new(Sparse {
+            Some(pieces) => Box::new(SparseReader {
                 file: &self.file,
                 pieces,
                 len,
             }),
-            None => Box::new(Plain {
+            None => Box::new(PlainReader {
                 file: &self.file,
                 offset,
                 len,
@@ -73,13 +73,13 @@ fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
 }
 
 /// Contents in one piece.
-struct Plain<'a> {
+struct PlainReader<'a> {
     file: &'a File,
     offset: u64,
     len: u64,
 }
 
-impl ContentReader for Plain<'_> {
+impl ContentReader for PlainReader<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         end_within(self.len, offset, buf)?;
         read(self.file, self.offset + offset, buf)
@@ -91,13 +91,13 @@ impl ContentReader for Plain<'_> {
 }
 
 /// Pieces with zeros between them.
-struct Sparse<'a> {
+struct SparseReader<'a> {
     file: &'a File,
     pieces: &'a [SparsePiece],
     len: u64,
 }
 
-impl ContentReader for Sparse<'_> {
+impl ContentReader for SparseReader<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = end_within(self.len, offset, buf)?;
         buf.fill(0);

@@ -48,7 +48,7 @@ pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> R
 
 /// The source of a stream that is not held in memory.
 #[derive(Debug, Clone)]
-enum Origin {
+enum StreamSource {
     Data(NodeId),
     Attribute(NodeId, Box<str>),
 }
@@ -56,7 +56,7 @@ enum Origin {
 struct Assembly<'a> {
     fs: Arc<dyn FileSystem>,
     nodes: Vec<SourceNode>,
-    streams: Vec<Origin>,
+    streams: Vec<StreamSource>,
     first_names: HashMap<NodeId, u32>,
     progress: &'a dyn Progress,
 }
@@ -98,7 +98,9 @@ impl Assembly<'_> {
         let kind = match found.kind {
             _ if first != index && found.kind != FileKind::Folder => SourceKind::HardLink(first),
             FileKind::Folder => SourceKind::Folder,
-            FileKind::File => SourceKind::File(self.stream(Origin::Data(found.id), found.size)),
+            FileKind::File => {
+                SourceKind::File(self.stream(StreamSource::Data(found.id), found.size))
+            }
             FileKind::Symlink => SourceKind::Symlink(self.fs.read_link(found.id)?.into()),
             kind => SourceKind::Special(kind, found.device),
         };
@@ -143,12 +145,12 @@ impl Assembly<'_> {
         let len = value.info().len;
         let stream = match len <= IN_HAND {
             true => Stream::Bytes(value.read_vec(0, len as usize)?.into()),
-            false => self.stream(Origin::Attribute(id, name.as_str().into()), len),
+            false => self.stream(StreamSource::Attribute(id, name.as_str().into()), len),
         };
         Ok(Some((name.into(), stream)))
     }
 
-    fn stream(&mut self, origin: Origin, len: u64) -> Stream {
+    fn stream(&mut self, origin: StreamSource, len: u64) -> Stream {
         if len == 0 {
             return Stream::empty();
         }
@@ -167,7 +169,7 @@ impl Assembly<'_> {
 struct VolumeContents {
     fs: Arc<dyn FileSystem>,
     /// Origins of the streams, by the node number of the stream.
-    streams: Vec<Origin>,
+    streams: Vec<StreamSource>,
 }
 
 impl Contents for VolumeContents {
@@ -177,8 +179,8 @@ impl Contents for VolumeContents {
             Stream::Bytes(_) => None,
         };
         let device = match origin {
-            Some(Origin::Data(id)) => self.fs.open(*id, Fork::Data)?,
-            Some(Origin::Attribute(id, name)) => self
+            Some(StreamSource::Data(id)) => self.fs.open(*id, Fork::Data)?,
+            Some(StreamSource::Attribute(id, name)) => self
                 .fs
                 .xattr(*id, name)?
                 .ok_or_else(|| Error::not_found(LAYER, &**name))?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 
 use super::folder::{FolderOptions, LAYER};
-use super::host_metadata::{ListedEntry, OpenFolder, What, failed, look, xattrs_of};
+use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, look, xattrs_of};
 use crate::fs::source::Stream;
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
@@ -24,7 +24,7 @@ pub(super) struct Listing {
     pub(super) root: Arc<OpenFolder>,
     pub(super) root_node: HostNode,
     pub(super) root_xattrs: Vec<(Box<str>, Stream)>,
-    /// Entries of the folders, sorted by name, by the number in [`What::Folder`]. 0 is the root.
+    /// Entries of the folders, sorted by name, by the number in [`EntryType::Folder`]. 0 is the root.
     pub(super) folders: Vec<Vec<ListedEntry>>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Walk<'a> {
         self.progress.advance(found.len() as u64);
         let mut shared = self.shared();
         for entry in &mut found {
-            if let What::Folder { number } = &mut entry.what {
+            if let EntryType::Folder { number } = &mut entry.what {
                 *number = shared.listed.len();
                 shared.listed.push(Vec::new());
                 shared.waiting.push(FolderJob {

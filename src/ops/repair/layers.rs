@@ -10,11 +10,11 @@ use crate::container::raw::Raw;
 use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
-use crate::fs::apfs::{Container, FallBack};
+use crate::fs::apfs::{Container, OlderCheckpoint};
 use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
-use crate::open::lists::{Question, Resolved};
+use crate::open::lists::{ListDecision, ListEvidence};
 use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
 use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
@@ -98,7 +98,7 @@ impl<'a> LayerRepair<'a> {
 
     fn bundle(&mut self) -> Result<()> {
         const BUNDLE: &str = "sparse bundle";
-        let question = Question {
+        let question = ListEvidence {
             path: &self.target.path,
             store: self.staged,
             options: self.options,
@@ -108,8 +108,8 @@ impl<'a> LayerRepair<'a> {
             progress: self.progress,
         };
         let (geometry, is_whole) = match question.resolve()? {
-            Resolved::Geometry { geometry, is_whole } => (geometry, is_whole),
-            Resolved::Refused(error) => {
+            ListDecision::Geometry { geometry, is_whole } => (geometry, is_whole),
+            ListDecision::Refused(error) => {
                 self.done.refused.push(error);
                 return Ok(());
             }
@@ -468,7 +468,8 @@ impl<'a> LayerRepair<'a> {
             .into_iter()
             .for_each(|problem| self.found.add(problem.severity, problem.error));
         if let Some(xid) = self.options.checkpoint {
-            let Some(plan) = FallBack::plan(volume.device(), xid, &key, self.progress)? else {
+            let Some(plan) = OlderCheckpoint::plan(volume.device(), xid, &key, self.progress)?
+            else {
                 self.remaining.extend(before);
                 self.unchecked.extend(unchecked);
                 return Ok(Vec::new());
@@ -513,7 +514,7 @@ impl<'a> LayerRepair<'a> {
             return Ok(None);
         };
         for &xid in open.checkpoints().iter().take(MAX_CHECKED) {
-            match FallBack::plan(volume.device(), xid, &key, self.progress) {
+            match OlderCheckpoint::plan(volume.device(), xid, &key, self.progress) {
                 Ok(Some(_)) => {
                     return Container::open(volume.device().clone(), Some(xid)).map(Some);
                 }

@@ -23,7 +23,7 @@ use crate::{Error, Kind, Result};
 
 /// Saved bytes of a file that are overwritten or truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Saved {
+pub(super) struct SavedRange {
     pub(super) range: Range<u64>,
     /// Offset of the saved bytes in `data`. `None`: they are zeros.
     pub(super) offset: Option<u64>,
@@ -39,12 +39,12 @@ pub(super) struct Edit {
     pub(super) name: String,
     pub(super) old_len: u64,
     pub(super) new_len: u64,
-    pub(super) saved: Vec<Saved>,
+    pub(super) saved: Vec<SavedRange>,
 }
 
 impl Edit {
     /// Returns the part of a saved range that was in the old file: the rest has been appended.
-    pub(super) fn old_range(&self, saved: &Saved) -> Range<u64> {
+    pub(super) fn old_range(&self, saved: &SavedRange) -> Range<u64> {
         saved.range.start..saved.range.end.min(self.old_len).max(saved.range.start)
     }
 }
@@ -154,7 +154,7 @@ impl Log {
                     "cut" => None,
                     new => Some(crc(new)?),
                 };
-                edit.saved.push(Saved {
+                edit.saved.push(SavedRange {
                     range,
                     offset,
                     old: crc(old)?,
@@ -201,13 +201,13 @@ mod tests {
             old_len: 900,
             new_len: 700,
             saved: vec![
-                Saved {
+                SavedRange {
                     range: 5..700,
                     offset: Some(12),
                     old: 9,
                     new: Some(7),
                 },
-                Saved {
+                SavedRange {
                     range: 700..900,
                     offset: None,
                     old: 0xfedc_ba98,

@@ -13,7 +13,7 @@ use crate::device::{Access, BlockDevice};
 use crate::error::Place;
 use crate::open::evidence::Fact;
 use crate::open::{self, OpenOptions, StoredImage, lists};
-use crate::ops::orphans::{Account, account, undecided};
+use crate::ops::orphans::{OrphanAccount, account, undecided};
 use crate::ops::space::UnitKind;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
@@ -57,8 +57,8 @@ impl LayerRepair<'_> {
             ),
         };
         let why = match account(&disk, self.options, self.progress)? {
-            Account::Accounted => return Ok(Orphans::Remove),
-            Account::Unknown(why) => {
+            OrphanAccount::Accounted => return Ok(Orphans::Remove),
+            OrphanAccount::Unknown(why) => {
                 let kept = Error::new(
                     Kind::Corrupt,
                     layer,
@@ -67,7 +67,7 @@ impl LayerRepair<'_> {
                 self.done.refused.push(kept);
                 return Ok(Orphans::Keep);
             }
-            Account::Unresolved {
+            OrphanAccount::Unresolved {
                 why,
                 is_sound,
                 places,
@@ -200,7 +200,7 @@ impl LayerRepair<'_> {
             let (disk, _) = self.opened(&tried, format)?;
             let found = account(&disk, self.options, self.progress)?;
             // An older bitmap would hide blocks that are in use.
-            if !found.is_resolved() || (is_partial && !matches!(found, Account::Accounted)) {
+            if !found.is_resolved() || (is_partial && !matches!(found, OrphanAccount::Accounted)) {
                 continue;
             }
             if fitting.is_some() {

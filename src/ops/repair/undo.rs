@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::LAYER;
 use super::fingerprint::Fingerprint;
-use super::log::{Edit, FileChange, Log, Saved};
+use super::log::{Edit, FileChange, Log, SavedRange};
 use super::target::Target;
 use super::undo_store::{UndoStore, checksum, copy_file};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
@@ -261,7 +261,7 @@ impl UndoWriter<'_> {
             return Err(Error::new(Kind::Limit, LAYER, message).named(&edit.name));
         }
         let old = old.read_vec(0, old_len as usize)?;
-        let saved = Saved {
+        let saved = SavedRange {
             range: 0..old_len,
             offset: self.save(&old)?,
             old: crc32fast::hash(&old),
@@ -338,7 +338,7 @@ impl UndoWriter<'_> {
             };
             let end = (start..len).step_by(SECTOR).find(same).unwrap_or(len);
             let old = &before[start..end.min(there.max(start))];
-            edit.saved.push(Saved {
+            edit.saved.push(SavedRange {
                 range: range.start + start as u64..range.start + end as u64,
                 offset: self.save(old)?,
                 old: crc32fast::hash(old),
@@ -358,7 +358,7 @@ impl UndoWriter<'_> {
             if extent.kind == ExtentKind::Data {
                 end = end.min(at + PIECE);
                 let old = below.read_vec(at, (end - at) as usize)?;
-                let saved = Saved {
+                let saved = SavedRange {
                     range: at..end,
                     offset: self.save(&old)?,
                     old: crc32fast::hash(&old),
@@ -426,7 +426,7 @@ fn write_edit(file: &dyn BlockDevice, new: &dyn BlockDevice, edit: &Edit) -> Res
     if file.info().len < edit.new_len {
         file.set_len(edit.new_len, AfterDiscard::Zeros)?;
     }
-    for Saved { range, .. } in edit.saved.iter().filter(|saved| saved.new.is_some()) {
+    for SavedRange { range, .. } in edit.saved.iter().filter(|saved| saved.new.is_some()) {
         let bytes = new.read_vec(range.start, (range.end - range.start) as usize)?;
         file.write_at(range.start, &bytes)?;
     }
@@ -571,7 +571,7 @@ fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) ->
         if file.info().len != edit.new_len {
             return changed(name.clone());
         }
-        for Saved { range, new, .. } in &edit.saved {
+        for SavedRange { range, new, .. } in &edit.saved {
             let range = match change {
                 FileChange::Replace(_) => 0..edit.new_len,
                 _ => range.clone(),
@@ -668,7 +668,7 @@ fn revert(
                 done.files += 1;
             }
             FileChange::Replace(edit) => {
-                let [Saved { offset, .. }] = &edit.saved[..] else {
+                let [SavedRange { offset, .. }] = &edit.saved[..] else {
                     return Err(Error::new(Kind::Corrupt, LAYER, "malformed log").named(LOG));
                 };
                 let len = edit.old_len.min(MAX_REPLACED) as usize;

@@ -112,7 +112,7 @@ fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     let disk = disk(store);
     let map = probe(&*disk)?;
     let volumes = find_volumes(&disk, map.as_ref())?;
-    let parted = Parted {
+    let parted = PartitionedDisk {
         disk: &disk,
         map: map.as_ref(),
         volumes: &volumes,

@@ -21,7 +21,7 @@ pub struct Unit {
 
 /// The usage of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
+pub enum UnitUsage {
     /// Not stored.
     Absent,
     /// No part is free.
@@ -144,21 +144,21 @@ impl SpaceMap {
     }
 
     /// Returns the usage of a unit.
-    pub fn fill(&self, unit: &Unit) -> Fill {
+    pub fn fill(&self, unit: &Unit) -> UnitUsage {
         let bytes = self
             .end_of(unit.index)
             .saturating_sub(unit.index * self.size);
         match unit.free {
-            0 => Fill::Full,
-            free if free >= bytes => Fill::Free,
-            _ => Fill::PartlyFree,
+            0 => UnitUsage::Full,
+            free if free >= bytes => UnitUsage::Free,
+            _ => UnitUsage::PartlyFree,
         }
     }
 
     /// Returns the number of units with this usage.
-    pub fn count_of(&self, fill: Fill) -> u64 {
+    pub fn count_of(&self, fill: UnitUsage) -> u64 {
         match fill {
-            Fill::Absent => self.count() - self.units.len() as u64,
+            UnitUsage::Absent => self.count() - self.units.len() as u64,
             fill => self
                 .units
                 .iter()
@@ -183,7 +183,7 @@ impl SpaceMap {
         let (whole, parts): (Vec<&Unit>, Vec<&Unit>) = self
             .units
             .iter()
-            .partition(|unit| self.fill(unit) == Fill::Free);
+            .partition(|unit| self.fill(unit) == UnitUsage::Free);
         let sum = |units: Vec<&Unit>| units.iter().map(|unit| unit.returns).sum();
         (sum(whole), sum(parts))
     }

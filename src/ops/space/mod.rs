@@ -6,6 +6,6 @@ mod storage;
 
 pub(crate) use free::LockedVolumes;
 pub use free::{FreeSpace, FreeVolume};
-pub use map::{Fill, SpaceMap, Unit};
+pub use map::{SpaceMap, Unit, UnitUsage};
 pub use storage::UnitKind;
 pub(crate) use storage::{Storage, can_punch};

@@ -10,7 +10,7 @@ use crate::container::asif::{Asif, CreateOptions, LayerKind};
 use crate::container::stack::{Identity, Link, Stack, check_chain};
 use crate::device::Memory;
 use crate::open::NewMode;
-use crate::open::stack::Below;
+use crate::open::stack::LowerDisk;
 use crate::progress::Silent;
 use crate::store::{Open, Store};
 use crate::testing::{PowerCut, Random};
@@ -58,7 +58,7 @@ fn images(store: &dyn Store) -> (Arc<Asif>, LayerFile) {
     )
 }
 
-fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> Job<'a> {
+fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> CommitJob<'a> {
     let identity = Identity {
         uuid: base.uuid(),
         ..Identity::default()
@@ -67,7 +67,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> J
         name: "base".to_owned(),
         identity,
     }];
-    let below = Below {
+    let below = LowerDisk {
         disk: base.clone(),
         links,
         bundle: None,
@@ -75,7 +75,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> J
         note: None,
         mode: NewMode::default(),
     };
-    Job {
+    CommitJob {
         below,
         layer: layer.clone(),
         progress,

@@ -59,7 +59,7 @@ struct Copy {
 }
 
 /// The result of reading a copy.
-type Found = Result<Copy>;
+type CopyResult = Result<Copy>;
 
 /// The extent of the search for a GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,8 @@ fn has_protective_form(mbr: &MbrRaw, last: u64) -> bool {
 /// Both copies of a GPT with blocks of the same size, or the errors of reading them.
 struct Copies {
     block: u32,
-    primary: Found,
-    backup: Found,
+    primary: CopyResult,
+    backup: CopyResult,
 }
 
 impl Copies {
@@ -193,7 +193,7 @@ fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
 }
 
 /// Returns the problem of the backup of a valid primary, if there is one.
-fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
+fn backup_problem(primary: &Copy, backup: CopyResult, last: u64) -> Option<Error> {
     let at = primary
         .header
         .alternate_lba
@@ -264,7 +264,7 @@ fn last_block(disk: &dyn BlockDevice, block: u32) -> u64 {
 }
 
 /// Reads and checks the copy whose header is at block `lba`. The outer error is a read error.
-fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
+fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<CopyResult> {
     let len = disk.info().len;
     let Some(offset) = lba
         .checked_mul(block.into())
@@ -291,7 +291,7 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
 }
 
 /// Reads and checks the copy at block `lba` as the backup of the one at block 1.
-fn read_backup(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
+fn read_backup(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<CopyResult> {
     let found = read_copy(disk, block, lba)?;
     Ok(found.and_then(|backup| match backup.header.alternate_lba {
         PRIMARY => Ok(backup),

@@ -7,9 +7,10 @@ use zerocopy::IntoBytes;
 use super::check::is_well_sized;
 use super::create::protective_mbr;
 use super::{
-    Copies, Copy, Found, Header, LAYER, PRIMARY, Search, has_protective_form, last_block, neither,
+    Copies, Copy, CopyResult, Header, LAYER, PRIMARY, Search, has_protective_form, last_block,
+    neither,
 };
-use crate::decision::{Alternative, Undecided, Which};
+use crate::decision::{Alternative, CopyChoice, Undecided};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero, regions};
 use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::{GPT_SIGNATURE, GptHeaderRaw, MbrRaw};
@@ -53,7 +54,7 @@ struct MapRepair {
 /// is.
 pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     disk.info().check_writable(LAYER)?;
-    repair_with(disk, Search::Announced, Some(Which::Primary)).map(|(repaired, _)| repaired)
+    repair_with(disk, Search::Announced, Some(CopyChoice::Primary)).map(|(repaired, _)| repaired)
 }
 
 /// Repairs the GPT that `search` finds, in which `counts` selects the copy to use if both are valid
@@ -62,7 +63,7 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
 pub fn repair_with(
     disk: &dyn BlockDevice,
     search: Search,
-    counts: Option<Which>,
+    counts: Option<CopyChoice>,
 ) -> Result<(Repaired, Vec<Error>)> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let Some(Copies {
@@ -139,8 +140,8 @@ fn repaired(mbr: &MbrRaw, last: u64) -> Option<MbrRaw> {
 fn by_primary(
     disk: &dyn BlockDevice,
     primary: Copy,
-    backup: Found,
-    counts: Option<Which>,
+    backup: CopyResult,
+    counts: Option<CopyChoice>,
 ) -> Result<MapRepair> {
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
@@ -155,13 +156,13 @@ fn by_primary(
     {
         match counts {
             None => return Err(differ(&primary, backup)),
-            Some(Which::Alternate) => {
+            Some(CopyChoice::Alternate) => {
                 return Ok(MapRepair {
                     primary: Some(primary_of(backup)?),
                     ..MapRepair::default()
                 });
             }
-            Some(Which::Primary) => {}
+            Some(CopyChoice::Primary) => {}
         }
     }
     if primary.header.alternate_lba < last {
@@ -197,20 +198,20 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
             header.first_usable, header.last_usable, header.disk_guid
         )
     };
-    let alternative = |which: Which, copy| Alternative {
+    let alternative = |which: CopyChoice, copy| Alternative {
         assume: format!("map={}", which.name()),
         evidence: describe(copy),
     };
     let alternatives = vec![
-        alternative(Which::Primary, primary),
-        alternative(Which::Alternate, backup),
+        alternative(CopyChoice::Primary, primary),
+        alternative(CopyChoice::Alternate, backup),
     ];
     let what = "both copies of the map are intact, but they differ".to_owned();
     Undecided { what, alternatives }.into_error(LAYER)
 }
 
 /// Plans the repair of the backup at the place stated by the primary.
-fn in_place(backup: Found, primary: &Copy) -> Result<MapRepair> {
+fn in_place(backup: CopyResult, primary: &Copy) -> Result<MapRepair> {
     if backup.is_ok_and(|backup| backup.agrees_with(primary)) {
         return Ok(MapRepair::default());
     }

@@ -36,7 +36,7 @@ const SHORT_BODY: usize = 64 << 10;
 
 /// A factory of HTTP clients whose responses are bounded.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(super) struct BoundedClients {
     /// Maximum time without data from the server.
     pub(super) silence: Duration,
     /// The server has responded before. Requests to a server that never responded are not retried
@@ -44,7 +44,7 @@ pub(super) struct Bounded {
     pub(super) answered: Arc<AtomicBool>,
 }
 
-impl HttpConnector for Bounded {
+impl HttpConnector for BoundedClients {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
         Ok(HttpClient::new(Service {
@@ -82,7 +82,7 @@ impl Service {
         let answer = if sends > SHORT_BODY {
             answer.await?
         } else {
-            let silent = Broken::Silent {
+            let silent = AbortReason::Silent {
                 answered: self.answered.load(Ordering::Relaxed),
             };
             timeout(self.silence, answer)
@@ -93,15 +93,15 @@ impl Service {
         let (parts, body) = answer.into_parts();
         let end = match (asked, sent(&parts.headers)) {
             _ if parts.status.is_client_error() || parts.status.is_server_error() => {
-                End::Cut(MAX_OF_AN_ERROR)
+                BodyBound::Cut(MAX_OF_AN_ERROR)
             }
             (Some(asked), Some(sent)) if parts.status == StatusCode::PARTIAL_CONTENT => {
-                End::Exact(asked.min(sent))
+                BodyBound::Exact(asked.min(sent))
             }
-            _ => End::AtMost(MAX_OF_AN_ANSWER),
+            _ => BodyBound::AtMost(MAX_OF_AN_ANSWER),
         };
         let alarm = Box::pin(sleep(self.silence));
-        let body = Limited {
+        let body = BoundedBody {
             inner: body,
             end,
             seen: 0,
@@ -144,7 +144,7 @@ fn length(range: &str) -> Option<u64> {
 
 /// The bound of a body.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum BodyBound {
     /// Exactly this many bytes; fewer, or more, are an error.
     Exact(u64),
     /// At most this many bytes; more are an error.
@@ -154,9 +154,9 @@ enum End {
 }
 
 /// A body with a bound.
-struct Limited {
+struct BoundedBody {
     inner: HttpResponseBody,
-    end: End,
+    end: BodyBound,
     /// Bytes received.
     seen: u64,
     silence: Duration,
@@ -166,7 +166,7 @@ struct Limited {
     waits: bool,
 }
 
-impl Body for Limited {
+impl Body for BoundedBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -175,7 +175,7 @@ impl Body for Limited {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let this = &mut *self;
-        if let End::Cut(most) = this.end
+        if let BodyBound::Cut(most) = this.end
             && this.seen >= most
         {
             return Poll::Ready(None);
@@ -189,7 +189,7 @@ impl Body for Limited {
                 .alarm
                 .as_mut()
                 .poll(context)
-                .map(|()| Some(Err(Broken::Silent { answered: true }.into_error())));
+                .map(|()| Some(Err(AbortReason::Silent { answered: true }.into_error())));
         };
         this.waits = false;
         Poll::Ready(match frame {
@@ -201,13 +201,13 @@ impl Body for Limited {
 
     fn is_end_stream(&self) -> bool {
         // A body that ended too early is polled once more, to return the error.
-        !matches!(self.end, End::Exact(_)) && self.inner.is_end_stream()
+        !matches!(self.end, BodyBound::Exact(_)) && self.inner.is_end_stream()
     }
 
     /// Returns a hint capped at the bound, independent of the announced length: the caller
     /// allocates memory by it.
     fn size_hint(&self) -> SizeHint {
-        let (End::Exact(most) | End::AtMost(most) | End::Cut(most)) = self.end;
+        let (BodyBound::Exact(most) | BodyBound::AtMost(most) | BodyBound::Cut(most)) = self.end;
         let promised = self.inner.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(promised.lower().min(most));
@@ -215,28 +215,30 @@ impl Body for Limited {
     }
 }
 
-impl Limited {
+impl BoundedBody {
     fn came(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, HttpError> {
         let len = frame.data_ref().map_or(0, |data| data.len() as u64);
         let room = match self.end {
-            End::Exact(most) | End::AtMost(most) | End::Cut(most) => most.saturating_sub(self.seen),
+            BodyBound::Exact(most) | BodyBound::AtMost(most) | BodyBound::Cut(most) => {
+                most.saturating_sub(self.seen)
+            }
         };
         self.seen = self.seen.saturating_add(len);
         match self.end {
             _ if len <= room => Ok(frame),
-            End::Cut(_) => frame
+            BodyBound::Cut(_) => frame
                 .into_data()
                 .map(|data| Frame::data(data.slice(..room as usize)))
                 .or_else(Ok),
-            End::Exact(_) => Err(Broken::LongerThanRange.into_error()),
-            End::AtMost(most) => Err(Broken::TooLong(most).into_error()),
+            BodyBound::Exact(_) => Err(AbortReason::LongerThanRange.into_error()),
+            BodyBound::AtMost(most) => Err(AbortReason::TooLong(most).into_error()),
         }
     }
 
     fn ended(&self) -> Option<HttpError> {
         match self.end {
-            End::Exact(len) if self.seen < len => Some(
-                Broken::Short {
+            BodyBound::Exact(len) if self.seen < len => Some(
+                AbortReason::Short {
                     came: self.seen,
                     of: len,
                 }
@@ -249,7 +251,7 @@ impl Limited {
 
 /// The reason why a response was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum AbortReason {
     /// No data arrived for too long.
     Silent { answered: bool },
     /// More than the requested range.
@@ -260,7 +262,7 @@ pub(super) enum Broken {
     TooLong(u64),
 }
 
-impl Broken {
+impl AbortReason {
     fn into_error(self) -> HttpError {
         let kind = match self {
             Self::Silent { answered: true } => HttpErrorKind::Timeout,
@@ -273,7 +275,7 @@ impl Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for AbortReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent { .. } => f.write_str("timeout: no data received"),
@@ -284,4 +286,4 @@ impl fmt::Display for Broken {
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for AbortReason {}

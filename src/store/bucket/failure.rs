@@ -5,7 +5,7 @@ use std::error::Error as _;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::bounded::Broken;
+use super::bounded::AbortReason;
 use super::{BucketPlace, LAYER};
 use crate::{Error, Kind};
 
@@ -75,13 +75,13 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     }
     match error
         .source()
-        .and_then(|cause| cause.downcast_ref::<Broken>())
+        .and_then(|cause| cause.downcast_ref::<AbortReason>())
     {
-        Some(Broken::Silent { .. }) => return silent(endpoint),
-        Some(broken @ (Broken::LongerThanRange | Broken::TooLong(_))) => {
+        Some(AbortReason::Silent { .. }) => return silent(endpoint),
+        Some(broken @ (AbortReason::LongerThanRange | AbortReason::TooLong(_))) => {
             return format!("invalid response of {endpoint}: {broken}; is it an S3 service?");
         }
-        Some(Broken::Short { .. }) | None => {}
+        Some(AbortReason::Short { .. }) | None => {}
     }
     match error.kind() {
         HttpErrorKind::Connect => {

@@ -27,13 +27,13 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::objects::{Fill, ObjectMeta, Objects, Piece};
+use super::objects::{FillBuffer, ObjectMeta, Objects, SharedBytes};
 use super::{Put, check_name};
 use crate::error::redacted;
 use crate::{Error, Kind, Result};
 
-use self::bounded::Bounded;
-use self::pace::Pace;
+use self::bounded::BoundedClients;
+use self::pace::RateLimiter;
 
 pub use place::BucketPlace;
 pub use settings::{BucketOptions, Credentials};
@@ -58,7 +58,7 @@ const MAX_KEYS: usize = 16 << 20;
 
 /// Timeouts of requests.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For the connection, after which the attempt is retried.
     pub(super) connect: Duration,
     /// For the response, and for each further part of it.
@@ -69,7 +69,7 @@ pub(super) struct Patience {
     pub(super) retry: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// Derives the timeouts from the maximum time without data from the server; `None`: a minute.
     pub(super) fn new(silence: Option<Duration>) -> Self {
         let silence = silence
@@ -96,7 +96,7 @@ pub struct Bucket {
     place: BucketPlace,
     /// For messages.
     endpoint: String,
-    pace: Option<Pace>,
+    pace: Option<RateLimiter>,
 }
 
 impl fmt::Debug for Bucket {
@@ -123,7 +123,7 @@ impl Bucket {
             answered: AtomicBool::new(false),
             endpoint: redacted(options.endpoint()).into_owned(),
             place,
-            pace: options.bytes_per_second.map(Pace::new),
+            pace: options.bytes_per_second.map(RateLimiter::new),
         })
     }
 
@@ -325,7 +325,7 @@ impl Objects for Bucket {
         }
     }
 
-    fn put_gathered(&self, key: &str, pieces: Vec<Piece>) -> Result<()> {
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>) -> Result<()> {
         let path = self.path(key)?;
         let payload: PutPayload = pieces.into_iter().map(Bytes::from_owner).collect();
         let len = payload.content_length();
@@ -349,7 +349,7 @@ impl Objects for Bucket {
         &self,
         key: &str,
         len: u64,
-        fill: &Fill<'_>,
+        fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let path = self.path(key)?;
@@ -470,7 +470,7 @@ fn client(
         max_backoff: Duration::from_millis(2500),
         base: 3.,
     };
-    let patience = Patience::new(options.timeout);
+    let patience = Timeouts::new(options.timeout);
     let retry = RetryConfig {
         backoff,
         max_retries: tries,
@@ -484,7 +484,7 @@ fn client(
         http = http.with_root_certificate(certificate);
     }
     let mut builder = AmazonS3Builder::new()
-        .with_http_connector(Bounded {
+        .with_http_connector(BoundedClients {
             silence: patience.silence,
             answered,
         })

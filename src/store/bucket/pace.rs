@@ -6,13 +6,13 @@ use crate::sync::Mutex;
 
 /// A rate limiter.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     bytes_per_second: u64,
     /// The time at which all bytes admitted so far are transferred at this rate.
     free_from: Mutex<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Creates a limit of this many bytes a second; 0 counts as 1.
     pub(super) fn new(bytes_per_second: u64) -> Self {
         Self {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn bytes_wait_for_those_before_them() {
         let now = Instant::now() + Duration::from_secs(1);
-        let pace = Pace::new(1000);
+        let pace = RateLimiter::new(1000);
         assert_eq!(pace.take_at(now, 500), Duration::ZERO);
         assert_eq!(pace.take_at(now, 2000), Duration::from_millis(500));
         assert_eq!(pace.take_at(now, 1), Duration::from_millis(2500));

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{MultipartId, PutPayload};
 
 use super::{Bucket, LAYER};
-use crate::store::objects::{Fill, Objects};
+use crate::store::objects::{FillBuffer, Objects};
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -42,7 +42,7 @@ impl Bucket {
         key: &str,
         path: &Path,
         len: u64,
-        fill: &Fill<'_>,
+        fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let before = self.stat(key)?;
@@ -74,7 +74,7 @@ impl Bucket {
         path: &Path,
         id: &MultipartId,
         len: u64,
-        fill: &Fill<'_>,
+        fill: &FillBuffer<'_>,
     ) -> Result<Vec<PartId>> {
         let piece = PIECE.max(len.div_ceil(MAX_PIECES));
         let count = len.div_ceil(piece);

@@ -28,12 +28,12 @@ const FOLDER: OFlags = OFlags::RDONLY
 pub(super) struct Folders {
     root: PathBuf,
     open: Mutex<HashMap<String, Arc<File>>>,
-    changed: Mutex<Changed>,
+    changed: Mutex<ChangedFolders>,
     syncing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangedFolders {
     folders: BTreeSet<String>,
     /// Folders of the host, the root's and perhaps those above it, in which a folder was created.
     above: Vec<PathBuf>,
@@ -201,7 +201,7 @@ impl Folders {
         self.open.lock()
     }
 
-    fn changed(&self) -> MutexGuard<'_, Changed> {
+    fn changed(&self) -> MutexGuard<'_, ChangedFolders> {
         self.changed.lock()
     }
 }

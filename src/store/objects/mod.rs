@@ -76,8 +76,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// object.
     ///
     /// The default implementation concatenates them in memory.
-    fn put_gathered(&self, key: &str, pieces: Vec<Piece>) -> Result<()> {
-        let bytes: Vec<&[u8]> = pieces.iter().map(Piece::as_ref).collect();
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>) -> Result<()> {
+        let bytes: Vec<&[u8]> = pieces.iter().map(SharedBytes::as_ref).collect();
         self.put(key, &bytes.concat(), Put::Replace).map(drop)
     }
 
@@ -91,7 +91,7 @@ pub trait Objects: fmt::Debug + Send + Sync {
         &self,
         key: &str,
         len: u64,
-        fill: &Fill<'_>,
+        fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let Ok(len) = usize::try_from(len) else {
@@ -148,16 +148,16 @@ pub(crate) fn has_any(
 }
 
 /// A function that fills a buffer with the contents of a new object from an offset.
-pub type Fill<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
+pub type FillBuffer<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
 
 /// The first bytes of a shared buffer.
 #[derive(Clone)]
-pub struct Piece {
+pub struct SharedBytes {
     buffer: Arc<dyn AsRef<[u8]> + Send + Sync>,
     len: usize,
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Piece")
             .field("len", &self.len)
@@ -165,7 +165,7 @@ impl fmt::Debug for Piece {
     }
 }
 
-impl Piece {
+impl SharedBytes {
     /// Creates a piece of the first `len` bytes, or of all if the buffer is shorter.
     pub fn new(buffer: Arc<dyn AsRef<[u8]> + Send + Sync>, len: usize) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl Piece {
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         &(*self.buffer).as_ref()[..self.len]
     }

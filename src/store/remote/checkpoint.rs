@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Remote;
 use super::layout::{
-    Document, FileState, LAYER, LeaseHolder, Name, OBJECTS, ObjectId, Part, Plain, What,
+    Document, EntryPurpose, FileState, LAYER, LeaseHolder, Name, OBJECTS, ObjectId, Part, Plain,
 };
 use super::lease;
 use super::log::Log;
@@ -34,9 +34,9 @@ const PROOF: Duration = Duration::from_secs(20);
 
 /// The time at which it was certain that no other writer had taken over.
 #[derive(Debug, Clone, Copy)]
-struct Proved(Instant, SystemTime);
+struct SoleWriterProof(Instant, SystemTime);
 
-impl Proved {
+impl SoleWriterProof {
     fn now() -> Self {
         Self(Instant::now(), SystemTime::now())
     }
@@ -104,7 +104,7 @@ impl Remote {
         };
         Status {
             generation: state.generation,
-            holder: (state.what != What::Release).then(|| state.holder.clone()),
+            holder: (state.what != EntryPurpose::Release).then(|| state.holder.clone()),
             lagging: state.names.values().filter(lags).count() as u64,
             snapshots: state.snapshots.len() as u64,
         }
@@ -183,7 +183,7 @@ impl Shared {
             self.tell(log, BTreeMap::from([(name, now)]))?;
         }
         while !gone.is_empty() {
-            let proved = Proved::now();
+            let proved = SoleWriterProof::now();
             let mut done = BTreeMap::new();
             while let Some(name) = gone.pop_if(|_| proved.holds() && done.len() < BATCH) {
                 advanced(0)?;
@@ -215,7 +215,7 @@ impl Shared {
             .collect();
         let entry = Document {
             names,
-            ..log.next(What::Change)?
+            ..log.next(EntryPurpose::Change)?
         };
         self.append(log, entry).map_err(|error| self.lose(error))?;
         let mut live = self.live();
@@ -258,7 +258,7 @@ impl Shared {
         files: &[(String, Arc<FileState>)],
         advanced: &Advanced<'_>,
     ) -> Result<BTreeMap<String, Name>> {
-        let proved = Proved::now();
+        let proved = SoleWriterProof::now();
         let next = AtomicUsize::new(0);
         let largest = files
             .iter()
@@ -440,7 +440,7 @@ impl Shared {
         if unneeded.is_empty() && log.is_short() {
             return Ok(0);
         }
-        let entry = log.next(What::Change)?;
+        let entry = log.next(EntryPurpose::Change)?;
         self.append(log, entry).map_err(|error| self.lose(error))?;
         for object in &unneeded {
             self.objects.remove(&object.key())?;

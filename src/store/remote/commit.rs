@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::file::File;
-use super::layout::{Document, LAYER, Name, What};
+use super::layout::{Document, EntryPurpose, LAYER, Name};
 use super::log::{Appended, Log};
 use super::shared::{NameState, Shared};
 use crate::device::Access;
@@ -77,7 +77,7 @@ impl Shared {
         }
         let entry = Document {
             names,
-            ..log.next(What::Change)?
+            ..log.next(EntryPurpose::Change)?
         };
         self.append(log, entry)?;
         // Compaction only speeds up opening the bundle: after a failure, a later commit does it.
@@ -149,7 +149,7 @@ impl Shared {
         let Some(log) = log.as_mut() else {
             return Ok(());
         };
-        let entry = log.next(What::Release)?;
+        let entry = log.next(EntryPurpose::Release)?;
         self.append(log, entry)?;
         self.lose(Error::new(Kind::Conflict, LAYER, "the store is closed"));
         Ok(())

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::layout::{Document, LAYER, Name, OBJECTS, ObjectId, ROOT, What};
+use super::layout::{Document, EntryPurpose, LAYER, Name, OBJECTS, ObjectId, ROOT};
 use super::lease::{self, Heartbeat};
 use super::log::Log;
 use super::shared::{NameState, Shared};
@@ -133,7 +133,7 @@ impl Log {
             id: 0,
             parent: 0,
             generation: FIRST,
-            what: What::Change,
+            what: EntryPurpose::Change,
             part,
             settled: true,
             holder: Default::default(),
@@ -178,7 +178,7 @@ impl Shared {
             &|_, _| Ok(()),
         )?;
         if log.state.generation != FIRST || has_files(&log) {
-            let entry = log.next(What::Release)?;
+            let entry = log.next(EntryPurpose::Release)?;
             log.append(&*self.objects, entry)?;
             return Err(taken());
         }

@@ -11,7 +11,7 @@ use super::shared::{NameState, Shared};
 use crate::Result;
 
 /// A dirty part, with the time of its last use.
-struct Dirty {
+struct DirtyPart {
     used: u64,
     file: Arc<File>,
     index: u64,
@@ -20,9 +20,9 @@ struct Dirty {
 }
 
 /// Bytes besides pages that count as memory until this is dropped.
-pub(super) struct Counted<'a>(&'a Shared, i64);
+pub(super) struct MemoryCharge<'a>(&'a Shared, i64);
 
-impl Drop for Counted<'_> {
+impl Drop for MemoryCharge<'_> {
     fn drop(&mut self) {
         self.0.used.fetch_sub(self.1, Ordering::Relaxed);
     }
@@ -30,9 +30,9 @@ impl Drop for Counted<'_> {
 
 impl Shared {
     /// Counts bytes that are temporarily in memory.
-    pub(super) fn in_memory(&self, bytes: u64) -> Counted<'_> {
+    pub(super) fn in_memory(&self, bytes: u64) -> MemoryCharge<'_> {
         self.used.fetch_add(bytes as i64, Ordering::Relaxed);
-        Counted(self, bytes as i64)
+        MemoryCharge(self, bytes as i64)
     }
 
     /// Evicts the least recently used pages, if there are too many.
@@ -92,7 +92,7 @@ impl Shared {
 
     /// Returns the dirty parts, the oldest first, without the quarter that was written last, which
     /// is likely to be written again.
-    fn dirty_parts(&self) -> Vec<Dirty> {
+    fn dirty_parts(&self) -> Vec<DirtyPart> {
         let mut parts = Vec::new();
         for file in self.open_files() {
             let pages = file.pages();
@@ -108,7 +108,7 @@ impl Shared {
                     .len
                     .saturating_sub(index * self.part)
                     .min(self.part);
-                parts.push(Dirty {
+                parts.push(DirtyPart {
                     used,
                     file: file.clone(),
                     index: *index,
@@ -135,7 +135,8 @@ impl Shared {
         }
         self.behind
             .store(dirty + (self.part / 2) as i64, Ordering::Relaxed);
-        for Dirty { file, index, .. } in self.dirty_parts().into_iter().filter(|part| part.is_whole)
+        for DirtyPart { file, index, .. } in
+            self.dirty_parts().into_iter().filter(|part| part.is_whole)
         {
             let shared = self.clone();
             let store = move || {

@@ -6,7 +6,7 @@ use std::thread;
 use super::buffers::Buffer;
 use super::cache::Key;
 use super::file::File;
-use super::pages::{Count, PAGE, Pages, Source};
+use super::pages::{ByteCounts, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -19,12 +19,12 @@ const MIN_FETCH: u64 = 1 << 20;
 
 /// Pages of a file that are being fetched: the first ones, and their ends.
 #[derive(Debug, Default)]
-pub(super) struct Coming {
+pub(super) struct FetchingPages {
     pages: Mutex<BTreeMap<u64, u64>>,
     arrived: Condvar,
 }
 
-impl Coming {
+impl FetchingPages {
     fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         self.pages.lock()
     }
@@ -58,7 +58,7 @@ pub(super) enum Claimed<'a> {
 
 /// The exclusive right to fetch some pages, released on drop.
 pub(super) struct Claim<'a> {
-    coming: &'a Coming,
+    coming: &'a FetchingPages,
     page: u64,
     source: Source,
     bytes: u64,
@@ -288,7 +288,7 @@ impl File {
             }
         }
         let mut inner = self.pages_mut();
-        let mut count = Count::default();
+        let mut count = ByteCounts::default();
         let (source_now, rest_now) = inner.source(page, shared.part);
         if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
             let now = shared.tick();

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::Session;
 use super::buffers::Buffer;
 use super::cache::Key;
-use super::fetch::Coming;
+use super::fetch::FetchingPages;
 use super::layout::{FileState, LAYER, Part};
-use super::pages::{Count, PAGE, PageData, Pages, Source};
-use super::prefetch::Stream;
+use super::pages::{ByteCounts, PAGE, PageData, Pages, Source};
+use super::prefetch::AccessPattern;
 use super::shared::Shared;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
-use crate::store::objects::Piece;
+use crate::store::objects::SharedBytes;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
@@ -44,8 +44,8 @@ pub(super) struct File {
     pub(super) dirty_names: AtomicBool,
     /// The file is listed for the next flush to the local disk.
     pub(super) noted_locally: AtomicBool,
-    pub(super) stream: Stream,
-    pub(super) coming: Coming,
+    pub(super) stream: AccessPattern,
+    pub(super) coming: FetchingPages,
 }
 
 impl File {
@@ -63,8 +63,8 @@ impl File {
             failed: AtomicU64::new(0),
             dirty_names: AtomicBool::new(false),
             noted_locally: AtomicBool::new(false),
-            stream: Stream::default(),
-            coming: Coming::default(),
+            stream: AccessPattern::default(),
+            coming: FetchingPages::default(),
         }
     }
 
@@ -173,9 +173,9 @@ impl File {
                     .get_or_insert_with(|| Arc::new(shared.buffers.zeros()))
                     .clone()
             });
-            Piece::new(page, (len - at).min(PAGE) as usize)
+            SharedBytes::new(page, (len - at).min(PAGE) as usize)
         });
-        let pieces: Vec<Piece> = pieces.collect();
+        let pieces: Vec<SharedBytes> = pieces.collect();
         if pieces.iter().all(|piece| is_zero(piece.as_ref())) {
             return Ok(Part {
                 object: None,
@@ -290,7 +290,7 @@ impl File {
                         &shared.buffers,
                     )
                 }
-                None if zeros => Count::default(),
+                None if zeros => ByteCounts::default(),
                 None if whole => inner.clear(page, shared.part, now),
                 None => inner.write(
                     page,

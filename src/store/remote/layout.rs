@@ -108,7 +108,7 @@ pub struct LeaseHolder {
 
 /// The purpose of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EntryPurpose {
     /// A new writer takes over: the generation rises by one.
     Take,
     /// The writer's changes.
@@ -182,7 +182,7 @@ pub(super) struct Document {
     pub(super) id: u64,
     pub(super) parent: u64,
     pub(super) generation: u64,
-    pub(super) what: What,
+    pub(super) what: EntryPurpose,
     pub(super) part: u64,
     /// Set once no request of a writer that did not close the bundle can still reach plain names.
     pub(super) settled: bool,
@@ -211,9 +211,9 @@ impl Document {
     pub(super) fn encode(&self, role: Role) -> Vec<u8> {
         let mut text = String::new();
         let what = match self.what {
-            What::Take => "take",
-            What::Change => "change",
-            What::Release => "release",
+            EntryPurpose::Take => "take",
+            EntryPurpose::Change => "change",
+            EntryPurpose::Release => "release",
         };
         let settled = if self.settled { "settled" } else { "unsettled" };
         let holder = &self.holder;
@@ -289,9 +289,9 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     let [number, id, parent, generation] =
         [fields.hex()?, fields.hex()?, fields.hex()?, fields.hex()?];
     let what = match fields.word()? {
-        "take" => What::Take,
-        "change" => What::Change,
-        "release" => What::Release,
+        "take" => EntryPurpose::Take,
+        "change" => EntryPurpose::Change,
+        "release" => EntryPurpose::Release,
         _ => return Err(fields.odd("expected take, change or release")),
     };
     fields.end()?;

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::RemoteOptions;
-use super::layout::{Document, LAYER, LeaseHolder, What, lease_key, log_key};
+use super::layout::{Document, EntryPurpose, LAYER, LeaseHolder, lease_key, log_key};
 use super::log::{Appended, Log};
-use super::periodic::Beats;
+use super::periodic::PeriodicTask;
 use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
@@ -89,11 +89,11 @@ pub(super) fn acquire(
             Log::begin(&**objects, options.part)?;
             continue;
         };
-        let held = log.state.what != What::Release;
+        let held = log.state.what != EntryPurpose::Release;
         if held && !options.steal && !is_abandoned(&**objects, &log.state, options)? {
             return Err(in_use(&log.state.holder));
         }
-        let mut entry = log.next(What::Take)?;
+        let mut entry = log.next(EntryPurpose::Take)?;
         entry.holder = LeaseHolder::here();
         entry.settled = log.state.settled && !held;
         announce(&log.state, &entry)?;
@@ -102,7 +102,7 @@ pub(super) fn acquire(
                 objects.remove(&log_key(log.state.number))?;
             }
             Appended::Done => return Ok(log),
-            Appended::Overtaken(other) if other.what == What::Take => {
+            Appended::Overtaken(other) if other.what == EntryPurpose::Take => {
                 return Err(in_use(&other.holder));
             }
             Appended::Overtaken(_) => {}
@@ -149,7 +149,7 @@ fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions
 
 /// Renews a lease until it is dropped.
 #[derive(Debug)]
-pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] Beats);
+pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] PeriodicTask);
 
 impl Heartbeat {
     /// Puts the lease object, and renews it periodically. The first put shows if the store is
@@ -170,7 +170,7 @@ impl Heartbeat {
             let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
             true
         };
-        Beats::start("lease", expiry / BEATS, renew).map(Self)
+        PeriodicTask::start("lease", expiry / BEATS, renew).map(Self)
     }
 }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::layout::{
-    Document, FileState, LAYER, MANIFESTS, Name, ROOT, Role, What, check_len, log_key, manifest_key,
+    Document, EntryPurpose, FileState, LAYER, MANIFESTS, Name, ROOT, Role, check_len, log_key,
+    manifest_key,
 };
 use crate::store::Put;
 use crate::store::objects::Objects;
@@ -36,7 +37,7 @@ pub(super) struct Log {
     /// Number of the previous manifest, if it is not ours: the entries after it were not read.
     before: Option<u64>,
     /// The purposes of the entries after the previous manifest, by number.
-    entries: BTreeMap<u64, What>,
+    entries: BTreeMap<u64, EntryPurpose>,
     /// Length in bytes of the entries after the newest manifest.
     bytes: u64,
 }
@@ -203,7 +204,7 @@ impl Log {
             id: random()?,
             parent: 0,
             generation: 0,
-            what: What::Release,
+            what: EntryPurpose::Release,
             part,
             settled: true,
             holder: Default::default(),
@@ -223,14 +224,14 @@ impl Log {
     fn check_follows(&self, entry: &Document) -> Result<()> {
         let state = &self.state;
         let generation = match entry.what {
-            What::Take => state.generation.checked_add(1),
-            What::Change | What::Release => Some(state.generation),
+            EntryPurpose::Take => state.generation.checked_add(1),
+            EntryPurpose::Change | EntryPurpose::Release => Some(state.generation),
         };
         let follows = Some(entry.number) == state.number.checked_add(1)
             && entry.parent == state.id
             && Some(entry.generation) == generation
             && entry.part == state.part
-            && (entry.what == What::Take || state.what != What::Release);
+            && (entry.what == EntryPurpose::Take || state.what != EntryPurpose::Release);
         if follows {
             return Ok(());
         }
@@ -283,7 +284,7 @@ impl Log {
     }
 
     /// Returns an empty entry that would follow.
-    pub(super) fn next(&self, what: What) -> Result<Document> {
+    pub(super) fn next(&self, what: EntryPurpose) -> Result<Document> {
         let state = &self.state;
         let next = |number: u64| {
             number
@@ -294,7 +295,7 @@ impl Log {
             number: next(state.number)?,
             id: random()?,
             parent: state.id,
-            generation: if what == What::Take {
+            generation: if what == EntryPurpose::Take {
                 next(state.generation)?
             } else {
                 state.generation
@@ -379,7 +380,7 @@ impl Log {
             .map(|(number, _)| *number)
             .collect();
         for number in old {
-            if self.entries.remove(&number) != Some(What::Take) {
+            if self.entries.remove(&number) != Some(EntryPurpose::Take) {
                 objects.remove(&log_key(number))?;
             }
         }

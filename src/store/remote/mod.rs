@@ -45,7 +45,7 @@ use cache::Cache;
 use layout::{Document, LAYER};
 use lease::Heartbeat;
 use log::Log;
-use periodic::Beats;
+use periodic::PeriodicTask;
 use shared::Shared;
 
 pub use cache::{CacheOptions, FlushTo};
@@ -112,7 +112,7 @@ struct Session {
     /// `None` after closing, and for read-only bundles.
     heartbeat: Mutex<Option<Heartbeat>>,
     /// The upload of locally flushed data.
-    uploads: Mutex<Option<Beats>>,
+    uploads: Mutex<Option<PeriodicTask>>,
 }
 
 impl Remote {
@@ -189,7 +189,7 @@ impl Remote {
 }
 
 impl Session {
-    fn uploads(&self) -> MutexGuard<'_, Option<Beats>> {
+    fn uploads(&self) -> MutexGuard<'_, Option<PeriodicTask>> {
         self.uploads.lock()
     }
 

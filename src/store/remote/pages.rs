@@ -72,7 +72,7 @@ pub(super) struct Pages {
 
 /// Changes of the byte counts of the cache.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Count {
+pub(super) struct ByteCounts {
     /// Bytes in memory.
     pub(super) used: i64,
     /// Bytes in memory that are stored nowhere else.
@@ -82,14 +82,14 @@ pub(super) struct Count {
 }
 
 impl Page {
-    fn count(&self) -> Count {
+    fn count(&self) -> ByteCounts {
         let bytes = |counts: bool| if counts { PAGE as i64 } else { 0 };
         let (in_memory, on_disk, changed) = (
             self.bytes.is_some(),
             self.block.is_some(),
             self.state != PageState::Clean,
         );
-        Count {
+        ByteCounts {
             used: bytes(in_memory),
             dirty: bytes(in_memory && changed && !on_disk),
             spilled: bytes(on_disk && changed),
@@ -115,8 +115,8 @@ impl Page {
     }
 }
 
-impl Count {
-    fn changed(before: Option<Count>, after: Option<Count>) -> Self {
+impl ByteCounts {
+    fn changed(before: Option<ByteCounts>, after: Option<ByteCounts>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         Self {
             used: after.used - before.used,
@@ -154,9 +154,9 @@ impl Pages {
     }
 
     /// Inserts a fetched page, unless there is one.
-    pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer, now: u64) -> Count {
+    pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer, now: u64) -> ByteCounts {
         if self.pages.contains_key(&page) {
-            return Count::default();
+            return ByteCounts::default();
         }
         let used = AtomicU64::new(now);
         let page_in = Page {
@@ -165,7 +165,7 @@ impl Pages {
             state: PageState::Clean,
             used,
         };
-        let count = Count::changed(None, Some(page_in.count()));
+        let count = ByteCounts::changed(None, Some(page_in.count()));
         self.pages.insert(page, page_in);
         count
     }
@@ -180,7 +180,7 @@ impl Pages {
         part_len: u64,
         now: u64,
         buffers: &Buffers,
-    ) -> Count {
+    ) -> ByteCounts {
         let before = self.pages.get(&page).map(Page::count);
         let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
         let new = || {
@@ -197,7 +197,7 @@ impl Pages {
     }
 
     /// Zeros a whole page.
-    pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> Count {
+    pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> ByteCounts {
         let before = self
             .pages
             .insert(page, Page::zeros(now))
@@ -206,19 +206,25 @@ impl Pages {
         self.changed(page, before, part_len, now)
     }
 
-    fn changed(&mut self, page: u64, before: Option<Count>, part_len: u64, now: u64) -> Count {
+    fn changed(
+        &mut self,
+        page: u64,
+        before: Option<ByteCounts>,
+        part_len: u64,
+        now: u64,
+    ) -> ByteCounts {
         self.dirty.insert(page * PAGE / part_len);
         self.version = self.version.wrapping_add(1);
         let Some(known) = self.pages.get_mut(&page) else {
-            return Count::default();
+            return ByteCounts::default();
         };
         known.state = PageState::Dirty;
         known.used.store(now, Ordering::Relaxed);
-        Count::changed(before, Some(known.count()))
+        ByteCounts::changed(before, Some(known.count()))
     }
 
     /// Zeros a whole part and drops its pages.
-    pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> Count {
+    pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> ByteCounts {
         let per_part = part_len / PAGE;
         let count = self.forget(index * per_part..(index + 1) * per_part);
         self.base.parts.insert(
@@ -247,8 +253,8 @@ impl Pages {
 
     /// Changes the length; truncated bytes read as zeros if the file grows again. No page may need
     /// to [be recalled](Self::to_recall).
-    pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> Count {
-        let mut count = Count::default();
+    pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> ByteCounts {
+        let mut count = ByteCounts::default();
         if len < self.base.len {
             count = self.forget(len.div_ceil(PAGE)..u64::MAX);
             if let Some(page) = self.pages.get_mut(&(len / PAGE))
@@ -260,7 +266,7 @@ impl Pages {
                     Arc::make_mut(bytes)[(len % PAGE) as usize..].fill(0);
                 }
                 page.block = None;
-                count.add(Count::changed(Some(before), Some(page.count())));
+                count.add(ByteCounts::changed(Some(before), Some(page.count())));
             }
             self.dirty.retain(|index| index * part_len < len);
             self.base.parts.retain(|index, part| {
@@ -277,11 +283,11 @@ impl Pages {
         count
     }
 
-    fn forget(&mut self, pages: Range<u64>) -> Count {
+    fn forget(&mut self, pages: Range<u64>) -> ByteCounts {
         let gone: Vec<u64> = self.pages.range(pages).map(|(page, _)| *page).collect();
-        let mut count = Count::default();
+        let mut count = ByteCounts::default();
         for page in gone {
-            count.add(Count::changed(
+            count.add(ByteCounts::changed(
                 self.pages.remove(&page).as_ref().map(Page::count),
                 None,
             ));
@@ -290,8 +296,8 @@ impl Pages {
     }
 
     /// Evicts pages last used before `before` whose bytes are stored elsewhere too.
-    pub(super) fn forget_used_before(&mut self, before: u64) -> Count {
-        let mut count = Count::default();
+    pub(super) fn forget_used_before(&mut self, before: u64) -> ByteCounts {
+        let mut count = ByteCounts::default();
         self.pages.retain(|_, page| {
             if !page.is_elsewhere() || page.used.load(Ordering::Relaxed) >= before {
                 return true;
@@ -299,10 +305,10 @@ impl Pages {
             let counted = page.count();
             page.bytes = None;
             if page.state == PageState::Clean {
-                count.add(Count::changed(Some(counted), None));
+                count.add(ByteCounts::changed(Some(counted), None));
                 return false;
             }
-            count.add(Count::changed(Some(counted), Some(page.count())));
+            count.add(ByteCounts::changed(Some(counted), Some(page.count())));
             true
         });
         count
@@ -316,23 +322,23 @@ impl Pages {
         bytes: &Arc<Buffer>,
         block: Arc<Block>,
         stays: bool,
-    ) -> Count {
+    ) -> ByteCounts {
         let Some(known) = self.pages.get_mut(&page) else {
-            return Count::default();
+            return ByteCounts::default();
         };
         let is_same = known
             .bytes
             .as_ref()
             .is_some_and(|now| Arc::ptr_eq(now, bytes));
         if !is_same || known.state == PageState::Clean || known.block.is_some() {
-            return Count::default();
+            return ByteCounts::default();
         }
         let before = known.count();
         known.block = Some(block);
         if !stays && known.state == PageState::Dirty {
             known.bytes = None;
         }
-        Count::changed(Some(before), Some(known.count()))
+        ByteCounts::changed(Some(before), Some(known.count()))
     }
 
     /// Records that the bytes of a block are in memory again, if the page still refers to that
@@ -343,25 +349,29 @@ impl Pages {
         block: &Arc<Block>,
         bytes: Buffer,
         now: u64,
-    ) -> Count {
+    ) -> ByteCounts {
         let Some(known) = self.pages.get_mut(&page) else {
-            return Count::default();
+            return ByteCounts::default();
         };
         if !known
             .only_on_disk()
             .is_some_and(|found| Arc::ptr_eq(found, block))
         {
-            return Count::default();
+            return ByteCounts::default();
         }
         let before = known.count();
         known.bytes = Some(Arc::new(bytes));
         known.used.store(now, Ordering::Relaxed);
-        Count::changed(Some(before), Some(known.count()))
+        ByteCounts::changed(Some(before), Some(known.count()))
     }
 
     /// Restores pages that were flushed to blocks and are not in the store.
-    pub(super) fn replay(&mut self, pages: &[(u64, Option<Arc<Block>>)], part_len: u64) -> Count {
-        let mut count = Count::default();
+    pub(super) fn replay(
+        &mut self,
+        pages: &[(u64, Option<Arc<Block>>)],
+        part_len: u64,
+    ) -> ByteCounts {
+        let mut count = ByteCounts::default();
         for (number, block) in pages {
             let page = Page::replayed(block.clone());
             count.add(page.count());
@@ -412,9 +422,9 @@ impl Pages {
 
     /// Ends the storing of pages, successful or not. Successfully stored pages that are not in
     /// memory are dropped.
-    pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> Count {
+    pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> ByteCounts {
         let per_part = part_len / PAGE;
-        let mut count = Count::default();
+        let mut count = ByteCounts::default();
         let mut gone = Vec::new();
         for (number, page) in self
             .pages
@@ -428,7 +438,7 @@ impl Pages {
                 } else {
                     page.state = PageState::Dirty;
                 }
-                count.add(Count::changed(Some(before), Some(page.count())));
+                count.add(ByteCounts::changed(Some(before), Some(page.count())));
             }
         }
         // Without bytes they would be taken for zeros; the object has them.
@@ -469,11 +479,11 @@ impl Pages {
     }
 
     /// Returns the byte counts of all pages, for removing the file.
-    pub(super) fn count(&self) -> Count {
-        let mut count = Count::default();
+    pub(super) fn count(&self) -> ByteCounts {
+        let mut count = ByteCounts::default();
         self.pages
             .values()
-            .for_each(|page| count.add(Count::changed(Some(page.count()), None)));
+            .for_each(|page| count.add(ByteCounts::changed(Some(page.count()), None)));
         count
     }
 }

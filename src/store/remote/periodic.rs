@@ -11,12 +11,12 @@ use crate::{Error, Result};
 /// A thread that runs a task periodically. Dropping it waits for a running call and ends the
 /// thread.
 #[derive(Debug)]
-pub(super) struct Beats {
+pub(super) struct PeriodicTask {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Beats {
+impl PeriodicTask {
     /// Calls `work` after each interval `every`, until it returns `false`.
     pub(super) fn start(
         name: &str,
@@ -48,7 +48,7 @@ impl Beats {
     }
 }
 
-impl Drop for Beats {
+impl Drop for PeriodicTask {
     fn drop(&mut self) {
         *self.stop.0.lock() = true;
         self.stop.1.notify_all();

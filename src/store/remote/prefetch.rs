@@ -20,7 +20,7 @@ const MIN_RUN: u64 = 1 << 20;
 
 /// The access pattern of a file.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct AccessPattern {
     /// The end of the last read.
     end: AtomicU64,
     /// Length of the sequential run up to that end, including preceding bands.
@@ -31,7 +31,7 @@ pub(super) struct Stream {
     passed: AtomicBool,
 }
 
-impl Stream {
+impl AccessPattern {
     /// Records a read; returns the length of the sequential run including it.
     pub(super) fn follow(&self, offset: u64, len: u64) -> u64 {
         let before = self.end.swap(offset + len, Ordering::Relaxed);
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(next_band("bands/ff").as_deref(), Some("bands/100"));
         assert_eq!(next_band("token"), None);
         assert_eq!(next_band("bands/x"), None);
-        let stream = Stream::default();
+        let stream = AccessPattern::default();
         assert_eq!(stream.follow(0, 4096), 4096);
         assert_eq!(stream.follow(4096, 4096), 8192);
         assert_eq!(stream.follow(512 << 10, 4096), 12_288);

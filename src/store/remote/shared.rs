@@ -15,7 +15,7 @@ use super::file::File;
 use super::layout::{FileState, LAYER, LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
-use super::pages::{Count, PAGE};
+use super::pages::{ByteCounts, PAGE};
 use super::task_pool::TaskPool;
 use crate::device::Access;
 use crate::store::locks::Locks;
@@ -197,7 +197,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn count(&self, count: Count) {
+    pub(super) fn count(&self, count: ByteCounts) {
         self.used.fetch_add(count.used, Ordering::Relaxed);
         self.dirty.fetch_add(count.dirty, Ordering::Relaxed);
         self.spilled.fetch_add(count.spilled, Ordering::Relaxed);

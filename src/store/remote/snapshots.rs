@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Remote;
-use super::layout::{Document, FileState, LAYER, Name, Role, SnapshotRef, What};
+use super::layout::{Document, EntryPurpose, FileState, LAYER, Name, Role, SnapshotRef};
 use super::log::{Log, read_all};
 use super::shared::{NameState, Shared};
 use crate::store::{Put, check_name};
@@ -122,7 +122,7 @@ impl Remote {
             .collect();
         let entry = Document {
             names,
-            ..log.next(What::Change)?
+            ..log.next(EntryPurpose::Change)?
         };
         shared
             .append(log, entry)
@@ -164,7 +164,7 @@ impl Shared {
         let snapshots = change(self, log)?;
         let entry = Document {
             snapshots,
-            ..log.next(What::Change)?
+            ..log.next(EntryPurpose::Change)?
         };
         self.append(log, entry).map_err(|error| self.lose(error))
     }
@@ -261,7 +261,7 @@ impl Shared {
         }
         let entry = Document {
             snapshots,
-            ..log.next(What::Change)?
+            ..log.next(EntryPurpose::Change)?
         };
         self.append(log, entry).map_err(|error| self.lose(error))
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffers::Buffer;
-use super::cache::{Block, Cache, FlushTo, Recorded};
+use super::cache::{Block, Cache, FlushTo, NameRecord};
 use super::file::File;
 use super::layout::LAYER;
 use super::pages::PAGE;
-use super::periodic::Beats;
+use super::periodic::PeriodicTask;
 use super::shared::{NameState, Shared};
 use crate::{Error, Kind, Result};
 
@@ -60,11 +60,11 @@ impl Shared {
                         file.noted_locally.store(false, Ordering::SeqCst);
                         file.recorded(self, cache)?
                     }
-                    Some(NameState::Known(file)) => Recorded::File {
+                    Some(NameState::Known(file)) => NameRecord::File {
                         state: (*file).clone(),
                         pages: Vec::new(),
                     },
-                    Some(NameState::Gone) | None => Recorded::Gone,
+                    Some(NameState::Gone) | None => NameRecord::Gone,
                 };
                 names.insert(name, recorded);
             }
@@ -103,8 +103,8 @@ impl Shared {
         let journal = cache.journal();
         for (name, recorded) in journal.names() {
             let live = match recorded {
-                Recorded::Gone => NameState::Gone,
-                Recorded::File { state, pages } => {
+                NameRecord::Gone => NameState::Gone,
+                NameRecord::File { state, pages } => {
                     let file = File::new(name, self, state.clone());
                     file.dirty_names.store(true, Ordering::SeqCst);
                     self.count(file.pages_mut().replay(pages, self.part));
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// Starts the periodic upload of locally flushed data to the store.
-    pub(super) fn begin_uploads(self: &Arc<Self>) -> Result<Option<Beats>> {
+    pub(super) fn begin_uploads(self: &Arc<Self>) -> Result<Option<PeriodicTask>> {
         let Some(cache) = self.local_cache() else {
             return Ok(None);
         };
@@ -128,7 +128,7 @@ impl Shared {
                 .upgrade()
                 .is_some_and(|shared| shared.commit().is_ok())
         };
-        Beats::start("upload", cache.upload_after, upload).map(Some)
+        PeriodicTask::start("upload", cache.upload_after, upload).map(Some)
     }
 
     /// Commits everything, and sends flushes to the store during `work`, which moves committed
@@ -156,7 +156,7 @@ impl Shared {
 impl File {
     /// Returns the record of the file: everything that is in no object, in blocks. `None`: there is
     /// no room.
-    fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<Recorded> {
+    fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<NameRecord> {
         let loose = self.pages().without_block();
         for (number, bytes) in loose {
             let block = cache.write(&bytes)?;
@@ -173,7 +173,7 @@ impl File {
             .changed_pages()
             .map(|(number, page)| (number, page.block.clone()))
             .collect();
-        Some(Recorded::File {
+        Some(NameRecord::File {
             state: pages.base.clone(),
             pages: list,
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::store::{ObjectMeta, Objects, Piece, Put};
+use crate::store::{ObjectMeta, Objects, Put, SharedBytes};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
@@ -480,7 +480,7 @@ fn buffers(case: &ObjectsCase) {
         let (mut pieces, mut expected) = (Vec::new(), Vec::new());
         for (n, bytes) in all[..len].chunks(70_000).enumerate() {
             let used = bytes.len() - n % 3 * 1000;
-            pieces.push(Piece::new(Arc::new(bytes.to_vec()), used));
+            pieces.push(SharedBytes::new(Arc::new(bytes.to_vec()), used));
             expected.extend_from_slice(&bytes[..used]);
         }
         case.must(

@@ -11,10 +11,11 @@ use crate::Result;
 use crate::codec::Level;
 use crate::container::sparsebundle::Rebanded;
 use crate::crypt::{KeyWrap, MIN_ITERATIONS, NewKeySlot, Secret};
-use crate::decmpfs::{Method, Packing};
+use crate::decmpfs::{Method, PackOptions};
 use crate::device::{Access, BlockDeviceExt};
 use crate::fs::{
-    Change, Existing, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode, NodeId,
+    Change, ExistingTarget, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode,
+    NodeId,
 };
 use crate::open::{self, Image as OpenImage, KeyFile, NetworkOptions, OpenOptions};
 use crate::ops::compact::{self, compact};
@@ -163,7 +164,11 @@ impl Verb {
             }),
             Self::Rename => change(&|fs| {
                 let (folder, name) = parent_of(fs, &file(7))?;
-                fs.rename((folder, &name), (fs.root(), "renamed"), Existing::Error)
+                fs.rename(
+                    (folder, &name),
+                    (fs.root(), "renamed"),
+                    ExistingTarget::Error,
+                )
             }),
             Self::MakeFolder => change(&|fs| {
                 fs.create(fs.root(), "made", &NewNode::new(NewKind::Folder))
@@ -299,7 +304,7 @@ fn add(fs: &dyn FileSystemMut) -> Result<()> {
 }
 
 fn compress_one(fs: &dyn FileSystemMut) -> Result<()> {
-    let options = CompressOptions::new(Packing::new(Method::Zlib, Level::default())?);
+    let options = CompressOptions::new(PackOptions::new(Method::Zlib, Level::default())?);
     compress(fs, &[images::file(47)], &options, &Silent, &mut |_| Ok(()))
 }
 

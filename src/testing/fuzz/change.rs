@@ -9,8 +9,8 @@ use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
-    NewKind, NewNode, NodeId, Timestamp,
+    Change, ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt,
+    Fork, NewKind, NewNode, NodeId, Timestamp,
 };
 use crate::problem::Severity;
 use crate::progress::Silent;
@@ -110,7 +110,7 @@ pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let _ = fs.rename(
         (dir, "a file of a longer name 8"),
         (root, "a moved file"),
-        Existing::Error,
+        ExistingTarget::Error,
     );
     let file = fs.open_mut(id, Fork::Data)?;
     let _ = file.set_len(20_000, AfterDiscard::Zeros);
@@ -150,7 +150,7 @@ pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
                 1 => fs.rename(
                     (folder, &entry.name),
                     (fs.root(), "moved"),
-                    Existing::Replace,
+                    ExistingTarget::Replace,
                 ),
                 2 => fs.set_attributes(
                     id,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{describe, disk};
 use crate::crypt::{
-    self, Device, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret,
+    self, Device, KeyMaterial, KeyWrap, LockedHeader, MIN_ITERATIONS, Protection, Secret,
 };
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
@@ -19,7 +19,7 @@ pub fn crypt_header(input: &[u8]) {
     let mut problems = Problems::default();
     let checked = crypt::check(&*file, &mut problems);
     let report = checked.is_err() || problems.worst() > Some(Severity::Note);
-    let Ok(read) = Locked::read(&*file) else {
+    let Ok(read) = LockedHeader::read(&*file) else {
         assert!(
             report,
             "a check finds nothing wrong with a header that is refused"
@@ -156,7 +156,7 @@ mod tests {
         let ways: Vec<_> = seeds()
             .iter()
             .map(|seed| {
-                let header = Locked::read(&disk(seed).unwrap())
+                let header = LockedHeader::read(&disk(seed).unwrap())
                     .unwrap()
                     .unwrap()
                     .describe();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::{Codec, Encoder, Level};
-use crate::decmpfs::{Bounds, Method, Packing, Plain, contents, pack};
+use crate::decmpfs::{Bounds, Method, PackOptions, PlainContents, contents, pack};
 use crate::device::{BlockDeviceExt, Memory};
 use crate::progress::Silent;
 
@@ -57,7 +57,8 @@ pub fn decmpfs_pack(input: &[u8]) {
     let plain = rest.repeat(usize::from(times) + 1);
     let plain = &plain[..plain.len().min(MOST as usize)];
     let level = Level::new(method / 3 % 9 + 1).expect("from 1 to 9");
-    let packing = Packing::new(METHODS[usize::from(method) % 3], level).expect("these are written");
+    let packing =
+        PackOptions::new(METHODS[usize::from(method) % 3], level).expect("these are written");
     let bounds = Bounds {
         attribute: 3802,
         fork: u64::from(u16::from_le_bytes([low, high])) * 8,
@@ -73,7 +74,7 @@ pub fn decmpfs_pack(input: &[u8]) {
         buf.copy_from_slice(&plain[at as usize..at as usize + buf.len()]);
         Ok(())
     };
-    let source = Plain {
+    let source = PlainContents {
         len: plain.len() as u64,
         read: &mut read,
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::{Codec, Encoder, Level};
-use crate::container::udif::{self, Part, Udif};
+use crate::container::udif::{self, SegmentPart, Udif};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -67,7 +67,7 @@ pub fn encode(input: &[u8]) {
 pub fn udif(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
     let mut problems = Problems::default();
-    let part = Part {
+    let part = SegmentPart {
         file: file.clone(),
         name: "fuzz.dmg".into(),
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::Codec;
-use crate::container::udif::{Cut, Part, Udif, from_list, image_list, read_list};
+use crate::container::udif::{SegmentPart, SplitMethod, Udif, from_list, image_list, read_list};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::progress::Silent;
 use crate::testing::udif;
@@ -59,7 +59,7 @@ pub fn udif_set(input: &[u8]) {
     let lens = [[a, b], [c, d]].map(|len| usize::from(u16::from_le_bytes(len)));
     let (first, rest) = files.split_at(lens[0].min(files.len()));
     let (second, third) = rest.split_at(lens[1].min(rest.len()));
-    let part = |bytes: &[u8]| Part {
+    let part = |bytes: &[u8]| SegmentPart {
         name: "part".into(),
         file: Arc::new(Memory::read_only(bytes)),
     };
@@ -102,7 +102,7 @@ pub(super) fn set_seeds() -> Vec<Vec<u8>> {
         let image = Udif::open(Arc::new(Memory::read_only(udif::image(&disk(), codec))))
             .expect("the image is good");
         let parts = image
-            .cut(Cut::Count {
+            .cut(SplitMethod::Count {
                 first: None,
                 parts: 3,
             })

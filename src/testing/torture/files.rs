@@ -7,7 +7,7 @@ use super::life::Life;
 use super::world::{Body, Object, World, all_of};
 use crate::Kind;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
-use crate::fs::{Existing, FileSystem, FileSystemMut, FileSystemMutExt, Fork, NodeId};
+use crate::fs::{ExistingTarget, FileSystem, FileSystemMut, FileSystemMutExt, Fork, NodeId};
 
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 const FINDER_INFO: &str = "com.apple.FinderInfo";
@@ -234,11 +234,11 @@ impl Life {
         let value = self.random.bytes(len as usize);
         let there = self.world.get(id).xattrs.contains_key(&name);
         let existing = if self.random.one_in(6) {
-            Existing::Error
+            ExistingTarget::Error
         } else {
-            Existing::Replace
+            ExistingTarget::Replace
         };
-        let refused = (there && existing == Existing::Error).then_some(Kind::Conflict);
+        let refused = (there && existing == ExistingTarget::Error).then_some(Kind::Conflict);
         let set = self.fs().set_xattr(
             NodeId(id),
             &name,

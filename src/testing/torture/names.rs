@@ -8,7 +8,8 @@ use super::nature::Habit;
 use super::world::{Body, Object, is_journal};
 use crate::Kind;
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, NodeId,
+    Change, ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode,
+    NodeId,
 };
 
 impl Life {
@@ -157,9 +158,9 @@ impl Life {
             (to_dir, to_name) = (dir, name);
         }
         let existing = if self.random.one_in(3) {
-            Existing::Error
+            ExistingTarget::Error
         } else {
-            Existing::Replace
+            ExistingTarget::Replace
         };
         let there = self.world.lookup(to_dir, &to_name).map(|(_, there)| *there);
         let in_place = (dir, self.world.key(&name)) == (to_dir, self.world.key(&to_name));
@@ -185,10 +186,10 @@ impl Life {
         self.did(None);
     }
 
-    fn refusal(&self, object: &Object, there: u64, existing: Existing) -> Option<Kind> {
+    fn refusal(&self, object: &Object, there: u64, existing: ExistingTarget) -> Option<Kind> {
         let there = self.world.get(there);
         let refused = match &there.body {
-            _ if existing == Existing::Error => true,
+            _ if existing == ExistingTarget::Error => true,
             Body::Folder(entries) => !object.is_folder() || !entries.is_empty(),
             _ => object.is_folder(),
         };

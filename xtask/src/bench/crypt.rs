@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::crypt::{
-    BackEnd, KeyMaterial, KeyWrap, Locked, MIN_ITERATIONS, Protection, Secret, Sectors,
+    BackEnd, KeyMaterial, KeyWrap, LockedHeader, MIN_ITERATIONS, Protection, Secret, Sectors,
 };
 
 use super::measure::{Case, Workload, time};
@@ -124,7 +124,7 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
         passphrase: Some(Secret::new(PASSPHRASE.into())),
         certificates: Vec::new(),
     };
-    let (locked, _) = Locked::make(&KeyMaterial::random(256)?, &protection, 0)?;
+    let (locked, _) = LockedHeader::make(&KeyMaterial::random(256)?, &protection, 0)?;
     let name = format!("unlocking, {iterations} iterations");
     let reference = "openssl kdf PBKDF2, SHA-1, 24 bytes";
     let openssl = format!(

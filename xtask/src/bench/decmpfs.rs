@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::codec::{Codec, Level};
-use bandsaw::decmpfs::{Bounds, Method, Packing, Plain, pack};
+use bandsaw::decmpfs::{Bounds, Method, PackOptions, PlainContents, pack};
 use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{FileSystem, FileSystemExt, Fork, RESOURCE_FORK};
 use bandsaw::open::{OpenOptions, open};
@@ -122,8 +122,8 @@ fn read_all(file: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-fn packing() -> Result<Packing> {
-    Ok(Packing::new(Method::Zlib, Level::new(5)?)?)
+fn packing() -> Result<PackOptions> {
+    Ok(PackOptions::new(Method::Zlib, Level::new(5)?)?)
 }
 
 fn pack_whole(plain: &[u8]) -> Result<()> {
@@ -135,7 +135,7 @@ fn pack_whole(plain: &[u8]) -> Result<()> {
         buf.copy_from_slice(&plain[at as usize..][..buf.len()]);
         Ok(())
     };
-    let source = Plain {
+    let source = PlainContents {
         len: plain.len() as u64,
         read: &mut read,
     };

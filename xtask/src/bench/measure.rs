@@ -7,7 +7,7 @@
 
 use anyhow::Result;
 use bandsaw_bench::clock::{Clock, HostClock};
-use bandsaw_bench::stats::Bounded;
+use bandsaw_bench::stats::Interval;
 use bandsaw_bench::units;
 use serde::{Deserialize, Serialize};
 
@@ -116,9 +116,9 @@ impl Case {
     }
 
     /// Speed ratio, candidate to reference.
-    pub(crate) fn ratio(&self) -> Bounded {
+    pub(crate) fn ratio(&self) -> Interval {
         let ratios = self.pairs.iter().map(|(ours, theirs)| theirs / ours);
-        Bounded::median(&ratios.collect::<Vec<_>>()).unwrap_or_default()
+        Interval::median(&ratios.collect::<Vec<_>>()).unwrap_or_default()
     }
 
     /// Returns true if it has a goal.
@@ -138,11 +138,11 @@ impl Case {
     /// Returns goal, name, reference, ratio, wanted ratio, result, and the figures of candidate and
     /// reference.
     pub(crate) fn cells(&self) -> Vec<String> {
-        let Bounded { value, low, high } = self.ratio();
+        let Interval { value, low, high } = self.ratio();
         let figure = |side: fn(&(f64, f64)) -> f64| {
             let costs: Vec<f64> = self.pairs.iter().map(side).collect();
             self.work
-                .figure(Bounded::median(&costs).unwrap_or_default().value)
+                .figure(Interval::median(&costs).unwrap_or_default().value)
         };
         let (wanted, met) = match self.is_wanted() {
             true => (format!("{:.2}", self.at_least), yes_or_no(self.met())),
@@ -204,7 +204,7 @@ mod tests {
             pairs: vec![(1.0, 2.0), (1.0, 1.0), (2.0, 1.0)],
             ..Case::new(1, "", "", 0.9, Workload::Run)
         };
-        let Bounded { value, low, high } = case.ratio();
+        let Interval { value, low, high } = case.ratio();
         assert_eq!((value, low, high), (1.0, 0.5, 2.0));
         assert!(case.met());
     }

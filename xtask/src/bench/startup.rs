@@ -94,10 +94,10 @@ fn compressed(path: &Path, chunks: u64) -> Result<()> {
         format: Format::Udzo,
         level: None,
     };
-    let mut sink = udif::ToStream(File::create(path)?);
+    let mut sink = udif::StreamSink(File::create(path)?);
     udif::encode(
         &disk,
-        (udif::Numbers::Whole, &areas),
+        (udif::TableNumbering::Whole, &areas),
         &options,
         &mut sink,
         &Silent,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use bandsaw::container::Format;
 use bandsaw::device::BlockDevice;
-use bandsaw_bench::stats::Bounded;
+use bandsaw_bench::stats::Interval;
 
 use super::measure::{Case, Workload, time};
 use super::{Bench, KIB, MIB};
@@ -288,7 +288,7 @@ fn sweep(bench: &Bench, bands_mib: &[u64], what: &str, at_least: f64) -> Result<
     }
     let passes = ["rewrite", "read", "read one half, write the other"];
     let cases = passes.iter().zip(times).map(|(pass, times)| {
-        let median = |times: &Vec<f64>| Bounded::median(times).unwrap_or_default().value;
+        let median = |times: &Vec<f64>| Interval::median(times).unwrap_or_default().value;
         let mut medians: Vec<_> = times.iter().map(median).zip(bands_mib).collect();
         medians.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let ((fast, fastest), (slow, slowest)) = (medians[0], medians[medians.len() - 1]);

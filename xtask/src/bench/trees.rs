@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bandsaw_bench::noise::Noise;
+use bandsaw_bench::noise::SplitMix64;
 
 use super::Bench;
 use super::measure::{Case, Workload, time};
@@ -113,7 +113,7 @@ fn copy_from_mount(bench: &Bench) -> Result<f64> {
 /// Creates `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on
 /// average.
 fn grow_tree(root: &Path, files: u64) -> Result<()> {
-    let mut random = Noise::new(20);
+    let mut random = SplitMix64::new(20);
     let mut noise = vec![0; 1 << 20];
     random.fill(&mut noise);
     for file in 0..files {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bandsaw::codec::Level;
-use bandsaw::decmpfs::{Method, Packing};
+use bandsaw::decmpfs::{Method, PackOptions};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{
-    Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind,
-    NewNode, NodeId, Timestamp,
+    ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
+    NewKind, NewNode, NodeId, Timestamp,
 };
 use bandsaw::ops::compress::{CompressOptions, compress_one};
 use bandsaw::progress::Silent;
@@ -413,7 +413,7 @@ fn change_some(volume: &HfsPlusMut, random: &mut Random, made: &mut Vec<Made>) -
             }
             2 => {
                 let new = format!("renamed {name}");
-                volume.rename((parent, &name), (parent, &new), Existing::Error)?;
+                volume.rename((parent, &name), (parent, &new), ExistingTarget::Error)?;
                 kept.push((id, parent, new));
             }
             _ => kept.push((id, parent, name)),
@@ -473,7 +473,7 @@ fn decorate(
         let bytes: Vec<_> = random.bytes(len / 10).repeat(10);
         volume.write_all(id, &bytes)?;
         let method = pick(random, &[Method::Zlib, Method::Lzvn, Method::Lzfse]);
-        let options = CompressOptions::new(Packing::new(method, Level::default())?);
+        let options = CompressOptions::new(PackOptions::new(method, Level::default())?);
         let file = volume.attributes(id)?;
         compress_one(volume, String::new(), &file, &options, &Silent)?;
     } else if random.one_in(12) {

@@ -86,14 +86,14 @@ pub enum Finding {
         /// Largest ratio.
         high: f64,
         /// Number of pairs by their verdicts.
-        counts: Counts,
+        counts: VerdictCounts,
         /// All ratios.
         ratios: Vec<Pair>,
     },
     /// The fastest of several series.
     Fastest {
         /// The certainty of the answer, by the noise.
-        verdict: Lead,
+        verdict: FastestSeries,
         /// Interface that accesses the images, if each has an answer.
         #[serde(skip_serializing_if = "Option::is_none")]
         via: Option<String>,
@@ -137,7 +137,7 @@ pub enum Finding {
         /// Name of the compression method.
         series: String,
         /// The steps: cold and warm.
-        steps: Vec<Reading>,
+        steps: Vec<StepReadings>,
     },
 }
 
@@ -160,7 +160,7 @@ pub enum Conclusion {
 /// Conclusion about the fastest series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lead {
+pub enum FastestSeries {
     /// It is faster than all others beyond the noise.
     BeyondNoise,
     /// Some others are within its noise.
@@ -173,7 +173,7 @@ pub enum Lead {
 
 /// Number of ratios by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct VerdictCounts {
     /// Slower beyond the noise.
     pub slower: usize,
     /// Faster beyond the noise.
@@ -184,7 +184,7 @@ pub struct Counts {
     pub too_noisy: usize,
 }
 
-impl Counts {
+impl VerdictCounts {
     fn of<'a>(ratios: impl Iterator<Item = &'a Ratio> + Clone) -> Self {
         let count = |verdict| ratios.clone().filter(|of| of.verdict == verdict).count();
         Self {
@@ -223,13 +223,13 @@ pub struct Pair {
 
 /// Readings of all files at one step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Reading {
+pub struct StepReadings {
     /// Name of the step.
     pub step: &'static str,
     /// Conclusion from all files.
     pub verdict: Conclusion,
     /// Number of files by the verdicts of their ratios.
-    pub counts: Counts,
+    pub counts: VerdictCounts,
 }
 
 /// Returns the answers of a run to the question of its experiment.
@@ -326,7 +326,7 @@ fn pairs<'a>(
         }
     }
     ratios.sort_by(|one, other| one.ratio.value.total_cmp(&other.ratio.value));
-    let counts = Counts::of(ratios.iter().map(|pair| &pair.ratio));
+    let counts = VerdictCounts::of(ratios.iter().map(|pair| &pair.ratio));
     let finding = match (ratios.first(), ratios.last()) {
         (Some(low), Some(high)) => Finding::Ratios {
             verdict: counts.conclusion(),
@@ -373,9 +373,9 @@ fn first_of(
     let within_noise: Vec<String> = within.map(|(name, ..)| name.clone()).collect();
     Finding::Fastest {
         verdict: match within_noise.len() {
-            0 => Lead::BeyondNoise,
-            count if count == others.len() => Lead::TooNoisy,
-            _ => Lead::WithinNoise,
+            0 => FastestSeries::BeyondNoise,
+            count if count == others.len() => FastestSeries::TooNoisy,
+            _ => FastestSeries::WithinNoise,
         },
         via,
         name: name.clone(),
@@ -408,7 +408,7 @@ fn bands(report: &Report) -> Vec<Answer> {
         } = &mut finding
             && let Some(limit) = report.compression.filter(|of| of.limits(*rate))
         {
-            (*verdict, *compressor_rate) = (Lead::LimitedByProcessor, Some(limit.rate));
+            (*verdict, *compressor_rate) = (FastestSeries::LimitedByProcessor, Some(limit.rate));
         }
         Answer {
             subject: Subject::FastestBandSize,
@@ -481,8 +481,8 @@ fn readings(report: &Report) -> Vec<Answer> {
                 .filter(|file| file.series == method);
             let ratios = files.filter_map(|file| report.compressed_over_plain(file, step));
             let ratios: Vec<Ratio> = ratios.collect();
-            let counts = Counts::of(ratios.iter());
-            Reading {
+            let counts = VerdictCounts::of(ratios.iter());
+            StepReadings {
                 step,
                 verdict: counts.conclusion(),
                 counts,
@@ -554,8 +554,8 @@ impl fmt::Display for Answer {
                 write!(f, "{what}{way}: {name} with {speed_text}")?;
                 let named = &within[..within.len().min(NAMED)];
                 match verdict {
-                    Lead::BeyondNoise => f.write_str(", beyond the noise."),
-                    Lead::TooNoisy => write!(
+                    FastestSeries::BeyondNoise => f.write_str(", beyond the noise."),
+                    FastestSeries::TooNoisy => write!(
                         f,
                         ", which is not beyond the noise of any of the other {}.",
                         of - 1
@@ -599,7 +599,7 @@ impl fmt::Display for Answer {
             Finding::Readings { series, steps } => {
                 let steps: Vec<String> = steps
                     .iter()
-                    .map(|Reading { step, counts, .. }| {
+                    .map(|StepReadings { step, counts, .. }| {
                         format!(
                             "{step} {} of {} files faster beyond the noise, {} slower",
                             counts.faster,

@@ -19,7 +19,9 @@ use crate::place::Caches;
 use crate::plan::{Plan, SIZES};
 use crate::report::{Report, Settings};
 
-pub use answers::{Answer, Conclusion, Counts, Finding, Lead, Pair, Reading, Subject};
+pub use answers::{
+    Answer, Conclusion, FastestSeries, Finding, Pair, StepReadings, Subject, VerdictCounts,
+};
 pub use page::Section;
 pub use results::{Results, check_file_system, check_without_holes};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::page::{self, Section};
 use super::{EXPERIMENTS, Experiment, LAYER, Scope};
-use crate::images::Announced;
-use crate::machine::{Machine, Room};
+use crate::images::RunPlan;
+use crate::machine::{FileSystemSpace, Machine};
 use crate::report::Report;
 
 /// Schema version of [`Identity`].
@@ -50,7 +50,7 @@ impl Disk {
         let failed = |source| Error::io(LAYER, "read", source).in_file(folder);
         Ok(Self {
             device: fs::metadata(folder).map_err(failed)?.dev(),
-            size: Room::of(folder)?.total,
+            size: FileSystemSpace::of(folder)?.total,
             file_system: Machine::this(folder).file_system,
         })
     }
@@ -233,7 +233,7 @@ pub fn check_without_holes(folder: &Path) -> Result<()> {
 
 /// Checks that the file system of `folder` can hold a file as long as the images of a run. Fails
 /// with [`ErrorKind::Limit`] if it cannot.
-pub fn check_file_system(folder: &Path, announced: &Announced) -> Result<()> {
+pub fn check_file_system(folder: &Path, announced: &RunPlan) -> Result<()> {
     let failed = |source| Error::io(LAYER, "create a file", source).in_file(folder);
     let file = tempfile::tempfile_in(folder).map_err(failed)?;
     // A file of this length has no blocks, except on file systems without holes.

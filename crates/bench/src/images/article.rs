@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::noise::Noise;
+use crate::noise::SplitMix64;
 
 /// Smallest size in bytes that is scaled; shorter files keep their size because they test limits of
 /// the format.
@@ -53,7 +53,7 @@ impl ArticleFile {
 /// Generates text: a few words frequent, many rare.
 pub fn text(len: usize) -> Vec<u8> {
     const LETTERS: &[u8; 22] = b"etaoinshrdlucmfwypvbgk";
-    let mut noise = Noise::new(0x2545_F491_4F6C_DD1D);
+    let mut noise = SplitMix64::new(0x2545_F491_4F6C_DD1D);
     let mut text = Vec::with_capacity(len + 16);
     while text.len() < len {
         // Small numbers are drawn often, and make short words.
@@ -80,7 +80,7 @@ fn program(len: usize) -> Vec<u8> {
         &[0x48, 0x83, 0xEC],
         &[0x89, 0x45, 0xFC],
     ];
-    let mut noise = Noise::new(0x9E37_79B9_7F4A_7C15);
+    let mut noise = SplitMix64::new(0x9E37_79B9_7F4A_7C15);
     let mut code = Vec::with_capacity(len + 8);
     while code.len() < len / 4 {
         code.extend(OPCODES[noise.below(OPCODES.len())]);
@@ -96,7 +96,7 @@ fn program(len: usize) -> Vec<u8> {
 /// Generates a PDF: compressed streams, between objects of up to 1000 bytes, similar to the
 /// article's file.
 fn pdf(len: usize) -> Vec<u8> {
-    let mut noise = Noise::new(0xD1B5_4A32_D192_ED03);
+    let mut noise = SplitMix64::new(0xD1B5_4A32_D192_ED03);
     let mut pdf = b"%PDF-1.4\n".to_vec();
     pdf.reserve(len + 70_000);
     let mut number = 0;

@@ -8,19 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 use bandsaw::codec::Level;
-use bandsaw::decmpfs::{Method, Packing};
+use bandsaw::decmpfs::{Method, PackOptions};
 use bandsaw::ops::compress::{CompressOptions, FileReport};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Result};
 
 use super::article::{self, ArticleFile};
-use super::process::Watched;
-use super::subject::{Attached, Subject, folder_of};
+use super::process::MeasuredProcess;
+use super::subject::{ActiveSubject, Subject, folder_of};
 use super::{Kind, LAYER, Options};
 use crate::clock::{HostClock, Stopwatch};
 use crate::contents::Buffer;
 use crate::folder::{clean_up, pause, scratch};
-use crate::noise::Noise;
+use crate::noise::SplitMix64;
 use crate::place::CacheState;
 use crate::report::{Compressed, Process, ReadTime, Report, Series};
 use crate::sample::{Direction, Sample};
@@ -73,7 +73,7 @@ pub(super) fn run(
         progress.advance(file.len);
     }
     let mut cases = cases(options);
-    Noise::new(options.settings.plan.seed).shuffle(&mut cases);
+    SplitMix64::new(options.settings.plan.seed).shuffle(&mut cases);
     for (number, (kind, method)) in cases.into_iter().enumerate() {
         let folder = folder_of(scratch.path(), number);
         let caches = options.settings.caches;
@@ -84,7 +84,7 @@ pub(super) fn run(
             caches,
             program: &options.program,
         };
-        let walk = Walk {
+        let walk = CompressionCase {
             subject: &subject,
             method,
             files: &files,
@@ -106,7 +106,7 @@ struct Delay {
 }
 
 /// One case: a subject and a compression method.
-struct Walk<'a> {
+struct CompressionCase<'a> {
     subject: &'a Subject<'a>,
     method: Option<Method>,
     files: &'a [ArticleFile],
@@ -115,7 +115,7 @@ struct Walk<'a> {
     progress: &'a dyn Progress,
 }
 
-impl Walk<'_> {
+impl CompressionCase<'_> {
     fn label(&self) -> String {
         let label = self.subject.label();
         self.method
@@ -124,7 +124,7 @@ impl Walk<'_> {
 
     fn run(&self, len: u64, report: &mut Report) -> Result<()> {
         let compress = match self.method {
-            Some(method) => Some(CompressOptions::new(Packing::new(
+            Some(method) => Some(CompressOptions::new(PackOptions::new(
                 method,
                 Level::new(LEVEL)?,
             )?)),
@@ -175,7 +175,7 @@ impl Walk<'_> {
                 cooled = Some(cooled.map_or(this, |cooled: CacheState| cooled.worse(this)));
                 let each = STEPS.iter().zip(samples.iter_mut()).zip(&mut used);
                 for ((step, samples), used) in each {
-                    let watched = attached.process.as_ref().map(Watched::anew);
+                    let watched = attached.process.as_ref().map(MeasuredProcess::anew);
                     let cold = *step == STEPS[0];
                     let sample =
                         self.read(&attached, number, round, delays[number].filter(|_| cold))?;
@@ -239,7 +239,7 @@ impl Walk<'_> {
     /// Opens a file and reads it to its end, with this delay.
     fn read(
         &self,
-        attached: &Attached,
+        attached: &ActiveSubject,
         number: usize,
         round: u32,
         delay: Option<Delay>,

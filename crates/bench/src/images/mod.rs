@@ -28,13 +28,13 @@ pub use stream::Compressor;
 pub(crate) use stream::STREAMED;
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};
-use crate::machine::Room;
-use crate::noise::Noise;
+use crate::machine::FileSystemSpace;
+use crate::noise::SplitMix64;
 use crate::place::Caches;
 use crate::plan::{Plan, PlannedFile, SETS};
 use crate::report::{Compression, Report, Settings};
 use crate::units;
-use protocol::{Walk, volume_of};
+use protocol::{ProtocolRun, volume_of};
 use subject::{Subject, folder_of};
 
 const LAYER: &str = "benchmark";
@@ -140,7 +140,7 @@ pub struct ModelDisk {
 
 /// Plan of a run.
 #[derive(Debug, Clone)]
-pub struct Announced {
+pub struct RunPlan {
     /// Files of each pass.
     pub files: Vec<PlannedFile>,
     /// Number of subjects, including the host.
@@ -150,10 +150,10 @@ pub struct Announced {
     /// Size of an image in bytes.
     pub image: u64,
     /// Space in the file system of the folder.
-    pub room: Room,
+    pub room: FileSystemSpace,
 }
 
-impl Announced {
+impl RunPlan {
     /// Returns the plan of `options` in `folder`. Fails with [`ErrorKind::Limit`] if there is too
     /// little space for an image, with [`ErrorKind::Invalid`] if options contradict each other.
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
@@ -180,7 +180,7 @@ impl Announced {
                 subjects,
                 bytes,
                 image,
-                room: Room::of(folder)?,
+                room: FileSystemSpace::of(folder)?,
             }
             .fits(folder, planned);
         }
@@ -211,7 +211,7 @@ impl Announced {
             subjects,
             bytes,
             image,
-            room: Room::of(folder)?,
+            room: FileSystemSpace::of(folder)?,
         }
         .fits(folder, 0)
     }
@@ -242,7 +242,7 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
         return plan.files();
     }
     let (count, sizes, least, most) = DISPERSION;
-    let mut noise = Noise::new(plan.seed);
+    let mut noise = SplitMix64::new(plan.seed);
     let sizes: Vec<u64> = (0..sizes).map(|_| noise.between(least, most)).collect();
     let drawn = (0..count)
         .map(|_| sizes[noise.below(sizes.len())])
@@ -277,7 +277,7 @@ fn subjects<'a>(options: &'a Options, scratch: &Path, round: u32) -> Vec<Subject
         .iter()
         .flat_map(|kind| of(kind).into_iter().map(|size| (Some(*kind), size)));
     let mut all: Vec<_> = [(None, None)].into_iter().chain(images).collect();
-    Noise::new(options.settings.plan.seed ^ (u64::from(round - 1) << 32)).shuffle(&mut all);
+    SplitMix64::new(options.settings.plan.seed ^ (u64::from(round - 1) << 32)).shuffle(&mut all);
     let subject = |(number, (kind, band_size))| Subject {
         kind,
         band_size,
@@ -293,7 +293,7 @@ fn subjects<'a>(options: &'a Options, scratch: &Path, round: u32) -> Vec<Subject
 pub fn run(
     folder: &Path,
     options: &Options,
-    announced: &Announced,
+    announced: &RunPlan,
     progress: &dyn Progress,
 ) -> Result<Report> {
     let mut report = Report::begin(
@@ -333,7 +333,7 @@ pub fn run(
     for round in 1..=rounds {
         for subject in subjects(options, scratch.path(), round) {
             progress.check()?;
-            let walk = Walk {
+            let walk = ProtocolRun {
                 subject: &subject,
                 settings: &options.settings,
                 files: &announced.files,

@@ -14,20 +14,20 @@ const OFTEN: Duration = Duration::from_millis(20);
 
 /// A process whose usage is measured from the creation of this value: this process, or a server.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct MeasuredProcess {
     id: u32,
     clock: HostClock,
     before: Option<(Duration, Duration)>,
-    threads: Threads,
+    threads: ThreadCounter,
 }
 
-impl Watched {
+impl MeasuredProcess {
     pub(super) fn new(id: u32) -> Self {
         Self {
             id,
             clock: HostClock::default(),
             before: times(id),
-            threads: Threads::count(id),
+            threads: ThreadCounter::count(id),
         }
     }
 
@@ -50,14 +50,14 @@ impl Watched {
 
 /// The maximum number of threads of a process, counted by a thread of ours until this is dropped.
 #[derive(Debug)]
-struct Threads {
+struct ThreadCounter {
     most: Arc<AtomicU64>,
     /// Counting stops when this is dropped.
     goes_on: Option<Sender<()>>,
     counting: Option<JoinHandle<()>>,
 }
 
-impl Threads {
+impl ThreadCounter {
     fn count(id: u32) -> Self {
         // The counting thread is not part of the measurement.
         let of_ours = u64::from(id == std::process::id());
@@ -84,7 +84,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadCounter {
     fn drop(&mut self) {
         self.goes_on = None;
         if let Some(counting) = self.counting.take() {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn this_process_is_told_of() {
-        let watched = Watched::new(std::process::id());
+        let watched = MeasuredProcess::new(std::process::id());
         let until = HostClock::default();
         let mut sum = 0_u64;
         while until.now() < Duration::from_millis(120) {
@@ -140,7 +140,7 @@ mod tests {
     /// Threads that have ended are still part of the maximum.
     #[test]
     fn the_most_threads_are_told() {
-        let watched = Watched::new(std::process::id());
+        let watched = MeasuredProcess::new(std::process::id());
         let before = watched.so_far().unwrap().threads;
         thread::scope(|scope| {
             let (end, ended) = mpsc::channel::<()>();
@@ -170,7 +170,7 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let watched = Watched::new(child.id());
+        let watched = MeasuredProcess::new(child.id());
         assert_eq!(watched.so_far().unwrap().threads, 1);
         child.kill().unwrap();
         child.wait().unwrap();

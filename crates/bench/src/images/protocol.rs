@@ -5,8 +5,8 @@
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
-use super::stream::{self, STREAMED, Streaming};
-use super::subject::{Attached, Subject};
+use super::stream::{self, STREAMED, StreamTest};
+use super::subject::{ActiveSubject, Subject};
 use super::{Protocol, space};
 use crate::clock::HostClock;
 use crate::folder::pause;
@@ -21,7 +21,7 @@ const SEQUENTIAL_FILES: u32 = 5;
 const SEQUENTIAL_REQUEST: u64 = 4 << 20;
 
 /// A run of a protocol on one subject.
-pub(super) struct Walk<'a> {
+pub(super) struct ProtocolRun<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) settings: &'a Settings,
     pub(super) files: &'a [PlannedFile],
@@ -35,7 +35,7 @@ pub(super) struct Walk<'a> {
     pub(super) space: Vec<Space>,
 }
 
-impl Walk<'_> {
+impl ProtocolRun<'_> {
     /// Runs the protocol; returns the series of its steps.
     pub(super) fn run(mut self, protocol: Protocol) -> Result<Vec<Series>> {
         self.subject.create(self.len, self.progress)?;
@@ -67,7 +67,7 @@ impl Walk<'_> {
     }
 
     /// Records the size of the image in use, and the space that is free in its volume.
-    pub(super) fn note_in_use(&mut self, at: &str, attached: &Attached) -> Result<()> {
+    pub(super) fn note_in_use(&mut self, at: &str, attached: &ActiveSubject) -> Result<()> {
         self.note(at, false)?;
         if let (Some(last), Some(free)) = (self.space.last_mut(), attached.free()?) {
             last.free = Some(free);
@@ -81,7 +81,11 @@ impl Walk<'_> {
 
     /// Detaches, records the image's size on disk, pauses, and attaches again: new images behave
     /// differently from those that were attached before.
-    fn again(&mut self, attached: Attached, at: &str) -> Result<(Attached, Option<Process>)> {
+    fn again(
+        &mut self,
+        attached: ActiveSubject,
+        at: &str,
+    ) -> Result<(ActiveSubject, Option<Process>)> {
         let used = attached.detach()?;
         self.note(at, false)?;
         self.pause()?;
@@ -118,7 +122,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    pub(super) fn write(&self, attached: &Attached, files: &[PlannedFile]) -> Result<Vec<Sample>> {
+    pub(super) fn write(
+        &self,
+        attached: &ActiveSubject,
+        files: &[PlannedFile],
+    ) -> Result<Vec<Sample>> {
         let clock = HostClock::default();
         self.settings
             .run(&*attached.place, &clock)?
@@ -127,7 +135,7 @@ impl Walk<'_> {
 
     fn read(
         &self,
-        attached: &Attached,
+        attached: &ActiveSubject,
         files: &[PlannedFile],
     ) -> Result<(CacheState, Vec<Sample>)> {
         let clock = HostClock::default();
@@ -137,7 +145,7 @@ impl Walk<'_> {
         Ok((cooled, run.read(files, self.progress)?))
     }
 
-    pub(super) fn remove(&self, attached: &Attached, files: &[PlannedFile]) -> Result<()> {
+    pub(super) fn remove(&self, attached: &ActiveSubject, files: &[PlannedFile]) -> Result<()> {
         let clock = HostClock::default();
         self.settings
             .run(&*attached.place, &clock)?
@@ -312,7 +320,7 @@ impl Walk<'_> {
         }
         let mut cooled = CacheState::Kept;
         if let Some(compression) = self.compression {
-            let streaming = Streaming {
+            let streaming = StreamTest {
                 place: &*attached.place,
                 settings: self.settings,
                 compression,

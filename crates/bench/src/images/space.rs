@@ -13,11 +13,11 @@ use bandsaw::open::{Keys, OpenOptions};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::trim::{check_fully, trim};
-use bandsaw::progress::{Progress, Within};
+use bandsaw::progress::{NestedProgress, Progress};
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 use super::kind::{Kind, Via};
-use super::protocol::Walk;
+use super::protocol::ProtocolRun;
 use super::subject::{Subject, secret};
 use crate::contents::Contents;
 use crate::place::{CacheState, Caches};
@@ -74,14 +74,14 @@ pub(super) fn bytes(files: &[PlannedFile]) -> (u64, u64) {
 }
 
 /// Result of the five rounds.
-struct Filled {
+struct RoundResults {
     /// Files that remain in the image.
     left: Vec<PlannedFile>,
     samples: Vec<Sample>,
     used: Option<Process>,
 }
 
-impl Walk<'_> {
+impl ProtocolRun<'_> {
     /// R3: all rounds, then all files are removed.
     pub(super) fn rounds(&mut self) -> Result<Vec<Series>> {
         let filled = self.fill(false)?;
@@ -101,7 +101,7 @@ impl Walk<'_> {
     }
 
     /// Runs all rounds; with `anew`, the image is attached anew after each, unlike in the article.
-    fn fill(&mut self, anew: bool) -> Result<Filled> {
+    fn fill(&mut self, anew: bool) -> Result<RoundResults> {
         let mut attached = self.subject.attach()?;
         let (mut left, mut samples) = (Vec::new(), Vec::new());
         for n in 0..ROUNDS {
@@ -120,7 +120,7 @@ impl Walk<'_> {
         }
         let used = attached.detach()?;
         self.note("full", true)?;
-        Ok(Filled {
+        Ok(RoundResults {
             left,
             samples,
             used,
@@ -140,7 +140,7 @@ impl Walk<'_> {
                 keys: Some(&secret as &dyn Keys),
                 ..OpenOptions::default()
             },
-            &Within(self.progress),
+            &NestedProgress(self.progress),
         )?;
         let volume = self.subject.look_inside()?;
         let mut contents = Contents::new(
@@ -244,7 +244,7 @@ impl fmt::Display for Case {
 
 /// Sizes of the image on disk at each point, and the sizes that bound them, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Measured {
+pub struct SizeBounds {
     /// Size on disk of the formatted, trimmed and empty image.
     pub fresh: u64,
     /// Bytes written in all rounds.
@@ -263,7 +263,7 @@ pub struct Measured {
     pub journal: u64,
 }
 
-impl Measured {
+impl SizeBounds {
     /// Returns the maximum size on disk of a full image.
     pub fn max_when_full(&self) -> u64 {
         self.in_use * FULL_PERCENT / 100
@@ -285,7 +285,7 @@ impl Measured {
 /// between rounds, so that deleted space is reclaimed. Contents, and the structure of every layer,
 /// are checked before and after each trim, compaction and, in a bundle, change of the band size;
 /// the article did none of these to a full image.
-pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measured> {
+pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<SizeBounds> {
     let Case {
         format,
         key_bits,
@@ -322,7 +322,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
         program: Path::new(""),
     };
     let len = (DISK / scale.max(1)).next_multiple_of(1 << 20);
-    let mut walk = Walk {
+    let mut walk = ProtocolRun {
         subject: &subject,
         settings: &settings,
         files: &files,
@@ -337,7 +337,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     trim(
         &subject.open(Access::ReadWrite)?,
         Some(&secret()),
-        &Within(progress),
+        &NestedProgress(progress),
     )?;
     walk.note("new", false)?;
     let filled = walk.fill(true)?;
@@ -345,7 +345,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     trim(
         &subject.open(Access::ReadWrite)?,
         Some(&secret()),
-        &Within(progress),
+        &NestedProgress(progress),
     )?;
     walk.sound(&filled.left)?;
     subject.compact(progress)?;
@@ -357,7 +357,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     }
     walk.wind_up(&filled.left, ATTACHED)?;
     walk.sound(&[])?;
-    Ok(Measured {
+    Ok(SizeBounds {
         fresh: walk.taken("new"),
         written: bytes(&files).1,
         in_use: walk
@@ -399,8 +399,8 @@ fn other_bands(path: &Path, progress: &dyn Progress) -> Result<()> {
         keys: Some(&secret as &dyn Keys),
         ..OpenOptions::default()
     };
-    let done = reband(path, Some(4 << 20), &options, &Within(progress))?;
-    reband(path, Some(done.from), &options, &Within(progress)).map(drop)
+    let done = reband(path, Some(4 << 20), &options, &NestedProgress(progress))?;
+    reband(path, Some(done.from), &options, &NestedProgress(progress)).map(drop)
 }
 
 #[cfg(test)]

@@ -230,14 +230,14 @@ fn ended() -> Error {
 }
 
 /// Parameters of the test on one volume.
-pub(super) struct Streaming<'a> {
+pub(super) struct StreamTest<'a> {
     pub(super) place: &'a dyn Place,
     pub(super) settings: &'a Settings,
     pub(super) compression: &'a Compression,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Streaming<'_> {
+impl StreamTest<'_> {
     /// Writes the source, and times its compression into another file; returns also the state of the
     /// cache before it was read. The caller removes both files.
     pub(super) fn run(
@@ -457,13 +457,13 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::noise::Noise;
+    use crate::noise::SplitMix64;
 
     #[test]
     fn pieces_are_compressed_and_come_back() {
         let text = b"a band of a bundle, ".repeat(2_500);
         let mut noise = vec![0; 50_000];
-        Noise::new(3).fill(&mut noise);
+        SplitMix64::new(3).fill(&mut noise);
         for compressor in [Compressor::Lz4, Compressor::Lzfse] {
             let (mut packer, mut packed) = (Packer::new(compressor), Vec::new());
             for (plain, shrinks) in [(&text[..], true), (&noise[..], false), (&text[..1], false)] {

@@ -18,14 +18,14 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::trim;
 use bandsaw::ops::usage::HostUsage;
 use bandsaw::partition;
-use bandsaw::progress::{Progress, Silent, Within};
+use bandsaw::progress::{NestedProgress, Progress, Silent};
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 use super::kind::{Kind, Via};
 use super::nbd::NbdDisk;
-use super::process::Watched;
+use super::process::MeasuredProcess;
 use crate::clock::{Clock, HostClock};
-use crate::machine::Room;
+use crate::machine::FileSystemSpace;
 use crate::place::{self, CacheState, Caches, HostFolder, Place, VolumeFolder};
 use crate::report::{HOST, Process, Space};
 
@@ -50,16 +50,16 @@ pub(super) struct Subject<'a> {
 
 /// A subject in use.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct ActiveSubject {
     /// Folder or volume of its files.
     pub(super) place: Box<dyn Place>,
-    end: End,
-    pub(super) process: Option<Watched>,
+    end: Teardown,
+    pub(super) process: Option<MeasuredProcess>,
 }
 
 /// Cleanup at the end of the use.
 #[derive(Debug)]
-enum End {
+enum Teardown {
     Nothing,
     /// Unmounts the volume cleanly, then stops the server if there is one.
     Volume(Arc<dyn FileSystemMut>, Option<Server>),
@@ -153,7 +153,7 @@ impl Subject<'_> {
         self.make_folder()?;
         match self.kind {
             Some(kind) => self
-                .make(kind, len, Source::Empty, None, &Within(progress))
+                .make(kind, len, Source::Empty, None, &NestedProgress(progress))
                 .map(drop),
             None => Ok(()),
         }
@@ -244,13 +244,13 @@ impl Subject<'_> {
             .map_err(|source| Error::io(LAYER, "remove", source).in_file(&self.folder))
     }
 
-    pub(super) fn attach(&self) -> Result<Attached> {
+    pub(super) fn attach(&self) -> Result<ActiveSubject> {
         let Some(kind) = self.kind else {
             let place = Box::new(HostFolder::new(&self.folder, self.caches));
-            let process = Some(Watched::new(std::process::id()));
-            return Ok(Attached {
+            let process = Some(MeasuredProcess::new(std::process::id()));
+            return Ok(ActiveSubject {
                 place,
-                end: End::Nothing,
+                end: Teardown::Nothing,
                 process,
             });
         };
@@ -259,20 +259,20 @@ impl Subject<'_> {
                 let image = self.open(Access::ReadWrite)?;
                 trim::before_use(&image, Some(&secret()), &Silent)?;
                 let volume = image.file_system_mut_as(None, Some(&secret()))?;
-                let process = Some(Watched::new(std::process::id()));
-                Ok(Attached {
+                let process = Some(MeasuredProcess::new(std::process::id()));
+                Ok(ActiveSubject {
                     place: Box::new(VolumeFolder::new(volume.clone())),
-                    end: End::Volume(volume, None),
+                    end: Teardown::Volume(volume, None),
                     process,
                 })
             }
             Via::Nbd => {
                 let (server, disk) = self.serve()?;
-                let process = Some(Watched::new(server.0.id()));
+                let process = Some(MeasuredProcess::new(server.0.id()));
                 let volume = volume_on(Arc::new(disk), kind)?;
-                Ok(Attached {
+                Ok(ActiveSubject {
                     place: Box::new(VolumeFolder::new(volume.clone())),
-                    end: End::Volume(volume, Some(server)),
+                    end: Teardown::Volume(volume, Some(server)),
                     process,
                 })
             }
@@ -341,7 +341,7 @@ impl Subject<'_> {
         }
     }
 
-    fn mount(&self) -> Result<Attached> {
+    fn mount(&self) -> Result<ActiveSubject> {
         let folder = self.folder.join("mounted");
         let reply = run(self.command("mount").arg(&folder))?;
         let mounted = Mounted {
@@ -355,7 +355,7 @@ impl Subject<'_> {
     }
 
     /// Attaches the image as a disk of the kernel, which mounts the volume itself.
-    fn mount_by_kernel(&self, kind: Kind) -> Result<Attached> {
+    fn mount_by_kernel(&self, kind: Kind) -> Result<ActiveSubject> {
         let folder = self.folder.join("mounted");
         // An earlier use leaves the folder.
         if !folder.is_dir() {
@@ -403,14 +403,14 @@ impl Subject<'_> {
     }
 
     /// `reply` is the JSON that the command printed.
-    fn mounted(&self, mounted: Mounted, reply: &serde_json::Value) -> Attached {
+    fn mounted(&self, mounted: Mounted, reply: &serde_json::Value) -> ActiveSubject {
         let process = reply["process"]
             .as_u64()
             .and_then(|id| u32::try_from(id).ok())
-            .map(Watched::new);
-        Attached {
+            .map(MeasuredProcess::new);
+        ActiveSubject {
             place: Box::new(HostFolder::new(&mounted.folder, self.caches)),
-            end: End::Folder(mounted),
+            end: Teardown::Folder(mounted),
             process,
         }
     }
@@ -472,7 +472,7 @@ impl Subject<'_> {
             &self.open(Access::ReadWrite)?,
             &options,
             Some(&secret()),
-            &Within(progress),
+            &NestedProgress(progress),
         )?;
         Ok(done.before.saturating_sub(done.after))
     }
@@ -480,7 +480,7 @@ impl Subject<'_> {
     /// Drops the files `names` in `attached` and the image itself from the cache.
     pub(super) fn cool(
         &self,
-        attached: &Attached,
+        attached: &ActiveSubject,
         names: &[String],
         progress: &dyn Progress,
     ) -> Result<CacheState> {
@@ -510,30 +510,30 @@ impl Subject<'_> {
     }
 }
 
-impl Attached {
+impl ActiveSubject {
     /// Returns the bytes that are free in the volume in use; `None` for the host.
     pub(super) fn free(&self) -> Result<Option<u64>> {
         Ok(match &self.end {
-            End::Nothing => None,
-            End::Volume(volume, _) => Some(volume.volume().free),
-            End::Folder(mounted) => Some(Room::of(&mounted.folder)?.free),
+            Teardown::Nothing => None,
+            Teardown::Volume(volume, _) => Some(volume.volume().free),
+            Teardown::Folder(mounted) => Some(FileSystemSpace::of(&mounted.folder)?.free),
         })
     }
 
     /// Unmounts the volume cleanly and makes it durable; returns the resource usage of the process
     /// that served it.
     pub(super) fn detach(self) -> Result<Option<Process>> {
-        let process = self.process.as_ref().and_then(Watched::so_far);
+        let process = self.process.as_ref().and_then(MeasuredProcess::so_far);
         let Self { place, end, .. } = self;
         drop(place);
         match end {
-            End::Nothing => {}
-            End::Volume(volume, server) => {
+            Teardown::Nothing => {}
+            Teardown::Volume(volume, server) => {
                 volume.unmount()?;
                 drop(volume);
                 drop(server);
             }
-            End::Folder(mut mounted) => mounted.end()?,
+            Teardown::Folder(mut mounted) => mounted.end()?,
         }
         Ok(process)
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::scale::Scale;
-use super::style::Look;
+use super::style::SeriesStyle;
 
 pub(super) const WIDTH: f64 = 760.0;
 pub(super) const HEIGHT: f64 = 380.0;
@@ -204,7 +204,7 @@ impl Chart {
 
     /// A point; `data` are attributes that say what it stands for, `title` is told where a pointer
     /// rests on it.
-    pub(super) fn point(&mut self, look: Look, at: (f64, f64), data: &str, title: &str) {
+    pub(super) fn point(&mut self, look: SeriesStyle, at: (f64, f64), data: &str, title: &str) {
         self.mark("point", &look.mark(), at, data, title);
     }
 
@@ -214,7 +214,7 @@ impl Chart {
     }
 
     /// The mark of a bound that is above the picture.
-    pub(super) fn arrow(&mut self, look: Look, x: f64, title: &str) {
+    pub(super) fn arrow(&mut self, look: SeriesStyle, x: f64, title: &str) {
         let shape = format!("{ARROW} fill=\"{}\"", look.color());
         self.mark("arrow", &shape, (x, TOP - 4.0), "", title);
     }
@@ -227,7 +227,7 @@ impl Chart {
         );
     }
 
-    pub(super) fn line(&mut self, look: Look, places: impl Iterator<Item = (f64, f64)>) {
+    pub(super) fn line(&mut self, look: SeriesStyle, places: impl Iterator<Item = (f64, f64)>) {
         let points: Vec<String> = places.map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
         let _ = write!(
             self.body,
@@ -241,7 +241,7 @@ impl Chart {
     /// Draws a filled box between two corners.
     pub(super) fn filled(
         &mut self,
-        look: Look,
+        look: SeriesStyle,
         (x1, y1): (f64, f64),
         (x2, y2): (f64, f64),
         title: &str,
@@ -257,12 +257,12 @@ impl Chart {
     }
 
     /// The mark of a series, and its name.
-    pub(super) fn legend(&mut self, look: Look, text: &str) {
+    pub(super) fn legend(&mut self, look: SeriesStyle, text: &str) {
         self.explain(format!("<path {}/>", look.mark()), text);
     }
 
     /// The mark and the line of a series, and its name.
-    pub(super) fn legend_of_line(&mut self, look: Look, text: &str) {
+    pub(super) fn legend_of_line(&mut self, look: SeriesStyle, text: &str) {
         let (color, dashes) = (look.color(), look.dashes());
         let line = format!(
             "<path d=\"M-4 0H34\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.8\"{dashes}/>"

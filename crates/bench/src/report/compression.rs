@@ -2,14 +2,14 @@
 
 use super::chart::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;
-use super::style::Looks;
+use super::style::SeriesStyles;
 use super::{Compressed, Report};
 use crate::images::STEPS;
 use crate::reference::{self, references};
 
 /// Returns the plots for which the report has data.
 pub(super) fn plots(report: &Report) -> Vec<Plot> {
-    let saved = Picture {
+    let saved = FilePlot {
         name: "compression-saved".to_owned(),
         title: "What compression saves".to_owned(),
         axis: "space saved (%)",
@@ -27,7 +27,7 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
             Some(plain? / packed?)
         }
     });
-    let of_reading = |n: usize| Picture {
+    let of_reading = |n: usize| FilePlot {
         name: format!("compression-{}", STEPS[n]),
         title: format!("Reading compressed files, {}", STEPS[n]),
         axis: "speed over that of the plain file (ratio)",
@@ -50,7 +50,7 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
 }
 
 /// A plot of one value per file.
-struct Picture<'a> {
+struct FilePlot<'a> {
     name: String,
     title: String,
     axis: &'a str,
@@ -63,7 +63,7 @@ struct Picture<'a> {
     no_change: &'a str,
 }
 
-impl Picture<'_> {
+impl FilePlot<'_> {
     fn draw(&self, report: &Report) -> Option<Plot> {
         let (mut files, mut ways): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         for file in &report.compressed {
@@ -105,7 +105,7 @@ impl Picture<'_> {
             "currentColor",
             1.5,
         );
-        let looks = Looks::of(ways.iter().map(|way| (*way, "")));
+        let looks = SeriesStyles::of(ways.iter().map(|way| (*way, "")));
         let places = (0..files.len()).map(|place| LEFT + step * (place as f64 + 0.5));
         chart.labels(places.clone().zip(files.iter().copied()));
         chart.bottom_rule("file");

@@ -53,7 +53,7 @@ pub struct Report {
     /// Measurements, in chronological order.
     pub series: Vec<Series>,
     /// Ratio of each image to the host, per direction.
-    pub ratios: Vec<Against>,
+    pub ratios: Vec<HostComparison>,
     /// Compressed files, for the protocol that measures them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compressed: Vec<Compressed>,
@@ -256,7 +256,7 @@ pub struct ReadTime {
 
 /// Comparison of a series with the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Against {
+pub struct HostComparison {
     /// Name of the series, with its step.
     pub label: String,
     /// Direction of the transfer.
@@ -391,7 +391,7 @@ impl Report {
                     &stats::speeds(&series.samples, direction),
                     &of_host(direction, &series.step),
                 )?;
-                Some(Against {
+                Some(HostComparison {
                     label: series.name(),
                     direction,
                     ratio,

@@ -3,7 +3,7 @@
 pub use super::chart::Plot;
 use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP};
 use super::scale::Scale;
-use super::style::{Look, Looks};
+use super::style::{SeriesStyle, SeriesStyles};
 use super::{Report, Series};
 use crate::compare::Row;
 use crate::reference::references;
@@ -19,7 +19,7 @@ const STEPS: usize = 60;
 
 /// Returns all plots for which a report has data.
 pub fn plots(report: &Report) -> Vec<Plot> {
-    let looks = Looks::of(
+    let looks = SeriesStyles::of(
         report
             .series
             .iter()
@@ -46,7 +46,7 @@ fn step(series: &Series) -> &str {
     series.step.as_deref().unwrap_or_default()
 }
 
-fn look(looks: &Looks, series: &Series) -> Look {
+fn look(looks: &SeriesStyles, series: &Series) -> SeriesStyle {
     looks.get(&series.label, step(series))
 }
 
@@ -73,7 +73,7 @@ fn with(report: &Report, direction: Direction) -> Vec<(usize, &Series)> {
 
 /// Every file, and the line of Theil and Sen, which is a curve here: time grows with size, speed
 /// with how little of it is latency.
-fn speed_against_size(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
+fn speed_against_size(report: &Report, looks: &SeriesStyles, direction: Direction) -> Option<Plot> {
     let series = with(report, direction);
     let all = || {
         series
@@ -132,7 +132,7 @@ fn speed_against_size(report: &Report, looks: &Looks, direction: Direction) -> O
 }
 
 /// Quartiles, medians and ends of each series.
-fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
+fn boxes(report: &Report, looks: &SeriesStyles, direction: Direction) -> Option<Plot> {
     let mut series = with(report, direction);
     series.sort_by(|(_, one), (_, other)| {
         let median = |series: &Series| series.summary(direction).map_or(0.0, |of| of.median);
@@ -188,7 +188,7 @@ fn boxes(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
 }
 
 /// Ratios to the host with their bounds, and what was published of images of the same kind.
-fn ratios(report: &Report, looks: &Looks, direction: Direction) -> Option<Plot> {
+fn ratios(report: &Report, looks: &SeriesStyles, direction: Direction) -> Option<Plot> {
     let mut ratios = super::table::sorted(report);
     ratios.retain(|against| against.direction == direction);
     if ratios.is_empty() {
@@ -315,7 +315,7 @@ fn compared(rows: &[&Row], direction: Direction) -> Option<Plot> {
     }
     chart.bottom_rule("series");
     // The colors of two kinds that are told apart in light and dark.
-    let looks = Looks::of([("host", ""), ("UDRW", "")].into_iter());
+    let looks = SeriesStyles::of([("host", ""), ("UDRW", "")].into_iter());
     let (before, after) = (looks.get("host", ""), looks.get("UDRW", ""));
     for (place, row) in rows.iter().enumerate() {
         let x = LEFT + step * (place as f64 + 0.5);
@@ -378,7 +378,7 @@ fn band_sizes(report: &Report) -> Option<Plot> {
     chart.bottom_axis(&x, "size of a band (bytes)", decimal);
     let runs = || curve.chunk_by(|a, b| (a.0, a.2) == (b.0, b.2));
     let names: Vec<_> = runs().map(|run| (run[0].0, run[0].2.to_string())).collect();
-    let looks = Looks::of(names.iter().map(|(kind, direction)| (*kind, &**direction)));
+    let looks = SeriesStyles::of(names.iter().map(|(kind, direction)| (*kind, &**direction)));
     for (run, (kind, direction)) in runs().zip(&names) {
         let look = looks.get(kind, direction);
         chart.line(
@@ -416,7 +416,7 @@ fn space(report: &Report) -> Option<Plot> {
     let longest = series.iter().max_by_key(|series| series.space.len())?;
     let steps = longest.space.len();
     // A series has the space of all steps.
-    let looks = Looks::of(series.iter().map(|series| (&*series.label, "")));
+    let looks = SeriesStyles::of(series.iter().map(|series| (&*series.label, "")));
     let published = |series: &Series, at: &str| references().of_step(report, series, at);
     let shown = series.iter().flat_map(|series| {
         let theirs = series

@@ -2,7 +2,7 @@
 
 use super::chart::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;
-use super::style::{Look, Looks};
+use super::style::{SeriesStyle, SeriesStyles};
 use super::{Compression, HOST, Report, Series};
 use crate::sample::Direction;
 use crate::stats::Summary;
@@ -133,8 +133,8 @@ fn plot(
     let mut kinds: Vec<&str> = bundles.iter().map(|(kind, ..)| *kind).collect();
     kinds.dedup();
     let labels = others.iter().map(|(series, _)| &*series.label);
-    let looks = Looks::of(kinds.iter().copied().chain(labels).map(|label| (label, "")));
-    let bars = |chart: &mut Chart, look: Look, x: f64, [low, _, high]: [f64; 3]| {
+    let looks = SeriesStyles::of(kinds.iter().copied().chain(labels).map(|label| (label, "")));
+    let bars = |chart: &mut Chart, look: SeriesStyle, x: f64, [low, _, high]: [f64; 3]| {
         chart.rule((x, y.place(low)), (x, y.place(high)), look.color(), 2.0);
     };
     // Images without bands, and the host, have one value for all sizes.

@@ -72,13 +72,13 @@ const FILLS: usize = 4;
 
 /// The look of a series in pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Look {
+pub(super) struct SeriesStyle {
     color: &'static str,
     /// Its shape, and by how often all shapes were used, its fill and dashes.
     number: usize,
 }
 
-impl Look {
+impl SeriesStyle {
     pub(super) fn color(self) -> &'static str {
         self.color
     }
@@ -118,9 +118,9 @@ impl Look {
 
 /// The looks of a picture's series, by label and step.
 #[derive(Debug, Default)]
-pub(super) struct Looks(BTreeMap<(String, String), Look>);
+pub(super) struct SeriesStyles(BTreeMap<(String, String), SeriesStyle>);
 
-impl Looks {
+impl SeriesStyles {
     /// Gives each series a look of its own, whatever their order: that of the tables, or one that no
     /// table has.
     pub(super) fn of<'a>(series: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
@@ -139,15 +139,18 @@ impl Looks {
                 .chain(beyond)
                 .find(|number| taken.insert((color, *number)));
             let number = number.unwrap_or_default();
-            looks.insert((label.to_owned(), step.to_owned()), Look { color, number });
+            looks.insert(
+                (label.to_owned(), step.to_owned()),
+                SeriesStyle { color, number },
+            );
         }
         Self(looks)
     }
 
     /// The look of a series that they were made of.
-    pub(super) fn get(&self, label: &str, step: &str) -> Look {
+    pub(super) fn get(&self, label: &str, step: &str) -> SeriesStyle {
         let key = (label.to_owned(), step.to_owned());
-        self.0.get(&key).copied().unwrap_or(Look {
+        self.0.get(&key).copied().unwrap_or(SeriesStyle {
             color: OTHER,
             number: 0,
         })
@@ -291,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_look_depends_on_the_kind_and_not_on_the_run() {
-        let one = Looks::of([("host", ""), ("UDSB AES-128, APFS, library", "")].into_iter());
-        let other = Looks::of(
+        let one = SeriesStyles::of([("host", ""), ("UDSB AES-128, APFS, library", "")].into_iter());
+        let other = SeriesStyles::of(
             [
                 ("ASIF, HFS+X, nbd", ""),
                 ("UDSB AES-128, APFS, library", ""),
@@ -321,7 +324,7 @@ mod tests {
                 names.push((format!("{kind}, APFS, library"), step));
             }
         }
-        let looks = Looks::of(names.iter().map(|(label, step)| (&**label, *step)));
+        let looks = SeriesStyles::of(names.iter().map(|(label, step)| (&**label, *step)));
         let seen: HashSet<_> = names
             .iter()
             .map(|(label, step)| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Against, HOST, ReadTime, Report, Series};
+use super::{HOST, HostComparison, ReadTime, Report, Series};
 use crate::images::STEPS;
 use crate::place::CacheState;
 use crate::reference::references;
@@ -143,7 +143,7 @@ fn lines(report: &Report) -> Table {
     let mut table = Table::new("Rates and latencies", heading);
     let fitted = summaries(report).into_iter();
     for (series, what, summary) in fitted.filter(|(.., summary)| summary.linear.is_some()) {
-        let robust = |of: fn(&crate::stats::Bounded) -> f64| {
+        let robust = |of: fn(&crate::stats::Interval) -> f64| {
             summary
                 .theil_sen
                 .as_ref()
@@ -212,13 +212,13 @@ fn ratios(report: &Report) -> Table {
 }
 
 /// Returns the ratios sorted by direction, then by band size, then the fastest first.
-pub(super) fn sorted(report: &Report) -> Vec<&Against> {
-    let band_size = |against: &Against| {
+pub(super) fn sorted(report: &Report) -> Vec<&HostComparison> {
+    let band_size = |against: &HostComparison| {
         let mut series = report.series.iter();
         let series = series.find(|series| series.name() == against.label);
         series.and_then(|series| series.band_size)
     };
-    let mut ratios: Vec<&Against> = report.ratios.iter().collect();
+    let mut ratios: Vec<&HostComparison> = report.ratios.iter().collect();
     ratios.sort_by(|one, other| {
         one.direction
             .cmp(&other.direction)

@@ -18,7 +18,7 @@ use ratio::{Speed, TRIMMED, too_wide, trimmed_bounds};
 
 /// A value with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bounded {
+pub struct Interval {
     /// The value.
     pub value: f64,
     /// The lower bound.
@@ -27,7 +27,7 @@ pub struct Bounded {
     pub high: f64,
 }
 
-impl Bounded {
+impl Interval {
     /// Returns the median of `values`, from the smallest to the largest; `None` if there are none.
     pub fn median(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
@@ -72,7 +72,7 @@ pub struct Summary {
     pub mean: f64,
     /// Mean without the slowest and fastest fifth; its bounds are the slowest and fastest of the
     /// rest.
-    pub trimmed_mean: Bounded,
+    pub trimmed_mean: Interval,
     /// 95 % confidence interval of the trimmed mean.
     pub interval: (f64, f64),
     /// Median speed.
@@ -83,7 +83,7 @@ pub struct Summary {
     pub max: f64,
     /// Theil-Sen rate, with the bounds of its slope; `None` if all files have one size, or the rate
     /// is not positive.
-    pub theil_sen: Option<Bounded>,
+    pub theil_sen: Option<Interval>,
     /// Least squares fit.
     pub linear: Option<Linear>,
     /// Median distance of a file's time from the Theil-Sen line, as a share of the line's value.
@@ -133,7 +133,7 @@ impl Summary {
             bytes: samples.iter().map(|sample| sample.size_bytes).sum(),
             seconds: points.iter().map(|(_, seconds)| seconds).sum(),
             mean: mean(&values)?,
-            trimmed_mean: Bounded {
+            trimmed_mean: Interval {
                 value: mean(&middle)?,
                 low: *middle.first()?,
                 high: *middle.last()?,
@@ -144,7 +144,7 @@ impl Summary {
             max,
             theil_sen: robust
                 .filter(|robust| robust.line.slope > 0.0)
-                .map(|robust| Bounded {
+                .map(|robust| Interval {
                     value: 1.0 / robust.line.slope,
                     low: 1.0 / robust.slopes.1,
                     // If the lower bound of the slope is not positive, the fastest file bounds the

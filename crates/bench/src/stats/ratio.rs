@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::order::{mean, quantile, sorted, trimmed};
-use crate::noise::Noise;
+use crate::noise::SplitMix64;
 
 /// Number of bootstrap resamples.
 const DRAWS: usize = 2000;
@@ -69,7 +69,7 @@ impl Ratio {
         let value = trimmed_mean(ours)? / trimmed_mean(theirs)?;
         let is_known = ours.len().min(theirs.len()) >= FEWEST;
         let (ours, theirs) = (Strata::of(ours), Strata::of(theirs));
-        let mut noise = Noise::new(0xB007);
+        let mut noise = SplitMix64::new(0xB007);
         let draws: Vec<f64> = (0..DRAWS)
             .filter_map(|_| Some(ours.draw(&mut noise)? / theirs.draw(&mut noise)?))
             .filter(|ratio| ratio.is_finite())
@@ -99,7 +99,7 @@ fn verdict(low: f64, high: f64) -> Verdict {
 
 /// Returns the bounds of the trimmed mean of speeds.
 pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
-    let (strata, mut noise) = (Strata::of(speeds), Noise::new(0xB007));
+    let (strata, mut noise) = (Strata::of(speeds), SplitMix64::new(0xB007));
     bounds(
         &(0..DRAWS)
             .filter_map(|_| strata.draw(&mut noise))
@@ -146,7 +146,7 @@ impl Strata {
     }
 
     /// Returns the trimmed mean of an equally large random sample with replacement.
-    fn draw(&self, noise: &mut Noise) -> Option<f64> {
+    fn draw(&self, noise: &mut SplitMix64) -> Option<f64> {
         let drawn: Vec<f64> = self
             .0
             .iter()
@@ -167,7 +167,7 @@ mod tests {
 
     /// Generates four sizes, ten times each, with this speed and jitter.
     fn series(speed: f64, share: f64, seed: u64) -> Vec<Speed> {
-        let mut noise = Noise::new(seed);
+        let mut noise = SplitMix64::new(seed);
         (0..40)
             .map(|n| (n % 4, speed * (1.0 + share * (2.0 * noise.share() - 1.0))))
             .collect()

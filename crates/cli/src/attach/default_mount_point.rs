@@ -14,7 +14,7 @@ const LAYER: &str = "attach";
 const MOST: u32 = 1000;
 
 /// A mount point. If it was made for the mount, it is removed with it.
-pub(super) struct Place {
+pub(super) struct ChosenMountPoint {
     pub(super) folder: PathBuf,
     pub(super) made: bool,
 }
@@ -31,7 +31,7 @@ pub(super) fn root() -> PathBuf {
 }
 
 /// Returns a given folder; makes it if it is missing. Fails if it is not empty or is a mount point.
-pub(super) fn named(folder: &Path) -> Outcome<Place> {
+pub(super) fn named(folder: &Path) -> Outcome<ChosenMountPoint> {
     let failed = |source| Error::io(LAYER, "read metadata", source).in_file(folder);
     match fs::read_dir(folder) {
         Ok(mut entries) => {
@@ -43,7 +43,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
                 );
             }
             match entries.next() {
-                None => Ok(Place {
+                None => Ok(ChosenMountPoint {
                     folder: folder.to_owned(),
                     made: false,
                 }),
@@ -65,7 +65,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir(folder)
                 .map_err(|source| Error::io(LAYER, "create", source).in_file(folder))?;
-            Ok(Place {
+            Ok(ChosenMountPoint {
                 folder: folder.to_owned(),
                 made: true,
             })
@@ -75,7 +75,7 @@ pub(super) fn named(folder: &Path) -> Outcome<Place> {
 }
 
 /// Returns a new folder in `root` with the name of the volume, and a number if that name is taken.
-pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
+pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<ChosenMountPoint> {
     fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "create", source).in_file(root))?;
     let name = usable(volume);
     for number in 0..MOST {
@@ -86,7 +86,7 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
         };
         let folder = root.join(numbered);
         match fs::create_dir(&folder) {
-            Ok(()) => return Ok(Place { folder, made: true }),
+            Ok(()) => return Ok(ChosenMountPoint { folder, made: true }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(Error::io(LAYER, "create", source).in_file(folder).into()),
         }

@@ -9,16 +9,16 @@ use bandsaw::Kind;
 use bandsaw::open::Image;
 use bandsaw_mount::{MountPoint, User, mount_points};
 use bandsaw_nbd::kernel::{DiskId, KernelDisk};
-use bandsaw_nbd::{Export, Note, Options, Server, Watch};
+use bandsaw_nbd::{EventReceiver, Export, Note, Options, Server};
 
 use crate::failure::Outcome;
 use crate::output::Output;
 
 /// Prints failures, of which the kernel receives only a number.
 #[derive(Debug)]
-struct Lines(Output);
+struct FailurePrinter(Output);
 
-impl Watch for Lines {
+impl EventReceiver for FailurePrinter {
     fn note(&self, note: &Note) {
         if let Note::Failed { .. } = note {
             self.0.error(&note.to_string(), None);
@@ -34,7 +34,7 @@ pub(super) fn give(
     on_end: impl FnOnce() + Send + 'static,
 ) -> Outcome<Option<KernelDisk>> {
     let options = Options {
-        events: Arc::new(Lines(output.clone())),
+        events: Arc::new(FailurePrinter(output.clone())),
         ..Options::default()
     };
     let server = Server::new(

@@ -9,11 +9,11 @@ use bandsaw::fs::apfs::Summary;
 use bandsaw::fs::{FileSystem, VolumeInfo};
 use bandsaw::open::{Image, Volume, VolumeFormat};
 use bandsaw::{Error, Kind};
-use bandsaw_mount::Shown;
+use bandsaw_mount::MountContent;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::source::Opening;
+use crate::source::OpenArgs;
 
 /// A volume or disk to mount.
 pub(super) struct Mountable {
@@ -26,22 +26,22 @@ pub(super) struct Mountable {
     pub(super) volume: Option<VolumeInfo>,
     pub(super) name: String,
     pub(super) format: String,
-    pub(super) shown: Shown,
+    pub(super) shown: MountContent,
 }
 
 impl Mountable {
     pub(super) fn read_only(&self) -> bool {
         match &self.shown {
-            Shown::Volume(_) => true,
-            Shown::VolumeMut(_) => false,
-            Shown::Disk(device, _) => device.info().access == Access::ReadOnly,
+            MountContent::Volume(_) => true,
+            MountContent::VolumeMut(_) => false,
+            MountContent::Disk(device, _) => device.info().access == Access::ReadOnly,
         }
     }
 
     /// Releases space held by older checkpoints, so that a trim can free it. Only the open volume
     /// can do that, as nothing else may change its container meanwhile.
     pub(super) fn release_held(&self, output: &Output) {
-        if let Shown::VolumeMut(fs) = &self.shown {
+        if let MountContent::VolumeMut(fs) = &self.shown {
             fs.release_held().unwrap_or_else(|error| {
                 output.warn(&format!("cannot release space of {}: {error}", self.name))
             });
@@ -68,7 +68,7 @@ pub(super) fn disk(image: &Image) -> Mountable {
         volume: None,
         name: name.clone(),
         format: image.format().code().to_owned(),
-        shown: Shown::Disk(image.disk().clone(), name),
+        shown: MountContent::Disk(image.disk().clone(), name),
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn disk(image: &Image) -> Mountable {
 pub(super) fn one(
     image: &Image,
     address: &Address,
-    opening: &Opening,
+    opening: &OpenArgs,
     read_only: bool,
     output: &Output,
 ) -> Outcome<Mountable> {
@@ -88,7 +88,7 @@ pub(super) fn one(
 /// if there is none.
 pub(super) fn all(
     image: &Image,
-    opening: &Opening,
+    opening: &OpenArgs,
     read_only: bool,
     output: &Output,
 ) -> Outcome<Vec<Mountable>> {
@@ -174,7 +174,7 @@ fn mountable(
     image: &Image,
     volume: &Volume,
     address: &Address,
-    opening: &Opening,
+    opening: &OpenArgs,
     read_only: bool,
     output: &Output,
 ) -> Outcome<Mountable> {
@@ -195,12 +195,12 @@ fn mountable(
     };
     let shown = match changed {
         Some(shown) => shown,
-        None => Shown::Volume(opening.volume(image, address)?),
+        None => MountContent::Volume(opening.volume(image, address)?),
     };
     let fs: &dyn FileSystem = match &shown {
-        Shown::VolumeMut(fs) => &**fs,
-        Shown::Volume(fs) => &**fs,
-        Shown::Disk(..) => {
+        MountContent::VolumeMut(fs) => &**fs,
+        MountContent::Volume(fs) => &**fs,
+        MountContent::Disk(..) => {
             return Err(Error::new(Kind::Invalid, "attach", "expected a volume").into());
         }
     };
@@ -226,11 +226,11 @@ fn mountable(
 fn to_change(
     image: &Image,
     address: &Address,
-    opening: &Opening,
+    opening: &OpenArgs,
     output: &Output,
-) -> Outcome<Option<Shown>> {
+) -> Outcome<Option<MountContent>> {
     let error = match opening.volume_mut(image, address) {
-        Ok(fs) => return Ok(Some(Shown::VolumeMut(Arc::clone(&fs)))),
+        Ok(fs) => return Ok(Some(MountContent::VolumeMut(Arc::clone(&fs)))),
         Err(error) => error,
     };
     let why = match error.kind() {

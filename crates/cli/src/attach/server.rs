@@ -17,25 +17,25 @@ use bandsaw_mount::{MountOptions, Mounted, unmount};
 use bandsaw_nbd::kernel::KernelDisk;
 use bandsaw_registry::{Entry, Mount, Part, Registration, Registry, Use};
 
-use super::default_mount_point::{self, Place};
+use super::default_mount_point::{self, ChosenMountPoint};
 use super::mountables::{self, Mountable};
 use super::{Attached, AttachedVolume, background, kernel};
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::source::{Opening, whole_name};
-use crate::verifying::Verifying;
+use crate::source::{OpenArgs, whole_name};
+use crate::verifying::VerifyArgs;
 
 /// The task of a server.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct ServerTask<'a> {
     /// The image, and a volume if one is named.
     pub(crate) address: Address,
-    pub(crate) opening: &'a Opening,
-    pub(crate) verifying: &'a Verifying,
+    pub(crate) opening: &'a OpenArgs,
+    pub(crate) verifying: &'a VerifyArgs,
     pub(crate) options: MountOptions,
-    pub(crate) places: Places,
+    pub(crate) places: MountPlan,
     /// Provide the disk to the kernel, if it has network block devices.
     pub(crate) for_kernel: bool,
     /// Provide the disk if no volume can be mounted.
@@ -49,7 +49,7 @@ pub(crate) struct Job<'a> {
 
 /// The objects to mount, and their mount points.
 #[derive(Debug)]
-pub(crate) enum Places {
+pub(crate) enum MountPlan {
     /// One volume on a folder.
     Volume(PathBuf),
     /// The disk as a file in a folder.
@@ -63,7 +63,7 @@ pub(crate) enum Places {
 /// Serves until everything is unmounted or a signal arrives. In the foreground `tell` is called
 /// once everything is mounted.
 pub(crate) fn serve(
-    job: &Job<'_>,
+    job: &ServerTask<'_>,
     output: &Output,
     tell: impl FnOnce(&Attached) -> Outcome,
 ) -> Outcome {
@@ -75,9 +75,9 @@ pub(crate) fn serve(
     let registry = Registry::of_user()?;
     let mut registration = registry.reserve()?;
     let device = registration.device();
-    let (session, mut signals) = match Session::of_kernel(job, &image, device, output)? {
+    let (session, mut signals) = match MountSession::of_kernel(job, &image, device, output)? {
         Some(begun) => begun,
-        None => Session::mount(job, &image, device, &registry, output)?,
+        None => MountSession::mount(job, &image, device, &registry, output)?,
     };
     let attached = session.describe(&image, device);
     let begun = signals
@@ -121,7 +121,7 @@ fn write_failure(registry: &Registry, device: &str, ended: &Outcome) {
 }
 
 /// Opens the image, for writing if possible.
-fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
+fn open(job: &ServerTask<'_>, output: &Output) -> Outcome<Image> {
     let path = &job.address.image;
     if job.options.read_only || job.address.snapshot.is_some() {
         return job.opening.read(path, output);
@@ -148,7 +148,7 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
 }
 
 /// Frees unused space of the volumes before they are mounted.
-fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
+fn trim(job: &ServerTask<'_>, image: &Image, read_only: bool, output: &Output) {
     if job.trim && !read_only {
         // A failed trim does not prevent mounting.
         trim::before_use(image, Some(job.opening.keys()), output)
@@ -158,42 +158,42 @@ fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
 
 /// Returns the mount points of the job, or those for the disk if the image has no volumes and that
 /// is acceptable.
-fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
+fn places<'a>(job: &'a ServerTask<'_>, image: &Image) -> &'a MountPlan {
     let mounts = image
         .volumes()
         .iter()
         .any(|volume| volume.format.is_supported());
     if job.or_disk && !mounts {
-        &Places::DiskAnywhere
+        &MountPlan::DiskAnywhere
     } else {
         &job.places
     }
 }
 
-fn mountables(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Mountable>> {
+fn mountables(job: &ServerTask<'_>, image: &Image, output: &Output) -> Outcome<Vec<Mountable>> {
     let read_only = job.options.read_only;
     match places(job, image) {
-        Places::Disk(_) | Places::DiskAnywhere => Ok(vec![mountables::disk(image)]),
-        Places::Volume(_) => Ok(vec![mountables::one(
+        MountPlan::Disk(_) | MountPlan::DiskAnywhere => Ok(vec![mountables::disk(image)]),
+        MountPlan::Volume(_) => Ok(vec![mountables::one(
             image,
             &job.address,
             job.opening,
             read_only,
             output,
         )?]),
-        Places::Volumes(_) if job.address.volume.is_some() => Ok(vec![mountables::one(
+        MountPlan::Volumes(_) if job.address.volume.is_some() => Ok(vec![mountables::one(
             image,
             &job.address,
             job.opening,
             read_only,
             output,
         )?]),
-        Places::Volumes(_) => mountables::all(image, job.opening, read_only, output),
+        MountPlan::Volumes(_) => mountables::all(image, job.opening, read_only, output),
     }
 }
 
 /// The mounted objects.
-struct Session {
+struct MountSession {
     mounted: Vec<(ActiveMount, AttachedVolume, Mount)>,
     /// The device names of APFS containers, by the devices that hold them.
     containers: Vec<(String, Registration)>,
@@ -214,11 +214,11 @@ impl ActiveMount {
     }
 }
 
-impl Session {
+impl MountSession {
     /// Creates a kernel device, and catches signals from then on; returns `None` if that was not
     /// requested, or the kernel has no such devices.
     fn of_kernel(
-        job: &Job<'_>,
+        job: &ServerTask<'_>,
         image: &Image,
         device: &str,
         output: &Output,
@@ -254,7 +254,7 @@ impl Session {
 
     /// Mounts everything or nothing.
     fn mount(
-        job: &Job<'_>,
+        job: &ServerTask<'_>,
         image: &Image,
         device: &str,
         registry: &Registry,
@@ -302,19 +302,21 @@ impl Session {
 
     fn add(
         &mut self,
-        (job, places): (&Job<'_>, &Places),
+        (job, places): (&ServerTask<'_>, &MountPlan),
         mountable: Mountable,
         device: &str,
         registry: &Registry,
         (end, left): (std::os::unix::net::UnixStream, Arc<AtomicUsize>),
         output: &Output,
     ) -> Outcome {
-        let Place { folder, made } = match places {
-            Places::Volume(folder) | Places::Disk(folder) => default_mount_point::named(folder)?,
-            Places::DiskAnywhere => {
+        let ChosenMountPoint { folder, made } = match places {
+            MountPlan::Volume(folder) | MountPlan::Disk(folder) => {
+                default_mount_point::named(folder)?
+            }
+            MountPlan::DiskAnywhere => {
                 default_mount_point::for_volume(registry.folder(), &format!("{device}.disk"))?
             }
-            Places::Volumes(root) => default_mount_point::for_volume(
+            MountPlan::Volumes(root) => default_mount_point::for_volume(
                 &root.clone().unwrap_or_else(default_mount_point::root),
                 &mountable.name,
             )?,
@@ -340,7 +342,7 @@ impl Session {
                 signals::end(&end);
             }
         };
-        let is_disk = matches!(mountable.shown, bandsaw_mount::Shown::Disk(..));
+        let is_disk = matches!(mountable.shown, bandsaw_mount::MountContent::Disk(..));
         let mounted = Mounted::new(mountable.shown, &folder, &options, note, on_end);
         if mounted.is_err() && made {
             let _ = fs::remove_dir(&folder);
@@ -469,10 +471,10 @@ fn advise(error: Error) -> Failure {
 
 fn publish(
     registration: &mut Registration,
-    job: &Job<'_>,
+    job: &ServerTask<'_>,
     image: &Image,
     attached: &Attached,
-    session: &Session,
+    session: &MountSession,
 ) -> Outcome {
     let mounts: Vec<_> = session
         .mounted

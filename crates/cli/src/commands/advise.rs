@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::failure::Outcome;
 use crate::info_text::exact;
 use crate::output::{Output, Style};
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::text::{Table, counted, grouped};
 
 /// Recommend a band size for a sparse bundle
@@ -39,7 +39,7 @@ pub(crate) struct Advise {
     #[arg(long, value_name = "PLACE", default_value_t)]
     on: Place,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

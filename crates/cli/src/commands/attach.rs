@@ -7,11 +7,11 @@ use bandsaw::open::Section;
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
-use super::mount::Serving;
-use crate::attach::{Job, Places};
+use super::mount::MountArgs;
+use crate::attach::{MountPlan, ServerTask};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Attach an image as a disk, or its volumes as folders
 ///
@@ -66,9 +66,9 @@ pub(crate) struct Attach {
     #[arg(long, hide = true, conflicts_with = "nomount")]
     or_disk: bool,
     #[command(flatten)]
-    serving: Serving,
+    serving: MountArgs,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Attach {
@@ -91,15 +91,15 @@ impl Attach {
             .opening
             .of_section(self.section)
             .forced(self.serving.force);
-        let job = Job {
+        let job = ServerTask {
             address,
             opening: &opening,
             verifying: &self.serving.verifying,
             options: self.serving.mount_options()?,
             places: match (&self.mountpoint, self.nomount) {
-                (Some(folder), _) => Places::Volume(absolute(folder)),
-                (None, true) => Places::DiskAnywhere,
-                (None, false) => Places::Volumes(self.mountroot.as_ref().map(absolute)),
+                (Some(folder), _) => MountPlan::Volume(absolute(folder)),
+                (None, true) => MountPlan::DiskAnywhere,
+                (None, false) => MountPlan::Volumes(self.mountroot.as_ref().map(absolute)),
             },
             for_kernel,
             or_disk: self.or_disk,

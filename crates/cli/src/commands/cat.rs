@@ -11,7 +11,7 @@ use clap::{Args, ValueHint};
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 
 /// The size of a read: large enough to make its overhead small, small enough for every machine.
 const PIECE: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub(crate) struct Cat {
     #[arg(long, value_name = "NAME", conflicts_with = "resource_fork")]
     xattr: Option<String>,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Cat {
@@ -50,7 +50,7 @@ impl Cat {
                     format!("name it as {address}:/PATH; `bandsaw ls {address}` lists the files");
                 return Err(Failure::from(error.in_file(address.to_string())).hint(hint));
             }
-            let place = Place::open(&address, &self.opening, output)?;
+            let place = ImageLocation::open(&address, &self.opening, output)?;
             let contents = self.contents(&place);
             let contents = contents.map_err(|failure| failure.in_file(&address.image));
             let contents = contents.advise(Kind::NotFound, || {
@@ -61,8 +61,8 @@ impl Cat {
         Ok(out.flush()?)
     }
 
-    fn contents(&self, place: &Place) -> Outcome<Arc<dyn BlockDevice>> {
-        let Place { fs, attributes, .. } = place;
+    fn contents(&self, place: &ImageLocation) -> Outcome<Arc<dyn BlockDevice>> {
+        let ImageLocation { fs, attributes, .. } = place;
         if let Some(name) = &self.xattr {
             return Ok(fs
                 .xattr(attributes.id, name)?

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome, layer_code};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::text::counted;
 
 /// Check the structure of an image, layer by layer
@@ -48,7 +48,7 @@ pub(crate) struct Check {
     #[arg(long)]
     contents: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -182,7 +182,7 @@ impl CheckReport {
 }
 
 impl LayerFacts {
-    fn new(judged: &open::Judged) -> Self {
+    fn new(judged: &open::CheckedLayer) -> Self {
         let (verdict, why) = match &judged.verdict {
             Verdict::Checked => ("checked", None),
             Verdict::Broken => ("broken", None),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::failure::{Described, Failures, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Compute a checksum of the disk in an image
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Checksum {
     #[arg(long = "type", value_name = "TYPE", default_value_t)]
     algorithm: Algorithm,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

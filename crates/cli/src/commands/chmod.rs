@@ -7,7 +7,7 @@ use bandsaw::fs::{Attributes, Change, FileKind, FileSystemExt, FileSystemMut};
 use bandsaw::progress::Progress;
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -37,7 +37,7 @@ pub(crate) struct Chmod {
     #[arg(long, value_name = "NUMBER")]
     gid: Option<u32>,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Chmod {
@@ -54,9 +54,9 @@ impl Chmod {
                     self.one(fs, &found)?;
                     None
                 };
-                Ok(Changed {
+                Ok(ChangeItem {
                     objects,
-                    ..Changed::new(Action::PermissionsSet, path)
+                    ..ChangeItem::new(Action::PermissionsSet, path)
                 })
             };
             paths.iter().map(change).collect()

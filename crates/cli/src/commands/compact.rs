@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use bandsaw::address::ImagePath;
 use bandsaw::container::Orphan;
 use bandsaw::error::Place;
-use bandsaw::ops::compact::{self, Cause, Compacted, Options, Orphaned, Plan, SkippedVolume};
-use bandsaw::progress::Limited;
+use bandsaw::ops::compact::{self, Cause, Compacted, Options, OrphanReport, Plan, SkippedVolume};
+use bandsaw::progress::RateLimited;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::du::BandsFacts;
 use super::trim;
 use crate::failure::{Described, Failure, Outcome};
-use crate::info_text::{Sheet, exact};
+use crate::info_text::{InfoWriter, exact};
 use crate::output::{Output, Remark, messages};
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Shrink the storage of an image
 ///
@@ -65,7 +65,7 @@ pub(crate) struct Compact {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) limit_rate: Option<u64>,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
 /// The output of `--json` after a compaction.
@@ -110,7 +110,7 @@ struct OrphanFacts {
 }
 
 impl OrphanFacts {
-    fn new(orphans: &Orphaned) -> Self {
+    fn new(orphans: &OrphanReport) -> Self {
         let place = |orphan: &Orphan| match &orphan.place {
             Place::Offset(at) => format!("{} at byte {at}", orphan.what),
             Place::Name(name) => format!("{name}: {}", orphan.what),
@@ -191,7 +191,7 @@ impl Compact {
             battery_allowed: self.battery_allowed,
         };
         let bar = Bar::new(output);
-        let progress = Limited::new(&bar, self.limit_rate);
+        let progress = RateLimited::new(&bar, self.limit_rate);
         if self.dry_run {
             let image = self.opening.read(&path, output)?;
             let plan = compact::plan(&image, &options, Some(self.opening.keys()), &progress)
@@ -290,7 +290,7 @@ impl PlanFacts {
     }
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut sheet = Sheet::new(output, out);
+        let mut sheet = InfoWriter::new(output, out);
         sheet.heading(&output.name(&self.path))?;
         sheet.fact("on disk", &exact(self.allocated))?;
         self.units.write(&mut sheet)?;

@@ -45,7 +45,7 @@ enum Form {
 
 /// Completion by the shell itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Also {
+pub(super) enum ShellCompletion {
     #[default]
     None,
     Files,
@@ -55,12 +55,12 @@ pub(super) enum Also {
 /// Candidates and their descriptions, sorted.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    also: Also,
+    also: ShellCompletion,
     found: BTreeMap<String, String>,
 }
 
 impl Candidates {
-    fn new(also: Also) -> Self {
+    fn new(also: ShellCompletion) -> Self {
         Self {
             also,
             found: BTreeMap::new(),
@@ -113,11 +113,11 @@ impl Complete {
     }
 }
 
-fn also(also: Also) -> &'static str {
+fn also(also: ShellCompletion) -> &'static str {
     match also {
-        Also::None => "none",
-        Also::Files => "files",
-        Also::Folders => "folders",
+        ShellCompletion::None => "none",
+        ShellCompletion::Files => "files",
+        ShellCompletion::Folders => "folders",
     }
 }
 
@@ -191,7 +191,7 @@ fn candidates(words: &[String]) -> Candidates {
     }
     if names.is_empty() {
         // An image is named without a verb too.
-        candidates.also = Also::Files;
+        candidates.also = ShellCompletion::Files;
         inside::add(&mut candidates, current, true);
     }
     candidates
@@ -252,9 +252,11 @@ fn options(verb: &Command, current: &str) -> Candidates {
 /// Returns the values of an option or operand that continue `current`.
 fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candidates {
     let mut candidates = Candidates::new(match arg.get_value_hint() {
-        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => Also::Files,
-        ValueHint::DirPath => Also::Folders,
-        _ => Also::None,
+        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => {
+            ShellCompletion::Files
+        }
+        ValueHint::DirPath => ShellCompletion::Folders,
+        _ => ShellCompletion::None,
     });
     let possible = arg.get_possible_values();
     for value in possible.iter().filter(|value| !value.is_hide_set()) {

@@ -9,12 +9,12 @@ use bandsaw::ops::compress::{CompressOptions, compress, decompress, estimate};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::change::{self, Changing};
-use crate::compressing::{Choice, CompressionType, DEFAULT_LEVEL, Totals};
+use crate::change::{self, ChangeArgs};
+use crate::compressing::{CompressionType, DEFAULT_LEVEL, FileChoiceArgs, Totals};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::Place;
+use crate::source::ImageLocation;
 
 /// Compress files in place, as afsctool and ditto do
 ///
@@ -56,7 +56,7 @@ pub(crate) struct Compress {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "estimate")]
     backup: Option<PathBuf>,
     #[command(flatten)]
-    choice: Choice,
+    choice: FileChoiceArgs,
     /// Show the result without changing anything
     #[arg(long, conflicts_with = "compare")]
     estimate: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Compress {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 /// Decompress files in place
@@ -81,7 +81,7 @@ pub(crate) struct Decompress {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 /// The output of `--json`.
@@ -140,7 +140,7 @@ impl Compress {
             Ok(())
         };
         if self.estimate {
-            let place = Place::open(&address, &self.opening, output)?;
+            let place = ImageLocation::open(&address, &self.opening, output)?;
             estimate(&*place.fs, &paths, &options, &bar, &mut each)?;
             drop(bar);
             return CompressReport::print(

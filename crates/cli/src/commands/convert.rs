@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
-use bandsaw::ops::convert::{ConvertOptions, Copied, convert, resume, stream};
+use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::encrypting::{Cipher, Decrypting, Encrypting};
+use crate::encrypting::{Cipher, DecryptArgs, NewEncryptionArgs};
 use crate::facts::ImageInfo;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text;
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::target::{self, Container, file_mode};
 use crate::verifying::VERIFY_HINT;
 
@@ -82,7 +82,7 @@ pub(crate) struct Convert {
     #[command(flatten)]
     pub(crate) container: Container,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
     #[command(flatten)]
     pub(crate) encryption: EncryptionArgs,
 }
@@ -105,7 +105,7 @@ pub(crate) struct EncryptionArgs {
     )]
     pub(crate) encrypt: Option<Cipher>,
     #[command(flatten)]
-    pub(crate) decrypting: Decrypting,
+    pub(crate) decrypting: DecryptArgs,
     /// Encrypt an encrypted image with new keys
     ///
     /// The keys have the same length as before. Old headers and passphrases cannot open the new
@@ -118,14 +118,14 @@ pub(crate) struct EncryptionArgs {
     )]
     pub(crate) re_encrypt: bool,
     #[command(flatten)]
-    pub(crate) encrypting: Encrypting,
+    pub(crate) encrypting: NewEncryptionArgs,
     #[command(flatten)]
     pub(crate) new: NewPassphrase,
 }
 
 /// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
-pub(crate) struct Streamed {
+pub(crate) struct StreamReport {
     format: &'static str,
     size: u64,
     read_size: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Streamed {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Converted {
+struct ConvertReport {
     #[serde(flatten)]
     image: ImageInfo,
     read_size: u64,
@@ -150,8 +150,8 @@ impl Convert {
         target: PathBuf,
         remove_signature: bool,
         container: Container,
-        decrypting: Decrypting,
-        opening: Opening,
+        decrypting: DecryptArgs,
+        opening: OpenArgs,
     ) -> Self {
         Self {
             source,
@@ -286,12 +286,12 @@ impl Convert {
                 ));
             }
         }
-        let Copied {
+        let CopyCounts {
             read: bytes_read,
             written: bytes_written,
         } = made.copied;
         let was_complete = made.was_complete;
-        let converted = Converted {
+        let converted = ConvertReport {
             image: facts,
             read_size: bytes_read,
             written_size: bytes_written,
@@ -376,14 +376,14 @@ impl Convert {
         let options = self.options(format, None)?;
         let copied = stream(&source, &options, out, &bar).map_err(|error| self.advise(error))?;
         drop(bar);
-        let streamed = Streamed::new(format, source.disk().info().len, copied);
+        let streamed = StreamReport::new(format, source.disk().info().len, copied);
         output.done(&streamed, |out| streamed.write(out))
     }
 }
 
-impl Streamed {
+impl StreamReport {
     /// Describes a disk of `size` bytes that was written to standard output.
-    pub(crate) fn new(format: Format, size: u64, copied: Copied) -> Self {
+    pub(crate) fn new(format: Format, size: u64, copied: CopyCounts) -> Self {
         Self {
             format: format.code(),
             size,

@@ -10,21 +10,21 @@ use bandsaw::fs::source::{NAMES, Tree};
 use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
 use bandsaw::ops::import;
-use bandsaw::ops::put::{Put, PutOptions, put};
+use bandsaw::ops::put::{PutOptions, PutReport, put};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::extract;
-use crate::change::{self, Changing};
-use crate::compressing::Compressing;
+use crate::change::{self, ChangeArgs};
+use crate::compressing::CompressionArgs;
 use crate::failure::{Failure, Outcome};
 use crate::help::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Place, normal};
+use crate::source::{self, ImageLocation, normal};
 use crate::text::counted;
-use crate::verifying::{self, Verifying};
+use crate::verifying::{self, VerifyArgs};
 
 /// Copy files out of an image, into one, or between two
 ///
@@ -65,11 +65,11 @@ pub(crate) struct Cp {
     )]
     level: Option<u8>,
     #[command(flatten)]
-    compressing: Compressing,
+    compressing: CompressionArgs,
     #[command(flatten)]
-    verifying: Verifying,
+    verifying: VerifyArgs,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Cp {
@@ -94,7 +94,7 @@ impl Cp {
         let image = self.opening.read(&source.image, output)?;
         let whole = source::is_whole(&source);
         let verification = self.verifying.begin(&image, whole, output);
-        let place = Place::of(&image, &source, &self.opening)?;
+        let place = ImageLocation::of(&image, &source, &self.opening)?;
         let is_folder = place.attributes.kind == FileKind::Folder;
         if is_folder {
             self.check_recursive(&source.to_string())?;
@@ -150,7 +150,7 @@ impl Cp {
                 let image = self.opening.read(&source.image, output)?;
                 let whole = source::is_whole(&source);
                 let verification = self.verifying.begin(&image, whole, output);
-                let place = Place::of(&image, &source, &self.opening)?;
+                let place = ImageLocation::of(&image, &source, &self.opening)?;
                 let found = self.in_volume(&place.fs, &source, &bar)?;
                 let done = change::change(&target, &self.opening, output, |fs| {
                     self.put(fs, &target, found, &bar)
@@ -169,7 +169,7 @@ impl Cp {
         verified
     }
 
-    fn on_host(&self, target: &Address, bar: &Bar) -> Outcome<Found> {
+    fn on_host(&self, target: &Address, bar: &Bar) -> Outcome<CopySource> {
         let path = Path::new(&self.source);
         let is_folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         if is_folder {
@@ -199,21 +199,26 @@ impl Cp {
         } else {
             import::single(path)?
         };
-        Ok(Found {
+        Ok(CopySource {
             tree,
             name,
             is_folder,
         })
     }
 
-    fn in_volume(&self, fs: &Arc<dyn FileSystem>, address: &Address, bar: &Bar) -> Outcome<Found> {
+    fn in_volume(
+        &self,
+        fs: &Arc<dyn FileSystem>,
+        address: &Address,
+        bar: &Bar,
+    ) -> Outcome<CopySource> {
         let path = normal(address.path.as_deref().unwrap_or_default());
         let is_folder = bandsaw::fs::FileSystemExt::resolve(&**fs, &path)?.kind == FileKind::Folder;
         if is_folder {
             self.check_recursive(&address.to_string())?;
         }
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(Found {
+        Ok(CopySource {
             tree: import::volume(fs.clone(), &path, bar)?,
             name,
             is_folder,
@@ -224,9 +229,9 @@ impl Cp {
         &self,
         fs: &Arc<dyn FileSystemMut>,
         target: &Address,
-        found: Found,
+        found: CopySource,
         bar: &Bar,
-    ) -> Outcome<Put> {
+    ) -> Outcome<PutReport> {
         let path = normal(target.path.as_deref().unwrap_or_default());
         let there = change::try_resolve(fs, &path)?;
         let into = there.is_some_and(|there| there.kind == FileKind::Folder);
@@ -257,7 +262,7 @@ impl Cp {
 }
 
 /// A source to copy into an image.
-struct Found {
+struct CopySource {
     tree: Tree,
     /// The name of the source itself.
     name: String,
@@ -279,8 +284,8 @@ struct CopyReport {
     compressed_files: u64,
 }
 
-fn report(done: Put, output: &Output) -> Outcome {
-    let Put {
+fn report(done: PutReport, output: &Output) -> Outcome {
+    let PutReport {
         files,
         folders,
         symlinks,

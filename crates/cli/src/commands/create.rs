@@ -17,10 +17,10 @@ use bandsaw::{Error, Kind, size};
 use clap::Args;
 use serde::Serialize;
 
-use crate::commands::convert::{Streamed, standard_output};
-use crate::compressing::{Compressing, Totals};
-use crate::encrypting::{Cipher, Encrypting};
-use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
+use crate::commands::convert::{StreamReport, standard_output};
+use crate::compressing::{CompressionArgs, Totals};
+use crate::encrypting::{Cipher, NewEncryptionArgs};
+use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
 use crate::help::COMPRESSION;
@@ -83,7 +83,7 @@ pub(crate) struct Create {
     /// --volname or --encrypt-volume is apfs, or hfs+ if the disk is too small for APFS or
     /// --block-size requires it.
     #[arg(long, value_name = "FS")]
-    pub(crate) fs: Option<Fs>,
+    pub(crate) fs: Option<FileSystemArg>,
     /// Set the name of the volume
     ///
     /// The default is the name of the folder or archive, or untitled.
@@ -122,7 +122,7 @@ pub(crate) struct Create {
     )]
     pub(crate) verbose: bool,
     #[command(flatten)]
-    pub(crate) compressing: Compressing,
+    pub(crate) compressing: CompressionArgs,
     /// Encrypt the image with aes-256 (default) or aes-128
     #[arg(
         long,
@@ -146,11 +146,11 @@ pub(crate) struct Create {
     )]
     pub(crate) thin: bool,
     #[command(flatten)]
-    pub(crate) encrypting: Encrypting,
+    pub(crate) encrypting: NewEncryptionArgs,
     #[command(flatten)]
     pub(crate) passphrase: Passphrase,
     #[command(flatten)]
-    pub(crate) encrypting_volume: EncryptingVolume,
+    pub(crate) encrypting_volume: VolumeEncryptionArgs,
     #[command(flatten)]
     pub(crate) network_args: NetworkArgs,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Create {
 /// The output of `--json`: that of `info`, or of a conversion to standard output, and the results of
 /// compression.
 #[derive(Serialize)]
-struct Made<T> {
+struct CreateReport<T> {
     #[serde(flatten)]
     image: T,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ struct Made<T> {
     compressed: Option<Totals>,
 }
 
-impl<T> Made<T> {
+impl<T> CreateReport<T> {
     /// Writes what follows the properties of the image.
     fn write_rest(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         self.recovery_key
@@ -181,9 +181,9 @@ impl<T> Made<T> {
 
 /// A file system to make, or none.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fs(pub(crate) Option<NewFormat>);
+pub(crate) struct FileSystemArg(pub(crate) Option<NewFormat>);
 
-impl FromStr for Fs {
+impl FromStr for FileSystemArg {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -277,7 +277,7 @@ impl Create {
         let facts = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        let facts = Made {
+        let facts = CreateReport {
             image: facts,
             recovery_key,
             compressed: self.totals(made.compressed),
@@ -318,8 +318,8 @@ impl Create {
             stream(Path::new("."), options, out, &bar).map_err(|error| self.advise(error))?;
         drop(bar);
         let output = &output.aside();
-        let facts = Made {
-            image: Streamed::new(format, made.len, made.copied),
+        let facts = CreateReport {
+            image: StreamReport::new(format, made.len, made.copied),
             recovery_key: recovery_key.and_then(RecoveryKey::keep),
             compressed: self.totals(made.compressed),
         };
@@ -375,7 +375,7 @@ impl Create {
             };
         }
         let format = match self.fs {
-            Some(Fs(Some(format))) => format,
+            Some(FileSystemArg(Some(format))) => format,
             _ => self.usual_format(output)?,
         };
         Ok(Some(NewVolume {
@@ -392,7 +392,8 @@ impl Create {
     fn has_volume(&self) -> bool {
         let wanted =
             self.from.is_some() || self.volname.is_some() || self.encrypting_volume.is_wanted();
-        self.fs.map_or(wanted, |Fs(format)| format.is_some())
+        self.fs
+            .map_or(wanted, |FileSystemArg(format)| format.is_some())
     }
 
     /// Returns the default file system: APFS, as in Disk Utility.

@@ -15,7 +15,7 @@ use crate::failure::{Described, Failure, Outcome, code, layer_code};
 use crate::in_use;
 use crate::output::{Output, Style, messages};
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Explain why an image does not open
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Diagnose {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

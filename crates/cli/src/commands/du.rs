@@ -9,17 +9,17 @@ use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::FileKind;
 use bandsaw::ops::compress::{FileUsage, FolderUsage};
-use bandsaw::ops::space::{Fill, SpaceMap};
+use bandsaw::ops::space::{SpaceMap, UnitUsage};
 use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
 use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Described, Failures, Outcome};
-use crate::info_text::{Sheet, exact, held};
+use crate::info_text::{InfoWriter, exact, held};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::{Table, counted, counted_files, grouped};
 
 /// Show the space that images use and could free
@@ -49,7 +49,7 @@ pub(crate) struct Du {
     #[arg(long)]
     bands: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -233,7 +233,7 @@ impl Du {
     }
 
     fn inside(&self, address: &Address, output: &Output, bar: &Bar) -> Outcome<Item> {
-        let place = Place::open(address, &self.opening, output)?;
+        let place = ImageLocation::open(address, &self.opening, output)?;
         let of = &place.attributes;
         let usage = match of.kind {
             FileKind::Folder => FolderUsage::of(&*place.fs, &place.path, of.id, 0, bar)?,
@@ -292,9 +292,9 @@ impl BandsFacts {
             unit_size: map.size,
             units: map.count(),
             allocated_units: map.units.len() as u64,
-            full_units: map.count_of(Fill::Full),
-            partly_free_units: map.count_of(Fill::PartlyFree),
-            free_units: map.count_of(Fill::Free),
+            full_units: map.count_of(UnitUsage::Full),
+            partly_free_units: map.count_of(UnitUsage::PartlyFree),
+            free_units: map.count_of(UnitUsage::Free),
             stray_files: map.stray.iter().map(|file| file.name.clone()).collect(),
             packable: map.unused,
             reclaimable_whole: returns_whole,
@@ -312,7 +312,7 @@ impl BandsFacts {
         }
     }
 
-    pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write(&self, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         let kind = &format!("{}s", self.unit);
         let (stored, count) = (grouped(self.allocated_units), grouped(self.units));
         sheet.fact(
@@ -352,7 +352,7 @@ impl BandsFacts {
     }
 
     /// Prints the free space that stays allocated because the host has no holes.
-    pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_kept(&self, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         if self.unreclaimable == 0 {
             return Ok(());
         }
@@ -371,7 +371,7 @@ impl BandsFacts {
     }
 
     /// Prints a line for each band, if requested.
-    pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    pub(super) fn write_each(&self, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         if self.list.is_empty() {
             return Ok(());
         }
@@ -437,7 +437,7 @@ impl Item {
         else {
             return Ok(());
         };
-        let mut sheet = Sheet::new(output, out);
+        let mut sheet = InfoWriter::new(output, out);
         sheet.heading(&output.name(&self.path))?;
         let disk = self.image.as_ref().map(|image| image.size);
         if let Some(image) = &self.image {
@@ -484,7 +484,7 @@ impl Item {
 
 impl InsideFacts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut sheet = Sheet::new(output, out);
+        let mut sheet = InfoWriter::new(output, out);
         sheet.heading(&output.name(&self.volume_path))?;
         sheet.fact("size", &exact(self.size))?;
         sheet.fact("stored", &exact(self.stored))?;
@@ -495,7 +495,7 @@ impl InsideFacts {
 }
 
 impl ImageFacts {
-    fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    fn write(&self, output: &Output, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         if let Some(bands) = &self.units {
             bands.write(sheet)?;
         }

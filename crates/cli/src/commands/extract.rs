@@ -14,9 +14,9 @@ use crate::failure::{Advise, Described, Failure, Outcome};
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::counted;
-use crate::verifying::{self, Verifying};
+use crate::verifying::{self, VerifyArgs};
 
 /// Extract files of a volume to a folder or tar archive
 ///
@@ -63,9 +63,9 @@ pub(crate) struct Extract {
     #[arg(long, conflicts_with = "tar")]
     setuid: bool,
     #[command(flatten)]
-    verifying: Verifying,
+    verifying: VerifyArgs,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -92,7 +92,7 @@ impl Extract {
         let image = self.opening.read(&address.image, output)?;
         let whole = source::is_whole(&address);
         let verification = self.verifying.begin(&image, whole, output);
-        let place = Place::of(&image, &address, &self.opening)?;
+        let place = ImageLocation::of(&image, &address, &self.opening)?;
         let bar = Bar::new(output);
         let (done, output) = match (&self.tar, &self.folder) {
             (Some(file), _) if file.as_os_str() == "-" => {
@@ -124,7 +124,7 @@ impl Extract {
         Ok(())
     }
 
-    fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
+    fn to_file(&self, place: &ImageLocation, path: &Path, bar: &Bar) -> Outcome<Exported> {
         let mut file = NewFile::create_as(path, self.overwrite, place.mode)?;
         let done = to_tar(&*place.fs, &place.path, &mut file, bar)?;
         file.finish()?;
@@ -132,7 +132,7 @@ impl Extract {
     }
 }
 
-fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
+fn to_stdout(place: &ImageLocation, output: &Output, bar: &Bar) -> Outcome<Exported> {
     if output.terminal() {
         return Err(Failure::usage("--tar", "standard output is a terminal")
             .hint("redirect it to tar, or name a file"));

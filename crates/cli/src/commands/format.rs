@@ -10,13 +10,13 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::create::epoch;
-use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
+use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::failure::{Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
-use crate::passphrase::{ImageUnlocking, Iterations};
+use crate::passphrase::{ImageUnlockArgs, Iterations};
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Create an empty volume in an image
 ///
@@ -58,9 +58,9 @@ pub(crate) struct Format {
     #[arg(long)]
     erase: bool,
     #[command(flatten)]
-    opening: Opening<ImageUnlocking>,
+    opening: OpenArgs<ImageUnlockArgs>,
     #[command(flatten)]
-    encrypting_volume: EncryptingVolume,
+    encrypting_volume: VolumeEncryptionArgs,
     #[command(flatten)]
     iterations: Iterations,
 }

@@ -16,7 +16,7 @@ use crate::facts::ImageInfo;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::{in_use, info_text, map};
 
 /// Show the format, layers and volumes of an image
@@ -49,12 +49,12 @@ pub(crate) struct Info {
     #[arg(long)]
     map: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct WithMap<'a> {
+struct InfoReport<'a> {
     #[serde(flatten)]
     facts: &'a ImageInfo,
     /// The bands, with `--map`, of images that can be changed.
@@ -64,7 +64,7 @@ struct WithMap<'a> {
 
 impl Info {
     /// Returns the verb for this image.
-    pub(super) fn of(image: OsString, opening: Opening) -> Self {
+    pub(super) fn of(image: OsString, opening: OpenArgs) -> Self {
         Self {
             image,
             map: false,
@@ -114,7 +114,7 @@ impl Info {
         };
         let drawn = drawing.as_ref().map(|map| BandsFacts::new(map, true));
         output.facts(
-            &WithMap {
+            &InfoReport {
                 facts: &facts,
                 map: drawn,
             },

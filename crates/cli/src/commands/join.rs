@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use bandsaw::container::udif::Cut;
+use bandsaw::container::udif::SplitMethod;
 use clap::{Args, ValueHint};
 
-use super::segment::{self, Rewriting};
-use crate::encrypting::Decrypting;
+use super::segment::{self, RewriteArgs};
+use crate::encrypting::DecryptArgs;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::source::Opening;
+use crate::source::OpenArgs;
 
 /// Join the segments of an image to one file
 ///
@@ -29,11 +29,11 @@ pub(crate) struct Join {
     #[arg(long, short, value_name = "WHOLE.dmg")]
     output: PathBuf,
     #[command(flatten)]
-    rewriting: Rewriting,
+    rewriting: RewriteArgs,
     #[command(flatten)]
-    decrypting: Decrypting,
+    decrypting: DecryptArgs,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Join {
@@ -41,7 +41,7 @@ impl Join {
         segment::write(
             &self.first,
             &self.output,
-            Cut::Whole,
+            SplitMethod::Whole,
             &self.rewriting,
             self.decrypting,
             &self.opening,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::change::warn_if_durable;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Add a journal to an HFS+ volume
 ///
@@ -33,7 +33,7 @@ pub(crate) struct EnableJournal {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     journal_size: Option<u64>,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// Remove the journal of an HFS+ volume
@@ -49,7 +49,7 @@ pub(crate) struct DisableJournal {
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -86,7 +86,7 @@ impl DisableJournal {
     }
 }
 
-fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, Address)> {
+fn open(text: &OsString, opening: &OpenArgs, output: &Output) -> Outcome<(Image, Address)> {
     let address = source::whole(text)?;
     let image = opening.change(&address.image, output)?;
     Ok((image, address))

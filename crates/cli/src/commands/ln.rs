@@ -6,7 +6,7 @@ use bandsaw::Kind;
 use bandsaw::fs::{NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 
@@ -29,7 +29,7 @@ pub(crate) struct Ln {
     #[arg(long, short)]
     symbolic: bool,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Ln {
@@ -47,9 +47,9 @@ impl Ln {
                     &name,
                     &NewNode::new(NewKind::Symlink(target.to_owned())),
                 )?;
-                Ok(vec![Changed {
+                Ok(vec![ChangeItem {
                     target: Some(target.to_owned()),
-                    ..Changed::new(Action::Created, &paths[0])
+                    ..ChangeItem::new(Action::Created, &paths[0])
                 }])
             });
         }
@@ -62,9 +62,9 @@ impl Ln {
                 .advise(Kind::Unsupported, || {
                     "use -s to create a symbolic link".to_owned()
                 })?;
-            Ok(vec![Changed {
+            Ok(vec![ChangeItem {
                 source_path: Some(paths[0].clone()),
-                ..Changed::new(Action::Linked, &paths[1])
+                ..ChangeItem::new(Action::Linked, &paths[1])
             }])
         })
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::failure::Outcome;
 use crate::node::{self, Ancestors, Node};
 use crate::output::Output;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::{Table, minute};
 
 /// List files and folders of a volume
@@ -40,7 +40,7 @@ pub(crate) struct Ls {
     #[arg(long, short, hide = true)]
     all: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`. The contents of subfolders follow their folder.
@@ -55,7 +55,7 @@ struct Listing {
 impl Ls {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let address = source::address(&self.address)?;
-        let place = Place::open(&address, &self.opening, output)?;
+        let place = ImageLocation::open(&address, &self.opening, output)?;
         if output.json() {
             let mut entries = Vec::new();
             self.visit(&place, &mut |path, folder| {
@@ -97,7 +97,11 @@ impl Ls {
     }
 
     /// Calls `each` for the folder, or for a single object, and under `-R` for all subfolders.
-    fn visit(&self, place: &Place, each: &mut dyn FnMut(&str, &[Entry]) -> Outcome) -> Outcome {
+    fn visit(
+        &self,
+        place: &ImageLocation,
+        each: &mut dyn FnMut(&str, &[Entry]) -> Outcome,
+    ) -> Outcome {
         if place.attributes.kind != FileKind::Folder {
             let parent = place.path.len() - place.name().len();
             let entry = Entry {
@@ -128,7 +132,7 @@ impl Ls {
 
     fn print(
         &self,
-        place: &Place,
+        place: &ImageLocation,
         entries: &[Entry],
         output: &Output,
         out: &mut impl Write,

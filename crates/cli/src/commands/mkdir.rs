@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bandsaw::fs::{FileKind, FileSystemMut, NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::mode;
@@ -28,7 +28,7 @@ pub(crate) struct Mkdir {
     #[arg(long, short, value_name = "MODE", value_parser = mode, default_value = "755")]
     mode: u16,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Mkdir {
@@ -43,7 +43,7 @@ impl Mkdir {
         })
     }
 
-    fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str, made: &mut Vec<Changed>) -> Outcome {
+    fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str, made: &mut Vec<ChangeItem>) -> Outcome {
         if self.parents {
             for (end, _) in path.match_indices('/').skip(1) {
                 self.make_one(fs, &path[..end], 0o755, made)?;
@@ -57,7 +57,7 @@ impl Mkdir {
         fs: &Arc<dyn FileSystemMut>,
         path: &str,
         mode: u16,
-        made: &mut Vec<Changed>,
+        made: &mut Vec<ChangeItem>,
     ) -> Outcome {
         if self.parents
             && change::try_resolve(fs, path)?.is_some_and(|found| found.kind == FileKind::Folder)
@@ -76,7 +76,7 @@ impl Mkdir {
             },
         )
         .map_err(|error| error.named(path))?;
-        made.push(Changed::new(Action::Created, path));
+        made.push(ChangeItem::new(Action::Created, path));
         Ok(())
     }
 }

@@ -8,12 +8,12 @@ use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
 use super::complete::MOUNT_OPTIONS;
-use crate::attach::{self, Job, Places};
+use crate::attach::{self, MountPlan, ServerTask};
 use crate::failure::{Failure, Outcome};
 use crate::mount_helper;
 use crate::output::Output;
-use crate::source::{self, Opening};
-use crate::verifying::Verifying;
+use crate::source::{self, OpenArgs};
+use crate::verifying::VerifyArgs;
 
 /// Mount a volume on a folder
 ///
@@ -60,17 +60,17 @@ pub(crate) struct Mount {
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
-    serving: Serving,
+    serving: MountArgs,
     /// Show the whole disk as a file IMAGE.img in the folder
     #[arg(long)]
     as_disk: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The options of a mount.
 #[derive(Debug, Args)]
-pub(crate) struct Serving {
+pub(crate) struct MountArgs {
     /// Mount read-only
     #[arg(long, short)]
     pub(crate) read_only: bool,
@@ -96,10 +96,10 @@ pub(crate) struct Serving {
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub(crate) serving: bool,
     #[command(flatten)]
-    pub(crate) verifying: Verifying,
+    pub(crate) verifying: VerifyArgs,
 }
 
-impl Serving {
+impl MountArgs {
     pub(crate) fn mount_options(&self) -> Outcome<MountOptions> {
         let mut options = MountOptions {
             read_only: self.read_only,
@@ -116,7 +116,7 @@ impl Serving {
 
     /// Serves in this process, or starts a background process with the same command line as its
     /// server.
-    pub(crate) fn run(&self, verb: &str, job: &Job<'_>, output: &Output) -> Outcome {
+    pub(crate) fn run(&self, verb: &str, job: &ServerTask<'_>, output: &Output) -> Outcome {
         if self.foreground || self.serving {
             return attach::serve(job, output, |attached| attach::tell(attached, output));
         }
@@ -139,15 +139,15 @@ impl Mount {
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
         let opening = self.opening.forced(self.serving.force);
-        let job = Job {
+        let job = ServerTask {
             address,
             opening: &opening,
             verifying: &self.serving.verifying,
             options: self.serving.mount_options()?,
             places: if self.as_disk {
-                Places::Disk(folder)
+                MountPlan::Disk(folder)
             } else {
-                Places::Volume(folder)
+                MountPlan::Volume(folder)
             },
             for_kernel: false,
             or_disk: false,

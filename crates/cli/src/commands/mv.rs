@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use bandsaw::fs::{Existing, FileKind};
+use bandsaw::fs::{ExistingTarget, FileKind};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 
@@ -28,7 +28,7 @@ pub(crate) struct Mv {
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Mv {
@@ -37,9 +37,9 @@ impl Mv {
             change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let target = paths.pop().unwrap_or_default();
         let existing = if self.overwrite {
-            Existing::Replace
+            ExistingTarget::Replace
         } else {
-            Existing::Error
+            ExistingTarget::Error
         };
         change::report(&address, &self.opening, output, |fs| {
             let into =
@@ -67,9 +67,9 @@ impl Mv {
                 moved.advise(Kind::Conflict, || {
                     "use --overwrite to replace existing files".to_owned()
                 })?;
-                changes.push(Changed {
+                changes.push(ChangeItem {
                     source_path: Some(path.clone()),
-                    ..Changed::new(Action::Moved, &new_path)
+                    ..ChangeItem::new(Action::Moved, &new_path)
                 });
             }
             Ok(changes)

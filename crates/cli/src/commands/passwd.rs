@@ -15,7 +15,7 @@ use crate::facts::KeySlotInfo;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase, Wrapping};
+use crate::passphrase::{self, ImageUnlockArgs, Iterations, KeyWrapArgs, NewPassphrase};
 use crate::source;
 
 /// Change passphrases of an encrypted image
@@ -70,13 +70,13 @@ struct Change {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: Option<u32>,
     #[command(flatten)]
-    unlocking: ImageUnlocking,
+    unlocking: ImageUnlockArgs,
     #[command(flatten)]
     new: NewPassphrase,
     #[command(flatten)]
     iterations: Iterations,
     #[command(flatten)]
-    wrapping: Wrapping,
+    wrapping: KeyWrapArgs,
     #[command(flatten)]
     network_args: NetworkArgs,
 }
@@ -92,13 +92,13 @@ struct Add {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations", "key_wrap"])]
     certificate: Option<PathBuf>,
     #[command(flatten)]
-    unlocking: ImageUnlocking,
+    unlocking: ImageUnlockArgs,
     #[command(flatten)]
     new: NewPassphrase,
     #[command(flatten)]
     iterations: Iterations,
     #[command(flatten)]
-    wrapping: Wrapping,
+    wrapping: KeyWrapArgs,
     #[command(flatten)]
     network_args: NetworkArgs,
 }
@@ -112,7 +112,7 @@ struct Remove {
     #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: u32,
     #[command(flatten)]
-    unlocking: ImageUnlocking,
+    unlocking: ImageUnlockArgs,
     #[command(flatten)]
     network_args: NetworkArgs,
 }
@@ -148,7 +148,7 @@ impl Passwd {
 pub(crate) fn change_passphrase(image: &str, old: bool, new: bool, output: &Output) -> Outcome {
     Change {
         image: Some(image.into()),
-        unlocking: ImageUnlocking::stdinpass(old),
+        unlocking: ImageUnlockArgs::stdinpass(old),
         new: NewPassphrase::stdinpass(new),
         ..Change::default()
     }
@@ -278,7 +278,7 @@ fn header(image: &ImagePath, access: Access, network_args: &NetworkArgs) -> Outc
 
 fn unlock(
     image: &ImagePath,
-    unlocking: &ImageUnlocking,
+    unlocking: &ImageUnlockArgs,
     network_args: &NetworkArgs,
 ) -> Outcome<KeyRing> {
     header(image, Access::ReadWrite, network_args)?
@@ -288,9 +288,9 @@ fn unlock(
 
 fn new_passphrase(
     new: &NewPassphrase,
-    unlocking: &ImageUnlocking,
+    unlocking: &ImageUnlockArgs,
     iterations: Iterations,
-    wrapping: Wrapping,
+    wrapping: KeyWrapArgs,
 ) -> Outcome<NewKeySlot> {
     let passphrase = new.choose(unlocking.on_stdin());
     let passphrase = passphrase.advise(Kind::WrongKey, || {

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use bandsaw::device::AfterDiscard;
 use bandsaw::fs::{
-    Existing, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId, UnlinkedFile,
+    ExistingTarget, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId, UnlinkedFile,
 };
 use bandsaw::ops::compress::compress_one;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
-use crate::compressing::Compressing;
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
+use crate::compressing::CompressionArgs;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::help::COMPRESSION;
 use crate::output::Output;
@@ -57,9 +57,9 @@ pub(crate) struct Put {
     )]
     level: Option<u8>,
     #[command(flatten)]
-    compressing: Compressing,
+    compressing: CompressionArgs,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Put {
@@ -93,7 +93,7 @@ impl Put {
         path: &str,
         input: &mut dyn Read,
         bar: &Bar,
-    ) -> Outcome<Changed> {
+    ) -> Outcome<ChangeItem> {
         let (folder, name) = change::parent(fs, path)?;
         let there = fs.lookup(folder, &name)?;
         let action = if there.is_some() {
@@ -124,16 +124,16 @@ impl Put {
         let size = fill(fs, id, input, bar)?;
         self.compress(fs, id, path, bar)?;
         let existing = if self.overwrite {
-            Existing::Replace
+            ExistingTarget::Replace
         } else {
-            Existing::Error
+            ExistingTarget::Error
         };
         nameless
             .link_unlinked(folder, &name, existing)
             .map_err(|error| error.named(path))?;
-        Ok(Changed {
+        Ok(ChangeItem {
             size: Some(size),
-            ..Changed::new(action, path)
+            ..ChangeItem::new(action, path)
         })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use bandsaw::container::sparsebundle::Rebanded;
 use bandsaw::device::Access;
 use bandsaw::ops::reband;
-use bandsaw::progress::Limited;
+use bandsaw::progress::RateLimited;
 use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::failure::{Advise, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::target;
 
 /// Change the band size of a sparse bundle in place
@@ -48,7 +48,7 @@ pub(crate) struct Reband {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     limit_rate: Option<u64>,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -71,7 +71,7 @@ impl Reband {
             .map(|size| target::bundle_bands(size, self.round))
             .transpose()?;
         let bar = Bar::new(output);
-        let progress = Limited::new(&bar, self.limit_rate);
+        let progress = RateLimited::new(&bar, self.limit_rate);
         let repaired = self.opening.prepare(&path)?;
         repaired.iter().for_each(|warning| output.warn(warning));
         let options = self.opening.options(Access::ReadWrite);

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::failure::{Described, Failure, Outcome, code, layer_code};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::text::counted;
 
 /// Repair an image, or undo a repair
@@ -86,7 +86,7 @@ pub(crate) struct Repair {
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "grow"])]
     commit: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -102,18 +102,18 @@ struct RepairReport {
     /// Damage and warnings found before the repair.
     problems: Vec<Described>,
     /// Repairs that were made, or would be.
-    steps: Vec<Step>,
+    steps: Vec<StepReport>,
     /// Problems that cannot be repaired for lack of information.
     refused: Vec<Described>,
     /// The disagreement that stopped the repair.
     #[serde(skip_serializing_if = "Option::is_none")]
     undecided: Option<Described>,
     /// The alternatives for that disagreement.
-    alternatives: Vec<Choice>,
+    alternatives: Vec<AlternativeReport>,
     /// Files, or parts of files, that were readable and are not kept.
-    losses: Vec<Lost>,
+    losses: Vec<LossReport>,
     /// Possible remains of an older state that are not kept.
-    possible_losses: Vec<Lost>,
+    possible_losses: Vec<LossReport>,
     /// The folder with the undo data.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo_path: Option<PathBuf>,
@@ -132,13 +132,13 @@ struct RepairReport {
 }
 
 #[derive(Serialize)]
-struct Choice {
+struct AlternativeReport {
     assume: String,
     message: String,
 }
 
 #[derive(Serialize)]
-struct Step {
+struct StepReport {
     layer: String,
     message: String,
     /// The paths, in the image or volume, of the files that it concerns.
@@ -149,7 +149,7 @@ struct Step {
 }
 
 #[derive(Serialize)]
-struct Lost {
+struct LossReport {
     volume: String,
     volume_path: String,
     /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource_fork`, `unowned`,
@@ -160,7 +160,7 @@ struct Lost {
 
 /// The output of `--json` with `--undo` and `--commit`.
 #[derive(Serialize)]
-struct Finished {
+struct UndoReport {
     path: String,
     repairs: usize,
     files: usize,
@@ -210,7 +210,7 @@ impl Repair {
             false => repair::commit(Path::new(path), &options, chosen),
         };
         let done = done.map_err(|error| source::advise(error, path))?;
-        let facts = Finished {
+        let facts = UndoReport {
             path: path.to_string(),
             repairs: done.repairs,
             files: done.files,
@@ -243,7 +243,7 @@ const SHOWN: usize = 10;
 
 /// Asks for permission to lose files.
 fn ask(losses: &[VolumeLosses]) -> bool {
-    for Lost { message, .. } in lost(losses, |volume| &volume.losses.certain) {
+    for LossReport { message, .. } in lost(losses, |volume| &volume.losses.certain) {
         eprintln!("loss: {}", crate::text::printable(&message));
     }
     eprint!("Make this repair nevertheless? [y/N] ");
@@ -252,9 +252,9 @@ fn ask(losses: &[VolumeLosses]) -> bool {
 }
 
 /// Returns one of the lists of all volumes.
-fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Lost> {
+fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<LossReport> {
     let of_volume = |volume: &VolumeLosses| {
-        let lost = |loss: &Loss| Lost {
+        let lost = |loss: &Loss| LossReport {
             volume: volume.volume.clone(),
             volume_path: loss.path.clone(),
             loss: code(loss.what.name()),
@@ -276,11 +276,11 @@ impl RepairReport {
             .remaining
             .iter()
             .filter(|problem| problem.severity > Severity::Note);
-        let choice = |one: &bandsaw::decision::Alternative| Choice {
+        let choice = |one: &bandsaw::decision::Alternative| AlternativeReport {
             assume: one.assume.clone(),
             message: one.evidence.clone(),
         };
-        let step = |(layer, step): &(&'static str, RepairStep)| Step {
+        let step = |(layer, step): &(&'static str, RepairStep)| StepReport {
             layer: layer_code(layer),
             message: step.text.clone(),
             affected: step.files.clone(),
@@ -359,7 +359,7 @@ impl RepairReport {
             }
         }
         tell("undecided", &texts(self.undecided.as_slice()))?;
-        let describe = |choice: &Choice| {
+        let describe = |choice: &AlternativeReport| {
             let options: Vec<_> = choice
                 .assume
                 .split(' ')

@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Write an HTML report about an image
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Report {
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

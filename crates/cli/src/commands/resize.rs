@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Grow or shrink an image with its volume
 ///
@@ -65,12 +65,12 @@ pub(crate) struct Resize {
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
 /// The output of `--json` for limits.
 #[derive(Serialize)]
-struct Limits {
+struct LimitsReport {
     path: String,
     min_size: u64,
     size: u64,
@@ -153,7 +153,7 @@ impl Resize {
             .for_each(|warning| output.warn(warning));
         let Some(size) = size else {
             let found = limits(&image, address.volume.as_ref())?;
-            let limits = Limits {
+            let limits = LimitsReport {
                 path: address.image.to_string(),
                 min_size: found.min,
                 size: found.current,
@@ -218,7 +218,7 @@ fn advise(error: Error, image: &ImagePath) -> Failure {
     }
 }
 
-impl Limits {
+impl LimitsReport {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         for (what, bytes) in [
             ("min", self.min_size),

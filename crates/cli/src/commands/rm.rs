@@ -8,11 +8,11 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::Opening;
+use crate::source::OpenArgs;
 
 /// Remove files and folders from a volume
 ///
@@ -37,14 +37,14 @@ pub(crate) struct Rm {
     #[arg(long)]
     force_damaged: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Rm {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let bar = Bar::new(output);
-        let changing = Changing::new(&self.opening, self.force_damaged);
+        let changing = ChangeArgs::new(&self.opening, self.force_damaged);
         change::report(&address, &changing, output, |fs| {
             bar.stage("remove", 0);
             let mut removed = Vec::with_capacity(paths.len());
@@ -61,7 +61,7 @@ impl Rm {
         fs: &Arc<dyn FileSystemMut>,
         path: &str,
         bar: &Bar,
-    ) -> Outcome<Option<Changed>> {
+    ) -> Outcome<Option<ChangeItem>> {
         let (folder, name) = match change::parent(fs, path) {
             Err(failure) if self.force && failure.kind() == Kind::NotFound => return Ok(None),
             found => found?,
@@ -103,15 +103,15 @@ impl Rm {
                     }
                 }
             }
-            return Ok(Some(Changed {
+            return Ok(Some(ChangeItem {
                 objects: Some(objects),
-                ..Changed::new(Action::Removed, path)
+                ..ChangeItem::new(Action::Removed, path)
             }));
         }
         let removed = fs.remove(folder, &name).map_err(|error| error.named(path));
         removed.advise(Kind::Conflict, || {
             "use -r to remove folders and their contents".to_owned()
         })?;
-        Ok(Some(Changed::new(Action::Removed, path)))
+        Ok(Some(ChangeItem::new(Action::Removed, path)))
     }
 }

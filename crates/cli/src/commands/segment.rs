@@ -3,17 +3,17 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bandsaw::container::udif::Cut;
+use bandsaw::container::udif::SplitMethod;
 use bandsaw::ops::segment::{SegmentOptions, segment};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::encrypting::Decrypting;
+use crate::encrypting::DecryptArgs;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::text::counted;
 
 /// Split a compressed image into files of limited size
@@ -49,16 +49,16 @@ pub(crate) struct Segment {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "first-segment-size")]
     pub(crate) first_size: Option<u64>,
     #[command(flatten)]
-    pub(crate) rewriting: Rewriting,
+    pub(crate) rewriting: RewriteArgs,
     #[command(flatten)]
-    pub(crate) decrypting: Decrypting,
+    pub(crate) decrypting: DecryptArgs,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenArgs,
 }
 
 /// Permissions to discard data when a file is rewritten.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Rewriting {
+pub(crate) struct RewriteArgs {
     /// Replace existing files
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Rewriting {
     pub(crate) remove_signature: bool,
 }
 
-impl Rewriting {
+impl RewriteArgs {
     /// Adds a hint to a refusal.
     pub(crate) fn advise(&self, error: Error) -> Failure {
         let hint = match error.kind() {
@@ -82,12 +82,12 @@ impl Rewriting {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Made {
-    segments: Vec<MadeFile>,
+struct SegmentReport {
+    segments: Vec<SegmentFile>,
 }
 
 #[derive(Serialize)]
-struct MadeFile {
+struct SegmentFile {
     path: String,
     size: u64,
 }
@@ -95,11 +95,11 @@ struct MadeFile {
 impl Segment {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let cut = match (self.count, self.size) {
-            (Some(parts), _) => Cut::Count {
+            (Some(parts), _) => SplitMethod::Count {
                 first: self.first_size,
                 parts,
             },
-            (None, Some(each)) => Cut::Size {
+            (None, Some(each)) => SplitMethod::Size {
                 first: self.first_size.unwrap_or(each),
                 each,
             },
@@ -123,10 +123,10 @@ impl Segment {
 pub(crate) fn write(
     image: &OsString,
     target: &Path,
-    cut: Cut,
-    rewriting: &Rewriting,
-    decrypting: Decrypting,
-    opening: &Opening,
+    cut: SplitMethod,
+    rewriting: &RewriteArgs,
+    decrypting: DecryptArgs,
+    opening: &OpenArgs,
     output: &Output,
 ) -> Outcome {
     let path = source::image(image)?;
@@ -135,7 +135,7 @@ pub(crate) fn write(
     })?;
     decrypting.check(&image)?;
     let bar = Bar::new(output);
-    let Rewriting {
+    let RewriteArgs {
         overwrite,
         remove_signature,
     } = *rewriting;
@@ -151,12 +151,12 @@ pub(crate) fn write(
             .metadata()
             .map_err(|error| Error::io("image", "read metadata", error).in_file(path))?
             .len();
-        Ok(MadeFile {
+        Ok(SegmentFile {
             path: path.display().to_string(),
             size,
         })
     });
-    let made = Made {
+    let made = SegmentReport {
         segments: made.collect::<Outcome<_>>()?,
     };
     output.done(&made, |out| {

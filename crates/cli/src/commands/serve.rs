@@ -9,7 +9,7 @@ use bandsaw::Error;
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Watch};
+use bandsaw_nbd::{EventReceiver, Export, Limits, Listener, Note, Options, Server};
 use bandsaw_registry::{Entry, Registration, Registry, Use};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::exports::{self, Part};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::source::{self, Opening, whole_name};
+use crate::source::{self, OpenArgs, whole_name};
 
 /// The port of NBD.
 const PORT: u16 = 10809;
@@ -82,7 +82,7 @@ pub(crate) struct Serve {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json` once the server accepts connections.
@@ -266,7 +266,7 @@ impl Serve {
             connections: usize::from(self.max_connections),
             ..Limits::default()
         };
-        let events = Arc::new(Lines {
+        let events = Arc::new(EventPrinter {
             output: output.clone(),
             verbose: self.verbose,
         });
@@ -372,12 +372,12 @@ fn tell(facts: &ServeReport, output: &Output) -> Outcome {
 
 /// A line on standard error for each event.
 #[derive(Debug)]
-struct Lines {
+struct EventPrinter {
     output: Output,
     verbose: bool,
 }
 
-impl Watch for Lines {
+impl EventReceiver for EventPrinter {
     fn note(&self, note: &Note) {
         match note {
             Note::Connected { .. } | Note::Disconnected { error: None, .. } if !self.verbose => {}

@@ -16,10 +16,10 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::info_text::{Sheet, exact};
+use crate::info_text::{InfoWriter, exact};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::{counted, counted_files, grouped};
 
 const LAYER: &str = "stat";
@@ -53,7 +53,7 @@ pub(crate) struct Stat {
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -124,7 +124,7 @@ struct Saving {
 
 impl Stat {
     /// Returns the verb for this address.
-    pub(super) fn of(address: OsString, opening: Opening) -> Self {
+    pub(super) fn of(address: OsString, opening: OpenArgs) -> Self {
         Self {
             address,
             top: 10,
@@ -150,7 +150,7 @@ impl Stat {
     }
 
     fn inside(&self, address: &Address, output: &Output) -> Outcome<StatReport> {
-        let place = Place::open(address, &self.opening, output)?;
+        let place = ImageLocation::open(address, &self.opening, output)?;
         let (mut file, mut folder) = (None, None);
         match place.attributes.kind {
             FileKind::Folder => {
@@ -238,7 +238,7 @@ impl FileFacts {
         }
     }
 
-    fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    fn write(&self, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         let how = match (&self.method, self.stored_in, self.compression) {
             (Some(method), Some(place), Some(number)) => {
                 let place = match place {
@@ -312,7 +312,7 @@ impl FolderFacts {
         }
     }
 
-    fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
+    fn write(&self, output: &Output, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         let files = counted_files(self.files, self.compressed_files, self.folders);
         sheet.fact("files", &files)?;
         sheet.fact("size", &format!("{} uncompressed", exact(self.size)))?;
@@ -341,7 +341,7 @@ impl FolderFacts {
 
 impl StatReport {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut sheet = Sheet::new(output, out);
+        let mut sheet = InfoWriter::new(output, out);
         let path = self.volume_path.as_ref().unwrap_or(&self.path);
         sheet.heading(&output.name(path))?;
         if let Some(file) = &self.file {

@@ -7,7 +7,7 @@ use bandsaw::Error;
 use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
 use clap::{Args, ValueHint};
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::Outcome;
 use crate::output::Output;
 
@@ -32,7 +32,7 @@ pub(crate) struct Touch {
     #[arg(long, short = 'c')]
     no_create: bool,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 impl Touch {
@@ -65,7 +65,7 @@ impl Touch {
                     ..Change::default()
                 };
                 fs.set_attributes(id, &change)?;
-                touched.push(Changed::new(action, path));
+                touched.push(ChangeItem::new(action, path));
             }
             Ok(touched)
         })

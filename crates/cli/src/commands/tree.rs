@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use crate::failure::Outcome;
 use crate::node::{self, Ancestors, Node};
 use crate::output::{Output, SCHEMA, Style};
-use crate::source::{self, Opening, Place};
+use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::counted;
 
 /// Show a folder of a volume as a tree
@@ -31,7 +31,7 @@ pub(crate) struct Tree {
     #[arg(long, short)]
     sizes: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The totals below the root: folders, files (everything else), and bytes of regular files.
@@ -58,7 +58,7 @@ impl Totals {
 impl Tree {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let address = source::address(&self.address)?;
-        let place = Place::open(&address, &self.opening, output)?;
+        let place = ImageLocation::open(&address, &self.opening, output)?;
         let volume = place.fs.volume().name;
         let name = if place.path.is_empty() {
             &volume
@@ -121,7 +121,7 @@ impl Tree {
     /// recursion: folders may be nested to any depth.
     fn walk(
         &self,
-        place: &Place,
+        place: &ImageLocation,
         totals: &mut Totals,
         each: &mut dyn FnMut(Step<'_>) -> Outcome,
     ) -> Outcome {
@@ -129,9 +129,9 @@ impl Tree {
             return Ok(());
         }
         let mut ancestors = Ancestors::default();
-        let mut open = |id, depth, path: String| -> Outcome<Level> {
+        let mut open = |id, depth, path: String| -> Outcome<VisitedFolder> {
             ancestors.enter(id, depth, &path)?;
-            Ok(Level {
+            Ok(VisitedFolder {
                 entries: node::entries(&*place.fs, id)?.into_iter(),
                 path,
             })
@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// Returns the tree as one object, with children inside their folders.
-    fn json(&self, image: &str, place: &Place, name: &str, output: &Output) -> Outcome {
+    fn json(&self, image: &str, place: &ImageLocation, name: &str, output: &Output) -> Outcome {
         let path = place.shown_path();
         let (mut text, mut totals) = (
             format!(
@@ -251,7 +251,7 @@ impl Tree {
 }
 
 /// A folder whose entries are being visited.
-struct Level {
+struct VisitedFolder {
     entries: std::vec::IntoIter<Entry>,
     path: String,
 }

@@ -16,7 +16,7 @@ use crate::failure::{Described, Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 const LAYER: &str = "trim";
 
@@ -46,7 +46,7 @@ pub(crate) struct Trim {
     #[arg(long)]
     full_check: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Range;
 
-use bandsaw::container::udif::{Checksum, Verdict};
+use bandsaw::container::udif::{Checksum, ChecksumResult};
 use bandsaw::ops::verify::verify;
 use bandsaw::{Error, Kind};
 use clap::Args;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 use crate::text::counted;
 
 /// Compare an image with the checksums stored in it
@@ -32,7 +32,7 @@ pub(crate) struct Verify {
     #[arg(value_name = "IMAGE")]
     image: OsString,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.
@@ -70,7 +70,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn new(verdict: &Verdict) -> Self {
+    fn new(verdict: &ChecksumResult) -> Self {
         let hex = |sum: u32| format!("{sum:08x}");
         let (kind, stored) = match verdict.stored {
             Checksum::None => ("none", None),

@@ -8,10 +8,10 @@ use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::change::{self, Action, Changed, Changing};
+use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::source::Place;
+use crate::source::ImageLocation;
 
 /// The longest value taken from standard input.
 const MOST: u64 = 1 << 30;
@@ -38,7 +38,7 @@ pub(crate) struct Xattr {
     #[arg(long, value_name = "NAME", conflicts_with = "set")]
     remove: Option<String>,
     #[command(flatten)]
-    opening: Changing,
+    opening: ChangeArgs,
 }
 
 /// The output of `--json`.
@@ -62,9 +62,9 @@ impl Xattr {
         if let Some(name) = &self.remove {
             return change::report(&address, &self.opening, output, |fs| {
                 fs.remove_xattr(change::resolve(fs, &paths[0])?.id, name)?;
-                Ok(vec![Changed {
+                Ok(vec![ChangeItem {
                     name: Some(name.clone()),
-                    ..Changed::new(Action::XattrRemoved, &paths[0])
+                    ..ChangeItem::new(Action::XattrRemoved, &paths[0])
                 }])
             });
         }
@@ -75,10 +75,10 @@ impl Xattr {
             };
             return change::report(&address, &self.opening, output, |fs| {
                 fs.set_xattr_bytes(change::resolve(fs, &paths[0])?.id, name, &value)?;
-                Ok(vec![Changed {
+                Ok(vec![ChangeItem {
                     name: Some(name.to_owned()),
                     size: Some(value.len() as u64),
-                    ..Changed::new(Action::XattrSet, &paths[0])
+                    ..ChangeItem::new(Action::XattrSet, &paths[0])
                 }])
             });
         }
@@ -87,7 +87,7 @@ impl Xattr {
 
     fn list(&self, output: &Output) -> Outcome {
         let address = change::address(&self.address)?;
-        let place = Place::open(&address, &self.opening, output)?;
+        let place = ImageLocation::open(&address, &self.opening, output)?;
         let id = place.attributes.id;
         let mut xattrs = Vec::new();
         for name in place.fs.xattrs(id)? {

@@ -98,7 +98,7 @@ pub(crate) struct SnapshotFacts {
 
 /// The facts about one volume or all volumes of a container, their problems, and the first error of
 /// a volume that should open.
-pub(super) struct Found {
+pub(super) struct FoundVolumes {
     pub(super) volumes: Vec<VolumeFacts>,
     pub(super) warnings: Vec<String>,
     pub(super) failed: Option<Error>,
@@ -114,11 +114,11 @@ impl VolumeFacts {
     }
 
     /// Returns the facts about a volume, or about each in a container.
-    pub(super) fn all(volume: &Volume) -> Found {
+    pub(super) fn all(volume: &Volume) -> FoundVolumes {
         if volume.format == VolumeFormat::Apfs {
             return match volume.container() {
                 Ok(container) => in_container(volume, &container),
-                Err(error) => Found {
+                Err(error) => FoundVolumes {
                     volumes: vec![Self::unread(volume, &error)],
                     warnings: Vec::new(),
                     failed: Some(error),
@@ -137,7 +137,7 @@ impl VolumeFacts {
                     details: Some(details),
                     ..Self::of(volume)
                 };
-                Found {
+                FoundVolumes {
                     volumes: vec![facts],
                     warnings: Vec::new(),
                     failed: None,
@@ -145,7 +145,7 @@ impl VolumeFacts {
             }
             Err(error) => {
                 let volumes = vec![Self::unread(volume, &error)];
-                Found {
+                FoundVolumes {
                     volumes,
                     warnings: Vec::new(),
                     failed: Some(error).filter(|_| volume.format.is_supported()),
@@ -180,9 +180,9 @@ impl VolumeFacts {
     }
 }
 
-fn in_container(volume: &Volume, container: &Container) -> Found {
+fn in_container(volume: &Volume, container: &Container) -> FoundVolumes {
     let warnings = container.problems().iter().map(Error::to_string).collect();
-    let mut found = Found {
+    let mut found = FoundVolumes {
         volumes: Vec::new(),
         warnings,
         failed: None,

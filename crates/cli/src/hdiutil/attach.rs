@@ -12,7 +12,7 @@ use super::call::{Call, usage};
 use super::entities::{Entity, entities};
 use super::facts::dictionary;
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::attach::{Attached, launch};
 use crate::failure::Outcome;

@@ -10,13 +10,13 @@ use bandsaw::open::{Image, KeyFile};
 use bandsaw::{Error, Kind};
 use plist::Value as Plist;
 
-use super::table::{Effect, Opt, Takes, Verb};
+use super::table::{Effect, Opt, OptionValue, Verb};
 use crate::args::{Color, Global};
 use crate::failure::{Failure, Outcome};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::passphrase::{Passphrase, Unlocking};
-use crate::source::Opening;
+use crate::passphrase::{Passphrase, UnlockArgs};
+use crate::source::OpenArgs;
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -57,13 +57,13 @@ impl Call {
             let option = find(verb, name)?;
             let next = texts.get(at + 1).copied();
             let value = match option.takes {
-                Takes::Nothing => None,
+                OptionValue::Nothing => None,
                 _ if joined.is_some() => joined,
-                Takes::Value(what) => {
+                OptionValue::Value(what) => {
                     let missing = || usage(format!("option -{name} requires a value: {what}"));
                     Some(rest.next().ok_or_else(missing)?.1.to_owned())
                 }
-                Takes::Word(words) => {
+                OptionValue::Word(words) => {
                     let is_one = next.is_some_and(|next| {
                         words.iter().any(|word| word.eq_ignore_ascii_case(next))
                     });
@@ -73,7 +73,7 @@ impl Call {
                         None
                     }
                 }
-                Takes::File => {
+                OptionValue::File => {
                     let mut behind = texts[at + 1..].iter().filter(|word| !word.starts_with('-'));
                     let spare = behind.clone().count() + call.operands.len() > verb.count.0;
                     let is_one = spare && behind.next().copied() == next;
@@ -172,14 +172,14 @@ impl Call {
     }
 
     /// Returns the options for opening an image as requested.
-    pub(super) fn opening(&self) -> Opening {
+    pub(super) fn opening(&self) -> OpenArgs {
         self.opening_for(true)
     }
 
     /// The same if a passphrase may be meant for the new image.
-    pub(super) fn opening_for(&self, is_encrypted: bool) -> Opening {
-        Opening::with(
-            Unlocking::stdinpass(self.has("stdinpass") && is_encrypted),
+    pub(super) fn opening_for(&self, is_encrypted: bool) -> OpenArgs {
+        OpenArgs::with(
+            UnlockArgs::stdinpass(self.has("stdinpass") && is_encrypted),
             self.shadows(),
             self.is_raw().then_some(Format::Udrw),
         )
@@ -217,7 +217,7 @@ impl Call {
     }
 
     /// Opens the image for reading.
-    pub(super) fn open(&self) -> Outcome<(Image, Opening)> {
+    pub(super) fn open(&self) -> Outcome<(Image, OpenArgs)> {
         let opening = self.opening();
         Ok((
             opening.open(&self.image().into(), Access::ReadOnly)?,

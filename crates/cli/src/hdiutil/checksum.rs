@@ -5,7 +5,7 @@ use bandsaw::ops::checksum::{Algorithm, checksum};
 use super::call::{Call, usage};
 use super::facts::{dictionary, text};
 use super::table::Effect::Done;
-use super::table::Takes::Value;
+use super::table::OptionValue::Value;
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::failure::Outcome;
 use crate::progress::Bar;

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::Effect::{Done, Refused};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, Opt, Verb, opt};
 use crate::commands::passwd;
 use crate::failure::Outcome;

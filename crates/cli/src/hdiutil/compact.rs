@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::Effect::Done;
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::commands::compact::Compact;
 use crate::failure::Outcome;

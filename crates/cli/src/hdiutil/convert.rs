@@ -9,10 +9,10 @@ use super::call::{Call, usage};
 use super::facts::{band_size, cipher, level, with_extension};
 use super::segment;
 use super::table::Effect::{Done, Ignored, Refused};
-use super::table::Takes::{File, Nothing, Value};
+use super::table::OptionValue::{File, Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
 use crate::commands::convert::{Convert, EncryptionArgs};
-use crate::encrypting::{Decrypting, Encrypting};
+use crate::encrypting::{DecryptArgs, NewEncryptionArgs};
 use crate::failure::Outcome;
 use crate::passphrase::NewPassphrase;
 use crate::target::Container;
@@ -125,12 +125,12 @@ pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) ->
         opening: call.opening_for(is_encrypted),
         encryption: EncryptionArgs {
             encrypt: encrypts.then(|| cipher(call)),
-            decrypting: Decrypting {
+            decrypting: DecryptArgs {
                 decrypt: is_encrypted && !encrypts,
             },
             encrypting: match encrypts {
-                true => Encrypting::with_certificates(certificates),
-                false => Encrypting::default(),
+                true => NewEncryptionArgs::with_certificates(certificates),
+                false => NewEncryptionArgs::default(),
             },
             new: NewPassphrase::stdinpass(encrypts && call.has("stdinpass")),
             ..EncryptionArgs::default()

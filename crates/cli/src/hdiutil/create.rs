@@ -12,11 +12,11 @@ use super::call::{Call, usage};
 use super::facts::{band_size, cipher, level, with_extension};
 use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored, Refused};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
 use super::{attach, convert, segment};
 use crate::commands::epoch;
-use crate::encrypting::Encrypting;
+use crate::encrypting::NewEncryptionArgs;
 use crate::failure::Outcome;
 use crate::progress::Bar;
 
@@ -328,8 +328,9 @@ fn encryption(call: &Call) -> Outcome<Option<Encryption>> {
     if !call.has("encryption") {
         return Ok(None);
     }
-    let encrypting =
-        Encrypting::with_certificates(call.values("certificate").map(PathBuf::from).collect());
+    let encrypting = NewEncryptionArgs::with_certificates(
+        call.values("certificate").map(PathBuf::from).collect(),
+    );
     encrypting
         .with(cipher(call), || call.new_passphrase())
         .map(Some)

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::Effect::Done;
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{COMMON, Opt, Verb, opt};
 use crate::attach;
 use crate::failure::Outcome;

@@ -2,7 +2,7 @@
 
 use super::call::{Call, usage};
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{Opt, Verb, opt};
 use super::{detach, diskinfo, mountvol};
 use crate::failure::Outcome;

@@ -9,14 +9,14 @@ use bandsaw::size;
 use super::call::{Call, usage};
 use super::facts::{dictionary, number};
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::{File, Nothing, Value};
+use super::table::OptionValue::{File, Nothing, Value};
 use super::table::{Opt, Verb, opt};
 use super::{attach, imageinfo};
 use crate::commands::convert::{Convert, EncryptionArgs};
-use crate::commands::create::{Create, Fs};
+use crate::commands::create::{Create, FileSystemArg};
 use crate::commands::passwd;
 use crate::commands::resize::Resize;
-use crate::encrypting::{Cipher, Decrypting};
+use crate::encrypting::{Cipher, DecryptArgs};
 use crate::failure::Outcome;
 use crate::passphrase::{NewPassphrase, Passphrase};
 use crate::source;
@@ -211,7 +211,7 @@ fn create(call: &Call) -> Outcome {
             let size = call
                 .value("size")
                 .ok_or_else(|| usage("--size is required".to_owned()))?;
-            let fs: Fs = call.value("fs").unwrap_or("APFS").parse()?;
+            let fs: FileSystemArg = call.value("fs").unwrap_or("APFS").parse()?;
             let name = || call.value("volumeName").unwrap_or("untitled").to_owned();
             Create {
                 image: path.into(),
@@ -235,7 +235,7 @@ fn create(call: &Call) -> Outcome {
                 container,
                 opening: call.opening_for(is_encrypted),
                 encryption: EncryptionArgs {
-                    decrypting: Decrypting {
+                    decrypting: DecryptArgs {
                         decrypt: is_encrypted && encrypt.is_none(),
                     },
                     new: NewPassphrase::stdinpass(encrypt.is_some() && call.has("stdinpass")),

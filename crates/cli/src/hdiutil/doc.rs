@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::table::{COMMON, Effect, Opt, Takes, Verb};
+use super::table::{COMMON, Effect, Opt, OptionValue, Verb};
 use super::{VERBS, disks, diskutil};
 
 const HEAD: &str = "\
@@ -134,10 +134,10 @@ fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a Opt>) {
             .collect::<Vec<_>>()
             .join(", ");
         let value = match option.takes {
-            Takes::Nothing => String::new(),
-            Takes::Value(what) => format!(" *{what}*"),
-            Takes::Word(words) => format!(" [{}]", words.join("\\|")),
-            Takes::File => " [*file*]".to_owned(),
+            OptionValue::Nothing => String::new(),
+            OptionValue::Value(what) => format!(" *{what}*"),
+            OptionValue::Word(words) => format!(" [{}]", words.join("\\|")),
+            OptionValue::File => " [*file*]".to_owned(),
         };
         let (what, says) = match option.effect {
             Effect::Done(says) => ("done", says),

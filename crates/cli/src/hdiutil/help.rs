@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::Effect::Done;
-use super::table::{COMMON, Takes, Verb, opt};
+use super::table::{COMMON, OptionValue, Verb, opt};
 use super::{VERBS, doc};
 use crate::failure::Outcome;
 
@@ -13,7 +13,7 @@ pub(super) const VERB: Verb = Verb {
     says: "Lists the verbs",
     options: &[
         COMMON,
-        &[opt(&["markdown"], Takes::Nothing, Done("this page"))],
+        &[opt(&["markdown"], OptionValue::Nothing, Done("this page"))],
     ],
     run: Some(run),
 };

@@ -15,7 +15,7 @@ use super::facts::{description, dictionary, number, text, url, yes};
 use super::pmap::partitions;
 use super::size::SECTOR;
 use super::table::Effect::Done;
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::{Failure, Outcome};
 

@@ -10,7 +10,7 @@ use bandsaw::{Error, Kind};
 
 use super::call::{Call, usage};
 use super::table::Effect::{Done, Ignored, Refused};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
 use crate::commands::epoch;
 use crate::failure::Outcome;

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::facts::{dictionary, number, scheme, text, yes};
 use super::size::SECTOR;
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::failure::Outcome;
 

@@ -9,7 +9,7 @@ use super::call::{Call, usage};
 use super::facts::{dictionary, number};
 use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::commands::resize::Resize;
 use crate::failure::Outcome;

@@ -6,10 +6,10 @@ use std::path::Path;
 use super::call::{Call, usage};
 use super::size;
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
-use crate::commands::segment::{Rewriting, Segment};
-use crate::encrypting::Decrypting;
+use crate::commands::segment::{RewriteArgs, Segment};
+use crate::encrypting::DecryptArgs;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -61,11 +61,11 @@ fn run(call: &Call) -> Outcome {
         size: number("segmentSize")?,
         count: count.map_err(|_| usage("-segmentCount requires a number".to_owned()))?,
         first_size: number("firstSegmentSize")?,
-        rewriting: Rewriting {
+        rewriting: RewriteArgs {
             overwrite: call.has("ov"),
             remove_signature: true,
         },
-        decrypting: Decrypting {
+        decrypting: DecryptArgs {
             decrypt: Call::is_encrypted_at(call.image())?,
         },
         opening: call.opening(),
@@ -94,9 +94,9 @@ pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome)
         image: whole.clone().into(),
         output: path.into(),
         size: Some(size),
-        rewriting: Rewriting {
+        rewriting: RewriteArgs {
             overwrite: call.has("ov"),
-            ..Rewriting::default()
+            ..RewriteArgs::default()
         },
         ..Segment::default()
     };

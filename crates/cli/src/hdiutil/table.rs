@@ -26,13 +26,13 @@ pub(super) struct Verb {
 pub(super) struct Opt {
     /// The names without the dash. The first is the one that [`Call`] uses.
     pub(super) names: &'static [&'static str],
-    pub(super) takes: Takes,
+    pub(super) takes: OptionValue,
     pub(super) effect: Effect,
 }
 
 /// The value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum OptionValue {
     Nothing,
     /// A value of this name.
     Value(&'static str),
@@ -54,7 +54,7 @@ pub(super) enum Effect {
 }
 
 use Effect::{Done, Ignored, Refused};
-use Takes::{File, Nothing, Value, Word};
+use OptionValue::{File, Nothing, Value, Word};
 
 impl Verb {
     pub(super) fn options(&self) -> impl Iterator<Item = &'static Opt> {
@@ -62,7 +62,7 @@ impl Verb {
     }
 }
 
-pub(super) const fn opt(names: &'static [&'static str], takes: Takes, effect: Effect) -> Opt {
+pub(super) const fn opt(names: &'static [&'static str], takes: OptionValue, effect: Effect) -> Opt {
     Opt {
         names,
         takes,

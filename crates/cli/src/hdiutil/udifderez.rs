@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::Effect::{Done, Refused};
-use super::table::Takes::Nothing;
+use super::table::OptionValue::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::commands::resources;
 use crate::failure::Outcome;

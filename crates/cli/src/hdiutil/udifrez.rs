@@ -2,7 +2,7 @@
 
 use super::call::{Call, usage};
 use super::table::Effect::Done;
-use super::table::Takes::{Nothing, Value};
+use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
 use crate::commands::resources;
 use crate::failure::Outcome;

@@ -20,18 +20,18 @@ use super::{Passphrase, VolumePassphrase};
 
 /// The keys of an encrypted image and of the encrypted volumes in it.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Unlocking {
+pub(crate) struct UnlockArgs {
     #[command(flatten)]
-    image: ImageUnlocking,
+    image: ImageUnlockArgs,
     #[command(flatten)]
-    volume: VolumeUnlocking,
+    volume: VolumeUnlockArgs,
 }
 
-impl Unlocking {
+impl UnlockArgs {
     /// Returns the options with `--stdinpass`, if `stdin` is true.
     pub(crate) fn stdinpass(stdin: bool) -> Self {
         Self {
-            image: ImageUnlocking::stdinpass(stdin),
+            image: ImageUnlockArgs::stdinpass(stdin),
             ..Self::default()
         }
     }
@@ -42,7 +42,7 @@ impl Unlocking {
     }
 }
 
-impl Unlocking {
+impl UnlockArgs {
     /// Returns true if an option gives the key of volumes, so that nothing is asked for.
     pub(crate) fn gives_volume_key(&self) -> bool {
         self.volume.recovery_key_file.is_some() || self.volume.passphrase.given().is_some()
@@ -55,7 +55,7 @@ impl Unlocking {
     }
 }
 
-impl Keys for Unlocking {
+impl Keys for UnlockArgs {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.image.key(image)
     }
@@ -88,7 +88,7 @@ impl Keys for Unlocking {
 
 /// The keys of an encrypted image, for verbs that read only its header.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ImageUnlocking {
+pub(crate) struct ImageUnlockArgs {
     #[command(flatten)]
     passphrase: Passphrase,
     /// Open an encrypted image with a private key (PEM)
@@ -108,7 +108,7 @@ pub(crate) struct ImageUnlocking {
     is_used: Cell<bool>,
 }
 
-impl ImageUnlocking {
+impl ImageUnlockArgs {
     /// Returns the options with `--stdinpass`, if `stdin` is true.
     pub(crate) fn stdinpass(stdin: bool) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl ImageUnlocking {
     }
 }
 
-impl Keys for ImageUnlocking {
+impl Keys for ImageUnlockArgs {
     /// Returns one passphrase or private key for everything that a command opens.
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.is_used.set(true);
@@ -153,7 +153,7 @@ impl Keys for ImageUnlocking {
 
 /// The keys of the encrypted volumes in an image.
 #[derive(Debug, Clone, Default, Args)]
-struct VolumeUnlocking {
+struct VolumeUnlockArgs {
     #[command(flatten)]
     passphrase: VolumePassphrase,
     /// Open an encrypted volume with the recovery key in this file
@@ -239,7 +239,7 @@ enum WrapCipher {
 
 /// The cipher that wraps the keys of an image for a new passphrase.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct Wrapping {
+pub(crate) struct KeyWrapArgs {
     /// Wrap the keys with 3des or aes
     ///
     /// Every macOS reads 3des, the default; current macOS writes aes.
@@ -252,7 +252,7 @@ pub(crate) struct Wrapping {
     key_wrap: Option<WrapCipher>,
 }
 
-impl Wrapping {
+impl KeyWrapArgs {
     pub(crate) fn is_given(self) -> bool {
         self.key_wrap.is_some()
     }
@@ -274,10 +274,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        unlocking: Unlocking,
+        unlocking: UnlockArgs,
     }
 
-    fn parse(args: &[&str]) -> std::result::Result<Unlocking, clap::Error> {
+    fn parse(args: &[&str]) -> std::result::Result<UnlockArgs, clap::Error> {
         Line::try_parse_from(["line"].iter().chain(args)).map(|line| line.unlocking)
     }
 

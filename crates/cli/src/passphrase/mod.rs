@@ -23,7 +23,7 @@ use clap::{
 };
 
 use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
-pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
+pub(crate) use keys::{ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate};
 pub(crate) use scrub_env::hide;
 use source::Source;
 
@@ -54,13 +54,13 @@ pub(crate) trait Role: fmt::Debug + Clone + Default {
 
 /// The passphrase of an encrypted image, for every verb that opens one. Without an option it is
 /// asked for on the terminal.
-pub(crate) type Passphrase = PassphraseOf<ImagePassphraseRole>;
+pub(crate) type Passphrase = RolePassphrase<ImagePassphraseRole>;
 /// The passphrase of an encrypted volume in an image. Without an option it is asked for on the
 /// terminal.
-pub(crate) type VolumePassphrase = PassphraseOf<VolumePassphraseRole>;
+pub(crate) type VolumePassphrase = RolePassphrase<VolumePassphraseRole>;
 /// The passphrase of a new image or volume, for verbs that also open one. Without an option it is
 /// asked for on the terminal, twice.
-pub(crate) type NewPassphrase = PassphraseOf<NewPassphraseRole>;
+pub(crate) type NewPassphrase = RolePassphrase<NewPassphraseRole>;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ImagePassphraseRole;
@@ -110,14 +110,14 @@ impl Role for NewPassphraseRole {
 
 /// A passphrase: its source and, once read, its value.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PassphraseOf<R: Role> {
+pub(crate) struct RolePassphrase<R: Role> {
     source: Source,
     /// `None` before the first read.
     known: RefCell<Option<Option<Secret>>>,
     role: PhantomData<R>,
 }
 
-impl<R: Role> PassphraseOf<R> {
+impl<R: Role> RolePassphrase<R> {
     /// Returns the passphrase on standard input if `stdin` is true, otherwise that of the terminal.
     pub(crate) fn stdinpass(stdin: bool) -> Self {
         let [option, ..] = R::OPTIONS;
@@ -169,7 +169,7 @@ impl<R: Role> PassphraseOf<R> {
     }
 }
 
-impl<R: Role> Args for PassphraseOf<R> {
+impl<R: Role> Args for RolePassphrase<R> {
     fn group_id() -> Option<Id> {
         Some(Id::from(R::GROUP))
     }
@@ -230,7 +230,7 @@ impl<R: Role> Args for PassphraseOf<R> {
     }
 }
 
-impl<R: Role> FromArgMatches for PassphraseOf<R> {
+impl<R: Role> FromArgMatches for RolePassphrase<R> {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let [stdin, file, descriptor, variable] = R::OPTIONS;
         let source = if matches.get_flag(stdin) {

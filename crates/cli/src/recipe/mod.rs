@@ -6,7 +6,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
-use bandsaw::ops::finder::{Background, Look, View, Window};
+use bandsaw::ops::finder::{Background, View, Window, WindowSettings};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
 use bandsaw::{Error, Kind, Result, size};
@@ -29,7 +29,7 @@ pub(crate) struct Recipe {
     pub(crate) size: Option<u64>,
     pub(crate) license: Option<PathBuf>,
     pub(crate) items: Vec<Item>,
-    pub(crate) look: Look,
+    pub(crate) look: WindowSettings,
     /// Settings without effect.
     pub(crate) warnings: Vec<String>,
 }
@@ -233,7 +233,7 @@ fn view(value: &Value<'_>) -> Result<View> {
     })
 }
 
-fn background(look: &mut Look, value: &Value<'_>) -> Result<()> {
+fn background(look: &mut WindowSettings, value: &Value<'_>) -> Result<()> {
     if value.is_null() {
         return Ok(());
     }

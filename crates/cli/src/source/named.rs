@@ -10,18 +10,18 @@ use bandsaw::{Error, Result};
 
 /// The volume and its image.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedVolume {
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) image: PathBuf,
 }
 
-impl Named {
+impl NamedVolume {
     fn named<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| error.in_file(&self.image))
     }
 }
 
-impl FileSystem for Named {
+impl FileSystem for NamedVolume {
     fn volume(&self) -> VolumeInfo {
         self.fs.volume()
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bandsaw::error::Place;
 use bandsaw::fs::{
-    Attributes, Change, Existing, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
+    Attributes, Change, ExistingTarget, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
 };
 use bandsaw::{Kind, Result};
 use fuser::{Errno, RenameFlags, Request, TimeOrNow};
@@ -26,7 +26,7 @@ const MAX_TARGET: usize = 1023;
 
 /// Attributes that a SETATTR request changes, besides the length.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct AttributeChanges {
     pub(super) mode: Option<u32>,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
@@ -195,14 +195,14 @@ impl VolumeFs {
             found => Some(found?),
         };
         let existing = if flags.is_empty() {
-            Existing::Replace
+            ExistingTarget::Replace
         } else {
-            Existing::Error
+            ExistingTarget::Error
         };
         change
             .rename((from.0, old), (to.0, new), existing)
             .map_err(|error| match (error.kind(), &replaced) {
-                (Kind::Conflict, Some(there)) if existing == Existing::Replace => {
+                (Kind::Conflict, Some(there)) if existing == ExistingTarget::Replace => {
                     match (moved.kind, there.kind) {
                         (FileKind::Folder, FileKind::Folder) => Errno::ENOTEMPTY,
                         (FileKind::Folder, _) => Errno::ENOTDIR,
@@ -245,7 +245,7 @@ impl VolumeFs {
         }
     }
 
-    pub(super) fn describe(&self, node: NodeId, wanted: &Wanted) -> Answer<Attributes> {
+    pub(super) fn describe(&self, node: NodeId, wanted: &AttributeChanges) -> Answer<Attributes> {
         let (change, _inside) = self.changing()?;
         let found = self.described(node)?;
         let dates_only = wanted.mode.is_none() && wanted.uid.is_none() && wanted.gid.is_none();

@@ -24,12 +24,12 @@ pub(super) enum Handle {
 #[derive(Debug)]
 pub(super) struct OpenFolder {
     node: NodeId,
-    entries: OnceLock<Vec<Listed>>,
+    entries: OnceLock<Vec<FolderEntry>>,
 }
 
 /// An entry of a folder.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct FolderEntry {
     pub(super) name: Box<str>,
     pub(super) node: NodeId,
     pub(super) kind: FileKind,
@@ -44,13 +44,13 @@ impl OpenFolder {
     }
 
     /// Returns the entries, which are read on the first call.
-    pub(super) fn entries(&self, fs: &dyn FileSystem) -> Result<&[Listed]> {
+    pub(super) fn entries(&self, fs: &dyn FileSystem) -> Result<&[FolderEntry]> {
         if let Some(entries) = self.entries.get() {
             return Ok(entries);
         }
         let mut entries = Vec::new();
         fs.list(self.node, &mut |entry| {
-            entries.push(Listed {
+            entries.push(FolderEntry {
                 name: entry.name.into(),
                 node: entry.attributes.id,
                 kind: entry.attributes.kind,

@@ -75,7 +75,7 @@ pub(crate) struct VolumeFs {
 }
 
 /// Parameters of [`VolumeFs::new`] besides the volume.
-pub(crate) struct Setting {
+pub(crate) struct VolumeFsOptions {
     pub(crate) mounter: (u32, u32),
     pub(crate) owner: (Option<u32>, Option<u32>),
     pub(crate) umask: u16,
@@ -89,10 +89,10 @@ impl VolumeFs {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         change: Option<Arc<dyn FileSystemMut>>,
-        setting: Setting,
+        setting: VolumeFsOptions,
     ) -> Self {
         let info = fs.volume();
-        let Setting {
+        let VolumeFsOptions {
             mounter,
             owner,
             umask,

@@ -16,7 +16,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::change::Wanted;
+use super::change::AttributeChanges;
 use super::handles::{Handle, OpenFolder};
 use super::{Answer, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
 
@@ -76,7 +76,7 @@ impl Filesystem for VolumeFs {
     ) {
         let node = self.view.node(ino);
         let resized = size.map_or(Ok(()), |len| self.resize(req, node, len));
-        let wanted = Wanted {
+        let wanted = AttributeChanges {
             mode,
             uid,
             gid,

@@ -1,7 +1,7 @@
 //! Extended attributes: macOS's names with Linux's prefix `user.`.
 
 use bandsaw::device::{BlockDeviceExt, Memory};
-use bandsaw::fs::{Existing, NodeId};
+use bandsaw::fs::{ExistingTarget, NodeId};
 use bandsaw::{Error, Kind};
 use fuser::Errno;
 
@@ -76,9 +76,9 @@ impl VolumeFs {
             return Err(Errno::NO_XATTR);
         }
         let existing = if flags & CREATE != 0 {
-            Existing::Error
+            ExistingTarget::Error
         } else {
-            Existing::Replace
+            ExistingTarget::Replace
         };
         change
             .set_xattr(node, name, &Memory::read_only(value), existing)

@@ -26,7 +26,7 @@ use super::geometry::{Geometry, TablePlace};
 use super::layout::{ChunkEntry, DiskChunk, FileChunk};
 use super::mask::Mask;
 use super::space::Space;
-use crate::device::units::Units;
+use crate::device::units::UnitLocks;
 use crate::device::{BlockDevice, regions};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
@@ -71,10 +71,10 @@ pub(super) struct Tables {
     geometry: Geometry,
     state: RwLock<TableState>,
     /// Locks of the pages: held to read a page, so that it is read once.
-    paging: Units,
+    paging: UnitLocks,
     /// Locks of the tables: shared while a page or a mask of a table is read, exclusive while the
     /// table, or a bitmap, is created or moved.
-    moving: Units,
+    moving: UnitLocks,
 }
 
 #[derive(Debug)]
@@ -109,8 +109,8 @@ impl Tables {
             file,
             geometry,
             state: RwLock::new(state),
-            paging: Units::default(),
-            moving: Units::default(),
+            paging: UnitLocks::default(),
+            moving: UnitLocks::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Consistency check of a bundle whose bands are of two sizes.
 
-use super::super::check::{Rules, check_name};
+use super::super::check::{BandRules, check_name};
 use super::super::{BandIndex, plist};
 use super::{BANDS, LAYER, NEW_BANDS, Rebanding};
 use crate::problem::{Findings, Severity};
@@ -19,11 +19,11 @@ pub(in super::super) fn check(
         Error::new(Kind::Corrupt, LAYER, state.warning()).named(plist::INFO),
     )?;
     let (old, new) = (
-        Rules {
+        BandRules {
             info: state.before(),
             grain,
         },
-        Rules {
+        BandRules {
             info: state.after(),
             grain,
         },
@@ -52,7 +52,7 @@ pub(in super::super) fn check(
 fn check_len(
     entry: &Entry<'_>,
     index: BandIndex,
-    rules: &Rules,
+    rules: &BandRules,
     findings: &mut Findings<'_>,
 ) -> Result<()> {
     let Some(meta) = findings.keep(entry.meta())?.flatten() else {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
 use super::super::bands::Bands;
-use super::super::check::{Rules, check_name};
+use super::super::check::{BandRules, check_name};
 use super::super::{
     BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size,
 };
@@ -140,7 +140,7 @@ impl Bundle {
     /// Fails if a file in `bands/` would be lost or changed: a misspelled band name, or a damaged
     /// band.
     fn check_bands(&self, state: &Rebanding, progress: &dyn Progress) -> Result<()> {
-        let rules = Rules {
+        let rules = BandRules {
             info: state.before(),
             grain: self.bands.grain(),
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::{Bundle, CreateOptions, TOKEN, encryption};
 use super::*;
-use crate::crypt::{KeyMaterial, KeyWrap, Locked, Protection, Secret};
+use crate::crypt::{KeyMaterial, KeyWrap, LockedHeader, Protection, Secret};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, is_zero};
 use crate::problem::Problems;
 use crate::progress::{Progress, Silent};
@@ -31,7 +31,7 @@ const IDENTITY: &str = "com.apple.TimeMachine.MachineID.plist";
 /// A bundle in some store, plain or encrypted, which can be opened again.
 struct StoreCase {
     store: Arc<dyn Store>,
-    keys: Option<(Locked, KeyMaterial)>,
+    keys: Option<(LockedHeader, KeyMaterial)>,
 }
 
 impl StoreCase {

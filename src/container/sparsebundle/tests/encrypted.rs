@@ -22,7 +22,7 @@ fn create_with(len: u64, block: u32) -> (MemoryStore, Bundle) {
     )
 }
 
-fn unlocked(store: &MemoryStore) -> (Locked, KeyMaterial) {
+fn unlocked(store: &MemoryStore) -> (LockedHeader, KeyMaterial) {
     let locked = encryption(store).unwrap().unwrap();
     let keys = locked.unlock(b"open").unwrap();
     (locked, keys)

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use crc32fast::Hasher;
 
-use super::plan::Read;
+use super::plan::PlannedRead;
 use super::{Area, CHUNK, EncodeOptions};
 use crate::Result;
 use crate::codec::{Codec, Encoder};
@@ -22,7 +22,7 @@ const MIN_ZEROS_RAW: usize = 4096;
 
 /// An encoded chunk.
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct EncodedChunk {
     pub(super) pieces: Vec<ChunkPart>,
     /// All its stored bytes.
     pub(super) bytes: Vec<u8>,
@@ -39,12 +39,12 @@ pub(super) struct ChunkPart {
 }
 
 /// State that a thread reuses for each chunk.
-pub(super) struct Packer {
+pub(super) struct ChunkEncoder {
     codec: Option<(Codec, Encoder)>,
     plain: Vec<u8>,
 }
 
-impl Packer {
+impl ChunkEncoder {
     /// Encodes with these options. An encoding fails soon after `stop` becomes true.
     pub(super) fn new(options: &EncodeOptions, stop: &Arc<AtomicBool>) -> Self {
         let codec = options.codec().map(|codec| {
@@ -61,10 +61,10 @@ impl Packer {
     pub(super) fn pack(
         &mut self,
         disk: &dyn BlockDevice,
-        step: &Read,
+        step: &PlannedRead,
         area: &Area,
         room: Vec<u8>,
-    ) -> Result<Packed> {
+    ) -> Result<EncodedChunk> {
         debug_assert!(step.len <= CHUNK as u64, "a step is at most a chunk");
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
@@ -77,9 +77,14 @@ impl Packer {
         packed
     }
 
-    fn pack_bytes(&mut self, plain: &[u8], is_free: bool, mut room: Vec<u8>) -> Result<Packed> {
+    fn pack_bytes(
+        &mut self,
+        plain: &[u8],
+        is_free: bool,
+        mut room: Vec<u8>,
+    ) -> Result<EncodedChunk> {
         room.clear();
-        let mut packed = Packed {
+        let mut packed = EncodedChunk {
             pieces: Vec::new(),
             bytes: room,
             stored_sum: Hasher::new(),

@@ -26,7 +26,7 @@ use crc32fast::Hasher;
 use uuid::Uuid;
 use zerocopy::IntoBytes;
 
-use self::chunk::{Packed, Packer};
+use self::chunk::{ChunkEncoder, EncodedChunk};
 use self::plan::AreaStep;
 use self::tables::TableBuilder;
 use super::layout::{KOLY_SIZE, KolyRaw, NewKoly};
@@ -39,7 +39,7 @@ use crate::progress::Progress;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
-pub use sink::{Sink, ToDevice, ToStream};
+pub use sink::{DeviceSink, Sink, StreamSink};
 
 const LAYER: &str = "udif";
 
@@ -82,7 +82,7 @@ pub struct Area {
 
 /// Numbering of the tables, which depends on the map. Source: docs/formats/udif.md §3, §4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {
+pub enum TableNumbering {
     /// A disk without a map, one area.
     Whole,
     /// Apple's map: the driver descriptor is -1.
@@ -93,7 +93,7 @@ pub enum Numbers {
 
 /// Result of an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Encoded {
+pub struct EncodedImage {
     /// Bytes read: all chunks except those that consist only of holes or known zeros.
     pub read: u64,
     /// Length of the image in bytes.
@@ -138,11 +138,11 @@ impl EncodeOptions {
 /// [`Kind::Invalid`] for a disk that is not a whole number of sectors, or for invalid options.
 pub fn encode(
     disk: &dyn BlockDevice,
-    (numbers, areas): (Numbers, &[Area]),
+    (numbers, areas): (TableNumbering, &[Area]),
     options: &EncodeOptions,
     sink: &mut dyn Sink,
     progress: &dyn Progress,
-) -> Result<Encoded> {
+) -> Result<EncodedImage> {
     options.check()?;
     check_areas(disk, areas)?;
     progress.stage("copy", disk.info().len);
@@ -150,7 +150,7 @@ pub fn encode(
         .iter()
         .map(|area| TableBuilder::new(area, options.format))
         .collect();
-    let mut image = Image {
+    let mut image = ImageEncoder {
         sink,
         fork_len: 0,
         fork_sum: Hasher::new(),
@@ -190,17 +190,17 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
 }
 
 /// A chunk to be encoded, with the channel for the result.
-struct Job<'a> {
-    step: plan::Read,
+struct ChunkJob<'a> {
+    step: plan::PlannedRead,
     area: &'a Area,
     /// A reused buffer for the result.
     room: Vec<u8>,
-    reply: Sender<Result<Packed>>,
+    reply: Sender<Result<EncodedChunk>>,
 }
 
 /// The next part of the output.
-enum Next {
-    Chunk(Receiver<Result<Packed>>, u64),
+enum NextOutput {
+    Chunk(Receiver<Result<EncodedChunk>>, u64),
     Zeros(u64),
     End,
 }
@@ -210,19 +210,19 @@ fn run(
     disk: &dyn BlockDevice,
     areas: &[Area],
     options: &EncodeOptions,
-    image: &mut Image<'_>,
+    image: &mut ImageEncoder<'_>,
     progress: &dyn Progress,
 ) -> Result<()> {
     let threads = threads(options.codec());
-    let (give, take) = channel::<Job<'_>>();
+    let (give, take) = channel::<ChunkJob<'_>>();
     let take = Mutex::new(take);
     let stop = Arc::new(AtomicBool::new(false));
     let work = || {
-        let mut packer = Packer::new(options, &stop);
+        let mut packer = ChunkEncoder::new(options, &stop);
         loop {
             // The lock is held while waiting for a job, but not during the job.
             let job = take.lock().recv();
-            let Ok(Job {
+            let Ok(ChunkJob {
                 step,
                 area,
                 room,
@@ -257,13 +257,13 @@ fn run(
         for area in areas {
             for step in plan::steps(disk, area) {
                 match step? {
-                    AreaStep::Zeros(len) => queue.push_back(Next::Zeros(len)),
+                    AreaStep::Zeros(len) => queue.push_back(NextOutput::Zeros(len)),
                     AreaStep::Read(step) => {
                         let (reply, wait) = channel();
-                        queue.push_back(Next::Chunk(wait, step.len));
+                        queue.push_back(NextOutput::Chunk(wait, step.len));
                         begun += 1;
                         // Fails only if all threads have panicked; then receiving the result fails.
-                        let _ = give.send(Job {
+                        let _ = give.send(ChunkJob {
                             step,
                             area,
                             room: spare.pop().unwrap_or_default(),
@@ -275,11 +275,11 @@ fn run(
                 while begun >= threads * AHEAD
                     && let Some(next) = queue.pop_front()
                 {
-                    begun -= usize::from(matches!(next, Next::Chunk(..)));
+                    begun -= usize::from(matches!(next, NextOutput::Chunk(..)));
                     image.take(next, &mut spare, progress)?;
                 }
             }
-            queue.push_back(Next::End);
+            queue.push_back(NextOutput::End);
         }
         queue
             .into_iter()
@@ -308,7 +308,7 @@ fn threads(codec: Option<Codec>) -> usize {
 }
 
 /// An image that is being written.
-struct Image<'a> {
+struct ImageEncoder<'a> {
     sink: &'a mut dyn Sink,
     fork_len: u64,
     fork_sum: Hasher,
@@ -318,11 +318,11 @@ struct Image<'a> {
     read: u64,
 }
 
-impl Image<'_> {
+impl ImageEncoder<'_> {
     /// Writes the next part. Adds reusable buffers to `spare`.
     fn take(
         &mut self,
-        next: Next,
+        next: NextOutput,
         spare: &mut Vec<Vec<u8>>,
         progress: &dyn Progress,
     ) -> Result<()> {
@@ -330,17 +330,17 @@ impl Image<'_> {
             return Ok(());
         };
         match next {
-            Next::End => {
+            NextOutput::End => {
                 table.end(self.fork_len)?;
                 self.filling += 1;
             }
-            Next::Zeros(len) => {
+            NextOutput::Zeros(len) => {
                 progress.check()?;
                 table.zeros(len / SECTOR);
                 table.sum_zeros(len);
                 progress.advance(len);
             }
-            Next::Chunk(wait, len) => {
+            NextOutput::Chunk(wait, len) => {
                 let packed = loop {
                     progress.check()?;
                     match wait.recv_timeout(BETWEEN_CHECKS) {
@@ -370,11 +370,11 @@ impl Image<'_> {
     /// Writes the list of resources and the trailer.
     fn finish(
         self,
-        numbers: Numbers,
+        numbers: TableNumbering,
         areas: &[Area],
         options: &EncodeOptions,
         len: u64,
-    ) -> Result<Encoded> {
+    ) -> Result<EncodedImage> {
         let (mut resources, mut master) =
             (Vec::with_capacity(self.tables.len() + 1), Hasher::new());
         for ((number, table), area) in (0..).zip(self.tables).zip(areas) {
@@ -411,7 +411,7 @@ impl Image<'_> {
             master_sum: master.finalize(),
             // Derived from the tables, which include the checksums of the disk.
             id: Uuid::new_v5(&Uuid::NAMESPACE_OID, &list),
-            variant: if numbers == Numbers::Whole {
+            variant: if numbers == TableNumbering::Whole {
                 PARTITION
             } else {
                 DEVICE
@@ -420,7 +420,7 @@ impl Image<'_> {
         });
         self.sink.append(&list)?;
         self.sink.append(trailer.as_bytes())?;
-        Ok(Encoded {
+        Ok(EncodedImage {
             read: self.read,
             written: self.fork_len + list.len() as u64 + KOLY_SIZE,
         })
@@ -432,7 +432,7 @@ const ATTRIBUTES: &str = "0x0050";
 const DEVICE: u32 = 1;
 const PARTITION: u32 = 2;
 
-impl Numbers {
+impl TableNumbering {
     /// Returns the resource number and the descriptor of the table of area `number`.
     fn of(self, number: i32) -> (i32, i32) {
         match self {

@@ -8,14 +8,14 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AreaStep {
     /// A chunk, or the rest of the area.
-    Read(Read),
+    Read(PlannedRead),
     /// The length in bytes of known zeros: whole chunks, or up to the end of the area.
     Zeros(u64),
 }
 
 /// A range of the disk in bytes, at most a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct PlannedRead {
     pub(super) start: u64,
     pub(super) len: u64,
 }
@@ -55,13 +55,13 @@ pub(super) fn steps<'a>(
         let step = if zeros > 0 {
             AreaStep::Zeros(zeros)
         } else {
-            AreaStep::Read(Read {
+            AreaStep::Read(PlannedRead {
                 start: at,
                 len: (end - at).min(CHUNK as u64),
             })
         };
         at += match step {
-            AreaStep::Zeros(len) | AreaStep::Read(Read { len, .. }) => len,
+            AreaStep::Zeros(len) | AreaStep::Read(PlannedRead { len, .. }) => len,
         };
         Some(Ok(step))
     })

@@ -13,7 +13,7 @@ pub trait Sink {
 
 /// A growing device: a file, or an encrypted one.
 #[derive(Debug)]
-pub struct ToDevice<'a> {
+pub struct DeviceSink<'a> {
     device: &'a dyn BlockDevice,
     at: u64,
     len: u64,
@@ -22,7 +22,7 @@ pub struct ToDevice<'a> {
 /// The device grows in steps of this many bytes, to limit the number of changes of its length.
 const GROWTH: u64 = 64 << 20;
 
-impl<'a> ToDevice<'a> {
+impl<'a> DeviceSink<'a> {
     /// Writes to `device` from offset 0, over its contents.
     pub fn new(device: &'a dyn BlockDevice) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl<'a> ToDevice<'a> {
     }
 }
 
-impl Sink for ToDevice<'_> {
+impl Sink for DeviceSink<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let end = self.at + bytes.len() as u64;
         if end > self.len {
@@ -53,9 +53,9 @@ impl Sink for ToDevice<'_> {
 
 /// A stream: a pipe, or a vector.
 #[derive(Debug)]
-pub struct ToStream<W>(pub W);
+pub struct StreamSink<W>(pub W);
 
-impl<W: Write> Sink for ToStream<W> {
+impl<W: Write> Sink for StreamSink<W> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.0
             .write_all(bytes)

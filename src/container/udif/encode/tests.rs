@@ -44,7 +44,7 @@ fn disk() -> Memory {
 }
 
 /// Returns the areas of a disk, as a conversion would.
-fn areas(disk: &dyn BlockDevice) -> (Numbers, Vec<Area>) {
+fn areas(disk: &dyn BlockDevice) -> (TableNumbering, Vec<Area>) {
     let map = partition::probe(disk).unwrap();
     let (scheme, areas) = partition::areas(disk, map.as_ref()).unwrap();
     let areas = areas.into_iter().map(|area| {
@@ -58,9 +58,9 @@ fn areas(disk: &dyn BlockDevice) -> (Numbers, Vec<Area>) {
     });
     (
         if scheme == Some(Scheme::Gpt) {
-            Numbers::FromZero
+            TableNumbering::FromZero
         } else {
-            Numbers::Whole
+            TableNumbering::Whole
         },
         areas.collect(),
     )
@@ -68,7 +68,7 @@ fn areas(disk: &dyn BlockDevice) -> (Numbers, Vec<Area>) {
 
 fn encoded(disk: &dyn BlockDevice, format: Format) -> Vec<u8> {
     let (numbers, areas) = areas(disk);
-    let mut out = ToStream(Vec::new());
+    let mut out = StreamSink(Vec::new());
     let options = EncodeOptions {
         format,
         level: None,
@@ -294,9 +294,9 @@ fn nonsense_is_refused() {
     let refused = |disk: &Memory, areas: &[Area], options: EncodeOptions| {
         encode(
             disk,
-            (Numbers::Whole, areas),
+            (TableNumbering::Whole, areas),
             &options,
-            &mut ToStream(Vec::new()),
+            &mut StreamSink(Vec::new()),
             &Silent,
         )
         .unwrap_err()
@@ -358,14 +358,20 @@ fn levels_make_it_smaller() {
         }],
     );
     let len = |level| {
-        let mut out = ToStream(Vec::new());
+        let mut out = StreamSink(Vec::new());
         let options = EncodeOptions {
             format: Format::Udzo,
             level: Some(Level::new(level).unwrap()),
         };
-        encode(&disk, (Numbers::Whole, &areas), &options, &mut out, &Silent)
-            .unwrap()
-            .written
+        encode(
+            &disk,
+            (TableNumbering::Whole, &areas),
+            &options,
+            &mut out,
+            &Silent,
+        )
+        .unwrap()
+        .written
     };
     assert!(len(9) < len(1));
 }
@@ -394,7 +400,7 @@ fn a_failing_disk_or_sink_ends_it() {
     };
     let error = encode(
         &disk(),
-        (Numbers::Whole, &areas),
+        (TableNumbering::Whole, &areas),
         &options,
         &mut Full(MIB),
         &Silent,
@@ -407,7 +413,7 @@ fn a_failing_disk_or_sink_ends_it() {
     };
     let error = encode(
         &failing,
-        (Numbers::Whole, &areas),
+        (TableNumbering::Whole, &areas),
         &options,
         &mut Full(1 << 30),
         &Silent,
@@ -420,7 +426,7 @@ fn a_failing_disk_or_sink_ends_it() {
 fn a_device_grows_and_is_cut() {
     let (disk, file) = (disk(), Memory::zeros(0));
     let (numbers, areas) = areas(&disk);
-    let mut out = ToDevice::new(&file);
+    let mut out = DeviceSink::new(&file);
     let options = EncodeOptions {
         format: Format::Udzo,
         level: None,

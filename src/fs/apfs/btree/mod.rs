@@ -144,7 +144,7 @@ pub(super) trait NodeSource: fmt::Debug + Send + Sync {
 
 /// The location of an object on disk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Located {
+pub(super) struct ObjectLocation {
     pub(super) paddr: Paddr,
     pub(super) xid: Xid,
     /// Flags, of [`omap_value`].
@@ -405,7 +405,7 @@ impl Reader<'_> {
         let layer = self.kind.layer();
         let (located, cipher) = match self.addressing {
             Addressing::Physical => (
-                Located {
+                ObjectLocation {
                     paddr: Paddr(oid.0),
                     xid: Xid(u64::MAX),
                     flags: 0,
@@ -414,7 +414,7 @@ impl Reader<'_> {
             ),
             Addressing::Virtual(view, cipher) => (view.locate(oid)?, cipher.as_deref()),
         };
-        let Located { paddr, xid, flags } = located;
+        let ObjectLocation { paddr, xid, flags } = located;
         let mut bytes = self.store.block(layer, oid, paddr)?;
         if flags & omap_value::ENCRYPTED != 0 {
             let Some(cipher) = cipher else {

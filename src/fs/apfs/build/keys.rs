@@ -30,7 +30,7 @@ const MAC_PREFIX: [u8; 6] = [0x01, 0x16, 0x20, 0x17, 0x15, 0x05];
 
 /// The kind of key in a blob.
 #[derive(Debug, Clone, Copy)]
-enum Holds {
+enum KeyPurpose {
     Volume = 1,
     Outer = 2,
 }
@@ -74,7 +74,7 @@ impl VolumeKeys {
         let (mut key, mut outer) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         random(&mut *key)?;
         random(&mut *outer)?;
-        let wrapped = blob(uuid, Holds::Volume, &*outer, &*key, None)?;
+        let wrapped = blob(uuid, KeyPurpose::Volume, &*outer, &*key, None)?;
         let ways = [
             (uuid, Some(passphrase)),
             (PERSONAL_RECOVERY_KEY, recovery_key.as_ref()),
@@ -89,7 +89,7 @@ impl VolumeKeys {
                 whose,
                 blob(
                     uuid,
-                    Holds::Outer,
+                    KeyPurpose::Outer,
                     &*derived,
                     &*outer,
                     Some((*iterations, salt)),
@@ -174,7 +174,7 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
 /// salt if the outer key is derived from a passphrase.
 fn blob(
     uuid: Uuid,
-    holds: Holds,
+    holds: KeyPurpose,
     outer: &[u8],
     key: &[u8],
     derivation: Option<(u32, [u8; 16])>,

@@ -32,7 +32,7 @@ use keys::VolumeKeys;
 use objects::Objects;
 use places::{Nodes, Places};
 use records::Style;
-use sealing::Sealing;
+use sealing::EncryptingContainer;
 use space::Queues;
 use streams::{Holes, NodeBlocks};
 use volume::{VolumeFacts, VolumeOids, VolumeWriter};
@@ -45,7 +45,7 @@ use crate::fs::build::filling::Places as _;
 use crate::fs::build::tree::check;
 use crate::fs::build::{blank, filling};
 use crate::fs::source::Tree;
-use crate::fs::{Built, PlacedContents, Timestamp, VolumeEncryption, VolumePlan};
+use crate::fs::{NewVolumeInfo, PlacedContents, Timestamp, VolumeEncryption, VolumePlan};
 use crate::progress::{Progress, Silent};
 use crate::{Error, Kind, Result};
 
@@ -222,7 +222,7 @@ impl Plan {
             let sealing = volume
                 .keys
                 .as_ref()
-                .map(|keys| Sealing::new(device, &keys.key));
+                .map(|keys| EncryptingContainer::new(device, &keys.key));
             let sealed = sealing
                 .as_ref()
                 .map_or(device, |sealing| sealing as &dyn BlockDevice);
@@ -307,7 +307,7 @@ impl VolumePlan for Plan {
         self.len_with(|least| (least / 16).max(4 << 20))
     }
 
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo> {
         let (geometry, places, contents) = self.lay_out(device)?;
         blank(device, &[0])?;
         progress.stage("write", self.content_len());
@@ -333,7 +333,7 @@ impl VolumePlan for Plan {
     fn build_metadata<'a>(
         &'a self,
         device: &dyn BlockDevice,
-    ) -> Result<(Built, Box<dyn PlacedContents + 'a>)> {
+    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)> {
         let (geometry, places, contents) = self.lay_out(device)?;
         let superblock = self.write_metadata(device, &geometry, &places, &contents.blocks)?;
         let built = self.write_superblock(device, &geometry, &places, &superblock)?;
@@ -370,12 +370,12 @@ impl Plan {
         geometry: &Geometry,
         places: &Places,
         superblock: &[u8],
-    ) -> Result<Built> {
+    ) -> Result<NewVolumeInfo> {
         device.flush()?;
         device.write_at(0, superblock)?;
         device.flush()?;
         let counts = self.volumes[0].objects.counts;
-        Ok(Built {
+        Ok(NewVolumeInfo {
             len: device.info().len,
             block_size: BLOCK_SIZE.get(),
             files: counts.files + counts.symlinks + counts.others,
@@ -401,7 +401,7 @@ impl FirstContents<'_> {
         write: impl FnOnce(&dyn BlockDevice) -> Result<()>,
     ) -> Result<()> {
         match &self.volume.keys {
-            Some(keys) => write(&Sealing::new(device, &keys.key)),
+            Some(keys) => write(&EncryptingContainer::new(device, &keys.key)),
             None => write(device),
         }
     }

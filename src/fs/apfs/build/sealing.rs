@@ -11,12 +11,12 @@ use crate::{Error, Kind, Result};
 
 /// A container with writes encrypted for one volume; requests are whole units of the cipher.
 #[derive(Debug)]
-pub(super) struct Sealing<'a> {
+pub(super) struct EncryptingContainer<'a> {
     device: &'a dyn BlockDevice,
     cipher: VolumeCipher,
 }
 
-impl<'a> Sealing<'a> {
+impl<'a> EncryptingContainer<'a> {
     /// Returns the device with the key of the volume.
     pub(super) fn new(device: &'a dyn BlockDevice, key: &[u8; 32]) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl<'a> Sealing<'a> {
     }
 }
 
-impl BlockDevice for Sealing<'_> {
+impl BlockDevice for EncryptingContainer<'_> {
     fn info(&self) -> Info {
         self.device.info()
     }

@@ -41,7 +41,7 @@ fn plan(files: &[(&str, usize)], case_sensitive: bool) -> Result<Plan> {
     Plan::new(tree(files), options(&[("Test", case_sensitive)]))
 }
 
-fn built(plan: &Plan, len: u64) -> (Memory, Built) {
+fn built(plan: &Plan, len: u64) -> (Memory, NewVolumeInfo) {
     let device = Memory::zeros(len.try_into().unwrap());
     let built = plan.build(&device, &Silent).unwrap();
     (device, built)

@@ -21,7 +21,7 @@ const LAYER: &str = "apfs snapshots";
 
 /// A snapshot as recorded in the snapshot metadata tree.
 #[derive(Debug, Clone)]
-pub(super) struct Recorded {
+pub(super) struct SnapshotRecord {
     pub(super) xid: u64,
     pub(super) name: String,
     pub(super) references: Oid,
@@ -39,8 +39,8 @@ pub(super) fn read(
     volume: u32,
     blocks: &mut BlockUsers,
     report: &mut Report<'_>,
-) -> Result<(Vec<Recorded>, u64)> {
-    let (mut found, mut names) = (Vec::<Recorded>::new(), BTreeMap::new());
+) -> Result<(Vec<SnapshotRecord>, u64)> {
+    let (mut found, mut names) = (Vec::<SnapshotRecord>::new(), BTreeMap::new());
     let walk = TreeWalk {
         store,
         kind: TreeKind::Snapshots,
@@ -67,7 +67,7 @@ pub(super) fn read(
                                 )));
                             }
                             let references = Oid::from(raw.extent_ref_tree_oid);
-                            found.push(Recorded {
+                            found.push(SnapshotRecord {
                                 xid: key.id.0,
                                 name: String::from_utf8_lossy(name).into_owned(),
                                 references,
@@ -141,7 +141,7 @@ pub(super) fn read(
 /// Reads the superblock of a volume as of a snapshot; `None` if it cannot be read, which has been
 /// reported.
 pub(super) fn superblock(
-    snapshot: &Recorded,
+    snapshot: &SnapshotRecord,
     store: &Store,
     volume: u32,
     blocks: &mut BlockUsers,

@@ -8,7 +8,7 @@ use super::files::{Files, Rules};
 use super::omap::{CheckedObjects, Scope};
 use super::references::References;
 use super::report::Report;
-use super::snapshots::{self, Recorded};
+use super::snapshots::{self, SnapshotRecord};
 use super::tree::{Nodes, Physical, TreeWalk, Virtual};
 use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::check::blocks::User;
@@ -551,7 +551,7 @@ impl VolumeCheck<'_, '_> {
     #[expect(clippy::too_many_arguments, reason = "what is gathered of a volume")]
     fn snapshot(
         &self,
-        snapshot: &Recorded,
+        snapshot: &SnapshotRecord,
         references: Option<usize>,
         known: bool,
         objects: &mut CheckedObjects,

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::LAYER;
 use super::checkpoint::Rings;
-use super::space::{Block, Use};
+use super::space::{AllocationUse, Block};
 use super::tree::{ChangingTree, FIRST_NEW, Written};
 use super::volume::Volume;
 use crate::Result;
@@ -223,7 +223,7 @@ impl Volume {
             map.1.remove(key.as_bytes())?;
             self.space.give(located.paddr.0..located.paddr.0 + 1)?;
         }
-        let place = Paddr(self.space.take(1, Use::Metadata)?.start);
+        let place = Paddr(self.space.take(1, AllocationUse::Metadata)?.start);
         let key = OmapKeyRaw {
             oid: self.oid.into(),
             xid: xid.into(),
@@ -272,7 +272,9 @@ fn relocate(
     space: &mut super::space::Space,
     xid: Xid,
 ) -> Result<Vec<Written>> {
-    tree.relocate(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
+    tree.relocate(xid, &mut || {
+        Ok(Paddr(space.take(1, AllocationUse::Metadata)?.start))
+    })
 }
 
 /// Writes the changed nodes of a physical tree to new blocks. Returns the number of blocks by which
@@ -309,7 +311,7 @@ fn move_omap(
     xid: Xid,
 ) -> Result<Block> {
     space.give(was.0..was.0 + 1)?;
-    let place = Paddr(space.take(1, Use::Metadata)?.start);
+    let place = Paddr(space.take(1, AllocationUse::Metadata)?.start);
     map.0.object = ObjectRaw::new(Oid(place.0), xid, object_type::OMAP | storage::PHYSICAL, 0);
     map.0.tree_oid = map.1.root().into();
     Ok((place, map.0.as_bytes().to_vec()))

@@ -12,12 +12,12 @@ use super::ephemeral::Ephemeral;
 use super::preconditions;
 use super::space::{FixedBlocks, SMALL, Space};
 use super::volume::KEPT_CHECKPOINTS;
-use crate::device::failed::Failed;
+use crate::device::failed::FailureFlag;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::geometry::{BYTES_PER_VOLUME, Geometry, MAX_CONTAINER_LEN, MIN_CONTAINER_LEN};
 use crate::fs::apfs::layout::{ContainerRaw, Oid, Xid};
 use crate::fs::apfs::store::Store;
-use crate::fs::apfs::writer::Taken;
+use crate::fs::apfs::writer::WriteGuard;
 use crate::fs::{ResizeVolume, SizeLimits};
 use crate::progress::Progress;
 use crate::sync::{Mutex, MutexGuard};
@@ -36,7 +36,7 @@ const MAX_STEPS: usize = 4;
 #[derive(Debug)]
 pub struct ContainerMut {
     state: Mutex<ContainerState>,
-    _alone: Arc<Taken>,
+    _alone: Arc<WriteGuard>,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct ContainerState {
     ephemeral: Ephemeral,
     space: Space,
     next_oid: AtomicU64,
-    failed: Failed,
+    failed: FailureFlag,
 }
 
 /// Returns the runs of blocks that [`ContainerMut::release_queued`] would free; none if the
@@ -99,7 +99,7 @@ impl ContainerMut {
             ephemeral,
             space,
             next_oid,
-            failed: Failed::default(),
+            failed: FailureFlag::default(),
         };
         Ok(Self {
             state: Mutex::new(state),

@@ -14,7 +14,7 @@ use crate::fs::apfs::layout::{
     SiblingMapRaw, XFields, XattrRaw, entry_field, field_flags, inode_field, inode_flags,
     mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
 };
-use crate::fs::{Existing, FileKind, NewKind, NewNode, NodeId};
+use crate::fs::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 /// Maximum length of a name in bytes.
@@ -379,14 +379,16 @@ impl Volume {
     pub(super) fn link(
         &mut self,
         (node, dir, name): (NodeId, NodeId, &str),
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         self.reap(is_open)?;
         let orphan = self.change(true, |volume| {
             let mut parent = volume.folder(dir)?;
             let mut orphan = None;
-            if let (Existing::Replace, Some(there)) = (existing, volume.entry(parent.id, name)?) {
+            if let (ExistingTarget::Replace, Some(there)) =
+                (existing, volume.entry(parent.id, name)?)
+            {
                 let object = volume.object(NodeId(there.id().0))?;
                 if object.id.0 == node.0 {
                     return Ok(None);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::LAYER;
-use super::space::Use;
+use super::space::AllocationUse;
 use super::volume::{Volume, corrupt};
 use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
 use crate::fs::apfs::layout::{
@@ -304,7 +304,7 @@ impl Volume {
             };
             let blocks = match next {
                 Some(blocks) => blocks,
-                None => self.space.take(wanted, Use::Contents)?,
+                None => self.space.take(wanted, AllocationUse::Contents)?,
             };
             let len = (blocks.end - blocks.start) * block;
             let crypto_id = self.read.cipher.as_ref().map(|_| blocks.start);

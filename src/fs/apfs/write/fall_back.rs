@@ -23,12 +23,12 @@ use crate::{Error, Kind, Result};
 
 /// A valid checkpoint that is not the newest.
 #[derive(Debug)]
-pub struct FallBack {
+pub struct OlderCheckpoint {
     container: Container,
     newest: ContainerRaw,
 }
 
-impl FallBack {
+impl OlderCheckpoint {
     /// Plans to make the checkpoint of transaction `xid` the newest of the container on `device`.
     /// Returns `None` if it already is.
     ///

@@ -40,17 +40,17 @@ use std::sync::{Arc, Weak};
 
 pub use self::container::ContainerMut;
 pub(super) use self::container::queued;
-pub use self::fall_back::FallBack;
+pub use self::fall_back::OlderCheckpoint;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::container::Container;
 use super::layout::{FileId, xattr_name};
-use super::writer::Taken;
+use super::writer::WriteGuard;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, LockedVolume, NewNode,
-    NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,
+    Attributes, Change, Entry, ExistingTarget, FileSystem, FileSystemMut, Fork, LockedVolume,
+    NewNode, NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,
 };
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
@@ -80,7 +80,7 @@ struct Shared {
     /// Open forks by file; the flag is true for the data fork.
     open: Mutex<HashMap<(FileId, bool), Weak<OpenFork>>>,
     /// Write lock of the container, released after the last commit.
-    _alone: Arc<Taken>,
+    _alone: Arc<WriteGuard>,
 }
 
 impl ApfsMut {
@@ -252,7 +252,7 @@ impl FileSystemMut for ApfsMut {
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Error, &|id| {
+            .link((node, dir, name), ExistingTarget::Error, &|id| {
                 self.shared.is_open(id)
             })
     }
@@ -260,12 +260,17 @@ impl FileSystemMut for ApfsMut {
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Replace, &|id| {
+            .link((node, dir, name), ExistingTarget::Replace, &|id| {
                 self.shared.is_open(id)
             })
     }
 
-    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
+    fn rename(
+        &self,
+        from: (NodeId, &str),
+        to: (NodeId, &str),
+        existing: ExistingTarget,
+    ) -> Result<()> {
         let mut volume = self.shared.write();
         volume.rename(from, to, existing, &|id| self.shared.is_open(id))
     }
@@ -294,7 +299,7 @@ impl FileSystemMut for ApfsMut {
         node: NodeId,
         dir: NodeId,
         name: &str,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         self.shared
             .write()
@@ -323,7 +328,7 @@ impl FileSystemMut for ApfsMut {
         node: NodeId,
         name: &str,
         value: &dyn BlockDevice,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         let mut volume = self.shared.write();
         self.check_closed(node, name)?;

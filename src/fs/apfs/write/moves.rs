@@ -5,7 +5,7 @@ use super::entries::{FolderEntry, IsOpen};
 use super::inode::Inode;
 use super::volume::Volume;
 use crate::fs::apfs::layout::FileId;
-use crate::fs::{Existing, NodeId};
+use crate::fs::{ExistingTarget, NodeId};
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -13,7 +13,7 @@ impl Volume {
         &mut self,
         from: (NodeId, &str),
         to: (NodeId, &str),
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         self.reap(is_open)?;
@@ -144,13 +144,13 @@ impl Volume {
 pub(super) fn check_replaceable(
     object: &Inode,
     there: &Inode,
-    existing: Existing,
+    existing: ExistingTarget,
     name: &str,
 ) -> Result<()> {
     let refused =
         |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
-        (Existing::Error, ..) => refused("already exists"),
+        (ExistingTarget::Error, ..) => refused("already exists"),
         (_, true, false) => refused("not a folder; a folder cannot replace it"),
         (_, false, true) => refused("a folder; a file cannot replace it"),
         _ => Ok(()),

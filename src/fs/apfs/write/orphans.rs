@@ -7,7 +7,7 @@ use super::inode::Inode;
 use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::fs::apfs::layout::FileId;
-use crate::fs::{Existing, FileSystem, NewKind, NewNode, NodeId};
+use crate::fs::{ExistingTarget, FileSystem, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 /// Suffix of the name of such a file in that directory.
@@ -80,7 +80,7 @@ impl Volume {
         node: NodeId,
         dir: NodeId,
         name: &str,
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         let id = self.nameless(node)?;

@@ -4,7 +4,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::commit::relocate_physical;
-use super::space::{Block, Use};
+use super::space::{AllocationUse, Block};
 use super::tree::{ChangingTree, FIRST_NEW};
 use super::volume::Volume;
 use super::{ApfsMut, LAYER};
@@ -61,7 +61,7 @@ impl Volume {
     }
 
     fn take_block(&mut self) -> Result<Paddr> {
-        Ok(Paddr(self.space.take(1, Use::Metadata)?.start))
+        Ok(Paddr(self.space.take(1, AllocationUse::Metadata)?.start))
     }
 
     fn copy_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<Paddr> {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U64};
 
-use self::chunks::{Bits, Info, chunk_at};
+use self::chunks::{ChunkBitmap, ChunkInfoBlock, chunk_at};
 pub(super) use self::resize::FixedBlocks;
 use super::LAYER;
 use super::queue::Queue;
@@ -39,8 +39,8 @@ pub(super) struct Space {
     cibs: Vec<u64>,
     cabs: Vec<u64>,
     /// CIBs that have been read.
-    infos: BTreeMap<u64, Info>,
-    bits: BTreeMap<u64, Bits>,
+    infos: BTreeMap<u64, ChunkInfoBlock>,
+    bits: BTreeMap<u64, ChunkBitmap>,
     free: u64,
     /// Bitmap of the pool.
     pool: Vec<u8>,
@@ -62,7 +62,7 @@ enum Step {
 
 /// The purpose of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum AllocationUse {
     Contents = 0,
     Metadata = 1,
 }
@@ -192,7 +192,7 @@ impl Space {
         self.xid = xid;
         // Metadata is kept together at the front by reusing freed blocks there. The first block
         // numbers are reserved as object numbers, and are used only in small containers.
-        self.next[Use::Metadata as usize] = if self.store.blocks < SMALL {
+        self.next[AllocationUse::Metadata as usize] = if self.store.blocks < SMALL {
             0
         } else {
             Oid::FIRST_USER.0
@@ -238,7 +238,7 @@ impl Space {
     }
 
     /// Allocates up to `most` contiguous blocks, at least one; [`Kind::Limit`] if none is free.
-    pub(super) fn take(&mut self, most: u64, purpose: Use) -> Result<Range<u64>> {
+    pub(super) fn take(&mut self, most: u64, purpose: AllocationUse) -> Result<Range<u64>> {
         let start = self.next[purpose as usize];
         let found = match self.find(start..self.store.blocks, most)? {
             Some(found) => found,
@@ -260,7 +260,7 @@ impl Space {
             Some(found) => {
                 self.occupy(found.clone())?;
                 self.rollback.push(Step::Took(found.clone()));
-                self.next[Use::Contents as usize] = found.end;
+                self.next[AllocationUse::Contents as usize] = found.end;
                 Ok(Some(found))
             }
             None => Ok(None),

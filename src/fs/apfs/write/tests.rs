@@ -18,9 +18,9 @@ use crate::fs::apfs::layout::{BlockSize, ObjectRaw, SpacemanRaw, object_type, st
 use crate::fs::apfs::{Apfs, Container};
 use crate::fs::source::Tree;
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
-    FreeMapExt, LockedVolume, NewKind, NewNode, NodeId, Timestamp, VolumeEncryption, VolumeKey,
-    VolumePlan,
+    Change, ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt,
+    Fork, FreeMapExt, LockedVolume, NewKind, NewNode, NodeId, Timestamp, VolumeEncryption,
+    VolumeKey, VolumePlan,
 };
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -270,14 +270,15 @@ fn names_move_and_multiply() {
     assert_eq!(fs.attributes(id).unwrap().links, 3);
     // Removing the first name makes the next one the object's own.
     fs.remove(root, "a").unwrap();
-    fs.rename((dir, "b"), (root, "B"), Existing::Error).unwrap();
-    fs.rename((root, "B"), (root, "b"), Existing::Error)
+    fs.rename((dir, "b"), (root, "B"), ExistingTarget::Error)
+        .unwrap();
+    fs.rename((root, "B"), (root, "b"), ExistingTarget::Error)
         .unwrap();
     assert_eq!(
-        kind(fs.rename((root, "b"), (root, "c"), Existing::Error)),
+        kind(fs.rename((root, "b"), (root, "c"), ExistingTarget::Error)),
         Kind::Conflict
     );
-    fs.rename((root, "b"), (root, "c"), Existing::Replace)
+    fs.rename((root, "b"), (root, "c"), ExistingTarget::Replace)
         .unwrap();
     assert_eq!(
         fs.attributes(id).unwrap().links,
@@ -285,7 +286,7 @@ fn names_move_and_multiply() {
         "two names of one file stay"
     );
     let other = file(&fs, dir, "other", b"other");
-    fs.rename((dir, "other"), (root, "c"), Existing::Replace)
+    fs.rename((dir, "other"), (root, "c"), ExistingTarget::Replace)
         .unwrap();
     assert_eq!(
         (contents(&fs, "/c"), contents(&fs, "/b")),
@@ -293,7 +294,7 @@ fn names_move_and_multiply() {
     );
     assert_eq!(fs.lookup(root, "C").unwrap().unwrap().id, other);
     assert_eq!(
-        kind(fs.rename((root, "dir"), (dir, "x"), Existing::Error)),
+        kind(fs.rename((root, "dir"), (dir, "x"), ExistingTarget::Error)),
         Kind::Invalid
     );
     assert_eq!(kind(fs.link(dir, root, "d")), Kind::Unsupported);
@@ -502,7 +503,7 @@ fn open_files_outlive_their_names() {
     );
     fs.remove(root, "file").unwrap();
     file(&fs, root, "new", &[3; 9000]);
-    fs.rename((root, "new"), (root, "other"), Existing::Replace)
+    fs.rename((root, "new"), (root, "other"), ExistingTarget::Replace)
         .unwrap();
     kept.write_at(100, &[9; 10]).unwrap();
     fs.sync().unwrap();

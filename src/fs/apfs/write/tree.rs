@@ -26,10 +26,10 @@ pub(super) const FIRST_NEW: u64 = 1 << 62;
 /// A key and its value.
 type TreeRecord<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 /// A changed node, and its previous state.
-type Replaced = (Oid, Option<Arc<Node>>);
+type ReplacedNode = (Oid, Option<Arc<Node>>);
 
 /// A range of entries of a parent, and the entry that replaces them.
-type Joined = (Range<usize>, TreeRecord<'static>);
+type MergedEntries = (Range<usize>, TreeRecord<'static>);
 
 /// The change of a node's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) struct ChangingTree {
     numbers: Arc<AtomicU64>,
     /// Nodes removed from the tree since the last commit.
     dropped: Vec<Oid>,
-    rollback: Vec<Replaced>,
+    rollback: Vec<ReplacedNode>,
     saved: (TreeInfoRaw, usize),
 }
 
@@ -268,7 +268,7 @@ impl ChangingTree {
         index: usize,
         node: &Node,
         records: &[TreeRecord<'_>],
-    ) -> Result<Option<Joined>> {
+    ) -> Result<Option<MergedEntries>> {
         let leaf = node.level == 0;
         let size = |records: &[TreeRecord<'_>]| {
             records

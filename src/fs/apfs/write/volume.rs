@@ -13,7 +13,7 @@ use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, FIRST_NEW};
 use super::{LAYER, WriteOptions, preconditions};
-use crate::device::failed::Failed;
+use crate::device::failed::FailureFlag;
 use crate::fs::apfs::btree::{Addressing, Key, TreeKind};
 use crate::fs::apfs::build::node::TreeKind as Shape;
 use crate::fs::apfs::container::Container;
@@ -61,7 +61,7 @@ pub(super) struct Volume {
     begun: bool,
     /// Volume superblock as of the last commit.
     committed: VolumeRaw,
-    pub(super) failed: Failed,
+    pub(super) failed: FailureFlag,
     /// Unlinked files.
     pub(super) orphans: Vec<FileId>,
     /// Objects that have no name yet.
@@ -166,7 +166,7 @@ impl Volume {
             options,
             begun: false,
             committed: raw,
-            failed: Failed::default(),
+            failed: FailureFlag::default(),
             orphans: Vec::new(),
             nameless: Vec::new(),
             signed: false,

@@ -13,7 +13,7 @@ use crate::fs::apfs::layout::{
     FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, XattrStreamRaw, XattrValue, inode_flags,
     record_type, xattr_flags, xattr_name,
 };
-use crate::fs::{Existing, NodeId, UF_COMPRESSED};
+use crate::fs::{ExistingTarget, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
 /// Maximum length of an attribute name in bytes.
@@ -27,7 +27,7 @@ impl Volume {
         node: NodeId,
         name: &str,
         value: &dyn BlockDevice,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         check_name(name)?;
         let len = value.info().len;
@@ -50,7 +50,7 @@ impl Volume {
             check_changeable(&inode, name)?;
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
             if let Some(old) = volume.record(key)? {
-                if existing == Existing::Error {
+                if existing == ExistingTarget::Error {
                     return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
                 }
                 volume.drop_xattr_stream(&old)?;

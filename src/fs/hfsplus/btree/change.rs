@@ -15,7 +15,7 @@ use zerocopy::big_endian::U16;
 use super::draft::Draft;
 use super::map::NodeMap;
 use super::node::{Node, NodeCache};
-use super::{Rank, Tree};
+use super::{Tree, WriteOrder};
 use crate::fs::hfsplus::layout::{FIRST_RECORD, TreeHeaderRaw, node_kind};
 use crate::{Error, Kind, Result};
 
@@ -30,7 +30,7 @@ pub(super) struct PathNode {
 
 /// The state of a tree before a change.
 #[derive(Debug, Clone)]
-pub(in crate::fs::hfsplus) struct Saved {
+pub(in crate::fs::hfsplus) struct SavedTree {
     head: TreeHeaderRaw,
     map: Option<NodeMap>,
 }
@@ -52,15 +52,15 @@ impl Tree {
     }
 
     /// Returns the state that [`rollback`](Self::rollback) restores.
-    pub(in crate::fs::hfsplus) fn save(&self) -> Saved {
-        Saved {
+    pub(in crate::fs::hfsplus) fn save(&self) -> SavedTree {
+        SavedTree {
             head: self.head,
             map: self.map.clone(),
         }
     }
 
     /// Writes the header if it differs from the one in `saved`, and keeps the changes.
-    pub(in crate::fs::hfsplus) fn commit_header(&mut self, saved: &Saved) -> Result<()> {
+    pub(in crate::fs::hfsplus) fn commit_header(&mut self, saved: &SavedTree) -> Result<()> {
         if self.head != saved.head {
             self.file
                 .overwrite(FIRST_RECORD.into(), self.head.as_bytes())?;
@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// Returns the volume offset and the rank of each node written since the last call.
-    pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, Rank)> {
+    pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, WriteOrder)> {
         let ranks = std::mem::take(&mut self.ranks);
         ranks
             .into_iter()
@@ -85,11 +85,11 @@ impl Tree {
     /// Ranks a node that receives records of another one as new: it should be written before the
     /// other loses them.
     pub(super) fn gains(&mut self, number: u32) {
-        self.ranks.insert(number, Rank::New);
+        self.ranks.insert(number, WriteOrder::New);
     }
 
     /// Restores the state in `saved`. The caller has already rolled back the file.
-    pub(in crate::fs::hfsplus) fn rollback(&mut self, saved: Saved) {
+    pub(in crate::fs::hfsplus) fn rollback(&mut self, saved: SavedTree) {
         for number in self.touched.drain(..) {
             self.cache.forget(number);
         }
@@ -304,12 +304,12 @@ impl Tree {
     fn put_bytes(&mut self, number: u32, kind: i8, bytes: Box<[u8]>) -> Result<()> {
         self.file.overwrite(self.offset(number), &bytes)?;
         self.touched.push(number);
-        let rank = self.ranks.entry(number).or_insert(Rank::Other);
-        if *rank != Rank::New {
+        let rank = self.ranks.entry(number).or_insert(WriteOrder::Other);
+        if *rank != WriteOrder::New {
             *rank = if kind == node_kind::LEAF {
-                Rank::Leaf
+                WriteOrder::Leaf
             } else {
-                Rank::Other
+                WriteOrder::Other
             };
         }
         let node = Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;

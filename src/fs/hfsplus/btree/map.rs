@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::draft::Draft;
-use super::{Rank, Tree};
+use super::{Tree, WriteOrder};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{
@@ -43,7 +43,7 @@ impl Tree {
         self.mark(number, true)?;
         self.map_mut()?.first_free = number + 1;
         self.head.free_nodes = free.into();
-        self.ranks.insert(number, Rank::New);
+        self.ranks.insert(number, WriteOrder::New);
         Ok(number)
     }
 
@@ -53,7 +53,7 @@ impl Tree {
             .overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
         self.cache.forget(number);
         self.touched.push(number);
-        self.ranks.insert(number, Rank::Freed);
+        self.ranks.insert(number, WriteOrder::Freed);
         self.mark(number, false)?;
         let map = self.map_mut()?;
         map.first_free = map.first_free.min(number);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-pub(super) use change::Saved;
+pub(super) use change::SavedTree;
 use cursor::Cursor;
 use map::NodeMap;
 pub(super) use node::Node;
@@ -97,27 +97,27 @@ impl KeyOrder {
 
     /// Parses the key at the beginning of `record` for comparison with others; `None` if there is
     /// none.
-    fn wanted(self, record: &[u8]) -> Option<Wanted<'_>> {
+    fn wanted(self, record: &[u8]) -> Option<SearchKey<'_>> {
         Some(match self {
             Self::Extents => {
                 let (key, _) = ExtentKeyRaw::read_from_prefix(record).ok()?;
-                Wanted::Extents(key.file_id.get(), key.fork_type, key.start_block.get())
+                SearchKey::Extents(key.file_id.get(), key.fork_type, key.start_block.get())
             }
-            Self::Catalog(names) => Wanted::Catalog(names, CatalogKey::split(record)?.0),
-            Self::Attributes => Wanted::Attributes(AttributeKey::split(record)?.0),
+            Self::Catalog(names) => SearchKey::Catalog(names, CatalogKey::split(record)?.0),
+            Self::Attributes => SearchKey::Attributes(AttributeKey::split(record)?.0),
         })
     }
 }
 
 /// A search key, parsed once.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted<'a> {
+pub(super) enum SearchKey<'a> {
     Extents(u32, u8, u32),
     Catalog(NameOrder, CatalogKey<'a>),
     Attributes(AttributeKey<'a>),
 }
 
-impl Wanted<'_> {
+impl SearchKey<'_> {
     /// Compares the key at the beginning of `record` with this key; `None` if that is not a key.
     #[inline]
     pub(super) fn compare(&self, record: &[u8]) -> Option<Ordering> {
@@ -171,7 +171,7 @@ pub(super) struct Tree {
     /// Nodes written since the last commit or rollback of the changes.
     touched: Vec<u32>,
     /// Ranks of the nodes written since the last commit, which give the preferred order of writes.
-    ranks: HashMap<u32, Rank>,
+    ranks: HashMap<u32, WriteOrder>,
 }
 
 /// The preferred order in which changed nodes are written in place, so that a reader that ignores
@@ -179,7 +179,7 @@ pub(super) struct Tree {
 /// then those that point to them; then those that lost records; then those that nothing points to
 /// any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum WriteOrder {
     New,
     Other,
     Leaf,
@@ -316,7 +316,7 @@ impl Tree {
     }
 
     /// Parses a key built by this crate, for comparison with others.
-    fn wanted<'k>(&self, key: &'k [u8]) -> Result<Wanted<'k>> {
+    fn wanted<'k>(&self, key: &'k [u8]) -> Result<SearchKey<'k>> {
         let message = "malformed search key";
         self.order
             .wanted(key)

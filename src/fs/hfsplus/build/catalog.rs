@@ -13,7 +13,7 @@ use super::forks::NodeBlocks;
 use super::geometry::JournalPlace;
 use super::objects::Objects;
 use super::records::{Style, journal_file};
-use super::volume_files::{Own, Purpose};
+use super::volume_files::{Purpose, VolumeEntry};
 use crate::Result;
 use crate::fs::build::tree::body;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
@@ -58,7 +58,7 @@ impl Catalog<'_> {
         after
             .iter()
             .try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
-        let mut own: Vec<&Own> = self.objects.own().iter().collect();
+        let mut own: Vec<&VolumeEntry> = self.objects.own().iter().collect();
         own.sort_by_key(|own| own.cnid);
         for own in own {
             out.thread(own.cnid, Cnid::ROOT, &own.name, own.purpose.is_folder())?;
@@ -73,7 +73,7 @@ impl Catalog<'_> {
     }
 
     /// Emits the record of an entry that belongs to the volume itself.
-    fn own(&self, out: &mut Emitter<'_, '_>, own: &Own) -> Result<()> {
+    fn own(&self, out: &mut Emitter<'_, '_>, own: &VolumeEntry) -> Result<()> {
         let fork = match own.purpose {
             Purpose::PrivateFolder => {
                 let record = self

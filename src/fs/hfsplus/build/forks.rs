@@ -162,12 +162,12 @@ impl NodeBlocks {
 
 /// The bodies of a tree with their assigned blocks.
 #[derive(Debug)]
-pub(super) struct Laid<'a> {
+pub(super) struct PlacedBodies<'a> {
     pub(super) tree: &'a Tree,
     pub(super) blocks: NodeBlocks,
 }
 
-impl PlacedContents for Laid<'_> {
+impl PlacedContents for PlacedBodies<'_> {
     fn range(&self) -> Range<u64> {
         self.blocks.range()
     }
@@ -181,7 +181,7 @@ impl PlacedContents for Laid<'_> {
     }
 }
 
-impl Places for Laid<'_> {
+impl Places for PlacedBodies<'_> {
     fn range(&self) -> Range<u64> {
         self.blocks.range()
     }

@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 
 pub(super) use bitmap::set_bits;
 use catalog::Catalog;
-use forks::{Laid, NodeBlocks};
+use forks::{NodeBlocks, PlacedBodies};
 use geometry::{Geometry, JournalPlace, Needs, TreePlace};
 use header::Identity;
 use objects::{LAYER, Objects};
@@ -46,7 +46,7 @@ use crate::fs::build::blank;
 use crate::fs::build::filling;
 use crate::fs::build::output::Output;
 use crate::fs::source::Tree;
-use crate::fs::{Built, PlacedContents, VolumePlan};
+use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -166,7 +166,11 @@ impl Plan {
 
     /// Writes the volume over all of `device`, whose former contents are lost, and flushes it. On
     /// failure, the device contains no volume.
-    pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+    pub fn build(
+        &self,
+        device: &dyn BlockDevice,
+        progress: &dyn Progress,
+    ) -> Result<NewVolumeInfo> {
         let (geometry, laid) = self.lay_out(device)?;
         blank(device, &[HEADER_OFFSET, device.info().len - HEADER_OFFSET])?;
         let Range { start, end } = laid.blocks.range();
@@ -181,7 +185,7 @@ impl Plan {
     }
 
     /// Assigns places on `device`, which is not changed.
-    fn lay_out(&self, device: &dyn BlockDevice) -> Result<(Geometry, Laid<'_>)> {
+    fn lay_out(&self, device: &dyn BlockDevice) -> Result<(Geometry, PlacedBodies<'_>)> {
         let info = device.info();
         info.check_writable(LAYER)?;
         let block_size = self
@@ -198,11 +202,11 @@ impl Plan {
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
         let blocks = NodeBlocks::allot(&self.tree, geometry.data.start.0, block_size)?;
         let tree = &self.tree;
-        Ok((geometry, Laid { tree, blocks }))
+        Ok((geometry, PlacedBodies { tree, blocks }))
     }
 
     /// Writes the headers when everything else is durable.
-    fn write_header(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Result<Built> {
+    fn write_header(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Result<NewVolumeInfo> {
         let identity = Identity {
             hfsx: self.options.case_sensitive,
             created: self.style.volume_date(),
@@ -213,7 +217,7 @@ impl Plan {
             geometry,
             &header::header(geometry, &self.objects, identity),
         )?;
-        Ok(Built {
+        Ok(NewVolumeInfo {
             len: device.info().len,
             block_size: geometry.block_size,
             files: self.objects.files.into(),
@@ -326,14 +330,14 @@ impl VolumePlan for Plan {
         self.comfortable_len()
     }
 
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo> {
         self.build(device, progress)
     }
 
     fn build_metadata<'a>(
         &'a self,
         device: &dyn BlockDevice,
-    ) -> Result<(Built, Box<dyn PlacedContents + 'a>)> {
+    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)> {
         let (geometry, laid) = self.lay_out(device)?;
         self.write_metadata(device, &geometry, &laid.blocks)?;
         Ok((self.write_header(device, &geometry)?, Box::new(laid)))
@@ -353,13 +357,13 @@ pub(super) fn write_empty_tree(
 }
 
 /// A function that receives key and data of a record.
-pub(super) type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+pub(super) type RecordSink<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// Returns the number of nodes that a tree needs, without map nodes. `records` passes all records
 /// on, in order.
 pub(super) fn tree_nodes(
     node_size: u16,
-    records: impl FnOnce(Each<'_>) -> Result<()>,
+    records: impl FnOnce(RecordSink<'_>) -> Result<()>,
 ) -> Result<u32> {
     let mut shape = Shape::new(node_size);
     records(&mut |key, data| {
@@ -375,7 +379,7 @@ pub(super) fn write_tree(
     device: &dyn BlockDevice,
     offset: u64,
     kind: HeaderKind,
-    records: impl FnOnce(Each<'_>) -> Result<()>,
+    records: impl FnOnce(RecordSink<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut writer = Writer::new(kind, Output::new(device, offset))?;
     records(&mut |key, data| writer.add(key, data))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use zerocopy::big_endian::U16;
 
-use super::volume_files::{self, Own, Purpose};
+use super::volume_files::{self, Purpose, VolumeEntry};
 use crate::fs::build::tree::{by_parent, check, links, path};
 use crate::fs::hfsplus::layout::Cnid;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
@@ -31,7 +31,7 @@ pub(super) struct Objects {
     /// The other names of each file with hard links.
     links: BTreeMap<u32, Vec<u32>>,
     /// Sorted entries of the root folder that belong to the volume itself.
-    own: Vec<Own>,
+    own: Vec<VolumeEntry>,
     pub(super) next_cnid: Cnid,
     /// Number of file records, including those of hard links and of inode files.
     pub(super) files: u32,
@@ -85,7 +85,7 @@ impl Objects {
     }
 
     /// Returns the entries of the root folder that belong to the volume itself, in catalog order.
-    pub(super) fn own(&self) -> &[Own] {
+    pub(super) fn own(&self) -> &[VolumeEntry] {
         &self.own
     }
 

@@ -37,7 +37,7 @@ impl Purpose {
 
 /// An entry of the root folder that belongs to the volume itself.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct VolumeEntry {
     pub(super) purpose: Purpose,
     pub(super) cnid: Cnid,
     pub(super) name: Vec<U16>,
@@ -51,7 +51,7 @@ pub(super) fn place(
     wanted: &[(Purpose, Cnid)],
     sorted: &[&[u8]],
     order: NameOrder,
-) -> Result<Vec<Own>> {
+) -> Result<Vec<VolumeEntry>> {
     let find = |text: &str| -> Result<(Vec<U16>, Vec<u8>, usize)> {
         let (mut name, mut key) = (Vec::new(), Vec::new());
         encode_name(text, &mut name)?;
@@ -71,7 +71,7 @@ pub(super) fn place(
         let (name, key, before) = find(purpose.name())?;
         placed.push((
             key,
-            Own {
+            VolumeEntry {
                 purpose,
                 cnid,
                 name,

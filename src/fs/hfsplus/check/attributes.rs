@@ -2,7 +2,7 @@
 
 use zerocopy::big_endian::U16;
 
-use super::blocks::Use;
+use super::blocks::BlockUse;
 use super::forks::Forks;
 use super::report::{Report, wrong};
 use crate::decmpfs::{self, Compression};
@@ -71,7 +71,7 @@ impl Attributes {
             ));
         }
         if let AttributeRecord::Fork(fork) = parsed {
-            forks.check(fork, key.file, Use::Attribute, report);
+            forks.check(fork, key.file, BlockUse::Attribute, report);
             let found = extents_of(&fork.extents)
                 .map(|extent| u64::from(extent.count))
                 .sum();
@@ -114,7 +114,7 @@ impl Attributes {
         forks: &mut Forks,
         report: &mut Report,
     ) {
-        let more = forks.claim_extents(extents, key.file, Use::Attribute, report);
+        let more = forks.claim_extents(extents, key.file, BlockUse::Attribute, report);
         match &mut self.open {
             Some(open)
                 if open.id == key.file

@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 20;
 
 /// The use of a run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum BlockUse {
     /// The volume headers.
     Header,
     /// One of the volume's own files.
@@ -32,27 +32,27 @@ pub(super) enum Use {
 
 /// A run of blocks and its user.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct BlockClaim {
     start: u32,
     count: u32,
     id: Cnid,
-    purpose: Use,
+    purpose: BlockUse,
 }
 
-impl Claim {
+impl BlockClaim {
     fn end(&self) -> u64 {
         u64::from(self.start) + u64::from(self.count)
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for BlockClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.purpose {
-            Use::Header => f.write_str("the volume header"),
-            Use::Special => write!(f, "the volume's file {}", self.id),
-            Use::Data => write!(f, "the data fork of file {}", self.id),
-            Use::Resource => write!(f, "the resource fork of file {}", self.id),
-            Use::Attribute => write!(f, "an attribute of object {}", self.id),
+            BlockUse::Header => f.write_str("the volume header"),
+            BlockUse::Special => write!(f, "the volume's file {}", self.id),
+            BlockUse::Data => write!(f, "the data fork of file {}", self.id),
+            BlockUse::Resource => write!(f, "the resource fork of file {}", self.id),
+            BlockUse::Attribute => write!(f, "an attribute of object {}", self.id),
         }
     }
 }
@@ -60,14 +60,14 @@ impl fmt::Display for Claim {
 /// All used blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockUsers {
-    claims: Vec<Claim>,
+    claims: Vec<BlockClaim>,
 }
 
 impl BlockUsers {
     /// Records that `extent`, which must be within the volume, is used.
-    pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: Use) {
+    pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: BlockUse) {
         if extent.count > 0 {
-            self.claims.push(Claim {
+            self.claims.push(BlockClaim {
                 start: extent.start.0,
                 count: extent.count,
                 id,
@@ -82,7 +82,7 @@ impl BlockUsers {
         self.claims
             .sort_unstable_by_key(|claim| (claim.start, claim.count));
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut furthest: Option<Claim> = None;
+        let mut furthest: Option<BlockClaim> = None;
         for claim in self.claims {
             let start = u64::from(claim.start);
             if let Some(before) = furthest.filter(|before| before.end() > start) {
@@ -123,7 +123,7 @@ pub(super) fn check_bitmap(
         return Ok(None);
     }
     progress.stage("check the bitmap", needed);
-    let mut differences = Differences::default();
+    let mut differences = BitmapDifferences::default();
     let (mut at, mut used, mut runs) = (0, 0_u64, runs);
     let mut found = vec![0; PIECE.min(needed as usize)];
     let mut expected = vec![0; found.len()];
@@ -160,7 +160,7 @@ pub(super) fn check_bitmap(
 
 /// Runs of blocks whose bit is wrong.
 #[derive(Debug, Default)]
-struct Differences {
+struct BitmapDifferences {
     /// The present run of blocks that are used, but free in the bitmap.
     lost: Option<(u64, u64)>,
     /// Number of blocks that are free, but used in the bitmap.
@@ -168,7 +168,7 @@ struct Differences {
     leaked_first: Option<u64>,
 }
 
-impl Differences {
+impl BitmapDifferences {
     fn compare(&mut self, base: u64, found: &[u8], expected: &[u8], report: &mut Report) {
         if found == expected {
             return;

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use zerocopy::big_endian::U16;
 
 use super::attributes;
-use super::blocks::Use;
+use super::blocks::BlockUse;
 use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
@@ -46,14 +46,14 @@ struct CheckedObject {
 #[derive(Debug, Clone, Copy, Default)]
 struct CnidRecords {
     id: u32,
-    thread: Option<Lead>,
+    thread: Option<ThreadTarget>,
     children: u32,
     folders: u32,
 }
 
 /// The target of a thread.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct ThreadTarget {
     parent: Cnid,
     name: u64,
     folder: bool,
@@ -150,7 +150,7 @@ impl<'h> Catalog<'h> {
                 ),
             ));
         }
-        let lead = Lead {
+        let lead = ThreadTarget {
             parent: thread.parent,
             name: hash(thread.name),
             folder: thread.folder,
@@ -224,8 +224,8 @@ impl<'h> Catalog<'h> {
                 format!("symbolic link {id} does not have the type and creator of one"),
             ));
         }
-        forks.check(&file.data_fork, id, Use::Data, report);
-        forks.check(&file.resource_fork, id, Use::Resource, report);
+        forks.check(&file.data_fork, id, BlockUse::Data, report);
+        forks.check(&file.resource_fork, id, BlockUse::Resource, report);
         self.files += 1;
         self.encodings |= encoding_bit(file.text_encoding.get());
         self.journal_files += u64::from(key.parent == Cnid::ROOT && file.kind() == JOURNAL_TYPE);

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::blocks::{BlockUsers, Use};
+use super::blocks::{BlockUse, BlockUsers};
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
     Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type,
@@ -58,7 +58,7 @@ impl Forks {
         let file = Cnid(file_id.get());
         if file == Cnid::BAD_BLOCKS {
             // Extents of the bad-block file are stored nowhere else.
-            self.claim_extents(&record.extents, file, Use::Special, report);
+            self.claim_extents(&record.extents, file, BlockUse::Special, report);
             return;
         }
         self.overflow.push(OverflowRecord {
@@ -72,11 +72,17 @@ impl Forks {
 
     /// Checks a fork and claims its blocks. Compares sizes with each other, and extents with the
     /// volume.
-    pub(super) fn check(&mut self, fork: &ForkRaw, id: Cnid, purpose: Use, report: &mut Report) {
+    pub(super) fn check(
+        &mut self,
+        fork: &ForkRaw,
+        id: Cnid,
+        purpose: BlockUse,
+        report: &mut Report,
+    ) {
         let wanted = fork.total_blocks.get();
         let name = || match purpose {
-            Use::Resource => format!("resource fork of file {id}"),
-            Use::Attribute => format!("attribute of object {id}"),
+            BlockUse::Resource => format!("resource fork of file {id}"),
+            BlockUse::Attribute => format!("attribute of object {id}"),
             _ => format!("fork of file {id}"),
         };
         let capacity = u64::from(wanted) * u64::from(self.block_size);
@@ -88,12 +94,12 @@ impl Forks {
             report.damage(wrong(LAYER, message).named(name()));
         }
         let mut found = self.claim_extents(&fork.extents, id, purpose, report);
-        let key = if purpose == Use::Resource {
+        let key = if purpose == BlockUse::Resource {
             fork_type::RESOURCE
         } else {
             fork_type::DATA
         };
-        while found < u64::from(wanted) && purpose != Use::Attribute {
+        while found < u64::from(wanted) && purpose != BlockUse::Attribute {
             let Some(extents) = self.take_overflow(id, key, found) else {
                 break;
             };
@@ -103,7 +109,7 @@ impl Forks {
             }
             found += more;
         }
-        if found != u64::from(wanted) && purpose != Use::Attribute {
+        if found != u64::from(wanted) && purpose != BlockUse::Attribute {
             report.damage(
                 wrong(
                     LAYER,
@@ -119,7 +125,7 @@ impl Forks {
         &mut self,
         extents: &ExtentsRaw,
         id: Cnid,
-        purpose: Use,
+        purpose: BlockUse,
         report: &mut Report,
     ) -> u64 {
         let mut all = extents.iter().map(|&raw| Extent::from(raw));

@@ -55,7 +55,7 @@ struct Target {
 
 /// A private folder.
 #[derive(Debug, Clone, Copy)]
-struct Private {
+struct PrivateFolder {
     id: Cnid,
     created: u32,
 }
@@ -64,8 +64,8 @@ struct Private {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     root_created: u32,
-    files: Option<Private>,
-    folders: Option<Private>,
+    files: Option<PrivateFolder>,
+    folders: Option<PrivateFolder>,
     file_links: Vec<Link>,
     folder_links: Vec<Link>,
     /// Targets by the number in their names.
@@ -83,7 +83,7 @@ impl Links {
         report: &mut Report,
     ) {
         let id = Cnid(folder.folder_id.get());
-        let private = Private {
+        let private = PrivateFolder {
             id,
             created: folder.dates.create.get(),
         };

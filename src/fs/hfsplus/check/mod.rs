@@ -28,7 +28,7 @@ mod tests;
 use std::sync::Arc;
 
 use self::attributes::Attributes;
-use self::blocks::Use;
+use self::blocks::BlockUse;
 use self::catalog::Catalog;
 use self::forks::Forks;
 pub(super) use self::report::Report;
@@ -160,10 +160,10 @@ fn check_into(
 /// Returns the volume as it will be once its journal is replayed, or an interrupted mount is
 /// finished.
 fn replay_journal(
-    located: header::Located,
+    located: header::LocatedHeader,
     report: &mut Report,
 ) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
-    let header::Located {
+    let header::LocatedHeader {
         device,
         header,
         problems,
@@ -183,7 +183,7 @@ fn replay_journal(
         return match recover::give_back(&replayed, header.clone())
             .and_then(|()| header::unwrapped(replayed.clone()))
         {
-            Ok(header::Located { device, header, .. }) => Ok((device, header)),
+            Ok(header::LocatedHeader { device, header, .. }) => Ok((device, header)),
             Err(error) if error.kind() == Kind::Io => Err(error),
             Err(error) => {
                 report.damage(error);
@@ -196,7 +196,7 @@ fn replay_journal(
     }
     match journal::pending(&device, &header) {
         Ok(None) => Ok((device, header)),
-        Ok(Some(journal::Pending { device, problem })) => {
+        Ok(Some(journal::PendingJournal { device, problem })) => {
             report.note(wrong(
                 LAYER,
                 "the journal is not empty; the volume is checked as after its replay",
@@ -204,7 +204,7 @@ fn replay_journal(
             problem
                 .into_iter()
                 .for_each(|problem| report.damage(problem));
-            let header::Located {
+            let header::LocatedHeader {
                 device,
                 header,
                 problems,
@@ -242,7 +242,7 @@ impl Checker<'_> {
         header
             .reserved()
             .into_iter()
-            .for_each(|extent| forks.blocks.claim(extent, Cnid(0), Use::Header));
+            .for_each(|extent| forks.blocks.claim(extent, Cnid(0), BlockUse::Header));
 
         let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
         let mut complete = extents.is_some() || raw.extents_file.total_blocks.get() == 0;
@@ -271,7 +271,7 @@ impl Checker<'_> {
             (&raw.startup_file, Cnid::STARTUP),
             (&raw.attributes_file, Cnid::ATTRIBUTES),
         ] {
-            forks.check(fork, id, Use::Special, self.report);
+            forks.check(fork, id, BlockUse::Special, self.report);
         }
 
         let mut catalog = Catalog::new(header);

@@ -43,7 +43,7 @@ pub(super) struct Journal {
 
 /// The effect of a journal with pending transactions.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingJournal {
     /// The volume with the changes applied.
     pub(super) device: Arc<dyn BlockDevice>,
     /// The error that ended the replay; the transactions before it are applied.
@@ -55,7 +55,7 @@ pub(super) struct Pending {
 pub(super) fn pending(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
-) -> Result<Option<Pending>> {
+) -> Result<Option<PendingJournal>> {
     let Some(journal) = Journal::find(device, header)? else {
         return Ok(None);
     };
@@ -65,7 +65,7 @@ pub(super) fn pending(
     }
     let (patches, problem) = journal.replay()?;
     let device: Arc<dyn BlockDevice> = Arc::new(replayed::Replayed::new(device.clone(), patches));
-    Ok(Some(Pending { device, problem }))
+    Ok(Some(PendingJournal { device, problem }))
 }
 
 /// Mark in the reserved part of the info block of a journal that exists for one mount only.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use zerocopy::FromBytes;
 use zerocopy::big_endian::U16;
 
-use super::forks::{Taken, raw};
+use super::forks::{UsedBlocks, raw};
 use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
 use crate::decmpfs::{self, Compression};
@@ -65,7 +65,7 @@ pub(super) fn repair(
         block_size,
         ..
     }: &VolumeHeader,
-    taken: &mut Taken,
+    taken: &mut UsedBlocks,
     steps: &mut Steps,
 ) -> Values {
     let mut kept = Values::default();
@@ -280,7 +280,7 @@ fn extents_mut(record: &mut [u8]) -> Option<&mut ExtentsRaw> {
     }
 }
 
-impl Taken {
+impl UsedBlocks {
     /// Claims all of `extents` and returns true, or none of them if one overlaps.
     fn insert_all(&mut self, extents: &[Extent]) -> bool {
         if extents.iter().any(|&extent| self.overlaps(extent)) {

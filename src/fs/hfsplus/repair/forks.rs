@@ -15,12 +15,12 @@ use crate::{Error, Kind, Result};
 
 /// Used blocks, as runs that are not adjacent.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Taken {
+pub(super) struct UsedBlocks {
     /// Runs, from start to end.
     runs: BTreeMap<u64, u64>,
 }
 
-impl Taken {
+impl UsedBlocks {
     pub(super) fn overlaps(&self, extent: Extent) -> bool {
         self.runs
             .range(..extent.end())
@@ -101,23 +101,23 @@ impl Taken {
 
 /// Contents to be copied to other blocks.
 #[derive(Debug)]
-pub(super) struct Copy {
+pub(super) struct ContentCopy {
     pub(super) from: Vec<Extent>,
     pub(super) to: Vec<Extent>,
 }
 
 /// File number and type of a fork.
-type Name = (u32, u8);
+type ForkKey = (u32, u8);
 
 /// The records of the overflow tree, by fork.
 #[derive(Debug, Default)]
-pub(super) struct More {
-    records: HashMap<Name, BTreeMap<u32, ExtentsRaw>>,
+pub(super) struct OverflowRecords {
+    records: HashMap<ForkKey, BTreeMap<u32, ExtentsRaw>>,
     /// Extents of the bad-block file.
     pub(super) bad: Vec<Extent>,
 }
 
-impl More {
+impl OverflowRecords {
     pub(super) fn read(records: &[SalvagedRecord]) -> Self {
         let mut more = Self::default();
         for record in records {
@@ -151,7 +151,7 @@ impl More {
 
     /// Returns the extents of a fork up to the first invalid one, limited to the larger of its
     /// number of blocks and its size.
-    fn extents(&self, fork: &ForkRaw, name: Name, header: &VolumeHeader) -> Vec<Extent> {
+    fn extents(&self, fork: &ForkRaw, name: ForkKey, header: &VolumeHeader) -> Vec<Extent> {
         let total = header.total_blocks;
         let size = fork.logical_size.get().div_ceil(header.block_size.into());
         let wanted = u64::from(fork.total_blocks.get()).max(size);
@@ -183,13 +183,13 @@ impl More {
 /// The repaired forks.
 #[derive(Debug, Default)]
 pub(super) struct RepairedForks {
-    pub(super) taken: Taken,
+    pub(super) taken: UsedBlocks,
     /// Blocks that will be free, but hold data that is needed after a crash or still has to be
     /// copied.
     pub(super) reserved: Vec<Extent>,
-    pub(super) copies: Vec<Copy>,
+    pub(super) copies: Vec<ContentCopy>,
     /// Forks whose contents must be copied, processed when all blocks that stay in place are known.
-    moving: Vec<(Name, Vec<Extent>)>,
+    moving: Vec<(ForkKey, Vec<Extent>)>,
     /// Serial numbers of the files of which a fork was moved, and its former place.
     pub(super) moved: Vec<(u32, Vec<Extent>)>,
     /// The overflow tree, in key order.
@@ -202,7 +202,7 @@ impl RepairedForks {
     pub(super) fn objects(
         &mut self,
         objects: &mut AllObjects,
-        more: &More,
+        more: &OverflowRecords,
         header: &VolumeHeader,
         total_blocks: u32,
         steps: &mut Steps,
@@ -240,8 +240,8 @@ impl RepairedForks {
     fn fork(
         &mut self,
         fork: &mut ForkRaw,
-        name: Name,
-        more: &More,
+        name: ForkKey,
+        more: &OverflowRecords,
         header: &VolumeHeader,
         serial: u32,
         steps: &mut Steps,
@@ -303,7 +303,7 @@ impl RepairedForks {
                 self.write_down(fork, (id, kind), &to);
             });
             if is_file.is_some() {
-                self.copies.push(Copy { from, to });
+                self.copies.push(ContentCopy { from, to });
             }
         }
         Ok(())
@@ -311,7 +311,12 @@ impl RepairedForks {
 
     /// Stores the extents of a fork in its record, and those that do not fit there in the overflow
     /// tree.
-    pub(super) fn write_down(&mut self, fork: &mut ForkRaw, (id, kind): Name, extents: &[Extent]) {
+    pub(super) fn write_down(
+        &mut self,
+        fork: &mut ForkRaw,
+        (id, kind): ForkKey,
+        extents: &[Extent],
+    ) {
         let mut start = 0;
         for (number, group) in extents.chunks(EXTENTS_PER_RECORD).enumerate() {
             if number == 0 {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::LAYER;
-use crate::decision::{Alternative, Undecided, Which};
+use crate::decision::{Alternative, CopyChoice, Undecided};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus::btree::{Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
@@ -41,7 +41,7 @@ const FILES: [(&str, Cnid); 5] = [
 pub(super) fn resolve(
     device: &Arc<dyn BlockDevice>,
     found: &VolumeHeader,
-    assumed: Option<Which>,
+    assumed: Option<CopyChoice>,
     progress: &dyn Progress,
 ) -> Result<VolumeHeader> {
     let len = device.info().len;
@@ -53,7 +53,7 @@ pub(super) fn resolve(
     let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
         return Ok(found.clone());
     };
-    let evidence = Evidence { device, progress };
+    let evidence = HeaderEvidence { device, progress };
     let mut raw = first.raw;
     let geometry = |header: &VolumeHeader| (header.variant, header.block_size, header.total_blocks);
     if geometry(&first) != geometry(&other) {
@@ -78,7 +78,7 @@ pub(super) fn resolve(
         } else {
             Ordering::Equal
         };
-        if choose(order, assumed, "size", &first, &other)? == Which::Alternate {
+        if choose(order, assumed, "size", &first, &other)? == CopyChoice::Alternate {
             raw.signature = other.raw.signature;
             raw.version = other.raw.version;
             raw.block_size = other.raw.block_size;
@@ -101,7 +101,7 @@ pub(super) fn resolve(
         };
         let order = evidence.compare(&with(ours), &with(theirs), id)?;
         let order = order.then(is_terminated(&ours).cmp(&is_terminated(&theirs)));
-        if choose(order, assumed, name, &first, &other)? == Which::Alternate {
+        if choose(order, assumed, name, &first, &other)? == CopyChoice::Alternate {
             *fork_mut(&mut header.raw, id) = theirs;
         }
     }
@@ -110,12 +110,12 @@ pub(super) fn resolve(
 
 /// Compares the geometry and the places of the volume's own files in the two headers. `None`: they
 /// agree, one of them is invalid, or the alternate is an older state of the primary. Otherwise
-/// returns the header that the volume agrees with; [`Which::Alternate`] if that is so for one field
+/// returns the header that the volume agrees with; [`CopyChoice::Alternate`] if that is so for one field
 /// at least. Fails with [`Kind::Undecided`] if the volume agrees with both or neither.
 pub(super) fn compare(
     device: &Arc<dyn BlockDevice>,
     progress: &dyn Progress,
-) -> Result<Option<Which>> {
+) -> Result<Option<CopyChoice>> {
     let len = device.info().len;
     let parse = |offset: u64| {
         let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
@@ -133,9 +133,9 @@ pub(super) fn compare(
     let is_first = |(_, id)| place(&fork(&resolved.raw, id)) == place(&fork(&first.raw, id));
     let is_primary = geometry(&resolved) == geometry(&first) && FILES.into_iter().all(is_first);
     Ok(Some(if is_primary {
-        Which::Primary
+        CopyChoice::Primary
     } else {
-        Which::Alternate
+        CopyChoice::Alternate
     }))
 }
 
@@ -176,14 +176,14 @@ fn is_older(old: &ForkRaw, new: &ForkRaw) -> bool {
 /// Chooses a header by the comparison of the primary's evidence with the alternate's.
 fn choose(
     order: Ordering,
-    assumed: Option<Which>,
+    assumed: Option<CopyChoice>,
     what: &str,
     first: &VolumeHeader,
     other: &VolumeHeader,
-) -> Result<Which> {
+) -> Result<CopyChoice> {
     match (order, assumed) {
-        (Ordering::Greater, _) => Ok(Which::Primary),
-        (Ordering::Less, _) => Ok(Which::Alternate),
+        (Ordering::Greater, _) => Ok(CopyChoice::Primary),
+        (Ordering::Less, _) => Ok(CopyChoice::Alternate),
         (Ordering::Equal, Some(which)) => Ok(which),
         (Ordering::Equal, None) => {
             let evidence = |header: &VolumeHeader| {
@@ -193,13 +193,13 @@ fn choose(
                     raw.total_blocks, raw.block_size, raw.write_count
                 )
             };
-            let alternative = |which: Which, header| Alternative {
+            let alternative = |which: CopyChoice, header| Alternative {
                 assume: format!("header={}", which.name()),
                 evidence: evidence(header),
             };
             let alternatives = vec![
-                alternative(Which::Primary, first),
-                alternative(Which::Alternate, other),
+                alternative(CopyChoice::Primary, first),
+                alternative(CopyChoice::Alternate, other),
             ];
             let what = format!(
                 "the two volume headers differ in the {what}, and the volume agrees with both or \
@@ -227,12 +227,12 @@ fn fork_mut(raw: &mut VolumeHeaderRaw, id: Cnid) -> &mut ForkRaw {
 }
 
 /// Collects evidence for and against a header.
-struct Evidence<'a> {
+struct HeaderEvidence<'a> {
     device: &'a Arc<dyn BlockDevice>,
     progress: &'a dyn Progress,
 }
 
-impl Evidence<'_> {
+impl HeaderEvidence<'_> {
     fn space(&self, header: &VolumeHeader) -> ForkSpace {
         ForkSpace {
             device: self.device.clone(),

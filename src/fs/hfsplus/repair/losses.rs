@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use zerocopy::big_endian::U16;
 
 use super::attributes::Values;
-use super::forks::{RepairedForks, Taken, raw};
+use super::forks::{RepairedForks, UsedBlocks, raw};
 use super::links::{is_link, is_private};
-use super::objects::{AllObjects, Lead, RepairedObject};
-use super::packed::Packed;
+use super::objects::{AllObjects, RepairedObject, ThreadTarget};
+use super::packed::PackedRecord;
 use super::salvage::Salvaged;
 use super::steps::Subject;
 use crate::Result;
@@ -39,7 +39,7 @@ pub(super) struct Trees {
     /// True if the attributes tree holds more records than its header states.
     pub(super) has_stale_attributes: bool,
     /// Records of the catalog that were not used: strays, and those that newer ones contradict.
-    pub(super) unused: Vec<Packed>,
+    pub(super) unused: Vec<PackedRecord>,
     /// The extents of the trees and the bitmap as they were.
     pub(super) own: Vec<Extent>,
 }
@@ -179,7 +179,7 @@ pub(super) fn find(
     header: &VolumeHeader,
     ownerless: &dyn Fn() -> Result<Option<u64>>,
 ) -> Result<Losses> {
-    let mut search = Search {
+    let mut search = LossSearch {
         paths,
         objects: paths.objects,
         losses: Losses::default(),
@@ -205,16 +205,16 @@ pub(super) fn find(
     Ok(search.losses)
 }
 
-struct Search<'a> {
+struct LossSearch<'a> {
     paths: &'a Paths<'a>,
     objects: &'a AllObjects,
     losses: Losses,
 }
 
 /// The entries that still exist or are listed as lost: folder and name.
-type Entries<'a> = HashSet<(u32, &'a [U16])>;
+type KnownEntries<'a> = HashSet<(u32, &'a [U16])>;
 
-impl<'a> Search<'a> {
+impl<'a> LossSearch<'a> {
     fn add(&mut self, path: String, what: Lost, is_certain: bool) {
         let list = if is_certain {
             &mut self.losses.certain
@@ -280,7 +280,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the entries in folders that something unread may refer to.
-    fn entries(&self) -> Entries<'a> {
+    fn entries(&self) -> KnownEntries<'a> {
         let objects = self.objects.all.iter().chain(&self.objects.removed);
         objects
             .map(|object| (object.parent, &*object.name))
@@ -293,7 +293,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn unreadable(&mut self, entries: &Entries<'_>) {
+    fn unreadable(&mut self, entries: &KnownEntries<'_>) {
         for record in &self.objects.unreadable {
             if !entries.contains(&(record.parent, &*record.name)) {
                 let path = self.paths.entry(record.parent, &record.name);
@@ -303,14 +303,14 @@ impl<'a> Search<'a> {
     }
 
     /// Adds objects that only their threads tell of, and returns these threads.
-    fn threads(&mut self, entries: &Entries<'_>) -> Vec<&'a Lead> {
-        let lost = |(id, lead): (&u32, &'a Lead)| {
+    fn threads(&mut self, entries: &KnownEntries<'_>) -> Vec<&'a ThreadTarget> {
+        let lost = |(id, lead): (&u32, &'a ThreadTarget)| {
             let is_lost = *id >= Cnid::FIRST_USER.0
                 && !self.paths.by_id.contains_key(id)
                 && !entries.contains(&(lead.parent, &*lead.name));
             is_lost.then_some(lead)
         };
-        let lost: Vec<&Lead> = self.objects.threads.iter().filter_map(lost).collect();
+        let lost: Vec<&ThreadTarget> = self.objects.threads.iter().filter_map(lost).collect();
         for lead in &lost {
             let name = decode_name(&lead.name);
             let is_journal = lead.parent == Cnid::ROOT.0 && JOURNAL_FILES.contains(&&*name);
@@ -333,7 +333,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds what only unused records tell of.
-    fn unused(&mut self, trees: &Trees, entries: &Entries<'_>) {
+    fn unused(&mut self, trees: &Trees, entries: &KnownEntries<'_>) {
         for record in &trees.unused {
             let record = record.bytes();
             let Some((key, data)) = CatalogKey::split(&record) else {
@@ -354,7 +354,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the entries that neither a record nor a thread tells of.
-    fn unnamed(&mut self, trees: &Trees, header: &VolumeHeader, threads: &[&Lead]) {
+    fn unnamed(&mut self, trees: &Trees, header: &VolumeHeader, threads: &[&ThreadTarget]) {
         let objects = self.objects;
         let all = || objects.all.iter().chain(&objects.removed);
         let read = || all().filter_map(|object| Some((object, object.before?)));
@@ -440,7 +440,7 @@ impl<'a> Search<'a> {
                 self.add_certain(object, &Lost::Resource { from, to });
             }
         }
-        let mut places = Taken::default();
+        let mut places = UsedBlocks::default();
         own.iter().for_each(|&extent| places.insert(extent));
         for (serial, extents) in &forks.moved {
             let object = self.paths.serial(*serial);

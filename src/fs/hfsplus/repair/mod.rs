@@ -26,10 +26,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::forks::{Copy, More, RepairedForks, Taken};
+use self::forks::{ContentCopy, OverflowRecords, RepairedForks, UsedBlocks};
 use self::losses::Paths;
 use self::objects::{AllObjects, RepairedObject};
-use self::rewrite::{Records, Rewrite};
+use self::rewrite::{NewTrees, Records};
 use self::salvage::Salvage;
 use self::steps::{Steps, Subject};
 use super::btree::{KeyOrder, TreeKind};
@@ -39,7 +39,7 @@ use super::layout::{
     volume_attributes,
 };
 use super::{header, journal, read_structure};
-use crate::decision::Which;
+use crate::decision::CopyChoice;
 use crate::device::{BlockDevice, CowDevice, Spill};
 use crate::fs::{Losses, RepairStep};
 use crate::problem::{Problem, Severity};
@@ -66,7 +66,7 @@ pub struct Repair {
 #[derive(Debug)]
 struct PendingWrites {
     overlay: Arc<CowDevice>,
-    copies: Vec<Copy>,
+    copies: Vec<ContentCopy>,
     block_size: u32,
     /// The extents of the bitmap, which is changed in place.
     bitmap: Vec<Extent>,
@@ -92,7 +92,7 @@ impl Repair {
     /// inconclusive.
     pub fn plan_assuming(
         device: Arc<dyn BlockDevice>,
-        assumed: Option<Which>,
+        assumed: Option<CopyChoice>,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let spill = Arc::new(Spill::to(PathBuf::from("/tmp")));
@@ -102,7 +102,7 @@ impl Repair {
     /// Plans a repair like [`plan_assuming`](Self::plan_assuming), with its changes in `spill`.
     pub(crate) fn plan_on(
         device: Arc<dyn BlockDevice>,
-        assumed: Option<Which>,
+        assumed: Option<CopyChoice>,
         spill: &Arc<Spill>,
         progress: &dyn Progress,
     ) -> Result<Self> {
@@ -118,7 +118,7 @@ impl Repair {
         if !repair.findings.iter().any(is_wrong) {
             return Ok(repair);
         }
-        let header::Located { device, header, .. } = header::locate(device)?;
+        let header::LocatedHeader { device, header, .. } = header::locate(device)?;
         repair.device = device.clone();
         // Neither the blocks of such a journal nor its pending changes can be derived from the
         // records.
@@ -307,13 +307,13 @@ fn in_place_alone(
             .get()
             .max(totals.highest.0.saturating_add(1))
             .into();
-        let mut taken = Taken::default();
+        let mut taken = UsedBlocks::default();
         totals
             .used
             .iter()
             .filter_map(|&run| run_of(run))
             .for_each(|extent| taken.insert(extent));
-        let rewrite = Rewrite {
+        let rewrite = NewTrees {
             overlay: overlay.clone(),
             header,
             taken,
@@ -344,7 +344,7 @@ fn run_of((start, end): (u64, u64)) -> Option<Extent> {
 pub(super) fn compare_headers(
     device: &Arc<dyn BlockDevice>,
     progress: &dyn Progress,
-) -> Result<Option<Which>> {
+) -> Result<Option<CopyChoice>> {
     headers::compare(device, progress)
 }
 
@@ -450,7 +450,7 @@ fn put_together(
         ));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
-    let more = More::read(&overflow.records);
+    let more = OverflowRecords::read(&overflow.records);
     let mut damage = losses::Trees::new(&mut catalog, &values);
     let referenced: HashSet<u32> = attributes::files(&values.records)
         .chain(more.files())
@@ -553,7 +553,7 @@ fn put_together(
     ];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(CowDevice::spilling(device.clone(), spill.clone()));
-    let pending = Rewrite {
+    let pending = NewTrees {
         overlay,
         header: &grown,
         taken: forks.taken,
@@ -570,7 +570,12 @@ fn put_together(
 }
 
 /// Cuts the startup file to the contents of its extents, and claims their blocks.
-fn repair_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
+fn repair_startup(
+    fork: &mut ForkRaw,
+    header: &VolumeHeader,
+    taken: &mut UsedBlocks,
+    steps: &mut Steps,
+) {
     let mut extents = Vec::new();
     for extent in extents_of(&fork.extents) {
         if extent.start.0 == 0

@@ -12,19 +12,19 @@ const KEY: usize = 640;
 /// A record: for each group of words a mask of those that are not zero, and for each of these a mask
 /// of the bytes that are not zero, and these bytes. Its length precedes the groups.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct PackedRecord(Box<[u8]>);
 
 /// Space for the beginning of a record.
 #[derive(Debug)]
-pub(super) struct Start([u8; KEY]);
+pub(super) struct RecordPrefix([u8; KEY]);
 
-impl Default for Start {
+impl Default for RecordPrefix {
     fn default() -> Self {
         Self([0; KEY])
     }
 }
 
-impl Packed {
+impl PackedRecord {
     /// Packs a record, which is shorter than a node.
     pub(super) fn new(record: &[u8]) -> Self {
         let len = record.len() as u16; // a node has at most 32 KiB
@@ -77,7 +77,7 @@ impl Packed {
     }
 
     /// Returns the beginning of the record, with the whole key.
-    pub(super) fn start<'s>(&self, space: &'s mut Start) -> &'s [u8] {
+    pub(super) fn start<'s>(&self, space: &'s mut RecordPrefix) -> &'s [u8] {
         let start = &mut space.0[..self.len().min(KEY)];
         self.fill(start);
         start
@@ -108,17 +108,17 @@ mod tests {
             let mut bytes = bytes;
             bytes[zeros.clone()].fill(0);
             for len in [0, 1, 7, 8, 63, 64, 65, 88, 248, 639, 640, 641, 2000] {
-                let packed = Packed::new(&bytes[..len]);
+                let packed = PackedRecord::new(&bytes[..len]);
                 assert_eq!(*packed.bytes(), bytes[..len], "{len} {zeros:?}");
-                let mut space = Start::default();
+                let mut space = RecordPrefix::default();
                 let start = packed.start(&mut space);
                 assert_eq!(*start, bytes[..len.min(KEY)], "{len} {zeros:?}");
             }
-            let file: FileRaw = Packed::new(&bytes[..248]).unpack();
+            let file: FileRaw = PackedRecord::new(&bytes[..248]).unpack();
             assert_eq!(*file.as_bytes(), bytes[..248], "{zeros:?}");
-            let folder: FolderRaw = Packed::new(&bytes[..88]).unpack();
+            let folder: FolderRaw = PackedRecord::new(&bytes[..88]).unpack();
             assert_eq!(*folder.as_bytes(), bytes[..88], "{zeros:?}");
         }
-        assert_eq!(Packed::new(&[0; 248]).0.len(), 6);
+        assert_eq!(PackedRecord::new(&[0; 248]).0.len(), 6);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
-use super::forks::{Copy, Taken, raw};
+use super::forks::{ContentCopy, UsedBlocks, raw};
 use super::objects::CatalogRecords;
 use super::{LAYER, PendingWrites};
 use crate::device::{
@@ -15,7 +15,7 @@ use crate::device::{
 };
 use crate::fs::RepairStep;
 use crate::fs::hfsplus::btree::TreeKind;
-use crate::fs::hfsplus::build::{self, Each, map_nodes};
+use crate::fs::hfsplus::build::{self, RecordSink, map_nodes};
 use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace};
 use crate::fs::hfsplus::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw,
@@ -138,7 +138,7 @@ impl Records {
         matches!(self, Self::Other(records) if records.is_empty())
     }
 
-    fn try_each(&self, each: Each<'_>) -> Result<()> {
+    fn try_each(&self, each: RecordSink<'_>) -> Result<()> {
         match self {
             Self::Catalog(records) => records.try_each(each),
             Self::Other(records) => {
@@ -150,11 +150,11 @@ impl Records {
 }
 
 /// The volume that is being assembled.
-pub(super) struct Rewrite<'a> {
+pub(super) struct NewTrees<'a> {
     pub(super) overlay: Arc<CowDevice>,
     pub(super) header: &'a VolumeHeader,
     /// Blocks used by everything but trees and bitmap.
-    pub(super) taken: Taken,
+    pub(super) taken: UsedBlocks,
     /// Blocks of the old trees: free afterwards, but needed until then in case of a crash.
     pub(super) old: Vec<Extent>,
     /// True to give the new trees room to grow.
@@ -162,7 +162,7 @@ pub(super) struct Rewrite<'a> {
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Rewrite<'_> {
+impl NewTrees<'_> {
     /// Allocates and writes the trees and the bitmap, then completes the header `raw`, which
     /// already contains the changes of other steps.
     pub(super) fn run(
@@ -170,7 +170,7 @@ impl Rewrite<'_> {
         mut raw: VolumeHeaderRaw,
         trees: Vec<(TreeSpec, Records)>,
         counts: Counts,
-        copies: Vec<Copy>,
+        copies: Vec<ContentCopy>,
         steps: &mut Vec<RepairStep>,
     ) -> Result<PendingWrites> {
         // New structures must not overwrite blocks in use before the header is written.
@@ -216,7 +216,7 @@ impl Rewrite<'_> {
     fn place_bitmap(
         &mut self,
         raw: &mut VolumeHeaderRaw,
-        avoid: &mut Taken,
+        avoid: &mut UsedBlocks,
         steps: &mut Vec<RepairStep>,
     ) -> Result<Vec<Extent>> {
         let (size, total) = (self.header.block_size, self.header.total_blocks);
@@ -224,7 +224,7 @@ impl Rewrite<'_> {
         let extents: Vec<Extent> = extents_of(&fork.extents).collect();
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let needed = u64::from(total).div_ceil(8);
-        let mut own = Taken::default();
+        let mut own = UsedBlocks::default();
         let apart = extents.iter().all(|&extent| {
             let free = extent.end() <= u64::from(total)
                 && !self.taken.overlaps(extent)
@@ -248,7 +248,12 @@ impl Rewrite<'_> {
     }
 
     /// Writes a tree of `records` to free blocks.
-    fn tree(&mut self, spec: TreeSpec, records: &Records, avoid: &mut Taken) -> Result<ForkRaw> {
+    fn tree(
+        &mut self,
+        spec: TreeSpec,
+        records: &Records,
+        avoid: &mut UsedBlocks,
+    ) -> Result<ForkRaw> {
         let size = self.header.block_size;
         let node = u32::from(spec.node_size);
         let nodes = build::tree_nodes(spec.node_size, |each| records.try_each(each))?;
@@ -435,7 +440,7 @@ fn pieces(extents: &[Extent], block_size: u32) -> impl Iterator<Item = (u64, usi
 
 fn copy_blocks(
     device: &dyn BlockDevice,
-    copy: &Copy,
+    copy: &ContentCopy,
     block_size: u32,
     progress: &dyn Progress,
 ) -> Result<()> {

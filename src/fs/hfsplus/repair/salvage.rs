@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::forks::Taken;
+use super::forks::UsedBlocks;
 use super::leaf::{self, Leaf};
-use super::packed::{Packed, Start};
+use super::packed::{PackedRecord, RecordPrefix};
 use super::rewrite::TreeSpec;
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
@@ -32,7 +32,7 @@ const PIECE: u64 = 1 << 16;
 
 /// The evidence that a record belongs to its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum RecordEvidence {
     /// Its leaf is in the tree, is a neighbor of such a leaf, or is marked used in a map that is
     /// in order.
     Live,
@@ -44,8 +44,8 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct SalvagedRecord {
     /// Key and data, unchanged.
-    packed: Packed,
-    pub(super) standing: Standing,
+    packed: PackedRecord,
+    pub(super) standing: RecordEvidence,
     /// True if what follows in its leaf cannot be read: its own end may be damaged as well.
     pub(super) is_before_gap: bool,
     /// Number of its leaf.
@@ -54,7 +54,7 @@ pub(super) struct SalvagedRecord {
 
 impl SalvagedRecord {
     pub(super) fn is_live(&self) -> bool {
-        self.standing == Standing::Live
+        self.standing == RecordEvidence::Live
     }
 
     /// Returns key and data.
@@ -64,7 +64,7 @@ impl SalvagedRecord {
 
     /// Compares the keys of two records; `None` if either is not a key.
     fn compare(&self, other: &Self, order: KeyOrder) -> Option<Ordering> {
-        let (mut one, mut two) = (Start::default(), Start::default());
+        let (mut one, mut two) = (RecordPrefix::default(), RecordPrefix::default());
         order.compare(self.packed.start(&mut one), other.packed.start(&mut two))
     }
 }
@@ -84,7 +84,7 @@ pub(super) struct Salvaged {
     pub(super) has_surplus: bool,
     /// Records that are not used: strays of a tree that is whole, and older ones with the same
     /// key.
-    pub(super) unused: Vec<Packed>,
+    pub(super) unused: Vec<PackedRecord>,
 }
 
 /// Reads the trees of a damaged volume.
@@ -160,7 +160,7 @@ impl Salvage<'_> {
                 Ok(())
             },
         )?;
-        let mut leaves = Leaves {
+        let mut leaves = FoundLeaves {
             file: &file,
             kind,
             node_size: found.spec.node_size,
@@ -171,7 +171,7 @@ impl Salvage<'_> {
         for number in walked {
             self.progress.check()?;
             if let Some(leaf) = leaves.read(number)? {
-                leaves.keep(number, leaf, Standing::Live);
+                leaves.keep(number, leaf, RecordEvidence::Live);
             }
         }
         found.has_surplus = stated.is_some_and(|stated| stated < leaves.records.len() as u64);
@@ -198,7 +198,7 @@ impl Salvage<'_> {
                 .then(a.standing.cmp(&b.standing))
                 .then_with(|| date(b).cmp(&date(a)))
         });
-        let newest = Newest::new(self.bitmap()?, kind, &leaves.links, latest);
+        let newest = AgeEvidence::new(self.bitmap()?, kind, &leaves.links, latest);
         // In place, as the records of a large volume fill the memory.
         let records = &mut found.records;
         let mut kept = 0_usize;
@@ -215,7 +215,7 @@ impl Salvage<'_> {
                 if newest.is_later(&records[at], &records[former])? {
                     records.swap(former, at);
                 }
-                found.unused.push(Packed::new(&records[at].bytes()));
+                found.unused.push(PackedRecord::new(&records[at].bytes()));
             }
         }
         records.truncate(kept);
@@ -224,7 +224,7 @@ impl Salvage<'_> {
 
     /// Counts the blocks that the bitmap marks used and that are not in `stated`. `None` if the
     /// bitmap cannot be read.
-    pub(super) fn ownerless(&self, stated: &Taken) -> Result<Option<u64>> {
+    pub(super) fn ownerless(&self, stated: &UsedBlocks) -> Result<Option<u64>> {
         let total = u64::from(self.header.total_blocks);
         let Some(bitmap) = self.bitmap()? else {
             return Ok(None);
@@ -298,7 +298,7 @@ impl Salvage<'_> {
     /// Adds the records of leaves that the walk did not reach. Strays are added if the tree is
     /// incomplete, and free nodes are zeroed (volumes since 2009) or nothing else is left: otherwise
     /// they may contain deleted records, and are returned.
-    fn scan(&self, leaves: &mut Leaves<'_>, is_incomplete: bool) -> Result<Vec<Packed>> {
+    fn scan(&self, leaves: &mut FoundLeaves<'_>, is_incomplete: bool) -> Result<Vec<PackedRecord>> {
         let count = leaves.file.len() / u64::from(leaves.node_size);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.progress.stage("search for lost records", count.into());
@@ -348,13 +348,13 @@ impl Salvage<'_> {
         let mut unused = Vec::new();
         for (number, leaf) in candidates {
             if live.contains(&number) {
-                leaves.keep(number, leaf, Standing::Live);
+                leaves.keep(number, leaf, RecordEvidence::Live);
             } else if with_strays {
-                leaves.keep(number, leaf, Standing::Stray);
+                leaves.keep(number, leaf, RecordEvidence::Stray);
             } else {
                 let (Leaf { records, .. }, bytes) = leaf;
                 let records = records.into_iter().filter_map(|range| bytes.get(range));
-                unused.extend(records.map(Packed::new));
+                unused.extend(records.map(PackedRecord::new));
             }
         }
         Ok(unused)
@@ -362,7 +362,7 @@ impl Salvage<'_> {
 }
 
 /// The leaves of a tree that were found so far.
-struct Leaves<'a> {
+struct FoundLeaves<'a> {
     file: &'a ForkDevice,
     kind: TreeKind,
     node_size: u16,
@@ -373,7 +373,7 @@ struct Leaves<'a> {
     is_whole: bool,
 }
 
-impl Leaves<'_> {
+impl FoundLeaves<'_> {
     /// Reads node `number`; `None` if it is no leaf.
     fn read(&self, number: u32) -> Result<Option<(Leaf, Vec<u8>)>> {
         let size = u64::from(self.node_size);
@@ -383,7 +383,7 @@ impl Leaves<'_> {
         Ok(leaf::read(&bytes, self.kind).map(|leaf| (leaf, bytes)))
     }
 
-    fn keep(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: Standing) {
+    fn keep(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: RecordEvidence) {
         self.links.insert(number, (leaf.next, leaf.previous));
         self.is_whole &= leaf.is_whole;
         for range in leaf.records {
@@ -392,7 +392,7 @@ impl Leaves<'_> {
             };
             let repaired = (!leaf.is_whole).then(|| leaf::repaired(record, self.kind));
             self.records.push(SalvagedRecord {
-                packed: Packed::new(repaired.flatten().as_deref().unwrap_or(record)),
+                packed: PackedRecord::new(repaired.flatten().as_deref().unwrap_or(record)),
                 standing,
                 is_before_gap: leaf.gaps.binary_search(&range.end).is_ok(),
                 leaf: number,
@@ -448,7 +448,7 @@ fn bit(map: &[u8], number: u32) -> bool {
 }
 
 /// The evidence on the age of records with one key.
-struct Newest<'a> {
+struct AgeEvidence<'a> {
     bitmap: Option<ForkDevice>,
     kind: TreeKind,
     /// Next and previous leaf of each.
@@ -459,7 +459,7 @@ struct Newest<'a> {
     latest: u64,
 }
 
-impl<'a> Newest<'a> {
+impl<'a> AgeEvidence<'a> {
     fn new(
         bitmap: Option<ForkDevice>,
         kind: TreeKind,

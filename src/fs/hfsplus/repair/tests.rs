@@ -638,7 +638,7 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
         "{error}"
     );
     assert_eq!(device.to_vec(), damaged);
-    Repair::plan_assuming(device.clone(), Some(Which::Primary), &Silent)
+    Repair::plan_assuming(device.clone(), Some(CopyChoice::Primary), &Silent)
         .unwrap()
         .apply(&Silent)
         .unwrap();

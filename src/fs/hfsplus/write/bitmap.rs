@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use super::LAYER;
-use super::reserved::{ForkId, Reserved};
+use super::reserved::{ForkId, Reservations};
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
@@ -31,7 +31,7 @@ pub(super) struct Bitmap {
     /// Blocks freed by the current operation.
     freed: Vec<Extent>,
     /// Free blocks reserved for growing forks.
-    reserved: Reserved,
+    reserved: Reservations,
 }
 
 impl Bitmap {
@@ -50,7 +50,7 @@ impl Bitmap {
             ceiling: total,
             held: BTreeMap::new(),
             freed: Vec::new(),
-            reserved: Reserved::default(),
+            reserved: Reservations::default(),
         })
     }
 

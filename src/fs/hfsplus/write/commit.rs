@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::LAYER;
 use super::buffer::PendingWrite;
-use super::space::{Which, bytes_of};
+use super::space::{TreeName, bytes_of};
 use super::volume::Volume;
 use crate::device::AfterDiscard;
-use crate::fs::hfsplus::btree::Rank;
+use crate::fs::hfsplus::btree::WriteOrder;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
 
@@ -58,8 +58,8 @@ impl Volume {
         }
     }
 
-    fn take_ranks(&mut self) -> BTreeMap<u64, Rank> {
-        let trees = [Which::Overflow, Which::Catalog, Which::Attributes];
+    fn take_ranks(&mut self) -> BTreeMap<u64, WriteOrder> {
+        let trees = [TreeName::Overflow, TreeName::Catalog, TreeName::Attributes];
         trees
             .into_iter()
             .flat_map(|which| {
@@ -91,14 +91,14 @@ impl Volume {
 
 /// Splits `runs` into parts of the same rank and sorts them by it. Parts without a rank are not
 /// nodes, but bitmap or headers.
-fn in_order(runs: &[PendingWrite], ranks: BTreeMap<u64, Rank>) -> Vec<(u64, &[u8])> {
-    let mut parts: Vec<(Rank, u64, &[u8])> = Vec::new();
+fn in_order(runs: &[PendingWrite], ranks: BTreeMap<u64, WriteOrder>) -> Vec<(u64, &[u8])> {
+    let mut parts: Vec<(WriteOrder, u64, &[u8])> = Vec::new();
     for (start, bytes) in runs {
         let mut at = *start;
         let end = at + bytes.len() as u64;
         while at < end {
             // A node that begins before the run is contained in it entirely or not at all.
-            let rank = ranks.get(&at).copied().unwrap_or(Rank::Other);
+            let rank = ranks.get(&at).copied().unwrap_or(WriteOrder::Other);
             let until = ranks
                 .range(at + 1..end)
                 .next()

@@ -16,7 +16,9 @@ use crate::fs::hfsplus::layout::{
     Cnid, FileRaw, ForkRaw, fork_type, mac_date, record_flags, timestamp,
 };
 use crate::fs::hfsplus::stat;
-use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
+use crate::fs::{
+    Attributes, Change, ExistingTarget, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp,
+};
 use crate::sync::{RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
@@ -40,7 +42,7 @@ pub(super) struct OpenFork {
 
 /// A fork in the volume's table, from its opening until it is completely closed.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownFork {
     fork: Weak<OpenFork>,
     date: Arc<ContentDate>,
 }
@@ -102,7 +104,7 @@ impl OpenFork {
         });
         forks.insert(
             (id, kind),
-            Known {
+            KnownFork {
                 fork: Arc::downgrade(&open),
                 date: open.date.clone(),
             },
@@ -161,7 +163,7 @@ impl OpenFork {
     }
 }
 
-impl Known {
+impl KnownFork {
     pub(super) fn is_open(&self) -> bool {
         self.fork.strong_count() > 0
     }
@@ -296,11 +298,11 @@ pub(super) fn set_resource_fork(
     shared: &Arc<Shared>,
     node: NodeId,
     value: &dyn BlockDevice,
-    existing: Existing,
+    existing: ExistingTarget,
 ) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
-    if fork.info().len > 0 && existing == Existing::Error {
+    if fork.info().len > 0 && existing == ExistingTarget::Error {
         return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(RESOURCE_FORK));
     }
     let len = value.info().len;

@@ -12,7 +12,7 @@ use crate::fs::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
 use crate::fs::hfsplus::links::{FILES_FOLDER, inode_name, inode_number};
 use crate::fs::hfsplus::unicode::units;
 use crate::fs::hfsplus::{layout::Variant, stat};
-use crate::fs::{Existing, FileKind, NodeId, Timestamp};
+use crate::fs::{ExistingTarget, FileKind, NodeId, Timestamp};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of names of a file on macOS.
@@ -23,13 +23,13 @@ impl Volume {
     pub(super) fn link(
         &mut self,
         (node, dir, name): (NodeId, NodeId, &str),
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         let orphan = self.change(|volume| {
             let parent = volume.folder(dir)?.object.id();
             let mut orphan = None;
-            if let (Existing::Replace, Some((units, there))) =
+            if let (ExistingTarget::Replace, Some((units, there))) =
                 (existing, volume.try_entry(parent, name)?)
             {
                 let found = volume.changeable(node)?;

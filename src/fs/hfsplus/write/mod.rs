@@ -38,14 +38,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(super) use self::bitmap::run_in;
-use self::file::{Known, OpenFork, ReadOnly};
+use self::file::{KnownFork, OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::DEFAULT_CACHE;
 use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId,
+    Attributes, Change, Entry, ExistingTarget, FileSystem, FileSystemMut, Fork, NewNode, NodeId,
     RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,
 };
 use crate::progress::Progress;
@@ -90,7 +90,7 @@ pub struct HfsPlusMut {
 #[derive(Debug)]
 pub(super) struct Shared {
     volume: RwLock<Volume>,
-    open: Mutex<HashMap<(Cnid, u8), Known>>,
+    open: Mutex<HashMap<(Cnid, u8), KnownFork>>,
 }
 
 impl HfsPlusMut {
@@ -156,7 +156,7 @@ impl Shared {
         self.volume.write()
     }
 
-    fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), Known>> {
+    fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), KnownFork>> {
         self.open.lock()
     }
 
@@ -293,7 +293,7 @@ impl FileSystemMut for HfsPlusMut {
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Error, &|id| {
+            .link((node, dir, name), ExistingTarget::Error, &|id| {
                 self.shared.is_open(id)
             })
     }
@@ -301,12 +301,17 @@ impl FileSystemMut for HfsPlusMut {
     fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
         self.shared
             .write()
-            .link((node, dir, name), Existing::Replace, &|id| {
+            .link((node, dir, name), ExistingTarget::Replace, &|id| {
                 self.shared.is_open(id)
             })
     }
 
-    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
+    fn rename(
+        &self,
+        from: (NodeId, &str),
+        to: (NodeId, &str),
+        existing: ExistingTarget,
+    ) -> Result<()> {
         let mut volume = self.shared.write();
         volume.rename(from, to, existing, &|id| self.shared.is_open(id))
     }
@@ -335,7 +340,7 @@ impl FileSystemMut for HfsPlusMut {
         node: NodeId,
         dir: NodeId,
         name: &str,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         self.shared
             .write()
@@ -361,7 +366,7 @@ impl FileSystemMut for HfsPlusMut {
         node: NodeId,
         name: &str,
         value: &dyn BlockDevice,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         if name == RESOURCE_FORK {
             return file::set_resource_fork(&self.shared, node, value, existing);

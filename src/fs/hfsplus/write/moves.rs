@@ -7,7 +7,7 @@ use super::entries::IsOpen;
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{Cnid, record_flags};
-use crate::fs::{Existing, NodeId};
+use crate::fs::{ExistingTarget, NodeId};
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -15,7 +15,7 @@ impl Volume {
         &mut self,
         from: (NodeId, &str),
         to: (NodeId, &str),
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         let orphan = self.change(|volume| {
@@ -97,7 +97,7 @@ impl Volume {
         &self,
         object: &Object,
         there: &Object,
-        existing: Existing,
+        existing: ExistingTarget,
         name: &str,
     ) -> Result<()> {
         let refused =
@@ -107,7 +107,7 @@ impl Volume {
             return refused("the name is reserved for the volume");
         }
         match (existing, object, there) {
-            (Existing::Error, ..) => refused("already exists"),
+            (ExistingTarget::Error, ..) => refused("already exists"),
             (_, Object::Folder(_), Object::File(_)) => {
                 refused("not a folder; a folder cannot replace it")
             }

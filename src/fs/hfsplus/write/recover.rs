@@ -9,7 +9,7 @@ use super::bitmap::Bitmap;
 use super::{LAYER, log::Log};
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::extents::Owner;
-use crate::fs::hfsplus::header::{Located, locate, unwrapped};
+use crate::fs::hfsplus::header::{LocatedHeader, locate, unwrapped};
 use crate::fs::hfsplus::journal::{self, Journal};
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader, fork_type,
@@ -24,7 +24,7 @@ pub(super) const OPENING: [u8; 4] = *b"bsw~";
 
 /// A volume whose journal is empty.
 #[derive(Debug)]
-pub(super) struct Recovered {
+pub(super) struct RecoveredVolume {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) header: VolumeHeader,
     /// The transient journal of an interrupted mount.
@@ -32,8 +32,8 @@ pub(super) struct Recovered {
 }
 
 /// Replays the journal of the volume on `device`, or frees the blocks of an interrupted mount.
-pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
-    let Located {
+pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<RecoveredVolume> {
+    let LocatedHeader {
         device,
         header,
         problems,
@@ -49,13 +49,13 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     if is_opening(&*device, &header) {
         give_back(&device, header)?;
         let header = unwrapped(device.clone())?.header;
-        return Ok(Recovered {
+        return Ok(RecoveredVolume {
             device,
             header,
             unfinished: None,
         });
     }
-    Ok(Recovered {
+    Ok(RecoveredVolume {
         device,
         header,
         unfinished: None,
@@ -72,9 +72,9 @@ pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &Volu
 }
 
 /// Replays the journal in place.
-fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovered> {
+fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<RecoveredVolume> {
     let Some(mut journal) = Journal::find(&device, &header)? else {
-        return Ok(Recovered {
+        return Ok(RecoveredVolume {
             device,
             header,
             unfinished: None,
@@ -84,7 +84,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
     let mut header = unwrapped(device.clone())?.header;
     if journal::is_transient(&*device, &header) {
         let transient = Some(places(&*device, &header)?);
-        return Ok(Recovered {
+        return Ok(RecoveredVolume {
             device,
             header,
             unfinished: Some(Log { journal, transient }),
@@ -96,7 +96,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
         device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
         device.flush()?;
     }
-    Ok(Recovered {
+    Ok(RecoveredVolume {
         device,
         header,
         unfinished: None,

@@ -10,7 +10,7 @@ use zerocopy::big_endian::U16;
 use super::LAYER;
 use super::forks::{ForkMap, MAX_BLOCKS};
 use super::recover;
-use super::space::{Which, bytes_of};
+use super::space::{TreeName, bytes_of};
 use super::volume::Volume;
 use crate::device::BlockDeviceExt;
 use crate::fs::hfsplus::attributes::{AttributeData, key as attribute_key};
@@ -48,7 +48,7 @@ impl Volume {
             u64::from(self.bitmap.used_in(end..self.read.header.total_blocks)?),
         );
         self.move_journal(end)?;
-        for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
+        for which in [TreeName::Overflow, TreeName::Catalog, TreeName::Attributes] {
             self.move_tree(which, end, progress)?;
         }
         self.move_bitmap(end, progress)?;
@@ -160,7 +160,7 @@ impl Volume {
         Ok(())
     }
 
-    fn move_tree(&mut self, which: Which, end: u32, progress: &dyn Progress) -> Result<()> {
+    fn move_tree(&mut self, which: TreeName, end: u32, progress: &dyn Progress) -> Result<()> {
         loop {
             progress.check()?;
             let before = self.tree(which).map(|tree| tree.file().clone());
@@ -191,7 +191,7 @@ impl Volume {
         }
     }
 
-    fn pull_tree(&mut self, which: Which, end: u32) -> Result<bool> {
+    fn pull_tree(&mut self, which: TreeName, end: u32) -> Result<bool> {
         let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else {
             return Ok(true);
         };
@@ -204,7 +204,7 @@ impl Volume {
         )? {
             return Ok(true);
         }
-        if which == Which::Overflow && fork.extents.len() > EXTENTS_PER_RECORD {
+        if which == TreeName::Overflow && fork.extents.len() > EXTENTS_PER_RECORD {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,

@@ -18,13 +18,13 @@ pub(super) type ForkId = (Cnid, u8);
 
 /// The reservations: at most one run of blocks for each fork.
 #[derive(Debug, Default)]
-pub(super) struct Reserved {
+pub(super) struct Reservations {
     /// Runs, from start to end; disjoint.
     runs: BTreeMap<u32, u32>,
     starts: HashMap<ForkId, u32>,
 }
 
-impl Reserved {
+impl Reservations {
     /// Reserves `run` for a fork, and drops its previous reservation. `run` must not overlap other
     /// reservations.
     pub(super) fn keep(&mut self, owner: ForkId, run: Range<u32>) {
@@ -104,7 +104,7 @@ mod tests {
     const ONE: ForkId = (Cnid(20), 0);
     const OTHER: ForkId = (Cnid(21), 0);
 
-    fn around(reserved: &Reserved, run: Range<u32>, owner: Option<ForkId>) -> Vec<(u32, u32)> {
+    fn around(reserved: &Reservations, run: Range<u32>, owner: Option<ForkId>) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
         let run = Extent {
             start: AllocBlock(run.start),
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_others_is_stepped_over() {
-        let mut reserved = Reserved::default();
+        let mut reserved = Reservations::default();
         reserved.keep(ONE, 10..20);
         reserved.keep(OTHER, 30..40);
         assert_eq!(

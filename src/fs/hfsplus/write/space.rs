@@ -20,7 +20,7 @@ const WRITTEN_ZEROS: u64 = 64 << 10;
 
 /// One of the volume's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum TreeName {
     Overflow,
     Catalog,
     Attributes,
@@ -121,7 +121,7 @@ impl Volume {
     /// Grows trees that may be too small for an operation, as operations of their own. A failure is
     /// not an error yet: the operation may need less, or remove something.
     pub(super) fn make_room(&mut self) -> Result<()> {
-        for which in [Which::Overflow, Which::Catalog, Which::Attributes] {
+        for which in [TreeName::Overflow, TreeName::Catalog, TreeName::Attributes] {
             let Some(tree) = self.tree(which) else {
                 continue;
             };
@@ -137,25 +137,25 @@ impl Volume {
         Ok(())
     }
 
-    pub(super) fn tree(&mut self, which: Which) -> Option<&mut Tree> {
+    pub(super) fn tree(&mut self, which: TreeName) -> Option<&mut Tree> {
         match which {
-            Which::Overflow => self.read.overflow.tree_mut(),
-            Which::Catalog => Some(self.read.catalog.tree_mut()),
-            Which::Attributes => self.read.attributes.tree_mut(),
+            TreeName::Overflow => self.read.overflow.tree_mut(),
+            TreeName::Catalog => Some(self.read.catalog.tree_mut()),
+            TreeName::Attributes => self.read.attributes.tree_mut(),
         }
     }
 
-    pub(super) fn tree_fork(&mut self, which: Which) -> &mut ForkRaw {
+    pub(super) fn tree_fork(&mut self, which: TreeName) -> &mut ForkRaw {
         let header = self.header();
         match which {
-            Which::Overflow => &mut header.extents_file,
-            Which::Catalog => &mut header.catalog_file,
-            Which::Attributes => &mut header.attributes_file,
+            TreeName::Overflow => &mut header.extents_file,
+            TreeName::Catalog => &mut header.catalog_file,
+            TreeName::Attributes => &mut header.attributes_file,
         }
     }
 
     /// Adds nodes to a tree: a clump, or at least `wanted` if the volume is nearly full.
-    fn grow_tree(&mut self, which: Which, wanted: u32) -> Result<()> {
+    fn grow_tree(&mut self, which: TreeName, wanted: u32) -> Result<()> {
         let Some(node_size) = self.tree(which).map(|tree| u32::from(tree.node_size())) else {
             return Ok(());
         };
@@ -185,7 +185,7 @@ impl Volume {
         fork.raw.logical_size =
             (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
         // The overflow extents of the extents tree cannot be stored in that tree itself.
-        if which == Which::Overflow && fork.extents.len() > fork.raw.extents.len() {
+        if which == TreeName::Overflow && fork.extents.len() > fork.raw.extents.len() {
             return Err(Error::new(
                 Kind::Limit,
                 LAYER,
@@ -293,7 +293,7 @@ impl Volume {
     }
 }
 
-impl Which {
+impl TreeName {
     /// Returns the number of records that one operation adds, for the estimate of free nodes.
     /// Extents records are inserted in order and fill their nodes.
     fn max_records(self) -> u32 {

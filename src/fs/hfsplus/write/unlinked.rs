@@ -6,7 +6,7 @@ use super::entries::{IsOpen, check_target, orphan_name};
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{Cnid, record_flags};
-use crate::fs::{Existing, NewKind, NewNode, NodeId};
+use crate::fs::{ExistingTarget, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -31,7 +31,7 @@ impl Volume {
         node: NodeId,
         dir: NodeId,
         name: &str,
-        existing: Existing,
+        existing: ExistingTarget,
         is_open: IsOpen<'_>,
     ) -> Result<()> {
         let id = self.nameless(node)?;

@@ -10,7 +10,7 @@ use super::buffer::Buffer;
 use super::log::Log;
 use super::{LAYER, WriteOptions, recover};
 use crate::device::BlockDevice;
-use crate::device::failed::Failed;
+use crate::device::failed::FailureFlag;
 use crate::fs::hfsplus::layout::{
     Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, record_flags,
     volume_attributes,
@@ -38,7 +38,7 @@ pub(super) struct Volume {
     /// Present from the first change to the unmount.
     pub(super) log: Option<Log>,
     pub(super) options: WriteOptions,
-    pub(super) failed: Failed,
+    pub(super) failed: FailureFlag,
     /// Files without a name that are still open.
     pub(super) orphans: Vec<Cnid>,
     /// Objects that have no name yet.
@@ -51,19 +51,19 @@ pub(super) struct Volume {
 
 /// The state that is restored when an operation fails.
 #[derive(Debug)]
-struct Saved {
+struct SavedState {
     header: VolumeHeader,
     links: Links,
-    catalog: btree::Saved,
-    overflow: Option<btree::Saved>,
-    attributes: Option<btree::Saved>,
+    catalog: btree::SavedTree,
+    overflow: Option<btree::SavedTree>,
+    attributes: Option<btree::SavedTree>,
     orphans: usize,
 }
 
 impl Volume {
     pub(super) fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         device.info().check_writable(LAYER)?;
-        let recover::Recovered {
+        let recover::RecoveredVolume {
             device,
             header,
             unfinished,
@@ -108,7 +108,7 @@ impl Volume {
             .into_iter()
             .for_each(|tree| tree.set_cache(options.cache / 4));
         let ended = unfinished.is_none();
-        let failed = Failed::default();
+        let failed = FailureFlag::default();
         let (orphans, nameless) = (Vec::new(), Vec::new());
         let (short, left_behind) = (false, false);
         let mut volume = Self {
@@ -224,8 +224,8 @@ impl Volume {
         }
     }
 
-    fn save(&mut self) -> Saved {
-        Saved {
+    fn save(&mut self) -> SavedState {
+        SavedState {
             header: self.read.header.clone(),
             links: self.read.links.clone(),
             catalog: self.read.catalog.tree_mut().save(),
@@ -236,7 +236,7 @@ impl Volume {
     }
 
     /// Writes the headers that the operation has changed.
-    fn commit_headers(&mut self, saved: &Saved) -> Result<()> {
+    fn commit_headers(&mut self, saved: &SavedState) -> Result<()> {
         self.read.catalog.tree_mut().commit_header(&saved.catalog)?;
         if let (Some(tree), Some(saved)) = (self.read.overflow.tree_mut(), &saved.overflow) {
             tree.commit_header(saved)?;
@@ -269,7 +269,7 @@ impl Volume {
             .for_each(|tree| tree.forget_changed());
     }
 
-    fn rollback(&mut self, saved: Saved) {
+    fn rollback(&mut self, saved: SavedState) {
         self.buffer.rollback();
         self.bitmap.rollback();
         (self.read.header, self.read.links) = (saved.header, saved.links);

@@ -18,7 +18,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::hfsplus::{FINDER_INFO, stat};
-use crate::fs::{Existing, FileKind, FileSystem, NodeId};
+use crate::fs::{ExistingTarget, FileKind, FileSystem, NodeId};
 use crate::{Error, Kind, Result};
 
 /// Maximum length of a value on macOS, in bytes.
@@ -34,7 +34,7 @@ impl Volume {
         node: NodeId,
         name: &str,
         value: &dyn BlockDevice,
-        existing: Existing,
+        existing: ExistingTarget,
     ) -> Result<()> {
         let len = value.info().len;
         if len > MAX_VALUE {
@@ -49,7 +49,7 @@ impl Volume {
             let mut found = volume.changeable(node)?;
             let id = found.object.id();
             let there = volume.read.xattr(node, name)?.is_some();
-            if there && existing == Existing::Error {
+            if there && existing == ExistingTarget::Error {
                 return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
             }
             if name == FINDER_INFO {

@@ -117,7 +117,7 @@ fn containers_get_any_size() {
             let disk = disk(&store);
             let volumes = find_volumes(&disk, None).unwrap();
             ResizePlan::new(
-                Parted {
+                PartitionedDisk {
                     disk: &disk,
                     map: None,
                     volumes: &volumes,
@@ -171,7 +171,7 @@ fn volumes_keep_the_container_as_it_needs_to_be() {
     let volumes = find_volumes(&device, None).unwrap();
     let planned = || {
         ResizePlan::new(
-            Parted {
+            PartitionedDisk {
                 disk: &device,
                 map: None,
                 volumes: &volumes,

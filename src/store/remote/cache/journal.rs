@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use super::super::fields::{Fields, Lines, escaped};
 use super::super::layout::{
-    Document, FileState, LARGEST, LAYER, ObjectId, Role, What, encode_file, log_key, take_file,
-    take_part,
+    Document, EntryPurpose, FileState, LARGEST, LAYER, ObjectId, Role, encode_file, log_key,
+    take_file, take_part,
 };
 use super::super::log::read_all;
 use super::super::pages::PAGE;
@@ -44,7 +44,7 @@ const LONGEST: u64 = 1 << 30;
 
 /// The recorded state of a name.
 #[derive(Debug, Clone)]
-pub(in super::super) enum Recorded<B = Arc<Block>> {
+pub(in super::super) enum NameRecord<B = Arc<Block>> {
     Gone,
     /// A file, and its pages that are in no object; those without a block are zeros.
     File {
@@ -54,7 +54,7 @@ pub(in super::super) enum Recorded<B = Arc<Block>> {
 }
 
 /// A block by number and checksum.
-type Numbered = (u32, u32);
+type BlockChecksum = (u32, u32);
 
 /// A writer, by the entry with which it took over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ struct Writer {
 pub(super) struct Stored {
     part: u64,
     writers: Vec<Writer>,
-    names: BTreeMap<String, Recorded<Numbered>>,
+    names: BTreeMap<String, NameRecord<BlockChecksum>>,
 }
 
 #[derive(Debug)]
@@ -83,17 +83,17 @@ pub(in super::super) struct Journal {
     part: u64,
     writers: Vec<Writer>,
     /// All valid records, with the number of their flush.
-    names: BTreeMap<String, (u64, Recorded)>,
+    names: BTreeMap<String, (u64, NameRecord)>,
     /// Superseded records that the stored journal still contains: after a crash they would be
     /// valid, so their blocks must not be overwritten until another journal is durable.
-    outdated: Vec<Recorded>,
+    outdated: Vec<NameRecord>,
     /// Number of flushes so far.
     pub(in super::super) flushes: u64,
     /// Recording is suspended.
     pub(in super::super) paused: bool,
 }
 
-impl<B> Recorded<B> {
+impl<B> NameRecord<B> {
     fn blocks(&self) -> impl Iterator<Item = &B> {
         let pages = match self {
             Self::Gone => &[][..],
@@ -104,8 +104,8 @@ impl<B> Recorded<B> {
 }
 
 impl Stored {
-    pub(super) fn blocks(&self) -> impl Iterator<Item = Numbered> + '_ {
-        self.names.values().flat_map(Recorded::blocks).copied()
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockChecksum> + '_ {
+        self.names.values().flat_map(NameRecord::blocks).copied()
     }
 }
 
@@ -120,12 +120,12 @@ impl Journal {
         let mut names = BTreeMap::new();
         for (name, recorded) in found.names {
             let recorded = match recorded {
-                Recorded::Gone => Recorded::Gone,
-                Recorded::File { state, pages } => {
+                NameRecord::Gone => NameRecord::Gone,
+                NameRecord::File { state, pages } => {
                     let pages = pages
                         .into_iter()
                         .map(|(number, block)| (number, block.and_then(|_| blocks.next())));
-                    Recorded::File {
+                    NameRecord::File {
                         state,
                         pages: pages.collect(),
                     }
@@ -149,7 +149,7 @@ impl Journal {
     }
 
     /// Returns the names with flushed data that the store does not have.
-    pub(in super::super) fn names(&self) -> impl Iterator<Item = (&String, &Recorded)> {
+    pub(in super::super) fn names(&self) -> impl Iterator<Item = (&String, &NameRecord)> {
         self.names
             .iter()
             .map(|(name, (_, recorded))| (name, recorded))
@@ -158,8 +158,8 @@ impl Journal {
     /// Returns the objects that are needed as long as the journal is valid.
     pub(in super::super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let states = self.names().filter_map(|(_, recorded)| match recorded {
-            Recorded::File { state, .. } => Some(state),
-            Recorded::Gone => None,
+            NameRecord::File { state, .. } => Some(state),
+            NameRecord::Gone => None,
         });
         states.flat_map(|state| state.parts.values().filter_map(|part| part.object))
     }
@@ -197,7 +197,7 @@ impl Journal {
                 continue;
             };
             let entry = Document::parse(&key, &bytes, Role::Entry)?;
-            if entry.what == What::Take
+            if entry.what == EntryPurpose::Take
                 && entry.generation == writer.generation
                 && entry.id == writer.id
                 && state.part == self.part
@@ -231,7 +231,7 @@ impl Journal {
 
     /// Records the current state of names, durably; their blocks are durable already. After an
     /// error the earlier records are valid, and possibly these.
-    pub(in super::super) fn record(&mut self, names: BTreeMap<String, Recorded>) -> Result<()> {
+    pub(in super::super) fn record(&mut self, names: BTreeMap<String, NameRecord>) -> Result<()> {
         self.flushes += 1;
         let flush = self.flushes;
         let Some(file) = self
@@ -256,7 +256,7 @@ impl Journal {
         Ok(())
     }
 
-    fn count(&mut self, names: BTreeMap<String, Recorded>, flush: u64) {
+    fn count(&mut self, names: BTreeMap<String, NameRecord>, flush: u64) {
         let before = names
             .into_iter()
             .filter_map(|(name, recorded)| self.names.insert(name, (flush, recorded)));
@@ -300,7 +300,7 @@ impl Journal {
 
     fn encode<'a>(
         &self,
-        names: impl Iterator<Item = (&'a String, &'a Recorded)>,
+        names: impl Iterator<Item = (&'a String, &'a NameRecord)>,
     ) -> Result<Vec<u8>> {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -314,7 +314,7 @@ impl Journal {
         }
         for (name, recorded) in names {
             let name = escaped(name);
-            let Recorded::File { state, pages } = recorded else {
+            let NameRecord::File { state, pages } = recorded else {
                 let _ = writeln!(text, "gone {name}");
                 continue;
             };
@@ -403,7 +403,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// The file whose pages are being parsed.
-type Current = Option<(String, FileState, BTreeMap<u64, Option<Numbered>>)>;
+type Current = Option<(String, FileState, BTreeMap<u64, Option<BlockChecksum>>)>;
 
 impl Stored {
     fn take(&mut self, document: &[u8], blocks: u64) -> Result<()> {
@@ -435,7 +435,7 @@ impl Stored {
                 }
                 ("gone", _) => {
                     self.finish(current.take());
-                    self.names.insert(fields.name()?, Recorded::Gone);
+                    self.names.insert(fields.name()?, NameRecord::Gone);
                     fields.end()?;
                 }
                 _ => return Err(fields.odd("expected writer, file, part, page or gone")),
@@ -449,7 +449,7 @@ impl Stored {
         if let Some((name, state, pages)) = current {
             self.names.insert(
                 name,
-                Recorded::File {
+                NameRecord::File {
                     state,
                     pages: pages.into_iter().collect(),
                 },
@@ -462,7 +462,7 @@ fn take_page(
     fields: &mut Fields<'_>,
     len: u64,
     blocks: u64,
-    pages: &mut BTreeMap<u64, Option<Numbered>>,
+    pages: &mut BTreeMap<u64, Option<BlockChecksum>>,
 ) -> Result<()> {
     let number = fields.number()?;
     if number >= len.div_ceil(PAGE) {

@@ -31,7 +31,7 @@ use crate::{Error, Kind, Result};
 use blocks::Blocks;
 
 pub(super) use blocks::Block;
-pub(super) use journal::{Journal, Recorded};
+pub(super) use journal::{Journal, NameRecord};
 
 /// Names of files in the cache.
 const LOCK: &str = "lock";
@@ -124,7 +124,7 @@ fn digest(text: &str) -> [u8; 16] {
 pub(super) struct Cache {
     store: Arc<dyn Store>,
     blocks: Arc<Blocks>,
-    clean: Mutex<Clean>,
+    clean: Mutex<CleanBlocks>,
     /// Maximum number of bytes in blocks that are not in the store.
     max_spilled: i64,
     pub(super) flush: FlushTo,
@@ -136,7 +136,7 @@ pub(super) struct Cache {
 
 /// Blocks whose data is also in the store.
 #[derive(Debug, Default)]
-struct Clean {
+struct CleanBlocks {
     entries: HashMap<Key, Entry>,
     clock: u64,
 }
@@ -185,7 +185,7 @@ impl Cache {
             .chain(known.iter().map(|entry| (entry.block, entry.sum)));
         let mut used = blocks.known(used).into_iter();
         let journal = Journal::new(store.clone(), pending, &mut used);
-        let mut clean = Clean::default();
+        let mut clean = CleanBlocks::default();
         for (entry, block) in known.into_iter().zip(used) {
             clean.clock += 1;
             clean.entries.insert(
@@ -215,7 +215,7 @@ impl Cache {
         })
     }
 
-    fn clean(&self) -> MutexGuard<'_, Clean> {
+    fn clean(&self) -> MutexGuard<'_, CleanBlocks> {
         self.clean.lock()
     }
 

@@ -7,7 +7,7 @@ use bandsaw::{Error, Kind};
 use bandsaw_bench::articles::{
     Answer, EXPERIMENTS, Experiment, Results, Scope, check_file_system, check_without_holes,
 };
-use bandsaw_bench::images::{self, Announced, Via};
+use bandsaw_bench::images::{self, RunPlan, Via};
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -88,7 +88,7 @@ struct Planned<'a> {
     /// Folder in which it measures.
     folder: &'a Path,
     options: images::Options,
-    announced: Announced,
+    announced: RunPlan,
 }
 
 /// The output of `--json`.
@@ -126,7 +126,7 @@ impl Articles {
                 continue;
             };
             let options = experiment.options(&scope);
-            let announced = Announced::new(folder, &options).and_then(|announced| {
+            let announced = RunPlan::new(folder, &options).and_then(|announced| {
                 check_file_system(folder, &announced)?;
                 Ok(announced)
             });

@@ -1,7 +1,7 @@
 //! `bandsaw bench files`: the speed of files in a folder.
 
 use bandsaw::Kind;
-use bandsaw_bench::folder::{self, Announced};
+use bandsaw_bench::folder::{self, RunPlan};
 use bandsaw_bench::plan::SETS;
 use bandsaw_bench::units::bytes;
 use clap::Args;
@@ -36,7 +36,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (settings, folder) = (self.workload.settings(0.0, SETS)?, self.workload.folder());
-        let announced = Announced::new(folder, &settings);
+        let announced = RunPlan::new(folder, &settings);
         let announced = announced.advise(Kind::Limit, || {
             "use `--scale 0.1` to write a tenth, or `--sets` to write fewer files".to_owned()
         })?;

@@ -33,7 +33,7 @@ pub(crate) struct Gate {
     min_ratio: f64,
     /// Result of ratios that are too noisy to judge
     #[arg(long, value_enum, value_name = "RESULT", default_value_t)]
-    noisy: Noisy,
+    noisy: NoisyPolicy,
     /// Compare with this run in the place of the host's folder
     #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     against: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Gate {
 
 /// `--noisy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Noisy {
+enum NoisyPolicy {
     /// Warn, and let the gate pass
     Warn,
     /// Fail the gate
@@ -137,8 +137,8 @@ impl Gate {
         if !noisy.is_empty() {
             let message = format!("too noisy to judge: {}", names(&noisy));
             match self.noisy {
-                Noisy::Warn => output.warn(&message),
-                Noisy::Fail => failures.push(message),
+                NoisyPolicy::Warn => output.warn(&message),
+                NoisyPolicy::Fail => failures.push(message),
             }
         }
         let only_noisy = missed.is_empty();

@@ -4,7 +4,7 @@ use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind as ErrorKind, size};
 use bandsaw_bench::images::{
-    self, Announced, BAND_SIZES, Compressor, Kind, ModelDisk, Options, Protocol, Via,
+    self, BAND_SIZES, Compressor, Kind, ModelDisk, Options, Protocol, RunPlan, Via,
 };
 use bandsaw_bench::units::bytes;
 use clap::{Args, ValueEnum};
@@ -175,7 +175,7 @@ impl Images {
             model_disk: self.model_disk,
             program,
         };
-        let announced = Announced::new(folder, &options);
+        let announced = RunPlan::new(folder, &options);
         let announced = announced.advise(ErrorKind::Limit, || {
             "use `--scale 0.01` to scale the sizes to a hundredth".to_owned()
         })?;

@@ -20,9 +20,9 @@ pub(super) struct WorkloadArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
-    planning: Planning,
+    planning: FileSelectionArgs,
     #[command(flatten)]
-    measuring: Measuring,
+    measuring: MeasurementArgs,
     /// Show the plan, and do nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -44,7 +44,7 @@ impl WorkloadArgs {
 
     /// Returns true if other files were selected.
     pub(super) fn chooses_files(&self) -> bool {
-        let Planning {
+        let FileSelectionArgs {
             sizes,
             random,
             single,
@@ -73,7 +73,7 @@ impl WorkloadArgs {
 
 /// The selection of files.
 #[derive(Debug, Args)]
-struct Planning {
+struct FileSelectionArgs {
     /// Set the number of passes over the sizes (default: 10)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sets: Option<u32>,
@@ -107,7 +107,7 @@ struct Planning {
 
 /// The manner of writing and reading.
 #[derive(Debug, Args)]
-struct Measuring {
+struct MeasurementArgs {
     /// Set the size of each request, a multiple of 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1m", hide_short_help = true)]
     request: u64,
@@ -152,8 +152,8 @@ impl From<CachesArg> for Caches {
     }
 }
 
-impl Measuring {
-    fn settings(&self, planning: &Planning, pause: f64, sets: u32) -> Settings {
+impl MeasurementArgs {
+    fn settings(&self, planning: &FileSelectionArgs, pause: f64, sets: u32) -> Settings {
         let sizes = match (planning.single, planning.sizes.is_empty()) {
             (Some(size), _) => vec![size],
             (None, true) => SIZES.to_vec(),

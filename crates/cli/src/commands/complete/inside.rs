@@ -11,7 +11,7 @@ use bandsaw::fs::{FileKind, FileSystem, FileSystemExt};
 use bandsaw::open::{self, Image, NetworkOptions, OpenOptions, VolumeFormat, VolumeQuery};
 use bandsaw::ops::snapshot;
 
-use super::{Also, Candidates};
+use super::{Candidates, ShellCompletion};
 
 /// Adds what follows `IMAGE:` in a word; paths only if `paths` is set.
 pub(super) fn add(candidates: &mut Candidates, current: &str, paths: bool) {
@@ -19,7 +19,7 @@ pub(super) fn add(candidates: &mut Candidates, current: &str, paths: bool) {
         add_snapshots(candidates, current);
         return;
     };
-    candidates.also = Also::None;
+    candidates.also = ShellCompletion::None;
     let Some(opened) = open(image) else { return };
     match rest.split_once('/') {
         Some((volume, _)) if paths && (volume.is_empty() || volume.ends_with(':')) => {

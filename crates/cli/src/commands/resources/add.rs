@@ -7,7 +7,7 @@ use bandsaw::ops::resources::{OWN, add, add_license};
 use bandsaw::{Error, Kind};
 use clap::{ArgGroup, Args};
 
-use super::{From, To, change};
+use super::{ImageArgs, OutputArgs, change};
 use crate::failure::Outcome;
 use crate::output::Output;
 
@@ -29,7 +29,7 @@ Examples:
   bandsaw resources add Signed.dmg --license LICENSE.txt --remove-signature")]
 pub(crate) struct Add {
     #[command(flatten)]
-    pub(super) from: From,
+    pub(super) from: ImageArgs,
     /// Add the resources of this XML list
     ///
     /// `hdiutil udifderez -xml` prints such a list.
@@ -51,7 +51,7 @@ pub(crate) struct Add {
     #[arg(long)]
     pub(super) replace_all: bool,
     #[command(flatten)]
-    pub(super) to: To,
+    pub(super) to: OutputArgs,
 }
 
 impl Add {

@@ -8,7 +8,7 @@ use bandsaw::ops::resources::{OWN, Selector};
 use bandsaw::{Error, Kind};
 use clap::Args;
 
-use super::From;
+use super::ImageArgs;
 use crate::failure::{Failure, Outcome};
 use crate::new_file::NewFile;
 use crate::output::Output;
@@ -27,7 +27,7 @@ Examples:
   bandsaw resources extract App.dmg --all -o everything.xml")]
 pub(crate) struct Extract {
     #[command(flatten)]
-    pub(super) from: From,
+    pub(super) from: ImageArgs,
     /// Kinds to extract, or resources such as TEXT:5000
     #[arg(value_name = "KIND[:ID]")]
     pub(super) which: Vec<Selector>,

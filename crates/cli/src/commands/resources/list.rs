@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
-use super::{From, ResourceInfo};
+use super::{ImageArgs, ResourceInfo};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::Table;
@@ -18,7 +18,7 @@ Examples:
   bandsaw resources list --all --json App.dmg")]
 pub(crate) struct List {
     #[command(flatten)]
-    from: From,
+    from: ImageArgs,
     /// Include the block tables (blkx)
     #[arg(long)]
     all: bool,
@@ -26,7 +26,7 @@ pub(crate) struct List {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct Listed {
+struct ResourcesReport {
     path: String,
     resources: Vec<ResourceInfo>,
 }
@@ -37,7 +37,7 @@ impl List {
         let shown = resources
             .iter()
             .filter(|resource| self.all || resource.kind != "blkx");
-        let listed = Listed {
+        let listed = ResourcesReport {
             path: self.from.image.to_string_lossy().into_owned(),
             resources: shown.map(ResourceInfo::new).collect(),
         };

@@ -15,11 +15,11 @@ use bandsaw::{Error, Kind, Result, open};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
-use super::segment::Rewriting;
+use super::segment::RewriteArgs;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Show and change resources of an image, such as a license
 ///
@@ -61,22 +61,28 @@ impl Resources {
 
 /// Replaces resources of the image by those of the list `xml`, or all if `all` is true. A code
 /// signature is dropped.
-pub(crate) fn put(image: &str, xml: &str, all: bool, opening: Opening, output: &Output) -> Outcome {
-    let rewriting = Rewriting {
+pub(crate) fn put(
+    image: &str,
+    xml: &str,
+    all: bool,
+    opening: OpenArgs,
+    output: &Output,
+) -> Outcome {
+    let rewriting = RewriteArgs {
         remove_signature: true,
-        ..Rewriting::default()
+        ..RewriteArgs::default()
     };
     add::Add {
-        from: From {
+        from: ImageArgs {
             image: image.into(),
             opening,
         },
         xml: Some(xml.into()),
         replace: !all,
         replace_all: all,
-        to: To {
+        to: OutputArgs {
             rewriting,
-            ..To::default()
+            ..OutputArgs::default()
         },
         ..add::Add::default()
     }
@@ -84,9 +90,9 @@ pub(crate) fn put(image: &str, xml: &str, all: bool, opening: Opening, output: &
 }
 
 /// Prints all resources of the image as a list.
-pub(crate) fn print(image: &str, opening: Opening, output: &Output) -> Outcome {
+pub(crate) fn print(image: &str, opening: OpenArgs, output: &Output) -> Outcome {
     extract::Extract {
-        from: From {
+        from: ImageArgs {
             image: image.into(),
             opening,
         },
@@ -98,15 +104,15 @@ pub(crate) fn print(image: &str, opening: Opening, output: &Output) -> Outcome {
 
 /// The image and the options for opening it.
 #[derive(Debug, Default, Args)]
-struct From {
+struct ImageArgs {
     /// The image; of a segmented one its first file
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     image: OsString,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
-impl From {
+impl ImageArgs {
     /// Returns the resources of the image.
     fn read(&self, output: &Output) -> Outcome<Vec<Resource>> {
         let path = source::image(&self.image)?;
@@ -124,17 +130,17 @@ impl From {
 
 /// The destination of a changed image.
 #[derive(Debug, Default, Args)]
-struct To {
+struct OutputArgs {
     /// Write the changed image here, and keep the old one
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    rewriting: Rewriting,
+    rewriting: RewriteArgs,
 }
 
 /// The output of `--json` for a change.
 #[derive(Serialize)]
-struct Changed {
+struct ResourceChangeReport {
     path: String,
     resources: Vec<ResourceInfo>,
 }
@@ -171,13 +177,13 @@ impl ResourceInfo {
 
 /// Changes the resources of an image, and prints the new list.
 fn change(
-    from: &From,
-    to: &To,
+    from: &ImageArgs,
+    to: &OutputArgs,
     output: &Output,
     change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
 ) -> Outcome {
     let path = source::image(&from.image)?;
-    let Rewriting {
+    let RewriteArgs {
         overwrite,
         remove_signature,
     } = to.rewriting;
@@ -209,7 +215,7 @@ fn change(
                 .output
                 .as_ref()
                 .map_or_else(|| path.to_string(), bandsaw::address::shown);
-            let changed = Changed {
+            let changed = ResourceChangeReport {
                 path: image,
                 resources: after,
             };

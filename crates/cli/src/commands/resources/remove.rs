@@ -5,7 +5,7 @@ use bandsaw::ops::resources::{Selector, remove};
 use bandsaw::{Error, Result};
 use clap::Args;
 
-use super::{From, To, change};
+use super::{ImageArgs, OutputArgs, change};
 use crate::failure::Outcome;
 use crate::output::Output;
 
@@ -21,7 +21,7 @@ Examples:
   bandsaw resources remove App.dmg --license -o Free.dmg")]
 pub(crate) struct Remove {
     #[command(flatten)]
-    from: From,
+    from: ImageArgs,
     /// Kinds to remove, or resources such as TEXT:5000
     #[arg(value_name = "KIND[:ID]", required_unless_present = "license")]
     which: Vec<Selector>,
@@ -29,7 +29,7 @@ pub(crate) struct Remove {
     #[arg(long, alias = "licence")]
     license: bool,
     #[command(flatten)]
-    to: To,
+    to: OutputArgs,
 }
 
 impl Remove {

@@ -13,7 +13,7 @@ use super::split;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Commit the topmost layer to the image below it
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Commit {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 /// The output of `--json`.

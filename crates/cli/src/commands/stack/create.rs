@@ -14,7 +14,7 @@ use crate::facts::LayerFacts;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text;
 use crate::output::Output;
-use crate::source::{self, Opening};
+use crate::source::{self, OpenArgs};
 
 /// Create an empty layer over an image or other layers
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct Create {
     #[arg(long, visible_alias = "ov")]
     overwrite: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Create {

@@ -6,10 +6,10 @@ use clap::{Args, ValueHint};
 
 use super::split;
 use crate::commands::convert::Convert;
-use crate::encrypting::Decrypting;
+use crate::encrypting::DecryptArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::source::Opening;
+use crate::source::OpenArgs;
 use crate::target::Container;
 
 /// Write a base and its layers to one new image
@@ -31,9 +31,9 @@ pub(crate) struct Flatten {
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
-    decrypting: Decrypting,
+    decrypting: DecryptArgs,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Flatten {

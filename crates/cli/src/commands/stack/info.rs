@@ -8,7 +8,7 @@ use super::split;
 use crate::commands::info;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::source::Opening;
+use crate::source::OpenArgs;
 
 /// Show the layers of a stack and the disk that they form
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Info {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    opening: OpenArgs,
 }
 
 impl Info {

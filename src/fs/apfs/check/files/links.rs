@@ -10,7 +10,7 @@ const WHITEOUT: u16 = 0xE;
 
 /// The state gathered for an object from its inode and from the entries that refer to it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known {
+pub(super) struct ObjectState {
     /// Type bits of its mode; 0 without an inode.
     kind: u16,
     /// Type in entries; 0 without an entry.
@@ -30,12 +30,12 @@ pub(super) struct Known {
     folder: u64,
     /// True if entries disagree about its type.
     mixed: bool,
-    way: Way,
+    way: PathToRoot,
 }
 
 /// The result of following parents up to the root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Way {
+enum PathToRoot {
     #[default]
     Unknown,
     /// On the path that is being followed.
@@ -44,7 +44,7 @@ enum Way {
     Lost,
 }
 
-impl Known {
+impl ObjectState {
     /// Records the fields of an inode.
     pub(super) fn inode(&mut self, kind: u16, primary: u64, parent: FileId, links: u32) {
         (self.kind, self.primary, self.parent, self.recorded) = (kind, primary, parent.0, links);
@@ -105,7 +105,7 @@ impl Files {
     fn check_roots(&mut self, ids: &[u64], report: &mut Report<'_>) {
         for root in [FileId::ROOT.0, FileId::PRIVATE_DIR.0] {
             if let Some(known) = self.objects.get_mut(&root) {
-                known.way = Way::Rooted;
+                known.way = PathToRoot::Rooted;
             }
         }
         let (mut lost, mut first) = (0_u64, 0);
@@ -114,21 +114,21 @@ impl Files {
             let mut at = id;
             let end = loop {
                 let Some(known) = self.objects.get_mut(&at) else {
-                    break Way::Lost;
+                    break PathToRoot::Lost;
                 };
                 match known.way {
                     // Only folders have descendants.
-                    Way::Unknown if known.kind == mode_type::FOLDER && known.names > 0 => {
-                        known.way = Way::Passed;
+                    PathToRoot::Unknown if known.kind == mode_type::FOLDER && known.names > 0 => {
+                        known.way = PathToRoot::Passed;
                         passed.push(at);
                         at = known.folder;
                     }
-                    Way::Rooted => break Way::Rooted,
-                    _ => break Way::Lost,
+                    PathToRoot::Rooted => break PathToRoot::Rooted,
+                    _ => break PathToRoot::Lost,
                 }
             };
             for id in passed.drain(..) {
-                if end == Way::Lost {
+                if end == PathToRoot::Lost {
                     first = if lost == 0 { id } else { first };
                     lost += 1;
                 }
@@ -183,7 +183,7 @@ impl Files {
     }
 }
 
-fn count(counts: &mut Counts, id: u64, known: &Known) {
+fn count(counts: &mut Counts, id: u64, known: &ObjectState) {
     if known.is_orphan() || known.kind == 0 {
         return;
     }
@@ -197,7 +197,7 @@ fn count(counts: &mut Counts, id: u64, known: &Known) {
 }
 
 /// Checks one object against the entries that refer to it.
-fn check(id: u64, known: &Known, report: &mut Report<'_>) {
+fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
     if known.entry_kind == WHITEOUT {
         return;
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 
 use self::inode::Group;
-use self::links::{Known, Sibling};
+use self::links::{ObjectState, Sibling};
 use self::streams::StreamSeen;
 use super::report::Report;
 use super::tree::Leaf;
@@ -47,7 +47,7 @@ pub(super) struct Rules {
 pub(super) struct Files {
     rules: Rules,
     group: Group,
-    objects: HashMap<u64, Known>,
+    objects: HashMap<u64, ObjectState>,
     siblings: HashMap<u64, Sibling>,
     streams: HashMap<u64, StreamSeen>,
     /// Runs of blocks that files use, once for each use.
@@ -351,7 +351,7 @@ impl Files {
         Some(())
     }
 
-    fn known(&mut self, id: u64) -> &mut Known {
+    fn known(&mut self, id: u64) -> &mut ObjectState {
         self.objects.entry(id).or_default()
     }
 

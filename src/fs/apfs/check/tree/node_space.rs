@@ -9,7 +9,7 @@ const LINK: usize = 4;
 
 /// The use of a byte of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Byte {
+enum ByteUse {
     Unknown,
     Used,
     Free,
@@ -35,7 +35,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
             "the free space from {free} to {values} reaches out of the node"
         ));
     }
-    let mut bytes = vec![Byte::Unknown; end];
+    let mut bytes = vec![ByteUse::Unknown; end];
     for index in 0..node.count {
         let Some((key, value)) = node.entry(index) else {
             continue;
@@ -47,10 +47,10 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
             let Some(range) = bytes.get_mut(range) else {
                 continue;
             };
-            if range.contains(&Byte::Used) {
+            if range.contains(&ByteUse::Used) {
                 return Err(format!("{what} {index} shares bytes with another"));
             }
-            range.fill(Byte::Used);
+            range.fill(ByteUse::Used);
         }
     }
     let at_key = |offset: usize, len: usize| Some(keys + offset..(keys + offset).checked_add(len)?);
@@ -78,7 +78,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
 
 /// Checks a list of free pieces: it links free bytes, and its length counts all of them.
 fn list(
-    bytes: &mut [Byte],
+    bytes: &mut [ByteUse],
     node: &Node,
     list: SpanRaw,
     area: std::ops::Range<usize>,
@@ -89,7 +89,7 @@ fn list(
         .get(area.clone())
         .unwrap_or_default()
         .iter()
-        .filter(|byte| **byte != Byte::Used)
+        .filter(|byte| **byte != ByteUse::Used)
         .count();
     if unused != usize::from(list.len.get()) {
         return Err(format!(
@@ -117,12 +117,12 @@ fn list(
             .get_mut(piece)
             .filter(|piece| piece.len() >= LINK)
             .ok_or_else(wrong)?;
-        if piece.iter().any(|byte| *byte != Byte::Unknown) {
+        if piece.iter().any(|byte| *byte != ByteUse::Unknown) {
             return Err(format!(
                 "the list of free {what}s has bytes that are used or listed twice"
             ));
         }
-        piece.fill(Byte::Free);
+        piece.fill(ByteUse::Free);
         next = first;
     }
     Ok(())

@@ -13,14 +13,14 @@ use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
 
 /// A CIB.
 #[derive(Debug)]
-pub(super) struct Info {
+pub(super) struct ChunkInfoBlock {
     pub(super) bytes: Vec<u8>,
     pub(super) changed: bool,
 }
 
 /// The bitmap of a chunk.
 #[derive(Debug)]
-pub(super) struct Bits {
+pub(super) struct ChunkBitmap {
     pub(super) used: Vec<u8>,
     /// Bitmap of the blocks that were allocated since the last commit.
     pub(super) fresh: Vec<u8>,
@@ -75,7 +75,7 @@ impl Space {
     pub(super) fn each_chunk(
         &mut self,
         run: Range<u64>,
-        mut change: impl FnMut(&mut Bits, Range<usize>),
+        mut change: impl FnMut(&mut ChunkBitmap, Range<usize>),
     ) -> Result<()> {
         let mut free = self.free;
         self.each_chunk_quietly(run, |bits, range| {
@@ -91,7 +91,7 @@ impl Space {
     pub(super) fn each_chunk_quietly(
         &mut self,
         run: Range<u64>,
-        mut change: impl FnMut(&mut Bits, Range<usize>),
+        mut change: impl FnMut(&mut ChunkBitmap, Range<usize>),
     ) -> Result<()> {
         if run.end > self.store.blocks {
             return Err(corrupt(format!(
@@ -113,7 +113,7 @@ impl Space {
         Ok(())
     }
 
-    pub(super) fn info(&mut self, cib: u64) -> Result<&mut Info> {
+    pub(super) fn info(&mut self, cib: u64) -> Result<&mut ChunkInfoBlock> {
         if !self.infos.contains_key(&cib) {
             let place = self
                 .cibs
@@ -126,7 +126,7 @@ impl Space {
                 .into_vec();
             self.infos.insert(
                 cib,
-                Info {
+                ChunkInfoBlock {
                     bytes,
                     changed: false,
                 },
@@ -154,7 +154,7 @@ impl Space {
         ))
     }
 
-    pub(super) fn bits(&mut self, chunk: u64) -> Result<&mut Bits> {
+    pub(super) fn bits(&mut self, chunk: u64) -> Result<&mut ChunkBitmap> {
         if !self.bits.contains_key(&chunk) {
             let (raw, free) = self.chunk(chunk)?;
             let blocks = u64::from(raw.blocks.get() & CHUNK_COUNT_MASK);
@@ -171,7 +171,7 @@ impl Space {
             }
             self.bits.insert(
                 chunk,
-                Bits {
+                ChunkBitmap {
                     used,
                     fresh: vec![0; size],
                     blocks,

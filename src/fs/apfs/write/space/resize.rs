@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use zerocopy::little_endian::U64;
 
-use super::{Bits, LAYER, SMALL, Space, chunk_at, corrupt};
+use super::{ChunkBitmap, LAYER, SMALL, Space, chunk_at, corrupt};
 use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::build::space::{info_block, put_ring};
 use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
@@ -26,7 +26,7 @@ const PIECE: usize = 1 << 20;
 
 /// Numbers of blocks of the container before and after.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct BlockCounts {
     from: u64,
     to: u64,
 }
@@ -75,7 +75,7 @@ impl Space {
             .blocks
             .saturating_sub(self.free)
             .saturating_sub(apart);
-        let span = Span {
+        let span = BlockCounts {
             from: self.store.blocks,
             to: self.store.blocks,
         };
@@ -116,7 +116,7 @@ impl Space {
         ceiling: u64,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let span = Span {
+        let span = BlockCounts {
             from: self.store.blocks,
             to: to.blocks,
         };
@@ -169,7 +169,12 @@ impl Space {
     }
 
     /// Returns the new first blocks of the ring, if it moves, and of the pool.
-    fn place(&mut self, to: &Geometry, span: Span, ceiling: u64) -> Result<(Option<u64>, u64)> {
+    fn place(
+        &mut self,
+        to: &Geometry,
+        span: BlockCounts,
+        ceiling: u64,
+    ) -> Result<(Option<u64>, u64)> {
         let [pool, ring] = self.own();
         // A shorter pool needs a new ring: bits past the pool's end must be clear in every slot,
         // used or not.
@@ -199,7 +204,7 @@ impl Space {
     fn find_run(
         &mut self,
         wanted: u64,
-        span: Span,
+        span: BlockCounts,
         Range {
             mut start,
             end: ceiling,
@@ -239,7 +244,7 @@ impl Space {
     }
 
     /// Returns the new record of a chunk, its number of free blocks and its number of blocks.
-    fn future(&mut self, chunk: u64, span: Span) -> Result<(ChunkRaw, u64, u64)> {
+    fn future(&mut self, chunk: u64, span: BlockCounts) -> Result<(ChunkRaw, u64, u64)> {
         let first = chunk * self.per_chunk();
         let len = |blocks: u64| blocks.saturating_sub(first).min(self.per_chunk());
         // A shrunk container contains the blocks past its new end until it is truncated.
@@ -273,7 +278,7 @@ impl Space {
     }
 
     /// Updates the lengths of the chunks in memory, and the number of free blocks of the container.
-    fn stretch(&mut self, span: Span) {
+    fn stretch(&mut self, span: BlockCounts) {
         let per_chunk = self.per_chunk();
         self.bits.retain(|chunk, _| chunk * per_chunk < span.to);
         for (chunk, bits) in &mut self.bits {
@@ -285,7 +290,7 @@ impl Space {
     }
 
     /// Loads the bitmap of a chunk, which may be a new one.
-    fn load(&mut self, chunk: u64, span: Span) -> Result<()> {
+    fn load(&mut self, chunk: u64, span: BlockCounts) -> Result<()> {
         if self.bits.contains_key(&chunk) {
             return Ok(());
         }
@@ -299,7 +304,7 @@ impl Space {
         let fresh = vec![0; used.len()];
         self.bits.insert(
             chunk,
-            Bits {
+            ChunkBitmap {
                 used,
                 fresh,
                 blocks,
@@ -314,7 +319,7 @@ impl Space {
     fn rebuild(
         &mut self,
         to: &Geometry,
-        span: Span,
+        span: BlockCounts,
         place: (Option<u64>, u64),
         progress: &dyn Progress,
     ) -> Result<()> {
@@ -364,7 +369,7 @@ impl Space {
     fn write_infos(
         &mut self,
         to: &Geometry,
-        span: Span,
+        span: BlockCounts,
         pool: u64,
         progress: &dyn Progress,
     ) -> Result<u64> {

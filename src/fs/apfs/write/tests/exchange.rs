@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::Level;
-use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
+use crate::decmpfs::{Bounds, Method, PackOptions, PlainContents, pack};
 use crate::fs::apfs::layout::{DataStreamIdRaw, RecordKey, record_type};
 use crate::fs::{Stored, UF_COMPRESSED, UnlinkedFile};
 
@@ -30,9 +30,9 @@ fn compress(fs: &ApfsMut, node: NodeId) -> Result<()> {
         )?;
         out.write_at(at, bytes)
     };
-    let packing = Packing::new(Method::Lzvn, Level::default())?;
+    let packing = PackOptions::new(Method::Lzvn, Level::default())?;
     let len = plain.info().len;
-    let source = Plain {
+    let source = PlainContents {
         len,
         read: &mut |at, buf| plain.read_at(at, buf),
     };

@@ -8,12 +8,12 @@ use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::attributes::Owner;
-use super::packed::Packed;
+use super::packed::PackedRecord;
 use super::salvage::SalvagedRecord;
 use super::steps::{Steps, Subject};
 use crate::Result;
 use crate::fs::UF_COMPRESSED;
-use crate::fs::hfsplus::build::Each;
+use crate::fs::hfsplus::build::RecordSink;
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, Extent, ExtentsRaw, FileRaw, FolderRaw, ForkRaw,
     JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit, extents_of, mode_type, record_flags,
@@ -31,14 +31,14 @@ pub(super) struct RepairedObject {
     id: u32,
     is_folder: bool,
     /// The record without its key.
-    body: Packed,
+    body: PackedRecord,
     /// What its record stated when it was read. `None` for an object that the repair has made.
-    pub(super) before: Option<Before>,
+    pub(super) before: Option<RecordedFacts>,
 }
 
 /// The facts in an object's record that a repair could change.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Before {
+pub(super) struct RecordedFacts {
     pub(super) id: u32,
     pub(super) parent: u32,
     pub(super) flags: u16,
@@ -127,7 +127,7 @@ impl RepairedObject {
         let mut body = self.body();
         let result = change(&mut body);
         self.id = body.id();
-        let packed = Packed::new(body.as_bytes());
+        let packed = PackedRecord::new(body.as_bytes());
         if packed != self.body {
             self.body = packed;
         }
@@ -182,7 +182,7 @@ impl RepairedObject {
     }
 }
 
-impl Before {
+impl RecordedFacts {
     /// Returns the facts of a record on a volume of `volume_len` bytes.
     fn of(parent: u32, body: &Body, volume_len: u64) -> Self {
         // A fork without blocks is empty; a size that no fork can have is damaged.
@@ -222,7 +222,7 @@ impl Before {
 
 /// The target of a thread.
 #[derive(Debug)]
-pub(super) struct Lead {
+pub(super) struct ThreadTarget {
     pub(super) parent: u32,
     pub(super) name: Box<[U16]>,
     pub(super) folder: bool,
@@ -231,7 +231,7 @@ pub(super) struct Lead {
 
 /// A record under a name that is of no known type.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableRecord {
     pub(super) parent: u32,
     pub(super) name: Box<[U16]>,
     pub(super) is_live: bool,
@@ -254,12 +254,12 @@ pub(super) struct AllObjects {
     pub(super) all: Vec<RepairedObject>,
     /// Objects that were read and cannot be kept.
     pub(super) removed: Vec<RepairedObject>,
-    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) unreadable: Vec<UnreadableRecord>,
     /// Folders of the files that were deleted because nothing needs them any more.
     pub(super) deleted_from: Vec<u32>,
     /// The blocks that those files state.
     pub(super) deleted_blocks: Vec<Extent>,
-    pub(super) threads: BTreeMap<u32, Lead>,
+    pub(super) threads: BTreeMap<u32, ThreadTarget>,
     next_serial: u32,
     names: NameOrder,
     variant: Variant,
@@ -319,7 +319,7 @@ impl AllObjects {
                     objects.add_read(parent, name, body, record.is_before_gap);
                 }
                 Some(CatalogRecord::Thread(thread)) if is_thread => {
-                    let lead = Lead {
+                    let lead = ThreadTarget {
                         parent: thread.parent.0,
                         name: name_of(thread.name, steps),
                         folder: thread.folder,
@@ -333,7 +333,7 @@ impl AllObjects {
                         Subject::Entry(parent, name.clone()),
                     );
                     if !is_thread {
-                        objects.unreadable.push(Unreadable {
+                        objects.unreadable.push(UnreadableRecord {
                             parent,
                             name,
                             is_live: record.is_live(),
@@ -355,14 +355,20 @@ impl AllObjects {
 
     /// Adds an object that was read from the catalog, and returns its serial number.
     fn add_read(&mut self, parent: u32, name: Box<[U16]>, body: Body, is_before_gap: bool) -> u32 {
-        let before = Before {
+        let before = RecordedFacts {
             is_before_gap,
-            ..Before::of(parent, &body, self.volume_len)
+            ..RecordedFacts::of(parent, &body, self.volume_len)
         };
         self.add(parent, name, body, Some(before))
     }
 
-    fn add(&mut self, parent: u32, name: Box<[U16]>, body: Body, before: Option<Before>) -> u32 {
+    fn add(
+        &mut self,
+        parent: u32,
+        name: Box<[U16]>,
+        body: Body,
+        before: Option<RecordedFacts>,
+    ) -> u32 {
         let serial = self.next_serial;
         self.next_serial += 1; // no volume has more than 2^32 objects
         self.all.push(RepairedObject {
@@ -371,7 +377,7 @@ impl AllObjects {
             name,
             id: body.id(),
             is_folder: matches!(body, Body::Folder(_)),
-            body: Packed::new(body.as_bytes()),
+            body: PackedRecord::new(body.as_bytes()),
             before,
         });
         serial
@@ -587,7 +593,7 @@ impl CatalogPlace {
 
 impl CatalogRecords {
     /// Calls `each` with key and data of every record.
-    pub(super) fn try_each(&self, each: Each<'_>) -> Result<()> {
+    pub(super) fn try_each(&self, each: RecordSink<'_>) -> Result<()> {
         let (mut key, mut data) = (Vec::new(), Vec::new());
         for place in &self.order {
             let object = &self.objects[place.object as usize];

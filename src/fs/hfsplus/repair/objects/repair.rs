@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::U16;
 
-use super::{AllObjects, Body, Lead, RepairedObject};
+use super::{AllObjects, Body, RepairedObject, ThreadTarget};
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, finder_flags, mode_type, record_type,
 };
@@ -312,7 +312,7 @@ impl AllObjects {
             let lead = self.threads.get(&id).filter(|lead| {
                 lead.folder && folders.contains(&lead.parent) && !lead.name.is_empty()
             });
-            let free = |lead: &&Lead| {
+            let free = |lead: &&ThreadTarget| {
                 !self.all.iter().any(|object| {
                     object.parent == lead.parent
                         && self.names.compare(&object.name, &lead.name).is_eq()

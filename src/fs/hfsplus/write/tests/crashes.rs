@@ -81,7 +81,7 @@ impl Story {
                 .unwrap()
         });
         self.step(|fs| {
-            fs.rename((dir, "linked"), (root, "moved"), Existing::Error)
+            fs.rename((dir, "linked"), (root, "moved"), ExistingTarget::Error)
                 .unwrap()
         });
         self.durable(|fs| fs.sync().unwrap());
@@ -99,7 +99,7 @@ impl Story {
                 .unwrap()
         });
         self.step(|fs| {
-            fs.rename((root, "grown"), (old, "file 4"), Existing::Replace)
+            fs.rename((root, "grown"), (old, "file 4"), ExistingTarget::Replace)
                 .unwrap()
         });
         self.durable(|fs| fs.unmount().unwrap());

@@ -152,9 +152,9 @@ fn the_journals_files_are_not_changed() {
         fs.rename(
             (root, ".journal_info_block"),
             (root, "moved"),
-            Existing::Error,
+            ExistingTarget::Error,
         ),
-        fs.rename((root, "other"), (root, ".journal"), Existing::Replace),
+        fs.rename((root, "other"), (root, ".journal"), ExistingTarget::Replace),
         fs.link(id, root, "second"),
         fs.set_xattr_bytes(id, "user.x", b"x"),
         fs.open_mut(id, Fork::Data).map(drop),

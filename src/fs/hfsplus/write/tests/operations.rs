@@ -78,26 +78,30 @@ fn names_are_made_moved_and_removed() {
 
         let inner = fs.create(letters, "inner", &folder()).unwrap();
         assert_eq!(
-            kind(fs.rename((root, "Letters"), (inner, "x"), Existing::Error)),
+            kind(fs.rename((root, "Letters"), (inner, "x"), ExistingTarget::Error)),
             Kind::Invalid,
             "into itself"
         );
-        fs.rename((letters, "Größe: 1"), (inner, "moved"), Existing::Error)
-            .unwrap();
-        fs.rename((root, "Letters"), (root, "LETTERS"), Existing::Error)
+        fs.rename(
+            (letters, "Größe: 1"),
+            (inner, "moved"),
+            ExistingTarget::Error,
+        )
+        .unwrap();
+        fs.rename((root, "Letters"), (root, "LETTERS"), ExistingTarget::Error)
             .unwrap();
         assert_eq!(contents(&fs, "/LETTERS/inner/moved"), bytes(10_000, 1));
         let new = fs.create(inner, "new", &file()).unwrap();
         fs.write_all(new, b"new").unwrap();
         assert_eq!(
-            kind(fs.rename((inner, "new"), (inner, "moved"), Existing::Error)),
+            kind(fs.rename((inner, "new"), (inner, "moved"), ExistingTarget::Error)),
             Kind::Conflict
         );
         assert_eq!(
-            kind(fs.rename((inner, "new"), (letters, "inner"), Existing::Replace)),
+            kind(fs.rename((inner, "new"), (letters, "inner"), ExistingTarget::Replace)),
             Kind::Conflict
         );
-        fs.rename((inner, "new"), (inner, "moved"), Existing::Replace)
+        fs.rename((inner, "new"), (inner, "moved"), ExistingTarget::Replace)
             .unwrap();
         assert_eq!(
             (
@@ -253,9 +257,9 @@ fn files_have_several_names() {
         ["dir", "first", "third"],
         "the private folder is not seen"
     );
-    fs.rename((root, "first"), (dir, "renamed"), Existing::Error)
+    fs.rename((root, "first"), (dir, "renamed"), ExistingTarget::Error)
         .unwrap();
-    fs.rename((dir, "second"), (dir, "renamed"), Existing::Replace)
+    fs.rename((dir, "second"), (dir, "renamed"), ExistingTarget::Replace)
         .unwrap();
     assert_eq!(
         fs.resolve("/dir/renamed").unwrap().links,
@@ -364,7 +368,12 @@ fn attributes_of_every_length_are_kept() {
         sound(device.clone());
     }
     assert_eq!(
-        kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Error)),
+        kind(fs.set_xattr(
+            id,
+            "com.example.größe",
+            &Memory::zeros(1),
+            ExistingTarget::Error
+        )),
         Kind::Conflict
     );
     for number in 0..300 {
@@ -617,7 +626,7 @@ fn dates_since_1970_follow_the_flag_of_each_record() {
     };
     fs.set_attributes(id, &change).unwrap();
     fs.set_attributes(old, &change).unwrap();
-    fs.rename((fs.root(), "before"), (dir, "moved"), Existing::Error)
+    fs.rename((fs.root(), "before"), (dir, "moved"), ExistingTarget::Error)
         .unwrap();
     fs.unmount().unwrap();
     sound(device.clone());
