@@ -143,8 +143,8 @@ impl SparseImage {
         if is_zero(bytes) {
             return Ok(());
         }
-        let gone = self.table().gone.get(&piece.band).copied();
-        match gone {
+        let discarded = self.table().discarded.get(&piece.band).copied();
+        match discarded {
             Some(slot) => self.reuse_slot(piece, slot, bytes),
             None => self.add(piece, bytes),
         }
@@ -165,7 +165,7 @@ impl SparseImage {
         )?;
         let written = self.file.write_at(place + piece.within.start, bytes);
         let mut table = self.table_mut();
-        table.gone.remove(&piece.band);
+        table.discarded.remove(&piece.band);
         table.bands.insert(piece.band, slot);
         written
     }
@@ -292,7 +292,7 @@ impl SparseImage {
     fn unlist(&self, band: BandIndex) -> Option<Slot> {
         let mut table = self.table_mut();
         let slot = table.bands.remove(&band)?;
-        table.gone.insert(band, slot);
+        table.discarded.insert(band, slot);
         Some(slot)
     }
 

@@ -44,7 +44,7 @@ struct BandMove<'a> {
     from: Slot,
     to: Slot,
     /// The discarded band whose label is still in `to`, if any.
-    gone: Option<BandIndex>,
+    discarded: Option<BandIndex>,
     /// Exclusive locks of the band that moves and of the discarded one.
     _alone: [Option<HeldUnit<&'a UnitLocks>>; 2],
 }
@@ -53,7 +53,7 @@ impl SparseImage {
     /// Makes all changes before this call durable. The caller must serialize calls and record
     /// failures.
     pub(super) fn commit(&self) -> Result<()> {
-        let moves = { !self.table().gone.is_empty() || !self.table().spare.is_empty() };
+        let moves = { !self.table().discarded.is_empty() || !self.table().spare.is_empty() };
         if moves {
             self.compact()?;
         }
@@ -204,9 +204,9 @@ impl SparseImage {
         let mut moves = Vec::new();
         let mut last = last.into_iter();
         for to in holes {
-            let gone = self.table().slots[to.0 as usize].band();
-            let _alone = gone.map(|band| self.units.exclusive(u64::from(band.0)));
-            if gone.is_some_and(|band| self.table().gone.get(&band) != Some(&to)) {
+            let discarded = self.table().slots[to.0 as usize].band();
+            let _alone = discarded.map(|band| self.units.exclusive(u64::from(band.0)));
+            if discarded.is_some_and(|band| self.table().discarded.get(&band) != Some(&to)) {
                 continue; // it has been written again
             }
             let Some((band, from, alone)) = last.next().and_then(|from| self.hold_last(from))
@@ -217,7 +217,7 @@ impl SparseImage {
                 band,
                 from,
                 to,
-                gone,
+                discarded,
                 _alone: [_alone, Some(alone)],
             });
         }
@@ -233,16 +233,16 @@ impl SparseImage {
 
     /// Fills discarded bands with zeros if their slots cannot be reused.
     fn empty_the_rest(&self) -> Result<()> {
-        let gone: Vec<BandIndex> = self.table().gone.keys().copied().collect();
-        for band in gone {
+        let discarded: Vec<BandIndex> = self.table().discarded.keys().copied().collect();
+        for band in discarded {
             let _alone = self.units.exclusive(u64::from(band.0));
-            let Some(slot) = self.table().gone.get(&band).copied() else {
+            let Some(slot) = self.table().discarded.get(&band).copied() else {
                 continue;
             };
             let place = self.table().place(slot);
             regions::blank(&*self.file, place..place + self.band_size)?;
             let mut table = self.table_mut();
-            table.gone.remove(&band);
+            table.discarded.remove(&band);
             table.bands.insert(band, slot);
         }
         Ok(())
@@ -263,7 +263,7 @@ impl SparseImage {
         let mut table = self.table_mut();
         for one in moves {
             table.spare.remove(&one.to);
-            one.gone.map(|band| table.gone.remove(&band));
+            one.discarded.map(|band| table.discarded.remove(&band));
             table.bands.insert(one.band, one.to);
             table.spare.insert(one.from);
         }
@@ -274,12 +274,12 @@ impl SparseImage {
     /// Returns true if the target slot still holds the label of a visible band on disk.
     fn is_shown(&self, one: &BandMove<'_>) -> bool {
         let table = self.table();
-        (one.to.0 as usize) < table.on_disk && one.gone.is_some_and(|band| table.is_visible(band))
+        (one.to.0 as usize) < table.on_disk && one.discarded.is_some_and(|band| table.is_visible(band))
     }
 
     /// Gives the discarded band a second slot of zeros later in the file.
     fn add_empty_twin(&self, one: &BandMove<'_>) -> Result<()> {
-        let Some(band) = one.gone else { return Ok(()) };
+        let Some(band) = one.discarded else { return Ok(()) };
         let next = self.table().next_slot()?;
         self.extend_to(next.end)?;
         regions::blank(&*self.file, next.end - self.band_size..next.end)?;

@@ -172,7 +172,7 @@ impl SparseImage {
         Usage {
             band_size: self.band_size,
             bands: (table.bands.len() - beyond) as u64,
-            unused: (table.gone.len() + table.spare.len()) as u64,
+            unused: (table.discarded.len() + table.spare.len()) as u64,
             file_len: self.file.info().len,
             nodes: table.nodes.len() as u64,
         }

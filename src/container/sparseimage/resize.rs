@@ -65,7 +65,7 @@ impl SparseImage {
             let known = table
                 .bands
                 .keys()
-                .chain(table.gone.keys())
+                .chain(table.discarded.keys())
                 .chain(table.pending.values());
             known
                 .filter(|band| u64::from(band.0) >= len / self.band_size)

@@ -29,7 +29,7 @@ pub(super) struct Table {
     pub(super) bands: BTreeMap<BandIndex, Slot>,
     /// Slots of bands that were discarded or cut off since the image was opened, by the band that
     /// is still in their label. They are not reused until no label on disk refers to them.
-    pub(super) gone: BTreeMap<BandIndex, Slot>,
+    pub(super) discarded: BTreeMap<BandIndex, Slot>,
     /// Slots without a label before the last labeled one.
     pub(super) spare: BTreeSet<Slot>,
     /// Slots of that kind whose data is not zeros: their labels may be damaged. They stay in place.
@@ -51,7 +51,7 @@ impl Table {
             nodes: vec![0],
             nodes_on_disk: 1,
             bands: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            discarded: BTreeMap::new(),
             spare: BTreeSet::new(),
             orphans: BTreeSet::new(),
             leftover_end: 0,
@@ -174,13 +174,13 @@ impl Table {
 
     /// Returns the unused slots, without orphans, in ascending order.
     pub(super) fn dead(&self) -> BTreeSet<Slot> {
-        self.gone.values().chain(&self.spare).copied().collect()
+        self.discarded.values().chain(&self.spare).copied().collect()
     }
 
     /// Removes all slots from `count` on, and the nodes that only they need.
     pub(super) fn truncate(&mut self, count: usize) {
         let kept = |slot: &Slot| (slot.0 as usize) < count;
-        self.gone.retain(|_, slot| kept(slot));
+        self.discarded.retain(|_, slot| kept(slot));
         self.spare.retain(kept);
         self.orphans.retain(kept);
         self.slots.truncate(count);
