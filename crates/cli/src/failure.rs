@@ -68,6 +68,13 @@ impl Failure {
         }
     }
 
+    /// Returns the same failure, which the caller of this process reports.
+    pub(crate) fn silent(mut self) -> Self {
+        let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
+        self.exit = Some(Exit::Reported(exit.code()));
+        self
+    }
+
     /// Returns true if the failure concerns only writing: the image, the user or the file system
     /// does not permit it.
     pub(crate) fn is_of_changing(&self) -> bool {

@@ -8,7 +8,7 @@ use bandsaw::device::Access;
 use bandsaw::fs::apfs::Summary;
 use bandsaw::fs::{FileSystem, VolumeInfo};
 use bandsaw::open::{Image, Volume, VolumeFormat};
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use bandsaw_mount::MountContent;
 
 use crate::failure::{Failure, Outcome};
@@ -137,6 +137,7 @@ pub(super) fn all(
                 "attach",
                 "contains no volume that can be mounted",
             )
+            .because(Reason::NoVolumes)
             .in_file(image.path());
             Failure::from(error).hint(
                 "use --nomount to attach the disk as one file; run `bandsaw info` to see \

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bandsaw::Reason;
 use bandsaw::open::Section;
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
@@ -65,6 +66,9 @@ pub(crate) struct Attach {
     /// Behave as --nomount if no volume can be mounted
     #[arg(long, hide = true, conflicts_with = "nomount")]
     or_disk: bool,
+    /// Leave the report that no volume can be mounted to the caller
+    #[arg(long, hide = true)]
+    quiet_if_empty: bool,
     #[command(flatten)]
     serving: MountArgs,
     #[command(flatten)]
@@ -107,6 +111,11 @@ impl Attach {
             trim: !self.serving.no_trim,
             background: self.serving.serving,
         };
-        self.serving.run("attach", &job, output)
+        self.serving
+            .run("attach", &job, output)
+            .map_err(|failure| match failure.reason() {
+                Some(Reason::NoVolumes) if self.quiet_if_empty => failure.silent(),
+                _ => failure,
+            })
     }
 }

@@ -193,9 +193,9 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
 
 /// Starts a server, and returns the mounted volumes.
 pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
-    match launch(words) {
-        // The server has reported the problem; its exit code only says that something was not
-        // found.
+    let words = [words, &["--quiet-if-empty".into()]].concat();
+    match launch(&words) {
+        // Its exit code only says that something was not found; it has reported all but this.
         Err(failure)
             if failure.kind() == Kind::NotFound
                 && failure.is_reported()
