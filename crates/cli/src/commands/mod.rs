@@ -4,6 +4,10 @@ mod advise;
 mod apple_cli;
 #[cfg(target_os = "linux")]
 mod attach;
+#[cfg(feature = "bench")]
+mod bench;
+#[cfg(not(feature = "bench"))]
+#[path = "no_bench.rs"]
 mod bench;
 mod cat;
 mod check;
