@@ -149,6 +149,21 @@ impl OverflowRecords {
         records.flat_map(extents_of)
     }
 
+    /// Returns the extents of a fork from block `from` of it on, with the block that each begins at.
+    fn extents_from(&self, name: ForkKey, from: u32) -> impl Iterator<Item = (u64, Extent)> + '_ {
+        let records = self.records.get(&name).into_iter();
+        records
+            .flat_map(move |records| records.range(from..))
+            .flat_map(|(&start, extents)| {
+                let mut at = u64::from(start);
+                extents_of(extents).map(move |extent| {
+                    let begin = at;
+                    at += u64::from(extent.count);
+                    (begin, extent)
+                })
+            })
+    }
+
     /// Returns the extents of a fork up to the first invalid one, limited to the larger of its
     /// number of blocks and its size.
     fn extents(&self, fork: &ForkRaw, name: ForkKey, header: &VolumeHeader) -> Vec<Extent> {
@@ -192,6 +207,9 @@ pub(super) struct RepairedForks {
     moving: Vec<(ForkKey, Vec<Extent>)>,
     /// Serial numbers of the files of which a fork was moved, and its former place.
     pub(super) moved: Vec<(u32, Vec<Extent>)>,
+    /// Forks that end before blocks which the overflow tree has for them: serial number of the file,
+    /// key, and number of blocks.
+    short: Vec<(u32, ForkKey, u32)>,
     /// The overflow tree, in key order.
     pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
 }
@@ -254,6 +272,11 @@ impl RepairedForks {
             fork.total_blocks = (blocks as u32).into();
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
+        // The record of a file may be of an earlier state.
+        let blocks = blocks as u32;
+        if more.extents_from(name, blocks).next().is_some() {
+            self.short.push((serial, name, blocks));
+        }
         let twice = extents.iter().enumerate().any(|(at, &extent)| {
             self.taken.overlaps(extent)
                 || extents[..at].iter().any(|before| {
@@ -269,6 +292,27 @@ impl RepairedForks {
             extents.iter().for_each(|&extent| self.taken.insert(extent));
             self.write_down(fork, name, &extents);
         }
+    }
+
+    /// Returns the files of which a fork was longer than its record states: blocks that the overflow
+    /// tree has for it are marked used, and nothing else states them. Serial number, type of the fork,
+    /// and its length in blocks.
+    pub(super) fn longer(
+        &self,
+        more: &OverflowRecords,
+        is_used: impl Fn(Extent) -> Result<bool>,
+    ) -> Result<Vec<(u32, u8, u64)>> {
+        let mut found = Vec::new();
+        for &(serial, name, blocks) in &self.short {
+            let mut len = None;
+            for (start, extent) in more.extents_from(name, blocks) {
+                if !self.taken.overlaps(extent) && is_used(extent)? {
+                    len = len.max(Some(start + u64::from(extent.count)));
+                }
+            }
+            found.extend(len.map(|len| (serial, name.1, len)));
+        }
+        Ok(found)
     }
 
     /// Allocates blocks for the forks to be moved, after all others have claimed theirs.

@@ -18,7 +18,7 @@ use super::steps::Subject;
 use crate::Result;
 use crate::fs::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, SECURITY,
-    VolumeHeader, extents_of, record_flags,
+    VolumeHeader, extents_of, fork_type, record_flags,
 };
 use crate::fs::hfsplus::links::{ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
@@ -169,12 +169,14 @@ impl<'a> Paths<'a> {
 }
 
 /// Compares the volume as it was read with the repaired one. `ownerless` counts the blocks that are
-/// marked used and that nothing states; `None` if that cannot be told.
+/// marked used and that nothing states; `None` if that cannot be told. See
+/// [`RepairedForks::longer`] for `longer`.
 pub(super) fn find(
     paths: &Paths<'_>,
     trees: &Trees,
     values: &Values,
     forks: &RepairedForks,
+    longer: &[(u32, u8, u64)],
     overflow_files: impl Iterator<Item = u32>,
     header: &VolumeHeader,
     ownerless: &dyn Fn() -> Result<Option<u64>>,
@@ -192,6 +194,7 @@ pub(super) fn find(
     drop(entries);
     search.unnamed(trees, header, &threads);
     search.forks(forks, &trees.own);
+    search.longer(longer, header);
     search.attributes(trees, values);
     if trees.is_catalog_damaged {
         for file in overflow_files {
@@ -464,6 +467,27 @@ impl<'a> LossSearch<'a> {
             {
                 self.add_certain(object, &Lost::Shared);
             }
+        }
+    }
+
+    /// Adds files whose record is of an earlier, shorter state.
+    fn longer(&mut self, longer: &[(u32, u8, u64)], header: &VolumeHeader) {
+        for &(serial, kind, blocks) in longer {
+            let found = self.paths.serial(serial);
+            let Some((object, file)) = found.and_then(|object| Some((object, object.file()?)))
+            else {
+                continue;
+            };
+            let from = blocks * u64::from(header.block_size);
+            let what = match (kind, file.data_fork.logical_size.get()) {
+                (fork_type::DATA, 0) => Lost::Contents(Some(from)),
+                (fork_type::DATA, to) => Lost::End { from, to },
+                _ => Lost::Resource {
+                    from,
+                    to: file.resource_fork.logical_size.get(),
+                },
+            };
+            self.add_certain(object, &what);
         }
     }
 

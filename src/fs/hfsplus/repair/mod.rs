@@ -539,6 +539,7 @@ fn put_together(
             &damage,
             &values,
             &forks,
+            &forks.longer(&more, |extent| salvage.is_used(extent))?,
             more.files(),
             header,
             &ownerless,

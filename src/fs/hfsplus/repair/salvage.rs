@@ -16,9 +16,9 @@ use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
 use crate::fs::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FIRST_RECORD, ForkRaw, HEADER_MAP_OFFSET, KEY_COMPARE_BINARY,
-    KEY_COMPARE_FOLD, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, Variant, VolumeHeader,
-    VolumeHeaderRaw, extents_of, fork_type, node_kind, volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, Extent, FIRST_RECORD, ForkRaw, HEADER_MAP_OFFSET,
+    KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, Variant,
+    VolumeHeader, VolumeHeaderRaw, extents_of, fork_type, node_kind, volume_attributes,
 };
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::unicode::NameOrder;
@@ -246,6 +246,21 @@ impl Salvage<'_> {
             }
         }
         Ok(Some(found))
+    }
+
+    /// Returns true if the bitmap marks every block of an extent used; false if it cannot be read.
+    pub(super) fn is_used(&self, extent: Extent) -> Result<bool> {
+        let blocks = u64::from(extent.start.0)..extent.end();
+        let Some(bitmap) = self
+            .bitmap()?
+            .filter(|_| blocks.end <= self.header.total_blocks.into())
+        else {
+            return Ok(false);
+        };
+        let first = blocks.start / 8;
+        let bytes = bitmap.read_vec(first, (blocks.end.div_ceil(8) - first) as usize)?;
+        let mut blocks = blocks;
+        Ok(blocks.all(|block| bit(&bytes, (block - first * 8) as u32)))
     }
 
     /// Opens the bitmap; `None` if it does not cover the volume.

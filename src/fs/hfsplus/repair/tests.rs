@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::decision::Undecided;
 use crate::decmpfs;
-use crate::device::{BlockDeviceExt, Memory};
+use crate::device::{AfterDiscard, BlockDeviceExt, Memory};
 use crate::fs::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use crate::fs::hfsplus::check::sample::Sample;
 use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw};
@@ -912,4 +912,68 @@ fn a_header_with_noise_in_an_unused_extent_is_wrong() {
         assert!(items(device.to_vec()) == whole, "{header}");
         assert!(check(device, &Silent).unwrap().is_empty(), "{header}");
     }
+}
+
+/// A sector of the catalog from before the file was written: the record has no extents, but the
+/// overflow tree has some.
+#[test]
+fn a_file_that_is_longer_than_its_older_record_states_is_a_loss() {
+    let device = Arc::new(Memory::from(Sample::new(false).bytes));
+    let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+    let root = volume.root();
+    let file = NewNode::new(NewKind::File);
+    let [scattered, between] =
+        ["scattered", "between"].map(|name| volume.create(root, name, &file).unwrap());
+    for turn in 0..12_u64 {
+        for node in [scattered, between] {
+            let open = volume.open_mut(node, Fork::Data).unwrap();
+            open.set_len((turn + 1) * 4096, AfterDiscard::Zeros)
+                .unwrap();
+            open.write_at(turn * 4096, &[turn as u8 + 1; 4096]).unwrap();
+            // A closed file has no reservation.
+            drop(open);
+            volume.sync().unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    let bytes = device.to_vec();
+    let losses = |change: &dyn Fn(&mut FileRaw), free: bool| {
+        let mut sample = Sample {
+            bytes: bytes.clone(),
+        };
+        let mut blocks = 0..0;
+        sample.file("scattered", |raw| {
+            assert!(raw.data_fork.total_blocks.get() == 12, "not scattered");
+            assert_ne!(raw.data_fork.extents[7].block_count.get(), 0);
+            let first = raw.data_fork.extents[7].start_block.get() + 1;
+            blocks = first..first + 12;
+            change(raw);
+        });
+        if free {
+            // Nothing of it is in use: the tree has a record of a file that was shortened.
+            let start = sample.start(Cnid::ALLOCATION);
+            for block in blocks {
+                sample.bytes[start + block as usize / 8] &= !(0x80 >> (block % 8));
+            }
+        }
+        let repair = Repair::plan(Arc::new(Memory::from(sample.bytes)), &Silent).unwrap();
+        let losses = repair.losses().certain.clone();
+        losses
+            .into_iter()
+            .filter(|loss| loss.path == "/scattered")
+            .map(|loss| loss.what)
+            .collect::<Vec<_>>()
+    };
+    let empty = |raw: &mut FileRaw| raw.data_fork = ForkRaw::default();
+    let short = |raw: &mut FileRaw| {
+        raw.data_fork.logical_size = (8 * 4096).into();
+        raw.data_fork.total_blocks = 8.into();
+    };
+    assert_eq!(losses(&empty, false), [Lost::Contents(Some(12 * 4096))]);
+    let cut = Lost::End {
+        from: 12 * 4096,
+        to: 8 * 4096,
+    };
+    assert_eq!(losses(&short, false), [cut]);
+    assert_eq!(losses(&short, true), []);
 }
