@@ -274,12 +274,15 @@ impl SparseImage {
     /// Returns true if the target slot still holds the label of a visible band on disk.
     fn is_shown(&self, one: &BandMove<'_>) -> bool {
         let table = self.table();
-        (one.to.0 as usize) < table.on_disk && one.discarded.is_some_and(|band| table.is_visible(band))
+        (one.to.0 as usize) < table.on_disk
+            && one.discarded.is_some_and(|band| table.is_visible(band))
     }
 
     /// Gives the discarded band a second slot of zeros later in the file.
     fn add_empty_twin(&self, one: &BandMove<'_>) -> Result<()> {
-        let Some(band) = one.discarded else { return Ok(()) };
+        let Some(band) = one.discarded else {
+            return Ok(());
+        };
         let next = self.table().next_slot()?;
         self.extend_to(next.end)?;
         regions::blank(&*self.file, next.end - self.band_size..next.end)?;

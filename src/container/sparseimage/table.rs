@@ -174,7 +174,11 @@ impl Table {
 
     /// Returns the unused slots, without orphans, in ascending order.
     pub(super) fn dead(&self) -> BTreeSet<Slot> {
-        self.discarded.values().chain(&self.spare).copied().collect()
+        self.discarded
+            .values()
+            .chain(&self.spare)
+            .copied()
+            .collect()
     }
 
     /// Removes all slots from `count` on, and the nodes that only they need.
