@@ -4,6 +4,7 @@
 mod articles;
 mod bench;
 mod compression;
+mod dist;
 mod fields;
 mod judge_hfs;
 mod space;
@@ -27,6 +28,8 @@ enum Command {
     /// What compressing files saves and costs, on an article's five files; writes
     /// docs/compression.md.
     Compression(compression::CompressionArgs),
+    /// Build the archives and packages of a release.
+    Dist(dist::DistArgs),
     /// Repair, or a verb that writes, against a change of each field of each structure.
     Fields(fields::FieldsArgs),
     /// What images take on disk that are filled, emptied and compacted.
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         Command::Articles(args) => articles::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compression(args) => compression::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::Fields(args) => fields::run(&args),
         Command::Space(args) => space::run(&args),
         Command::JudgeHfs(args) => judge_hfs::run(&args),

@@ -41,6 +41,10 @@ use std::process::ExitCode;
 use hdiutil::AppleCli;
 use output::Output;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();

@@ -20,6 +20,8 @@ mod gate;
 mod hdiutil;
 mod help;
 mod host_paths;
+#[cfg(target_os = "linux")]
+mod install;
 mod json;
 mod mount;
 mod on_a_mac;
