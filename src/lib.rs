@@ -45,6 +45,7 @@ pub mod error;
 pub mod fs;
 pub mod open;
 pub mod ops;
+mod parallel;
 pub mod partition;
 pub mod platform;
 pub mod problem;

@@ -5,15 +5,13 @@
 //! a sparse bundle's default band, because two threads are faster in two files than in one.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::output::{BUFFER, Output};
 use super::tree::path;
 use crate::device::{BlockDevice, Extent, ExtentKind};
 use crate::fs::source::{ContentReader, Stream, Tree};
 use crate::progress::{Progress, Silent};
-use crate::sync::Mutex;
-use crate::{Error, Result};
+use crate::{Error, Result, parallel};
 
 const STRETCH: u64 = 8 << 20;
 /// Minimum length in bytes of a hole that [`extent_at`] reports: finding one costs opening a file.
@@ -78,12 +76,7 @@ pub(in crate::fs) trait Places: Sync {
 struct FillState<'a> {
     tree: &'a Tree,
     places: &'a dyn Places,
-    device: &'a dyn BlockDevice,
     progress: &'a dyn Progress,
-    /// Start of the next stretch.
-    next: AtomicU64,
-    stopped: AtomicBool,
-    failure: Mutex<Option<Error>>,
 }
 
 /// Maximum number of threads: enough to keep a disk busy. Each one has a buffer of its own.
@@ -98,32 +91,27 @@ pub(in crate::fs) fn fill(
     progress: &dyn Progress,
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let filling = FillState::new(tree, places, device, progress);
+    let filling = FillState {
+        tree,
+        places,
+        progress,
+    };
     let range = places.range();
-    let stretches = if range.is_empty() {
-        0
-    } else {
-        range.end.div_ceil(STRETCH) - range.start / STRETCH
-    };
-    let others = match stretches {
-        0 => 0,
-        _ => {
-            std::thread::available_parallelism()
-                .map_or(1, |n| n.get())
-                .min(MAX_THREADS) as u64
-                - 1
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..others.min(stretches) {
-            scope.spawn(|| filling.work());
-        }
-        match meanwhile() {
-            Ok(()) => filling.work(),
-            Err(error) => filling.fail(error),
-        }
-    });
-    filling.finish()
+    let numbers = range.start / STRETCH..range.end.div_ceil(STRETCH);
+    let threads = parallel::cores(MAX_THREADS).min(1 + (numbers.end - numbers.start) as usize);
+    let stretches = numbers
+        .map(|number| (number * STRETCH).max(range.start)..((number + 1) * STRETCH).min(range.end));
+    parallel::each_while(
+        threads,
+        stretches.filter(|stretch| !stretch.is_empty()),
+        meanwhile,
+        || None,
+        |out, stretch, _| {
+            let out = out.get_or_insert_with(|| output(places, device, stretch.start));
+            filling.write(out, stretch)
+        },
+    )
+    .map(drop)
 }
 
 /// Writes the contents within `range`, in multiples of 512 bytes, to `device`.
@@ -134,7 +122,12 @@ pub(in crate::fs) fn fill_range(
     range: Range<u64>,
 ) -> Result<()> {
     let mut out = output(places, device, range.start);
-    FillState::new(tree, places, device, &Silent).write(&mut out, range)
+    let filling = FillState {
+        tree,
+        places,
+        progress: &Silent,
+    };
+    filling.write(&mut out, range)
 }
 
 /// Returns the kind of data at the start of `range`, as [`BlockDevice::extent_at`] does: a hole of
@@ -199,61 +192,7 @@ fn output<'a>(places: &dyn Places, device: &'a dyn BlockDevice, start: u64) -> O
     }
 }
 
-impl<'a> FillState<'a> {
-    fn new(
-        tree: &'a Tree,
-        places: &'a dyn Places,
-        device: &'a dyn BlockDevice,
-        progress: &'a dyn Progress,
-    ) -> Self {
-        let next = AtomicU64::new(places.range().start);
-        Self {
-            tree,
-            places,
-            device,
-            progress,
-            next,
-            stopped: AtomicBool::new(false),
-            failure: Mutex::new(None),
-        }
-    }
-
-    /// Writes stretches until none is left or a thread has failed. Called by each thread.
-    fn work(&self) {
-        let end = self.places.range().end;
-        let mut out = None;
-        while !self.stopped.load(Ordering::Relaxed) {
-            let Some(stretch) = self.take(end) else {
-                return;
-            };
-            let out = out.get_or_insert_with(|| output(self.places, self.device, stretch.start));
-            if let Err(error) = self.write(out, stretch) {
-                self.fail(error);
-            }
-        }
-    }
-
-    /// Stops all threads; [`finish`](Self::finish) returns the first error.
-    fn fail(&self, error: Error) {
-        self.failure.lock().get_or_insert(error);
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the first error of any thread.
-    fn finish(self) -> Result<()> {
-        self.failure.into_inner().map_or(Ok(()), Err)
-    }
-
-    fn take(&self, end: u64) -> Option<Range<u64>> {
-        let until = |start: u64| (start / STRETCH + 1) * STRETCH;
-        let taken = self
-            .next
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |start| {
-                (start < end).then(|| until(start))
-            });
-        taken.ok().map(|start| start..until(start).min(end))
-    }
-
+impl FillState<'_> {
     fn write(&self, out: &mut Output<'_>, stretch: Range<u64>) -> Result<()> {
         out.seek(stretch.start)?;
         self.places.pieces(stretch.clone(), &mut |piece| {

@@ -4,12 +4,12 @@
 //! files written in parallel are faster than one. Zeros are not stored, whether the source reports
 //! them as holes or holds them as data.
 
+use std::iter;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::ops::pipeline::{self, DiskPiece};
+use crate::parallel::{self, StopFlag};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -160,104 +160,62 @@ fn side_by_side(
     progress: &dyn Progress,
 ) -> Result<CopyCounts> {
     let stretch = STRETCH.next_multiple_of(unit.max(1));
-    let count = (range.end.div_ceil(stretch)).saturating_sub(range.start / stretch);
-    let (next, stop) = (AtomicU64::new(range.start), AtomicBool::new(false));
-    let job = CopyJob {
+    let mut at = range.start;
+    let stretches = iter::from_fn(|| {
+        let start = at;
+        at = (at - at % stretch).saturating_add(stretch).min(range.end);
+        (start < at).then_some(start..at)
+    });
+    let count = range
+        .end
+        .div_ceil(stretch)
+        .saturating_sub(range.start / stretch);
+    let threads = parallel::cores(MAX_THREADS).min(usize::try_from(count).unwrap_or(MAX_THREADS));
+    let begin = || CopyThread {
         from,
         to,
         zeros,
         progress,
-        end: range.end,
-        stretch,
-        next,
-        stop,
+        buf: vec![0; WHOLE],
+        copied: CopyCounts::default(),
     };
-    let cores = thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(MAX_THREADS);
-    let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();
-        let mut total = Ok(CopyCounts::default());
-        for worker in workers {
-            let done = worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            total = match (total, done) {
-                (Ok(sum), Ok(part)) => Ok(sum + part),
-                // Prefer the first error that is not a cancellation.
-                (Err(error), Err(other)) if error.kind() == Kind::Cancelled => Err(other),
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-        }
-        total
-    })
+    let done = parallel::each(threads, stretches, begin, CopyThread::copy_stretch)?;
+    Ok(done
+        .iter()
+        .fold(CopyCounts::default(), |sum, thread| sum + thread.copied))
 }
 
-/// A copy by several threads.
-struct CopyJob<'a> {
+/// One of the threads of a copy.
+struct CopyThread<'a> {
     from: &'a dyn BlockDevice,
     to: &'a dyn BlockDevice,
     /// True if zeros have to be written, because the target is not blank.
     zeros: bool,
     progress: &'a dyn Progress,
-    end: u64,
-    /// Size of a stretch, in bytes. Threads take one at a time, up to the next multiple of it.
-    stretch: u64,
-    /// Offset of the next stretch that no thread has taken.
-    next: AtomicU64,
-    /// True if another thread failed.
-    stop: AtomicBool,
+    buf: Vec<u8>,
+    copied: CopyCounts,
 }
 
-impl CopyJob<'_> {
-    /// Copies stretches until none are left.
-    fn work(&self) -> Result<CopyCounts> {
-        let mut copied = CopyCounts::default();
-        let mut buf = vec![0; WHOLE];
-        loop {
-            let end_from = |at: u64| {
-                (at - at % self.stretch)
-                    .saturating_add(self.stretch)
-                    .min(self.end)
-            };
-            let taken = self
-                .next
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
-                    (at < self.end).then(|| end_from(at))
-                });
-            let Ok(start) = taken else { return Ok(copied) };
-            let range = start..end_from(start);
-            if let Err(error) = self.copy_stretch(range, &mut buf, &mut copied) {
-                self.stop.store(true, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-    }
-
-    fn copy_stretch(
-        &self,
-        range: Range<u64>,
-        buf: &mut [u8],
-        copied: &mut CopyCounts,
-    ) -> Result<()> {
+impl CopyThread<'_> {
+    fn copy_stretch(&mut self, range: Range<u64>, stop: &StopFlag) -> Result<()> {
         for extent in self.from.extents(range) {
             let (range, kind) = extent?;
             if kind == ExtentKind::Data {
-                self.copy_data(range, buf, copied)?;
+                self.copy_data(range, stop)?;
             } else {
-                self.pass_zeros(range)?;
+                self.pass_zeros(range, stop)?;
             }
         }
         Ok(())
     }
 
-    fn pass_zeros(&self, range: Range<u64>) -> Result<()> {
+    fn pass_zeros(&self, range: Range<u64>, stop: &StopFlag) -> Result<()> {
         /// Bytes of zeros written between two checks for cancellation.
         const ZEROS: u64 = 16 << 20;
         let mut at = range.start;
         while at < range.end {
-            self.check()?;
+            stop.check()?;
+            self.progress.check()?;
             let end = if self.zeros {
                 at.saturating_add(ZEROS).min(range.end)
             } else {
@@ -272,11 +230,12 @@ impl CopyJob<'_> {
         Ok(())
     }
 
-    fn copy_data(&self, range: Range<u64>, buf: &mut [u8], copied: &mut CopyCounts) -> Result<()> {
+    fn copy_data(&mut self, range: Range<u64>, stop: &StopFlag) -> Result<()> {
         let whole = range.end - range.start <= WHOLE as u64;
         let mut at = range.start;
         while at < range.end {
-            self.check()?;
+            stop.check()?;
+            self.progress.check()?;
             // Up to the next multiple of a piece, so that all pieces but the first begin at a
             // block.
             let most = if whole {
@@ -284,33 +243,22 @@ impl CopyJob<'_> {
             } else {
                 PIECE as u64 - at % PIECE as u64
             };
-            let piece = &mut buf[..most.min(range.end - at) as usize];
+            let piece = &mut self.buf[..most.min(range.end - at) as usize];
             self.from.read_at(at, piece)?;
             if self.zeros {
                 self.to.write_at(at, piece)?;
-                copied.written += piece.len() as u64;
+                self.copied.written += piece.len() as u64;
             }
             for run in runs_of_data(piece, at).filter(|_| !self.zeros) {
                 self.to
                     .write_at(at + run.start as u64, &piece[run.clone()])?;
-                copied.written += run.len() as u64;
+                self.copied.written += run.len() as u64;
             }
-            copied.read += piece.len() as u64;
+            self.copied.read += piece.len() as u64;
             at += piece.len() as u64;
             self.progress.advance(piece.len() as u64);
         }
         Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::new(
-                Kind::Cancelled,
-                "copy",
-                "stopped because another thread failed",
-            ));
-        }
-        self.progress.check()
     }
 }
 

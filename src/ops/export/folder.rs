@@ -6,7 +6,6 @@
 //! other than macOS, extended attributes get the prefix `user.`, and BSD flags and creation dates
 //! are lost.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use super::host_node::{BUFFER, CreatedNodes, NodeMaker, Owners};
 use super::walk::ExportWalk;
 use super::{Exported, Exports, LAYER, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
+use crate::parallel::{self, Queue};
 use crate::progress::Progress;
-use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Error, Result};
 
 /// Options of an export to a folder.
@@ -77,29 +76,17 @@ pub fn to_folder(
     let shared = ExportShared {
         maker,
         report: Exports::default(),
-        queue: Mutex::default(),
-        changed: Condvar::new(),
+        queue: Queue::new(),
     };
     let mut walk = ExportWalk::new(&shared, path, top.clone(), target, made);
-    let threads = std::thread::available_parallelism()
-        .map_or(1, |n| n.get())
-        .min(MAX_THREADS);
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| shared.work());
-        }
-        let walked = if top.kind == FileKind::Folder {
-            walk.walk(top.id)
-        } else {
-            walk.single(path, options.name.as_deref(), top)
-        };
-        if let Err(error) = walked {
-            shared.fail(error);
-        }
-        shared.close();
-        shared.work();
-    });
-    shared.check()?;
+    let walked = || match top.kind {
+        FileKind::Folder => walk.walk(top.id),
+        _ => walk.single(path, options.name.as_deref(), top),
+    };
+    let begin = || vec![0; BUFFER];
+    let make = |buffer: &mut Vec<u8>, batch| shared.make(batch, buffer);
+    let threads = parallel::cores(MAX_THREADS);
+    shared.queue.run(threads, walked, begin, make)?;
     walk.finish()?;
     drop(walk);
     Ok(shared.report.into_inner())
@@ -134,44 +121,15 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
 }
 
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Batch>,
-    /// True if no more batches will be added.
-    closed: bool,
-    failure: Option<Error>,
-}
-
 /// State shared by all threads.
 pub(super) struct ExportShared<'a> {
     pub(super) maker: NodeMaker<'a>,
     pub(super) report: Exports,
-    queue: Mutex<Queue>,
-    changed: Condvar,
+    pub(super) queue: Queue<Batch>,
 }
 
 impl ExportShared<'_> {
-    /// Processes batches until the queue is closed and empty, or a thread has failed.
-    fn work(&self) {
-        let mut buffer = vec![0; BUFFER];
-        let mut queue = self.queue();
-        loop {
-            if queue.failure.is_some() {
-                return;
-            }
-            match queue.waiting.pop_front() {
-                Some(batch) => {
-                    drop(queue);
-                    self.make(batch, &mut buffer);
-                    queue = self.queue();
-                }
-                None if queue.closed => return,
-                None => queue = self.changed.wait(queue),
-            }
-        }
-    }
-
-    fn make(&self, batch: Batch, buffer: &mut [u8]) {
+    fn make(&self, batch: Batch, buffer: &mut [u8]) -> Result<()> {
         let mut report = Exported::default();
         for Entry { name, attributes } in &batch.entries {
             let mut problems = Vec::new();
@@ -201,8 +159,8 @@ impl ExportShared<'_> {
                     report.bytes += bytes;
                 }
                 (Err(error), _) if is_fatal(&error) => {
-                    self.fail(about(error, &batch.path, name));
-                    break;
+                    self.report.add(report);
+                    return Err(about(error, &batch.path, name));
                 }
                 (Err(error), _) => problems.push(error),
             }
@@ -211,46 +169,15 @@ impl ExportShared<'_> {
                 .for_each(|error| report.problem(about(error, &batch.path, name)));
         }
         self.report.add(report);
+        Ok(())
     }
 
     /// Queues a batch. If the queue is long, processes one batch itself.
-    pub(super) fn push(&self, batch: Batch, buffer: &mut Vec<u8>) {
-        let mut queue = self.queue();
-        queue.waiting.push_back(batch);
-        let full = queue.waiting.len() > MAX_WAITING;
-        let own = if full {
-            queue.waiting.pop_front()
-        } else {
-            None
+    pub(super) fn push(&self, batch: Batch, buffer: &mut Vec<u8>) -> Result<()> {
+        let Some(batch) = self.queue.push(batch, MAX_WAITING) else {
+            return Ok(());
         };
-        drop(queue);
-        self.changed.notify_one();
-        if let Some(batch) = own {
-            buffer.resize(BUFFER, 0);
-            self.make(batch, buffer);
-        }
-    }
-
-    fn fail(&self, error: Error) {
-        self.queue().failure.get_or_insert(error);
-        self.changed.notify_all();
-    }
-
-    fn close(&self) {
-        self.queue().closed = true;
-        self.changed.notify_all();
-    }
-
-    fn check(&self) -> Result<()> {
-        self.queue().failure.take().map_or(Ok(()), Err)
-    }
-
-    /// Returns true if a thread has failed, so that all should stop.
-    pub(super) fn failed(&self) -> bool {
-        self.queue().failure.is_some()
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
+        buffer.resize(BUFFER, 0);
+        self.make(batch, buffer)
     }
 }

@@ -102,8 +102,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
                 attributes,
             }],
         };
-        self.shared.push(batch, &mut Vec::new());
-        Ok(())
+        self.shared.push(batch, &mut Vec::new())
     }
 
     /// Creates all folders below `top`, which has the number 0, and queues their other entries.
@@ -111,9 +110,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         let mut buffer = Vec::new();
         let mut ahead = vec![(0, top)];
         while let Some((number, id)) = ahead.pop() {
-            if self.shared.failed() {
-                return Ok(());
-            }
+            self.shared.queue.check()?;
             let first = ahead.len();
             match self.enter(number, id, &mut ahead, &mut buffer) {
                 Ok(()) => {}
@@ -162,7 +159,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
                         entries,
                     },
                     buffer,
-                );
+                )?;
             }
             Ok(ControlFlow::Continue(()))
         });
@@ -174,7 +171,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
                     entries: batch,
                 },
                 buffer,
-            );
+            )?;
         }
         listed
     }

@@ -10,9 +10,10 @@ use rustix::fs::FileType;
 use super::folder::{FolderOptions, LAYER};
 use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, look, xattrs_of};
 use crate::fs::source::Stream;
+use crate::parallel::{self, Queue};
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// Largest number of threads; the kernel's folder locks limit any gain from more.
@@ -35,16 +36,20 @@ pub(super) fn walk(
     progress: &dyn Progress,
 ) -> Result<Listing> {
     let walk = Walk::begin(path, options, progress)?;
-    let threads = std::thread::available_parallelism()
-        .map_or(1, |n| n.get())
-        .min(MAX_THREADS);
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| walk.work());
-        }
-        walk.work();
-    });
-    walk.finish()
+    let first = || {
+        let found = walk.list(&walk.root)?;
+        walk.file(0, &walk.root, found);
+        Ok(())
+    };
+    let threads = parallel::cores(MAX_THREADS);
+    walk.queue
+        .run(threads, first, || (), |(), job| walk.enter(job))?;
+    Ok(Listing {
+        root: walk.root,
+        root_node: walk.root_node,
+        root_xattrs: walk.root_xattrs,
+        folders: walk.listed.into_inner(),
+    })
 }
 
 /// A folder to be listed.
@@ -55,16 +60,6 @@ struct FolderJob {
     name: Box<str>,
 }
 
-#[derive(Debug, Default)]
-struct WalkShared {
-    waiting: Vec<FolderJob>,
-    /// Number of threads that are listing a folder and may find more.
-    busy: usize,
-    /// Entries by folder number; empty until listed.
-    listed: Vec<Vec<ListedEntry>>,
-    failure: Option<Error>,
-}
-
 struct Walk<'a> {
     root: Arc<OpenFolder>,
     root_node: HostNode,
@@ -72,8 +67,9 @@ struct Walk<'a> {
     /// Folder (device and inode) and name of entries to leave out.
     leave_out: Vec<((u64, u64), CString)>,
     progress: &'a dyn Progress,
-    shared: Mutex<WalkShared>,
-    changed: Condvar,
+    queue: Queue<FolderJob>,
+    /// Entries by folder number; empty until listed.
+    listed: Mutex<Vec<Vec<ListedEntry>>>,
 }
 
 impl<'a> Walk<'a> {
@@ -95,58 +91,18 @@ impl<'a> Walk<'a> {
             .iter()
             .filter_map(|path| place_of(path))
             .collect();
-        let shared = WalkShared {
-            listed: vec![Vec::new()],
-            ..WalkShared::default()
-        };
-        let walk = Self {
+        Ok(Self {
             root,
             root_node,
             root_xattrs,
             leave_out,
             progress,
-            shared: Mutex::new(shared),
-            changed: Condvar::new(),
-        };
-        let found = walk.list(&walk.root)?;
-        walk.file(0, &walk.root, found);
-        Ok(walk)
+            queue: Queue::new(),
+            listed: Mutex::new(vec![Vec::new()]),
+        })
     }
 
-    /// Lists waiting folders until none is left and no thread can find another.
-    fn work(&self) {
-        while let Some(job) = self.take() {
-            let number = job.number;
-            let result = self.enter(job);
-            match result {
-                Ok((place, found)) => self.file(number, &place, found),
-                Err(error) => {
-                    self.shared().failure.get_or_insert(error);
-                }
-            }
-            self.shared().busy -= 1;
-            self.changed.notify_all();
-        }
-    }
-
-    fn take(&self) -> Option<FolderJob> {
-        let mut shared = self.shared();
-        loop {
-            if shared.failure.is_some() {
-                return None;
-            }
-            if let Some(job) = shared.waiting.pop() {
-                shared.busy += 1;
-                return Some(job);
-            }
-            if shared.busy == 0 {
-                return None;
-            }
-            shared = self.changed.wait(shared);
-        }
-    }
-
-    fn enter(&self, job: FolderJob) -> Result<(Arc<OpenFolder>, Vec<ListedEntry>)> {
+    fn enter(&self, job: FolderJob) -> Result<()> {
         self.progress.check()?;
         let fd = nodes::open_folder(&job.parent.fd, &job.name)
             .map_err(|error| failed("open folder", error, &job.parent, &job.name))?;
@@ -156,28 +112,27 @@ impl<'a> Walk<'a> {
             fd,
         });
         let found = self.list(&place)?;
-        Ok((place, found))
+        self.file(job.number, &place, found);
+        Ok(())
     }
 
     /// Stores the entries of folder `number`, and queues its subfolders.
     fn file(&self, number: usize, place: &Arc<OpenFolder>, mut found: Vec<ListedEntry>) {
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.progress.advance(found.len() as u64);
-        let mut shared = self.shared();
+        let mut listed = self.listed.lock();
         for entry in &mut found {
             if let EntryType::Folder { number } = &mut entry.what {
-                *number = shared.listed.len();
-                shared.listed.push(Vec::new());
-                shared.waiting.push(FolderJob {
+                *number = listed.len();
+                listed.push(Vec::new());
+                self.queue.push_first(FolderJob {
                     number: *number,
                     parent: place.clone(),
                     name: entry.name.clone(),
                 });
             }
         }
-        shared.listed[number] = found;
-        drop(shared);
-        self.changed.notify_all();
+        listed[number] = found;
     }
 
     fn list(&self, place: &OpenFolder) -> Result<Vec<ListedEntry>> {
@@ -199,32 +154,6 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(found)
-    }
-
-    fn finish(self) -> Result<Listing> {
-        let Self {
-            root,
-            root_node,
-            root_xattrs,
-            shared,
-            ..
-        } = self;
-        let WalkShared {
-            listed, failure, ..
-        } = shared.into_inner();
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(Listing {
-                root,
-                root_node,
-                root_xattrs,
-                folders: listed,
-            }),
-        }
-    }
-
-    fn shared(&self) -> crate::sync::MutexGuard<'_, WalkShared> {
-        self.shared.lock()
     }
 }
 

@@ -1,16 +1,12 @@
 //! Multipart uploads of large objects.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{MultipartId, PutPayload};
 
-use super::{Bucket, LAYER};
+use super::Bucket;
 use crate::store::objects::{FillBuffer, Objects};
-use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Kind, Result, parallel};
 
 /// Maximum number of bytes uploaded in one request.
 pub(super) const IN_ONE: usize = 16 << 20;
@@ -78,47 +74,21 @@ impl Bucket {
     ) -> Result<Vec<PartId>> {
         let piece = PIECE.max(len.div_ceil(MAX_PIECES));
         let count = len.div_ceil(piece);
-        let next = AtomicU64::new(0);
-        let stored = Mutex::new(vec![None; count as usize]);
-        let work = || -> Result<()> {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= count {
-                    return Ok(());
-                }
-                let put = || {
-                    let mut bytes = vec![0; piece.min(len - number * piece) as usize];
-                    fill(number * piece, &mut bytes)?;
-                    self.wait(key, async {
-                        self.keep_pace(bytes.len()).await;
-                        self.s3()
-                            .put_part(path, id, number as usize, PutPayload::from(bytes))
-                            .await
-                    })
-                };
-                // After a failure, the other threads start no further parts.
-                let put = put().inspect_err(|_| next.store(count, Ordering::Relaxed))?;
-                stored.lock()[number as usize] = Some(put);
-            }
-        };
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..AT_A_TIME.min(count))
-                .map(|_| scope.spawn(work))
-                .collect();
-            let mut done = Ok(());
-            for thread in threads {
-                done = done.and(
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                );
-            }
-            done
+        let threads = AT_A_TIME.min(count) as usize;
+        let stored = parallel::each(threads, 0..count, Vec::new, |stored, number, _| {
+            let mut bytes = vec![0; piece.min(len - number * piece) as usize];
+            fill(number * piece, &mut bytes)?;
+            let part = self.wait(key, async {
+                self.keep_pace(bytes.len()).await;
+                self.s3()
+                    .put_part(path, id, number as usize, PutPayload::from(bytes))
+                    .await
+            })?;
+            stored.push((number, part));
+            Ok(())
         })?;
-        let stored = stored.into_inner();
-        let all: Option<Vec<PartId>> = stored.into_iter().collect();
-        all.ok_or_else(|| {
-            Error::new(Kind::Io, LAYER, "a part of the object was not stored").named(key)
-        })
+        let mut stored: Vec<(u64, PartId)> = stored.into_iter().flatten().collect();
+        stored.sort_unstable_by_key(|(number, _)| *number);
+        Ok(stored.into_iter().map(|(_, part)| part).collect())
     }
 }

@@ -2,10 +2,14 @@
 
 use super::{Fault, Text};
 
-/// Each module with those that it may use, besides itself, `error` and `sync`.
-const MAY_USE: [(&str, &[&str]); 19] = [
+/// Modules that every other may use.
+const FOR_ALL: [&str; 3] = ["error", "sync", "parallel"];
+
+/// Each module with those that it may use, besides itself and those [for all](FOR_ALL).
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("error", &[]),
     ("sync", &[]),
+    ("parallel", &[]),
     ("progress", &[]),
     ("problem", &["progress"]),
     ("size", &[]),
@@ -133,7 +137,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     let uses = uses(file);
     let upwards = uses.iter().filter(|(_, path)| {
         let module = path.first().map_or("", String::as_str);
-        module != place[0] && !["error", "sync"].contains(&module) && !may_use.contains(&module)
+        module != place[0] && !FOR_ALL.contains(&module) && !may_use.contains(&module)
     });
     let upwards = upwards.map(|(line, path)| {
         file.fault(
