@@ -7,8 +7,8 @@ use std::ops::Range;
 use super::plist::{self, BACKUP, INFO, InfoError, Version};
 use super::repair::band_size_by_lengths;
 use super::{
-    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, band_bitmap, read_lists,
-    read_plist, rebanding,
+    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, bands::band_bitmap,
+    read_lists, read_plist, rebanding,
 };
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;

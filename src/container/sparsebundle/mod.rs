@@ -2,29 +2,21 @@
 //!
 //! ```text
 //! Info.plist, Info.bckup   lists.rs     size of the disk and of a band, parsed by plist.rs
-//! bands/<hex>              bands.rs     data of the disk; one slot.rs for each band in cache.rs
-//! mapped/<hex>             mapped.rs    version 2: bitmaps of mapped blocks
+//! bands/<hex>              bands/       data of the disk
+//! mapped/<hex>             bands/       version 2: bitmaps of mapped blocks, by band_bitmap.rs
 //! token                    token.rs     empty, or the encryption header; bands then use cipher.rs
 //! bands/                   stored.rs    list of stored bands, and discarding them
 //! lock                     here         locked while the bundle is open, as token is
 //! rebanding.plist          rebanding/   exists during a change of the band size
 //! ```
 
-mod band_bitmap;
 mod bands;
-mod cache;
 mod check;
-mod cipher;
-mod discard;
 mod disk;
-mod flush;
-mod hole_scan;
 mod lists;
 mod plist;
 mod rebanding;
 mod repair;
-mod resize;
-mod slot;
 mod stored;
 mod survey;
 mod token;
@@ -285,20 +277,14 @@ impl Bundle {
 
     /// Returns the part of the disk that is in new bands.
     fn migrating_bands(&self, state: Rebanding) -> MigratingBands {
-        let Bands {
-            store,
-            access,
-            cipher,
-            ..
-        } = &self.bands;
         // New bands have no maps; the maps are those of old bands.
         let info = plist::Info {
             version: Version::One,
             ..state.after()
         };
-        let bands = Bands::new(store.clone(), info, *access, cipher.clone());
+        let or_prefix = state.naming.then_some(BANDS);
         MigratingBands {
-            bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)),
+            bands: self.bands.named(info, NEW_BANDS, or_prefix),
             state,
         }
     }
@@ -329,17 +315,12 @@ impl Bundle {
 
     /// Returns the valid band size nearest to `size`, in bytes.
     pub fn nearest_band_size(&self, size: u64) -> u64 {
-        let unit = self
-            .bands
-            .cipher
-            .as_ref()
-            .map_or(SECTOR, |cipher| cipher.block());
-        band_sizes(unit).nearest(size)
+        band_sizes(self.bands.cipher_block().unwrap_or(SECTOR)).nearest(size)
     }
 
     /// Returns the band size in bytes; the [old](Self::is_between) one if a change was interrupted.
     pub fn band_size(&self) -> u64 {
-        self.bands.band_size
+        self.bands.band_size()
     }
 
     /// Returns the number of bands of a full disk.
@@ -353,12 +334,12 @@ impl Bundle {
         if self.is_between() {
             return Ok(None);
         }
-        band_lens(&*self.bands.store, progress).map(Some)
+        band_lens(self.bands.store(), progress).map(Some)
     }
 
     /// Returns `bundle-backingstore-version`.
     pub fn version(&self) -> Version {
-        self.bands.version
+        self.bands.version()
     }
 
     /// Returns the warnings about the bundle that do not prevent its use.
@@ -407,7 +388,7 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
                                slow to copy"
         ));
     }
-    if !info.band_size.is_multiple_of(slot::BLOCK) {
+    if !info.band_size.is_multiple_of(bands::BLOCK) {
         warnings.push(format!(
             "the band size of {} bytes is not a multiple of 4096; macOS 26 may refuse it",
             info.band_size

@@ -31,7 +31,7 @@ pub struct Info {
     pub size: u64,
     /// Band size in bytes, a multiple of 512, not 0.
     pub band_size: u64,
-    /// Version of the bundle format; only version 2 has `band_bitmap/`.
+    /// Version of the bundle format; only version 2 has `mapped/`.
     pub version: Version,
 }
 
@@ -40,7 +40,7 @@ pub struct Info {
 pub enum Version {
     /// Bands only, as hdiutil writes.
     One,
-    /// Bands and `band_bitmap/`, as DiskImages2 writes.
+    /// Bands and `mapped/`, as DiskImages2 writes.
     Two,
 }
 

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use super::check::check_name;
 use super::plist::{BACKUP, INFO};
-use super::slot::BandState;
 use super::{BANDS, BandIndex, Bundle, read_plist};
 use crate::container::Orphan;
-use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::device::{AfterDiscard, BlockDevice};
 use crate::error::Place;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -63,7 +62,7 @@ impl Bundle {
         self.check_one_size()?;
         let (mut stored, count) = (StoredBands::default(), self.band_count());
         progress.stage("list", 0);
-        self.bands.store.list(BANDS, &mut |entry| {
+        self.bands.store().list(BANDS, &mut |entry| {
             progress.check()?;
             progress.advance(1);
             let index = BandIndex::from_name(BANDS, entry.name).filter(|index| index.0 < count);
@@ -100,7 +99,7 @@ impl Bundle {
     pub fn orphans(&self, progress: &dyn Progress) -> Result<Vec<Orphan>> {
         self.check_one_size()?;
         let (mut found, count) = (Vec::new(), self.band_count());
-        self.bands.store.list(BANDS, &mut |entry| {
+        self.bands.store().list(BANDS, &mut |entry| {
             progress.check()?;
             if let Some(index) = BandIndex::from_name(BANDS, entry.name)
                 && index.0 >= count
@@ -128,9 +127,7 @@ impl Bundle {
             };
             let index = BandIndex::from_name(BANDS, name);
             if let Some(index) = index.filter(|index| index.0 >= self.band_count()) {
-                let slot = self.bands.slot(index)?;
-                let mut state = slot.exclusive();
-                self.bands.remove(index, &mut state)?;
+                self.bands.remove_band(index)?;
             }
         }
         Ok(())
@@ -139,7 +136,7 @@ impl Bundle {
     /// Returns true unless the property lists differ, or one of them cannot be read. A missing copy
     /// is no difference.
     pub fn do_lists_agree(&self) -> bool {
-        let store = &*self.bands.store;
+        let store = self.bands.store();
         let backup = match read_plist(store, BACKUP).map_err(Error::from) {
             Err(error) if error.kind() == Kind::NotFound => return true,
             backup => backup,
@@ -167,49 +164,13 @@ impl Bundle {
     /// Returns the allocated bytes of `range` of the disk, which is within one band. Counts only
     /// whole blocks of the host.
     pub fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
-        let Some(piece) = self.bands.pieces(range).next() else {
-            return Ok(0);
-        };
-        let slot = self.bands.slot(piece.index)?;
-        let state = self.bands.opened(&slot)?;
-        let BandState::StoredBands(band) = &*state else {
-            return Ok(0);
-        };
-        let grain = band.file.info().discard.max(1);
-        let len = band.file.info().len;
-        let end = if piece.within.end >= len {
-            len
-        } else {
-            piece.within.end / grain * grain
-        };
-        let whole = piece.within.start.next_multiple_of(grain)..end;
-        if whole.is_empty() {
-            return Ok(0);
-        }
-        let mut allocated = 0;
-        for extent in band.file.extents(whole) {
-            let (range, kind) = extent?;
-            allocated += if kind == ExtentKind::Data {
-                range.end - range.start
-            } else {
-                0
-            };
-        }
-        Ok(allocated)
+        self.bands.allocated_in(range)
     }
 
     /// Removes the file of `band` without opening it. The band then reads as zeros.
     pub fn drop_band(&self, band: &StoredBand) -> Result<()> {
         self.bands.check_changeable()?;
-        let index = BandIndex(band.index);
-        let slot = self.bands.slot(index)?;
-        let mut state = slot.exclusive();
-        let start = band.index.saturating_mul(self.band_size());
-        let end = start.saturating_add(self.band_size()).min(self.bands.len());
-        if start >= end {
-            return Ok(()); // the disk has been cut meanwhile
-        }
-        self.bands.remove(index, &mut state)
+        self.bands.remove_band_of_disk(BandIndex(band.index))
     }
 
     /// Deallocates `range` of the disk; `stored` lists the stored bands. Holes are punched in
@@ -234,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::container::sparsebundle::CreateOptions;
+    use crate::device::BlockDeviceExt;
     use crate::progress::Silent;
     use crate::store::{MemoryStore, Open, Put, Store};
 

@@ -60,7 +60,7 @@ impl Bundle {
             self.check_plists(&mut survey);
         }
         progress.stage("survey", 0);
-        self.bands.store.list(BANDS, &mut |entry| {
+        self.bands.store().list(BANDS, &mut |entry| {
             progress.check()?;
             progress.advance(1);
             self.check_band(&entry, &mut survey)
@@ -69,7 +69,7 @@ impl Bundle {
     }
 
     fn check_plists(&self, survey: &mut Survey) {
-        let store = &*self.bands.store;
+        let store = self.bands.store();
         match (read_plist(store, INFO), read_plist(store, BACKUP)) {
             (Ok(info), Ok(backup)) if info != backup => {
                 let geometry = |info: plist::Info| {
@@ -124,8 +124,8 @@ impl Bundle {
         }
         let info = plist::Info {
             size: self.bands.len(),
-            band_size: self.bands.band_size,
-            version: self.bands.version,
+            band_size: self.bands.band_size(),
+            version: self.bands.version(),
         };
         let rules = BandRules {
             info,

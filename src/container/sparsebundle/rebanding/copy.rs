@@ -1,11 +1,11 @@
 //! Copying of the stored data of a range from old bands into new ones.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::ops::Range;
 
-use super::run::MoveTask;
+use super::super::bands::Bands;
 use crate::Result;
 use crate::device::ExtentKind;
+use crate::parallel;
 use crate::progress::Progress;
 
 /// Bytes copied at a time by each thread; small enough to stay in the CPU cache between read and
@@ -13,50 +13,46 @@ use crate::progress::Progress;
 const PIECE: u64 = 256 << 10;
 const MAX_THREADS: usize = 4;
 
-impl MoveTask<'_> {
-    /// Copies a range of the disk, several new bands in parallel.
-    pub(super) fn copy(&self, start: u64, end: u64, progress: &dyn Progress) -> Result<()> {
-        let to = self.state.to;
-        let (next, failed) = (AtomicU64::new(start), AtomicBool::new(false));
-        let work = || loop {
-            let start = next.fetch_add(to, Ordering::Relaxed);
-            if start >= end || failed.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let copied = self.copy_band(start, start.saturating_add(to).min(end), progress);
-            if copied.is_err() {
-                failed.store(true, Ordering::Relaxed);
-                return copied;
-            }
-        };
-        let cores = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(MAX_THREADS);
-        let others = cores.min((end - start).div_ceil(to) as usize) - 1;
-        thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done = done.and(
-                    other
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                );
-            }
-            done
-        })
+/// A copy of stored data.
+pub(super) struct BandCopy<'a> {
+    pub(super) old: &'a Bands,
+    pub(super) new: &'a Bands,
+    pub(super) progress: &'a dyn Progress,
+}
+
+/// The state of one thread: its buffer, and the number of bytes that it copied.
+struct Copied(Vec<u8>, u64);
+
+impl BandCopy<'_> {
+    /// Copies a range of the disk, several new bands in parallel; returns the number of copied bytes.
+    pub(super) fn copy(&self, range: Range<u64>) -> Result<u64> {
+        let to = self.new.band_size();
+        let count = (range.end - range.start).div_ceil(to);
+        let bands = (0..count).map(|number| {
+            let start = range.start + number * to;
+            start..start.saturating_add(to).min(range.end)
+        });
+        let threads = parallel::cores(MAX_THREADS).min(count as usize);
+        let begin = || Copied(vec![0; PIECE as usize], 0);
+        let copied = parallel::each(threads, bands, begin, |state, band, _| {
+            self.copy_band(band, state)
+        })?;
+        Ok(copied.iter().map(|state| state.1).sum())
     }
 
     /// Copies the stored data of a range within one new band.
-    fn copy_band(&self, mut at: u64, end: u64, progress: &dyn Progress) -> Result<()> {
-        let mut buf = vec![0; PIECE.min(end - at) as usize];
+    fn copy_band(
+        &self,
+        Range { start: mut at, end }: Range<u64>,
+        state: &mut Copied,
+    ) -> Result<()> {
         while at < end {
-            progress.check()?;
+            self.progress.check()?;
             // One query per run: some hosts walk all pages of a file to find the end of an extent.
             let extent = self.old.extent_at(at..end)?;
             match extent.kind {
-                ExtentKind::Data => self.copy_run(at, at + extent.len, &mut buf, progress)?,
-                ExtentKind::Zero => progress.advance(extent.len),
+                ExtentKind::Data => self.copy_run(at..at + extent.len, state)?,
+                ExtentKind::Zero => self.progress.advance(extent.len),
                 ExtentKind::Hole => {}
             }
             at += extent.len;
@@ -64,21 +60,16 @@ impl MoveTask<'_> {
         Ok(())
     }
 
-    fn copy_run(
-        &self,
-        mut at: u64,
-        end: u64,
-        buf: &mut [u8],
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        while at < end {
-            progress.check()?;
-            let piece = (end - at).min(buf.len() as u64);
+    fn copy_run(&self, run: Range<u64>, Copied(buf, copied): &mut Copied) -> Result<()> {
+        let mut at = run.start;
+        while at < run.end {
+            self.progress.check()?;
+            let piece = (run.end - at).min(PIECE);
             let bytes = &mut buf[..piece as usize];
             self.old.read_at(at, bytes)?;
             self.new.write_at(at, bytes)?;
-            self.copied.fetch_add(piece, Ordering::Relaxed);
-            progress.advance(piece);
+            *copied += piece;
+            self.progress.advance(piece);
             at += piece;
         }
         Ok(())

@@ -15,7 +15,6 @@
 
 mod check;
 mod copy;
-mod finish;
 mod migrating_bands;
 mod run;
 
@@ -29,7 +28,6 @@ use crate::store::{Open, Put, Store};
 use crate::{Error, Kind, Result};
 
 pub(super) use check::check;
-pub(super) use finish::finish;
 pub(super) use migrating_bands::MigratingBands;
 pub use run::Rebanded;
 
@@ -249,6 +247,27 @@ fn remove_old(store: &dyn Store) -> Result<()> {
     [BANDS, MAPPED]
         .into_iter()
         .try_for_each(|folder| remove_bands(store, folder, |_| true))
+}
+
+/// Renames the new bands, which must all exist, to their final names, writes the new band size to
+/// the property lists, and removes `rebanding.plist`. Can be repeated after a crash, as long as
+/// nothing was written in between.
+pub(super) fn finish(store: &dyn Store, state: &Rebanding) -> Result<()> {
+    let mut found = Vec::new();
+    store.list(NEW_BANDS, &mut |entry| {
+        found.extend(super::BandIndex::from_name(NEW_BANDS, entry.name));
+        Ok(())
+    })?;
+    for index in found {
+        let name = index.name_in(NEW_BANDS);
+        store.rename(&name, &index.name_in(BANDS))?;
+        // After a crash one file may have both names, and then the rename does nothing.
+        store.remove(&name)?;
+    }
+    store.sync()?;
+    write_lists(store, &state.after().to_xml())?;
+    store.remove(LIST)?;
+    store.sync()
 }
 
 #[cfg(test)]

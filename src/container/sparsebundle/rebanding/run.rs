@@ -11,6 +11,7 @@ use super::super::check::{BandRules, check_name};
 use super::super::{
     BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size,
 };
+use super::copy::BandCopy;
 use super::{
     BANDS, LIST, MigratingBands, NEW_BANDS, Rebanding, finish, remove_bands, remove_old,
     write_lists,
@@ -76,7 +77,7 @@ impl Bundle {
                 Some(migrating_bands) => migrating_bands,
                 None => {
                     return Ok(rebanded(
-                        &state_of(&self.bands, self.bands.band_size),
+                        &state_of(&self.bands, self.bands.band_size()),
                         0,
                         false,
                     ));
@@ -97,10 +98,9 @@ impl Bundle {
             new: migrating_bands.bands,
             state: migrating_bands.state,
             range,
-            copied: AtomicU64::new(0),
         };
-        run.go(progress)?;
-        Ok(rebanded(&run.state, run.copied.into_inner(), resumed))
+        let copied = run.go(progress)?;
+        Ok(rebanded(&run.state, copied, resumed))
     }
 
     /// Checks the preconditions and writes the initial state, which makes the bundle unusable for
@@ -114,19 +114,19 @@ impl Bundle {
                 "a band size is required: no interrupted change to resume",
             ));
         };
-        match &bands.cipher {
-            Some(cipher) => check_cipher_block(to, cipher.block() as u32)?,
+        match bands.cipher_block() {
+            Some(block) => check_cipher_block(to, block as u32)?,
             None => check_band_size(to)?,
         }
-        if to == bands.band_size {
-            if bands.store.remove(LIST)? {
-                bands.store.sync()?; // left over where the last step was interrupted
+        if to == bands.band_size() {
+            if bands.store().remove(LIST)? {
+                bands.store().sync()?; // left over where the last step was interrupted
             }
             return Ok(None);
         }
         let state = state_of(bands, to);
         self.check_bands(&state, progress)?;
-        let store = &*bands.store;
+        let store = bands.store();
         remove_bands(store, NEW_BANDS, |_| true)?;
         state.write(store)?;
         let marked = write_lists(store, &plist::rebanding_xml());
@@ -145,7 +145,7 @@ impl Bundle {
             grain: self.bands.grain(),
         };
         progress.stage("list", 0);
-        self.bands.store.list(BANDS, &mut |entry| {
+        self.bands.store().list(BANDS, &mut |entry| {
             progress.check()?;
             progress.advance(1);
             let found = match BandIndex::from_name(BANDS, entry.name) {
@@ -176,8 +176,8 @@ impl Bundle {
 fn state_of(bands: &Bands, to: u64) -> Rebanding {
     Rebanding {
         size: bands.len(),
-        version: bands.version,
-        from: bands.band_size,
+        version: bands.version(),
+        from: bands.band_size(),
         to,
         moved: 0,
         naming: false,
@@ -208,26 +208,25 @@ fn take_back(store: &dyn Store, state: &Rebanding) -> Result<()> {
 }
 
 /// A change in progress.
-pub(super) struct MoveTask<'a> {
-    pub(super) old: &'a Bands,
-    pub(super) new: Bands,
+struct MoveTask<'a> {
+    old: &'a Bands,
+    new: Bands,
     /// The state when this run began; later progress counts once a range is committed.
-    pub(super) state: Rebanding,
+    state: Rebanding,
     range: u64,
-    pub(super) copied: AtomicU64,
 }
 
 impl MoveTask<'_> {
-    fn go(&mut self, progress: &dyn Progress) -> Result<()> {
-        if let Err(error) = self.move_all(progress) {
-            if self.state.moved == 0 {
-                // No old band has changed. If the rollback fails, the bundle stays in the state
-                // between, which still opens.
-                let _ = take_back(&*self.old.store, &self.state);
-            }
-            return Err(error);
+    /// Moves all bands; returns the number of copied bytes.
+    fn go(&mut self, progress: &dyn Progress) -> Result<u64> {
+        let moved = self.move_all(progress);
+        if moved.is_err() && self.state.moved == 0 {
+            // No old band has changed. If the rollback fails, the bundle stays in the state
+            // between, which still opens.
+            let _ = take_back(self.old.store(), &self.state);
         }
-        let store = &*self.old.store;
+        let copied = moved?;
+        let store = self.old.store();
         if !self.state.naming {
             remove_old(store)?;
             self.state = Rebanding {
@@ -237,15 +236,16 @@ impl MoveTask<'_> {
             };
             self.state.write(store)?;
         }
-        finish(store, &self.state)
+        finish(store, &self.state)?;
+        Ok(copied)
     }
 
-    fn move_all(&mut self, progress: &dyn Progress) -> Result<()> {
+    fn move_all(&mut self, progress: &dyn Progress) -> Result<u64> {
         let Rebanding { to, moved, .. } = self.state;
         // Removes new bands that were started but not committed: they would occupy the names of new
         // bands and expose stale data.
         let whole = moved.div_ceil(to);
-        remove_bands(&*self.old.store, NEW_BANDS, |index| index >= whole)?;
+        remove_bands(self.old.store(), NEW_BANDS, |index| index >= whole)?;
         let stored = self.stored(progress)?;
         let marked = AtomicU64::new(moved);
         let done = thread::scope(|scope| {
@@ -264,13 +264,14 @@ impl MoveTask<'_> {
         done
     }
 
-    /// Copies the disk range by range and sends each range to the flushing thread.
+    /// Copies the disk range by range and sends each range to the flushing thread; returns the
+    /// number of copied bytes.
     fn copy_all(
         &self,
         stored: &[BandIndex],
         copied: &SyncSender<Range<u64>>,
         progress: &dyn Progress,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let Rebanding {
             size,
             from,
@@ -280,17 +281,23 @@ impl MoveTask<'_> {
         } = self.state;
         let range = self.range.max(to).next_multiple_of(to);
         let mut rest = stored.iter().peekable();
+        let copy = BandCopy {
+            old: self.old,
+            new: &self.new,
+            progress,
+        };
+        let mut bytes = 0;
         while let Some(index) = rest.peek() {
             let start = (index.0 * from).max(moved) / to * to;
             let end = start.saturating_add(range).min(size);
-            self.copy(start, end, progress)?;
+            bytes += copy.copy(start..end)?;
             if copied.send(start..end).is_err() {
-                return Ok(()); // the other thread has failed, and says why
+                break; // the other thread has failed, and says why
             }
             moved = end;
             while rest.next_if(|index| self.end_of(**index) <= end).is_some() {}
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Makes copied ranges durable, commits them to the list, and removes the old bands; stores the
@@ -311,9 +318,9 @@ impl MoveTask<'_> {
                 moved: end,
                 ..self.state
             }
-            .write(&*self.old.store)?;
+            .write(self.old.store())?;
             while let Some(index) = rest.next_if(|index| self.end_of(**index) <= end) {
-                self.remove(*index)?;
+                self.old.remove_band(*index)?;
             }
             if let Some(index) = rest.peek().filter(|index| index.0 * from < end) {
                 // Frees the copied part. A host that cannot punch holes keeps it until the band is
@@ -337,7 +344,7 @@ impl MoveTask<'_> {
             from, moved, size, ..
         } = self.state;
         let (mut stored, mut bytes) = (Vec::new(), 0);
-        self.old.store.list(BANDS, &mut |entry| {
+        self.old.store().list(BANDS, &mut |entry| {
             let index = BandIndex::from_name(BANDS, entry.name)
                 .filter(|index| index.0 < size.div_ceil(from));
             let Some(index) = index.filter(|index| self.end_of(*index) > moved) else {
@@ -351,11 +358,5 @@ impl MoveTask<'_> {
         stored.sort_unstable();
         progress.stage("reband", bytes);
         Ok(stored)
-    }
-
-    fn remove(&self, index: BandIndex) -> Result<()> {
-        let slot = self.old.slot(index)?;
-        let mut state = slot.exclusive();
-        self.old.remove(index, &mut state)
     }
 }

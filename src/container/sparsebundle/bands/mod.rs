@@ -5,18 +5,22 @@
 //! only that band's lock: shared for reads and writes within the file, exclusive while the file is
 //! opened, created, grown or removed.
 
+pub(super) mod band_bitmap;
+mod cache;
+mod cipher;
+mod discard;
+mod flush;
+mod hole_scan;
+mod resize;
+mod slot;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
 
 use rustix::io::Errno;
 
-use super::band_bitmap::BandBitmap;
-use super::cache::SlotCache;
-use super::flush::Unflushed;
-use super::hole_scan::ConsecutiveMisses;
-use super::plist::Version;
-use super::slot::{BLOCK, Band, BandState, RunKind, Slot};
+use super::plist::{Info as BundleGeometry, Version};
 use super::{BANDS, BandIndex, LAYER};
 use crate::crypt::CipherBlocks;
 use crate::device::{
@@ -24,6 +28,13 @@ use crate::device::{
 };
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result, platform};
+use band_bitmap::BandBitmap;
+use cache::SlotCache;
+use flush::Unflushed;
+use hole_scan::ConsecutiveMisses;
+use slot::{Band, BandState, RunKind, Slot};
+
+pub(super) use slot::BLOCK;
 
 /// Limit of open band files. Apple keeps 64; a larger limit makes random writes over many bands
 /// cheap.
@@ -38,27 +49,27 @@ const MAX_GROWTH: u64 = 16 << 20;
 /// The bands of a bundle as one contiguous range of bytes.
 #[derive(Debug)]
 pub(super) struct Bands {
-    pub(super) store: Arc<dyn Store>,
+    store: Arc<dyn Store>,
     /// Prefix of the file names of bands.
-    pub(super) prefix: &'static str,
+    prefix: &'static str,
     /// Second prefix to try if no file has the first.
-    pub(super) or_prefix: Option<&'static str>,
-    pub(super) band_size: u64,
-    pub(super) version: Version,
-    pub(super) access: Access,
+    or_prefix: Option<&'static str>,
+    band_size: u64,
+    version: Version,
+    access: Access,
     /// The cipher of the band files; `None` if the bundle is not encrypted.
-    pub(super) cipher: Option<Arc<CipherBlocks>>,
-    pub(super) len: AtomicU64,
-    pub(super) cache: SlotCache,
-    pub(super) unflushed: Unflushed,
-    pub(super) missed: ConsecutiveMisses,
+    cipher: Option<Arc<CipherBlocks>>,
+    len: AtomicU64,
+    cache: SlotCache,
+    unflushed: Unflushed,
+    missed: ConsecutiveMisses,
 }
 
 /// The part of a request within one band.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BandPart {
-    pub(super) index: BandIndex,
-    pub(super) within: Range<u64>,
+struct BandPart {
+    index: BandIndex,
+    within: Range<u64>,
     /// Offset of the piece in the request, in bytes.
     done: u64,
     /// Offset of its end on the disk.
@@ -68,7 +79,7 @@ pub(super) struct BandPart {
 impl Bands {
     pub(super) fn new(
         store: Arc<dyn Store>,
-        info: super::plist::Info,
+        info: BundleGeometry,
         access: Access,
         cipher: Option<Arc<CipherBlocks>>,
     ) -> Self {
@@ -89,14 +100,41 @@ impl Bands {
         }
     }
 
-    /// Returns the bands with other file name prefixes. Call this before any band is opened.
-    pub(super) fn called(mut self, prefix: &'static str, or_prefix: Option<&'static str>) -> Self {
-        (self.prefix, self.or_prefix) = (prefix, or_prefix);
-        self
+    /// Returns bands in the same store with another geometry and other file name prefixes.
+    pub(super) fn named(
+        &self,
+        info: BundleGeometry,
+        prefix: &'static str,
+        or_prefix: Option<&'static str>,
+    ) -> Self {
+        Self {
+            prefix,
+            or_prefix,
+            ..Self::new(self.store.clone(), info, self.access, self.cipher.clone())
+        }
+    }
+
+    /// Returns the store of the bundle.
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Returns the band size in bytes.
+    pub(super) fn band_size(&self) -> u64 {
+        self.band_size
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns the size of a cipher block in bytes; `None` if the bundle is not encrypted.
+    pub(super) fn cipher_block(&self) -> Option<u64> {
+        self.cipher.as_ref().map(|blocks| blocks.block())
     }
 
     /// Returns the file name of a band.
-    pub(super) fn name(&self, index: BandIndex) -> String {
+    fn name(&self, index: BandIndex) -> String {
         index.name_in(self.prefix)
     }
 
@@ -120,13 +158,13 @@ impl Bands {
     }
 
     /// Returns the length of a full band on a disk of `len` bytes; the last band may be shorter.
-    pub(super) fn most(&self, index: BandIndex, len: u64) -> u64 {
+    fn most(&self, index: BandIndex, len: u64) -> u64 {
         len.saturating_sub(index.0.saturating_mul(self.band_size))
             .min(self.band_size)
     }
 
     /// Splits `range`, which is within the disk, at band boundaries.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = BandPart> + use<> {
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = BandPart> + use<> {
         let band_size = self.band_size;
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -148,7 +186,7 @@ impl Bands {
     }
 
     /// Checks under the band's lock that the disk was not truncated since the request began.
-    pub(super) fn check_not_cut(&self, piece: &BandPart) -> Result<()> {
+    fn check_not_cut(&self, piece: &BandPart) -> Result<()> {
         let len = self.len();
         if piece.disk_end <= len {
             return Ok(());
@@ -174,7 +212,7 @@ impl Bands {
                 let out = &mut buf[done..done + run.len as usize];
                 match (run.kind, &*state) {
                     (RunKind::File, BandState::StoredBands(band)) => {
-                        self.read_stored(slot.index, band, at, out)?
+                        self.read_stored(slot.index(), band, at, out)?
                     }
                     _ => out.fill(0),
                 }
@@ -212,7 +250,7 @@ impl Bands {
                 && piece.within.end <= band.len
                 && band.band_bitmap.is_none()
             {
-                let written = self.write_stored(slot.index, band, piece.within.start, bytes);
+                let written = self.write_stored(slot.index(), band, piece.within.start, bytes);
                 band.fill(piece.within.end);
                 self.changed(&slot);
                 return written;
@@ -233,12 +271,12 @@ impl Bands {
         match &mut *state {
             BandState::Unopened => {}
             BandState::Missing => {
-                *state = BandState::StoredBands(self.create(slot.index, piece.within.end)?)
+                *state = BandState::StoredBands(self.create(slot.index(), piece.within.end)?)
             }
             BandState::StoredBands(band) => {
-                self.apply_map(slot.index, band)?;
+                self.apply_map(slot.index(), band)?;
                 if band.len < piece.within.end {
-                    let len = self.grown(slot.index, band.len, piece.within.end);
+                    let len = self.grown(slot.index(), band.len, piece.within.end);
                     band.file.set_len(len, AfterDiscard::Zeros)?;
                     band.len = len;
                 }
@@ -271,7 +309,7 @@ impl Bands {
     }
 
     /// Creates the file of a band, which must not exist.
-    pub(super) fn create_file(&self, index: BandIndex) -> Result<Arc<dyn BlockDevice>> {
+    fn create_file(&self, index: BandIndex) -> Result<Arc<dyn BlockDevice>> {
         if self.version == Version::Two && self.store.remove(&index.mapped_name())? {
             // A stale map of a removed band would hide the new data.
             self.sync_names_now()?;
@@ -349,7 +387,7 @@ impl Bands {
         Ok(lent.map(|lent| lent.holding(slot.clone())))
     }
 
-    pub(super) fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
+    fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
         let found = self.cache.slot(index);
         if found.crowded {
             self.close_some(index)?;
@@ -358,14 +396,14 @@ impl Bands {
     }
 
     /// Returns the state of a band and opens the band first if necessary.
-    pub(super) fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, BandState>> {
+    fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, BandState>> {
         loop {
             let state = slot.shared();
             if !matches!(*state, BandState::Unopened) {
                 return Ok(state);
             }
             drop(state);
-            self.open_band(slot.index, &mut slot.exclusive())?;
+            self.open_band(slot.index(), &mut slot.exclusive())?;
         }
     }
 
@@ -403,7 +441,7 @@ impl Bands {
     /// Opens a file of the bundle. If the process has too many open files, closes bands and
     /// retries.
     fn open_file(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let mut tries = 0..super::cache::SHARDS as u64;
+        let mut tries = 0..cache::SHARDS as u64;
         loop {
             match self.store.open(name, mode) {
                 Err(error) if is_too_many_files(&error) => match tries.next() {

@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
-use super::bands::{BandPart, Bands};
-use super::plist::Version;
+use super::super::plist::Version;
+use super::super::{BandIndex, LAYER};
 use super::slot::{Band, BandState};
-use super::{BandIndex, LAYER};
+use super::{BandPart, Bands};
 use crate::Result;
-use crate::device::AfterDiscard;
+use crate::device::{AfterDiscard, BlockDeviceExt, ExtentKind};
 
 impl Bands {
-    pub(super) fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
+    pub(in super::super) fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         self.info().check_range(LAYER, &range)?;
         self.pieces(range)
@@ -32,7 +32,7 @@ impl Bands {
             }
             let whole = range.start == 0 && range.end == band.stored() && !self.has_more(band);
             if !whole && band.band_bitmap.is_none() {
-                let done = self.discard_stored(slot.index, band, range, leave);
+                let done = self.discard_stored(slot.index(), band, range, leave);
                 self.changed(&slot);
                 return done;
             }
@@ -48,13 +48,13 @@ impl Bands {
         // The band may have grown since the last check.
         let end = piece.within.end.min(band.stored());
         if piece.within.start == 0 && end == band.stored() && !self.has_more(band) {
-            return self.remove(slot.index, &mut state);
+            return self.remove(slot.index(), &mut state);
         }
         if piece.within.start >= end {
             return Ok(());
         }
-        self.apply_map(slot.index, band)?;
-        let done = self.discard_stored(slot.index, band, piece.within.start..end, leave);
+        self.apply_map(slot.index(), band)?;
+        let done = self.discard_stored(slot.index(), band, piece.within.start..end, leave);
         self.changed(&slot);
         done
     }
@@ -63,6 +63,22 @@ impl Bands {
     /// known, so such a file is kept.
     fn has_more(&self, band: &Band) -> bool {
         band.len == self.band_size && band.file.info().len > self.band_size
+    }
+
+    /// Removes a band, with any contents.
+    pub(in super::super) fn remove_band(&self, index: BandIndex) -> Result<()> {
+        let slot = self.slot(index)?;
+        self.remove(index, &mut slot.exclusive())
+    }
+
+    /// Removes a band, unless the disk has been truncated before it.
+    pub(in super::super) fn remove_band_of_disk(&self, index: BandIndex) -> Result<()> {
+        let slot = self.slot(index)?;
+        let mut state = slot.exclusive();
+        if self.most(index, self.len()) == 0 {
+            return Ok(());
+        }
+        self.remove(index, &mut state)
     }
 
     /// Removes a band's files; `state` is the band's.
@@ -100,5 +116,39 @@ impl Bands {
         self.sync_names_now()?;
         band.band_bitmap = None;
         Ok(())
+    }
+
+    /// Returns the allocated bytes of `range` of the disk, which is within one band. Counts only
+    /// whole blocks of the host.
+    pub(in super::super) fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
+        let Some(piece) = self.pieces(range).next() else {
+            return Ok(0);
+        };
+        let slot = self.slot(piece.index)?;
+        let state = self.opened(&slot)?;
+        let BandState::StoredBands(band) = &*state else {
+            return Ok(0);
+        };
+        let grain = band.file.info().discard.max(1);
+        let len = band.file.info().len;
+        let end = if piece.within.end >= len {
+            len
+        } else {
+            piece.within.end / grain * grain
+        };
+        let whole = piece.within.start.next_multiple_of(grain)..end;
+        if whole.is_empty() {
+            return Ok(0);
+        }
+        let mut allocated = 0;
+        for extent in band.file.extents(whole) {
+            let (range, kind) = extent?;
+            allocated += if kind == ExtentKind::Data {
+                range.end - range.start
+            } else {
+                0
+            };
+        }
+        Ok(allocated)
     }
 }

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use super::BandIndex;
-use super::bands::{BandPart, Bands};
+use super::super::BandIndex;
 use super::slot::{BLOCK, Band, BandState, Slot};
+use super::{BandPart, Bands};
 use crate::Result;
 use crate::crypt::CipherTextWindow;
 use crate::device::{AfterDiscard, is_zero};
@@ -17,7 +17,7 @@ use crate::device::{AfterDiscard, is_zero};
 impl Bands {
     /// Returns the unit of the length of a band file, in bytes: the cipher block size, or 1 if the
     /// bundle is not encrypted.
-    pub(super) fn grain(&self) -> u64 {
+    pub(in super::super) fn grain(&self) -> u64 {
         self.cipher.as_ref().map_or(1, |blocks| blocks.block())
     }
 
@@ -29,7 +29,7 @@ impl Bands {
 
     /// Returns the used length of a band's file of `len` bytes: macOS reads no more than the band
     /// size and ignores the rest. Fails if the length is not a multiple of the cipher block.
-    pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
+    pub(in super::super) fn check_stored(&self, len: u64) -> Result<u64, String> {
         let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {
             return Err(format!(
@@ -109,13 +109,13 @@ impl Bands {
         let mut state = slot.exclusive();
         self.check_not_cut(piece)?;
         if matches!(*state, BandState::Missing) {
-            let band = Band::new(self.create_file(slot.index)?, 0, 0, None);
-            let done = self.grow_and_write(slot.index, &band, piece, bytes);
+            let band = Band::new(self.create_file(slot.index())?, 0, 0, None);
+            let done = self.grow_and_write(slot.index(), &band, piece, bytes);
             if let Ok(len) = done {
                 *state = BandState::StoredBands(Band::new(band.file, len, len, None));
             } else {
                 // Best effort: the caller needs the first error, and an empty band is harmless.
-                let _ = self.store.remove(&self.name(slot.index));
+                let _ = self.store.remove(&self.name(slot.index()));
             }
             self.changed(slot);
             return done.map(|_| true);
@@ -123,11 +123,11 @@ impl Bands {
         let BandState::StoredBands(band) = &mut *state else {
             return Ok(false);
         };
-        self.apply_map(slot.index, band)?;
+        self.apply_map(slot.index(), band)?;
         if piece.within.end <= band.len {
             return Ok(false);
         }
-        let done = self.grow_and_write(slot.index, band, piece, bytes);
+        let done = self.grow_and_write(slot.index(), band, piece, bytes);
         if let Ok(len) = done {
             band.len = len;
             band.fill(len);

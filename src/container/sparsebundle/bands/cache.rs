@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::BandIndex;
+use super::super::BandIndex;
 use super::slot::Slot;
 use crate::sync::RwLock;
 
@@ -50,9 +50,7 @@ impl SlotCache {
         let shard = self.shard(index);
         let now = shard.clock.load(Ordering::Relaxed);
         if let Some(slot) = shard.slots.read().get(&index) {
-            if slot.used.load(Ordering::Relaxed) != now {
-                slot.used.store(now, Ordering::Relaxed);
-            }
+            slot.touch(now);
             return CachedSlot {
                 slot: slot.clone(),
                 crowded: false,
@@ -63,10 +61,7 @@ impl SlotCache {
             .entry(index)
             .or_insert_with(|| Arc::new(Slot::new(index)))
             .clone();
-        slot.used.store(
-            shard.clock.fetch_add(1, Ordering::Relaxed) + 1,
-            Ordering::Relaxed,
-        );
+        slot.touch(shard.clock.fetch_add(1, Ordering::Relaxed) + 1);
         CachedSlot {
             slot,
             crowded: slots.len() > self.max_per_shard,
@@ -83,7 +78,7 @@ impl SlotCache {
             .saturating_sub(self.max_per_shard as u64 * 7 / 8);
         let mut slots = shard.slots.write();
         let before = slots.len();
-        let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);
+        let age = |slot: &Arc<Slot>| slot.last_use();
         // The only owner is the cache. The shard is locked, so no other can appear.
         let idle = |slot: &Arc<Slot>| Arc::strong_count(slot) == 1;
         slots.retain(|_, slot| age(slot) > long_ago || !idle(slot) || slot.is_dirty());
@@ -99,12 +94,12 @@ impl SlotCache {
 
     /// Evicts a slot unless it is in use or dirty again. Returns true if it was evicted.
     pub(super) fn forget(&self, slot: Arc<Slot>) -> bool {
-        let mut slots = self.shard(slot.index).slots.write();
+        let mut slots = self.shard(slot.index()).slots.write();
         // The two owners are the cache and this function. The shard is locked, so no third can
         // appear.
         let idle = Arc::strong_count(&slot) == 2 && !slot.is_dirty();
         if idle {
-            slots.remove(&slot.index);
+            slots.remove(&slot.index());
         }
         idle
     }
@@ -152,7 +147,7 @@ mod tests {
         let mut left: Vec<_> = cache
             .all()
             .iter()
-            .map(|slot| slot.index.0 / SHARDS as u64)
+            .map(|slot| slot.index().0 / SHARDS as u64)
             .collect();
         left.sort();
         assert_eq!(
@@ -170,7 +165,7 @@ mod tests {
             cache.slot(band(n)).slot.mark_dirty();
         }
         let oldest = cache.forget_clean(band(0)).unwrap();
-        assert_eq!(oldest.index, band(0));
+        assert_eq!(oldest.index(), band(0));
         assert!(!cache.forget(oldest.clone()), "dirty");
         assert_eq!(cache.all().len(), 3);
         drop(oldest);

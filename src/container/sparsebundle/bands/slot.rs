@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::BandIndex;
+use super::super::BandIndex;
 use super::band_bitmap::BandBitmap;
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Unit of the growth of a band file in bytes, as in macOS.
-pub(super) const BLOCK: u64 = 4096;
+pub(in super::super) const BLOCK: u64 = 4096;
 
 /// A cached band.
 ///
@@ -19,7 +19,7 @@ pub(super) const BLOCK: u64 = 4096;
 /// truncating and removing it hold [`exclusive`](Self::exclusive).
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) index: BandIndex,
+    index: BandIndex,
     state: RwLock<BandState>,
     /// True if the band changed since its last flush. Set after a change, before the change is
     /// reported to the caller.
@@ -27,7 +27,7 @@ pub(super) struct Slot {
     /// Held during a flush, so that a concurrent flush waits for it to finish.
     syncing: Mutex<()>,
     /// The cache's clock at the last lookup.
-    pub(super) used: AtomicU64,
+    used: AtomicU64,
 }
 
 /// State of a band.
@@ -47,10 +47,14 @@ pub(super) struct Band {
     /// Used bytes of the file, at most the band size.
     pub(super) len: u64,
     /// End of the written part of the file. The file was grown ahead beyond it.
-    pub(super) filled: AtomicU64,
+    filled: Filled,
     /// The map of a version 2 bundle, until the band is first written.
     pub(super) band_bitmap: Option<BandBitmap>,
 }
+
+/// An offset that writers raise while they share the band.
+#[derive(Debug)]
+struct Filled(AtomicU64);
 
 /// A contiguous range within a band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +77,7 @@ pub(super) enum RunKind {
 impl BandState {
     /// Returns the storage of the bytes at `within.start` and the length of the run, which does not
     /// pass `within.end`. The state must not be `Unopened`, see
-    /// [`Bands::opened`](super::bands::Bands).
+    /// [`Bands::opened`](super::Bands).
     pub(super) fn locate(&self, within: &Range<u64>) -> BandRun {
         let most = within.end - within.start;
         match self {
@@ -115,23 +119,21 @@ impl Band {
         Self {
             file,
             len,
-            filled: AtomicU64::new(filled),
+            filled: Filled(AtomicU64::new(filled)),
             band_bitmap,
         }
     }
 
     /// Returns the number of bytes stored in the file; the rest of the band is zeros.
     pub(super) fn stored(&self) -> u64 {
-        self.filled
-            .load(Ordering::Acquire)
-            .next_multiple_of(BLOCK)
-            .min(self.len)
+        let filled = self.filled.0.load(Ordering::Acquire);
+        filled.next_multiple_of(BLOCK).min(self.len)
     }
 
     /// Records a write up to `end`.
     pub(super) fn fill(&self, end: u64) {
-        if self.filled.load(Ordering::Relaxed) < end {
-            self.filled.fetch_max(end, Ordering::Release);
+        if self.filled.0.load(Ordering::Relaxed) < end {
+            self.filled.0.fetch_max(end, Ordering::Release);
         }
     }
 
@@ -139,7 +141,7 @@ impl Band {
     pub(super) fn cut(&mut self, len: u64) -> Result<()> {
         self.file.set_len(len, AfterDiscard::Zeros)?;
         self.len = len;
-        self.filled.fetch_min(len, Ordering::Relaxed);
+        self.filled.0.fetch_min(len, Ordering::Relaxed);
         Ok(())
     }
 
@@ -163,6 +165,22 @@ impl Slot {
             syncing: Mutex::new(()),
             used: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn index(&self) -> BandIndex {
+        self.index
+    }
+
+    /// Records a use at a time of the cache's clock.
+    pub(super) fn touch(&self, now: u64) {
+        if self.last_use() != now {
+            self.used.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the time of the last use by the cache's clock.
+    pub(super) fn last_use(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, BandState> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::bands::Bands;
+use super::super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
+use super::Bands;
 use super::slot::BandState;
-use super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
 use crate::Result;
 use crate::store::Put;
 
@@ -13,7 +13,7 @@ impl Bundle {
     /// Grows or truncates the disk, durably. If it fails before the plists contain the new size,
     /// the bundle is unchanged; a later failure leaves files past the end, which the next growth
     /// removes.
-    pub(super) fn resize(&self, len: u64) -> Result<()> {
+    pub(in super::super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
         let _one_at_a_time = self.resizing.lock();
@@ -71,7 +71,7 @@ impl Bands {
         let before = self.len.swap(len, Ordering::SeqCst);
         let first = len / self.band_size;
         for slot in self.cache.all() {
-            if slot.index.0 >= first {
+            if slot.index().0 >= first {
                 drop(slot.exclusive());
             }
         }

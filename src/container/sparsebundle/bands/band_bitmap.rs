@@ -1,10 +1,10 @@
-//! `band_bitmap/` of a version 2 bundle: bitmaps of the mapped blocks of a band. Source:
+//! `mapped/` of a version 2 bundle: bitmaps of the mapped blocks of a band. Source:
 //! docs/formats/sparsebundle.md §7.
 //!
 //! The order of the bits within a byte is not known. A zero byte means eight unmapped blocks in
 //! either order, and only those read as zeros; every other block reads as stored.
 
-use super::BandIndex;
+use super::super::BandIndex;
 use super::slot::BLOCK;
 use crate::Result;
 use crate::device::BlockDeviceExt;
@@ -24,7 +24,7 @@ fn start_of(len: u64, band_size: u64) -> Option<u64> {
 }
 
 /// Returns true if `len` is a valid length of a map for this band size; an empty map hides nothing.
-pub(super) fn is_len(len: u64, band_size: u64) -> bool {
+pub(in super::super) fn is_len(len: u64, band_size: u64) -> bool {
     len == 0 || start_of(len, band_size).is_some()
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bands::{BandPart, Bands};
-use super::{BANDS, BandIndex, LAYER};
+use super::super::{BANDS, BandIndex, LAYER};
+use super::{BandPart, Bands};
 use crate::{Error, Kind, Result};
 
 /// Missing bands that are tried one by one before the folder is listed; a power of two. The folder

@@ -1,16 +1,15 @@
 //! Flushing, and refusal of changes after a failed flush.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::bands::Bands;
+use super::super::{BandIndex, LAYER};
+use super::Bands;
 use super::slot::Slot;
-use super::{BandIndex, LAYER};
 use crate::device::Access;
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, parallel};
 
 /// Maximum number of threads in one flush, and the number of dirty bands that justifies another
 /// thread.
@@ -33,7 +32,7 @@ pub(super) struct Unflushed {
 }
 
 impl Bands {
-    pub(super) fn flush(&self) -> Result<()> {
+    pub(in super::super) fn flush(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
@@ -53,7 +52,7 @@ impl Bands {
 
     /// Makes the contents of `bands` durable, but not their names. Does not wait for writers of
     /// other bands.
-    pub(super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
+    pub(in super::super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
         self.check_changeable()?;
         self.sync_bands(|index| bands.contains(&index.0))
             .map_err(|error| self.lose(error))?;
@@ -65,44 +64,23 @@ impl Bands {
     /// a file system that commits its journal for each flush can then combine commits.
     fn sync_bands(&self, wanted: impl Fn(BandIndex) -> bool) -> Result<()> {
         let mut slots = self.cache.all();
-        slots.retain(|slot| wanted(slot.index));
+        slots.retain(|slot| wanted(slot.index()));
         // Truncates all bands first: on file systems where the flush of one file flushes all, the
         // others then have nothing left to flush.
         slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
         let others = (dirty / BANDS_PER_FLUSHER).min(MAX_FLUSHERS - 1);
-        let next = AtomicUsize::new(0);
+        let mut rest = slots.iter();
         // Includes clean slots: a thread that is closing a band marks it clean before its flush is
         // done.
-        let sync_next = || match slots.get(next.fetch_add(1, Ordering::Relaxed)) {
-            Some(slot) => slot.sync().map(|()| true),
-            None => Ok(false),
-        };
-        loop {
+        for slot in rest.by_ref() {
             let begun = Instant::now();
-            if !sync_next()? {
-                return Ok(());
-            }
+            slot.sync()?;
             if others > 0 && begun.elapsed() > AT_ONCE {
                 break;
             }
         }
-        let work = || {
-            while sync_next()? {}
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done = done.and(
-                    other
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                );
-            }
-            done
-        })
+        parallel::each(1 + others, rest, || (), |(), slot, _| slot.sync()).map(drop)
     }
 
     pub(super) fn sync_names_now(&self) -> Result<()> {
@@ -138,7 +116,7 @@ impl Bands {
     }
 
     /// Refuses changes if the bundle is read-only or an earlier flush failed.
-    pub(super) fn check_changeable(&self) -> Result<()> {
+    pub(in super::super) fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.unflushed.lost.load(Ordering::SeqCst) {
             let refused = "an earlier flush failed and may have lost changes; open the image again to \
@@ -149,7 +127,7 @@ impl Bands {
     }
 
     /// Refuses all further changes, because the durable state is unknown.
-    pub(super) fn lose(&self, error: Error) -> Error {
+    pub(in super::super) fn lose(&self, error: Error) -> Error {
         self.unflushed.lost.store(true, Ordering::SeqCst);
         error
     }
