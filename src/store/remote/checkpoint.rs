@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,9 +16,10 @@ use super::layout::{
 };
 use super::lease;
 use super::log::Log;
-use super::shared::{NameState, Shared};
+use super::names::NameState;
+use super::shared::Shared;
 use crate::store::Put;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, parallel};
 
 /// Number of files in one entry.
 const BATCH: usize = 64;
@@ -218,7 +218,7 @@ impl Shared {
             ..log.next(EntryPurpose::Change)?
         };
         self.append(log, entry).map_err(|error| self.lose(error))?;
-        let mut live = self.live();
+        let mut live = self.names.live();
         for (name, before, now) in moved {
             let (Some(Name::File(before)), Name::File(now)) = (before, now) else {
                 continue;
@@ -259,43 +259,24 @@ impl Shared {
         advanced: &Advanced<'_>,
     ) -> Result<BTreeMap<String, Name>> {
         let proved = SoleWriterProof::now();
-        let next = AtomicUsize::new(0);
-        let largest = files
-            .iter()
-            .map(|(_, file)| file.len)
-            .max()
-            .unwrap_or(0)
-            .max(1);
-        let threads = (self.connections as u64)
-            .min(MAX_IN_MEMORY / largest)
-            .max(1);
-        let work = || {
-            let mut done = BTreeMap::new();
-            while let Some((name, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let largest = files.iter().map(|(_, file)| file.len).max().unwrap_or(0);
+        let threads = (MAX_IN_MEMORY / largest.max(1)).min(self.connections as u64);
+        let done = parallel::each(
+            threads as usize,
+            files.iter().enumerate(),
+            Vec::new,
+            |done, (number, (name, file)), _| {
+                if number > 0 && !proved.holds() {
+                    return Ok(());
+                }
                 advanced(0)?;
                 let now = self.copy_to_plain(name, file)?;
                 advanced(file.len)?;
-                done.insert(name.clone(), now);
-                if !proved.holds() {
-                    break;
-                }
-            }
-            Ok::<_, Error>(done)
-        };
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let mut all: Result<BTreeMap<String, Name>> = Ok(BTreeMap::new());
-            for thread in threads {
-                let done = thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                all = all.and_then(|mut all| {
-                    all.extend(done?);
-                    Ok(all)
-                });
-            }
-            all
-        })
+                done.push((name.clone(), now));
+                Ok(())
+            },
+        )?;
+        Ok(done.into_iter().flatten().collect())
     }
 
     /// Makes the plain object equal to the file.
@@ -452,7 +433,7 @@ impl Shared {
 
     /// Returns the objects that open files reference.
     fn uncommitted(&self) -> HashSet<ObjectId> {
-        let files = self.open_files();
+        let files = self.names.open_files();
         files
             .iter()
             .flat_map(|file| {

@@ -1,25 +1,18 @@
 //! One flush: stores changed parts as new objects, then one entry that references all of them.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use super::file::File;
 use super::layout::{Document, EntryPurpose, LAYER, Name};
 use super::log::{Appended, Log};
-use super::shared::{NameState, Shared};
+use super::names::NameState;
+use super::shared::Shared;
 use crate::device::Access;
-use crate::sync::MutexGuard;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, parallel};
 
 impl Shared {
-    pub(super) fn log(&self) -> MutexGuard<'_, Option<Log>> {
-        self.log.lock()
-    }
-
     /// Makes all changes made before this call durable in the store.
     pub(super) fn commit(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
@@ -31,7 +24,7 @@ impl Shared {
             return Ok(());
         }
         let flushes = self.flushed_locally();
-        let dirty_names = mem::take(&mut self.dirty_names.lock().names);
+        let dirty_names = self.names.take_for_commit();
         let Some(log) = log.as_mut() else {
             return Ok(());
         };
@@ -44,7 +37,7 @@ impl Shared {
 
     fn commit_names(&self, log: &mut Log, dirty_names: Vec<String>) -> Result<()> {
         let known: Vec<(String, Option<NameState>)> = {
-            let live = self.live();
+            let live = self.names.live();
             dirty_names
                 .into_iter()
                 .map(|name| (live.get(&name).cloned(), name))
@@ -55,7 +48,7 @@ impl Shared {
         for (_, live) in &known {
             if let Some(NameState::Open(file)) = live {
                 // Cleared before the file is read: later changes set it again.
-                file.dirty_names.store(false, Ordering::SeqCst);
+                file.listed().end_commit();
                 files.push(file.clone());
             }
         }
@@ -120,26 +113,14 @@ impl Shared {
 
     /// Stores parts of files concurrently.
     pub(super) fn store_parts(&self, parts: &[(Arc<File>, u64)]) -> Result<()> {
-        let next = AtomicUsize::new(0);
-        let work = || loop {
-            match parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                Some((file, index)) => file.store_part(self, *index)?,
-                None => return Ok(()),
-            }
-        };
-        let others = parts.len().min(self.connections).saturating_sub(1);
-        thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done = done.and(
-                    other
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                );
-            }
-            done
-        })
+        let threads = parts.len().min(self.connections);
+        parallel::each(
+            threads,
+            parts.iter(),
+            || (),
+            |(), (file, index), _| file.store_part(self, *index),
+        )
+        .map(drop)
     }
 
     /// Records that this writer has finished.

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use super::layout::{Document, EntryPurpose, LAYER, Name, OBJECTS, ObjectId, ROOT};
 use super::lease::{self, Heartbeat};
 use super::log::Log;
-use super::shared::{NameState, Shared};
+use super::names::NameState;
+use super::shared::Shared;
 use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// The generation of a bundle's first writer.
@@ -144,23 +145,18 @@ impl Log {
 }
 
 impl Shared {
-    /// Returns the draft; `None`: it is no draft, or no longer one.
-    pub(super) fn draft(&self) -> MutexGuard<'_, Option<Draft>> {
-        self.draft.lock()
-    }
-
     /// Hides the existing files, and makes the commit remove them.
     fn begin_draft(&self, draft: Draft) {
         *self.draft() = Some(draft);
-        let mut live = self.live();
+        let mut live = self.names.live();
         let names: Vec<String> = live.keys().cloned().collect();
         live.values_mut().for_each(|name| *name = NameState::Gone);
         drop(live);
-        names.iter().for_each(|name| self.note_name(name));
+        self.note_names(names.iter().map(String::as_str));
     }
 
     fn store_all(&self) -> Result<()> {
-        self.store_files(&self.open_files())
+        self.store_files(&self.names.open_files())
     }
 
     /// Begins the log if there is none, and takes the lease.

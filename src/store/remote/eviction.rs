@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::cache::Cache;
 use super::file::File;
+use super::names::NameState;
 use super::pages::PAGE;
-use super::shared::{NameState, Shared};
+use super::shared::Shared;
 use crate::Result;
 
 /// A dirty part, with the time of its last use.
@@ -19,36 +19,21 @@ struct DirtyPart {
     is_whole: bool,
 }
 
-/// Bytes besides pages that count as memory until this is dropped.
-pub(super) struct MemoryCharge<'a>(&'a Shared, i64);
-
-impl Drop for MemoryCharge<'_> {
-    fn drop(&mut self) {
-        self.0.used.fetch_sub(self.1, Ordering::Relaxed);
-    }
-}
-
 impl Shared {
-    /// Counts bytes that are temporarily in memory.
-    pub(super) fn in_memory(&self, bytes: u64) -> MemoryCharge<'_> {
-        self.used.fetch_add(bytes as i64, Ordering::Relaxed);
-        MemoryCharge(self, bytes as i64)
-    }
-
     /// Evicts the least recently used pages, if there are too many.
     pub(super) fn evict(&self) {
-        if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
+        if !self.budget.is_exceeded() {
             return;
         }
-        let Some(_one_at_a_time) = self.pressure.try_lock() else {
+        let Some(_one_at_a_time) = self.budget.try_pressure() else {
             return;
         };
-        let files = self.open_files();
+        let files = self.names.open_files();
         let mut used: Vec<u64> = Vec::new();
         for file in &files {
             let pages = file.pages();
             let elsewhere = pages.pages.values().filter(|page| page.is_elsewhere());
-            used.extend(elsewhere.map(|page| page.used.load(Ordering::Relaxed)));
+            used.extend(elsewhere.map(|page| page.last_use.get()));
         }
         used.sort_unstable();
         // An eighth is evicted at a time, to avoid a search for each page.
@@ -57,7 +42,7 @@ impl Shared {
         };
         for file in &files {
             let count = file.pages_mut().forget_used_before(before + 1);
-            self.count(count);
+            self.budget.count(count);
         }
         drop(files);
         self.forget_files();
@@ -65,11 +50,10 @@ impl Shared {
 
     /// Forgets files that are not open and of which nothing is in memory.
     fn forget_files(&self) {
-        for name in self.live().values_mut() {
+        for name in self.names.live().values_mut() {
             if let NameState::Open(file) = name
                 && Arc::strong_count(file) == 1
-                && !file.dirty_names.load(Ordering::SeqCst)
-                && !file.noted_locally.load(Ordering::SeqCst)
+                && !file.listed().is_any()
                 && file.pages().pages.is_empty()
             {
                 let base = Arc::new(file.pages().base.clone());
@@ -81,11 +65,10 @@ impl Shared {
     /// Returns true, first, if dirty memory has reached its limit, and second, if the bytes on the
     /// local disk that are not in the store have.
     fn is_full(&self) -> (bool, bool) {
-        let spilled = self.spilled.load(Ordering::Relaxed);
-        let half = (self.memory / 2) as i64;
+        let spilled = self.budget.spilled();
         let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
         (
-            self.dirty.load(Ordering::Relaxed) >= half,
+            self.budget.is_dirty_full(),
             self.cache.as_ref().is_some_and(is_full_of),
         )
     }
@@ -94,13 +77,13 @@ impl Shared {
     /// is likely to be written again.
     fn dirty_parts(&self) -> Vec<DirtyPart> {
         let mut parts = Vec::new();
-        for file in self.open_files() {
+        for file in self.names.open_files() {
             let pages = file.pages();
             for index in &pages.dirty {
                 let per_part = self.part / PAGE;
                 let (mut used, mut count) = (0, 0);
                 for (_, page) in pages.pages.range(index * per_part..(index + 1) * per_part) {
-                    used = used.max(page.used.load(Ordering::Relaxed));
+                    used = used.max(page.last_use.get());
                     count += u64::from(page.is_memory_only());
                 }
                 let len = pages
@@ -126,15 +109,9 @@ impl Shared {
     /// Stores completely written parts in the background, once a quarter of the memory is dirty.
     /// Does nothing if there is a cache, which receives them first.
     pub(super) fn store_behind(self: &Arc<Self>) {
-        let dirty = self.dirty.load(Ordering::Relaxed);
-        if dirty < (self.memory / 4) as i64
-            || dirty < self.behind.load(Ordering::Relaxed)
-            || self.cache.is_some()
-        {
+        if self.cache.is_some() || !self.budget.begin_search(self.part / 2) {
             return;
         }
-        self.behind
-            .store(dirty + (self.part / 2) as i64, Ordering::Relaxed);
         for DirtyPart { file, index, .. } in
             self.dirty_parts().into_iter().filter(|part| part.is_whole)
         {
@@ -142,7 +119,7 @@ impl Shared {
             let store = move || {
                 // The next flush reports an error: the part is dirty then.
                 let _ = file.store_part(&shared, index);
-                shared.behind.store(0, Ordering::Relaxed);
+                shared.budget.permit_search();
                 drop(file);
                 shared.evict();
             };
@@ -165,7 +142,7 @@ impl Shared {
             }
         }
         {
-            let _one_at_a_time = self.pressure.lock();
+            let _one_at_a_time = self.budget.pressure();
             let (memory_is_full, disk_is_full) = self.is_full();
             if !memory_is_full && !disk_is_full {
                 return Ok(());

@@ -1,15 +1,14 @@
 //! Fetching of bytes that are not in memory, from the local disk or the store.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use super::buffers::Buffer;
 use super::cache::Key;
 use super::file::File;
 use super::pages::{ByteCounts, PAGE, Pages, Source};
 use super::shared::Shared;
-use crate::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::{Result, parallel};
 
 /// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
 /// [tasks](super::prefetch).
@@ -127,9 +126,7 @@ impl File {
             Source::Object(object, offset) => Some(Key::of_object(object, offset)),
             Source::Plain(offset) => {
                 let plain = inner.base.plain.as_ref()?;
-                let first = inner
-                    .plain_key
-                    .get_or_init(|| Key::of_plain(&self.name, plain, 0));
+                let first = inner.plain_key.get(self.name(), plain);
                 Some(first.after(offset))
             }
         }
@@ -157,7 +154,7 @@ impl File {
                 return Ok(());
             }
             Source::Object(object, offset) => (object.key(), offset),
-            Source::Plain(offset) => (self.name.clone(), offset),
+            Source::Plain(offset) => (self.name().to_owned(), offset),
         };
         // It may have been replaced during the read, or long before.
         let plain = if matches!(source, Source::Plain(_)) {
@@ -180,27 +177,10 @@ impl File {
             .div_ceil(connections as u64)
             .max(MIN_FETCH)
             .next_multiple_of(PAGE);
-        if bytes <= each {
-            read(offset, &mut into)?;
-        } else {
-            thread::scope(|scope| {
-                let offsets = (0..).map(|n| offset + n * each);
-                let pieces = into.chunks_mut((each / PAGE) as usize).zip(offsets);
-                let threads: Vec<_> = pieces
-                    .map(|(piece, at)| scope.spawn(move || read(at, piece)))
-                    .collect();
-                let mut done = Ok(());
-                for thread in threads {
-                    done = done.and(
-                        thread
-                            .join()
-                            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                    );
-                }
-                done
-            })?;
-        }
-        Ok(())
+        let offsets = (0..).map(|n| offset + n * each);
+        let pieces = into.chunks_mut((each / PAGE) as usize).zip(offsets);
+        let count = bytes.div_ceil(each) as usize;
+        parallel::each(count, pieces, || (), |(), (piece, at), _| read(at, piece)).map(drop)
     }
 
     /// Fetches the pages from `page` up to that of `last` into memory; more after a sequential run
@@ -216,7 +196,7 @@ impl File {
             }
             Claimed::Coming => {
                 drop(staying);
-                self.coming.wait_for(page);
+                self.fetching().wait_for(page);
             }
             Claimed::Known | Claimed::Past => {}
         }
@@ -226,7 +206,7 @@ impl File {
     /// Claims up to `wanted` bytes from a page on, as far as they have one source. The caller of
     /// this, as of the next function, holds [`staying`](Shared::staying).
     pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
-        let mut coming = self.coming.locked();
+        let mut coming = self.fetching().locked();
         if is_coming(&coming, page) {
             return Claimed::Coming;
         }
@@ -248,7 +228,7 @@ impl File {
             .range(page..)
             .next()
             .map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
-        let most = shared.part.min(shared.max_fetched());
+        let most = shared.part.min(shared.budget.max_fetched());
         let bytes = rest
             .min(wanted)
             .min(next_known)
@@ -257,7 +237,7 @@ impl File {
             .min(most);
         coming.insert(page, page + bytes.div_ceil(PAGE));
         Claimed::Mine(Claim {
-            coming: &self.coming,
+            coming: self.fetching(),
             page,
             source,
             bytes,
@@ -272,7 +252,7 @@ impl File {
         connections: usize,
     ) -> Result<u64> {
         let (page, source, wanted) = (claim.page, claim.source, claim.bytes);
-        let _counted = shared.in_memory(wanted);
+        let _counted = shared.budget.charge(wanted);
         let mut pages = shared.buffers.take_for(wanted);
         let key = self.key(&self.pages(), source);
         let (cached, missing) = self.fetch_cached(shared, key, &mut pages, wanted);
@@ -291,13 +271,13 @@ impl File {
         let mut count = ByteCounts::default();
         let (source_now, rest_now) = inner.source(page, shared.part);
         if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
-            let now = shared.tick();
+            let now = shared.budget.tick();
             for (number, bytes) in (page..).zip(pages) {
                 count.add(inner.insert_clean(number, bytes, now));
             }
         }
         drop(inner);
-        shared.count(count);
+        shared.budget.count(count);
         Ok(bytes.div_ceil(PAGE))
     }
 }

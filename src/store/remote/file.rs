@@ -3,13 +3,14 @@
 use std::array;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Session;
 use super::buffers::Buffer;
 use super::cache::Key;
 use super::fetch::FetchingPages;
 use super::layout::{FileState, LAYER, Part};
+use super::names::Listed;
 use super::pages::{ByteCounts, PAGE, PageData, Pages, Source};
 use super::prefetch::AccessPattern;
 use super::shared::Shared;
@@ -33,19 +34,16 @@ const MIN_KEPT: u64 = 2 * PAGE;
 /// A file that is open, or that has pages in memory.
 #[derive(Debug)]
 pub(super) struct File {
-    pub(super) name: String,
+    name: String,
     shared: std::sync::Weak<Shared>,
     pages: RwLock<Pages>,
     /// One lock per lane. One is held while a part is being stored, all while the file is truncated
     /// or parts of it are zeroed.
     leaving: [Mutex<()>; LANES],
     failed: AtomicU64,
-    /// The file is listed for the next commit.
-    pub(super) dirty_names: AtomicBool,
-    /// The file is listed for the next flush to the local disk.
-    pub(super) noted_locally: AtomicBool,
-    pub(super) stream: AccessPattern,
-    pub(super) coming: FetchingPages,
+    listed: Listed,
+    access_pattern: AccessPattern,
+    fetching: FetchingPages,
 }
 
 impl File {
@@ -61,17 +59,28 @@ impl File {
             }),
             leaving: Default::default(),
             failed: AtomicU64::new(0),
-            dirty_names: AtomicBool::new(false),
-            noted_locally: AtomicBool::new(false),
-            stream: AccessPattern::default(),
-            coming: FetchingPages::default(),
+            listed: Listed::default(),
+            access_pattern: AccessPattern::default(),
+            fetching: FetchingPages::default(),
         }
     }
 
-    /// Marks the file as listed; its creator lists it once it has its name.
-    pub(super) fn set_noted(&self) {
-        self.dirty_names.store(true, Ordering::SeqCst);
-        self.noted_locally.store(true, Ordering::SeqCst);
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the lists of names with changes in which the file is.
+    pub(super) fn listed(&self) -> &Listed {
+        &self.listed
+    }
+
+    pub(super) fn access_pattern(&self) -> &AccessPattern {
+        &self.access_pattern
+    }
+
+    /// Returns the pages that are being fetched.
+    pub(super) fn fetching(&self) -> &FetchingPages {
+        &self.fetching
     }
 
     pub(super) fn pages(&self) -> RwLockReadGuard<'_, Pages> {
@@ -129,7 +138,7 @@ impl File {
         if stored.is_err() {
             self.failed.fetch_add(1, Ordering::SeqCst);
         }
-        shared.count(count);
+        shared.budget.count(count);
         stored.map(drop)
     }
 
@@ -147,7 +156,7 @@ impl File {
             .iter()
             .filter(|(_, held)| matches!(held, PageData::Disk(_)))
             .count() as u64;
-        let _counted = shared.in_memory(stored + on_disk * PAGE);
+        let _counted = shared.budget.charge(stored + on_disk * PAGE);
         let mut below = shared.buffers.take_for(stored);
         if let Some((source, _)) = base {
             self.fetch(shared, source, &mut below, stored, shared.connections)?;
@@ -210,7 +219,7 @@ impl File {
         let end = self
             .info(Access::ReadOnly)
             .check(LAYER, offset, buf.len() as u64)?;
-        let run = self.stream.follow(offset, end - offset);
+        let run = self.access_pattern.follow(offset, end - offset);
         self.read_ahead(shared, end, run);
         let mut at = offset;
         while at < end {
@@ -218,14 +227,14 @@ impl File {
                 let inner = self.pages();
                 self.info_of(&inner, Access::ReadOnly)
                     .check(LAYER, offset, buf.len() as u64)?;
-                let now = shared.tick();
+                let now = shared.budget.tick();
                 loop {
                     let (page, within) = (at / PAGE, (at % PAGE) as usize);
                     let n = (PAGE - at % PAGE).min(end - at) as usize;
                     let out = &mut buf[(at - offset) as usize..][..n];
                     match inner.pages.get(&page) {
                         Some(known) => {
-                            known.used.store(now, Ordering::Relaxed);
+                            known.last_use.set(now);
                             match &known.bytes {
                                 Some(bytes) => out.copy_from_slice(&bytes[within..within + n]),
                                 None if known.block.is_some() => break Some((page, true)),
@@ -277,7 +286,7 @@ impl File {
                 }
                 continue;
             }
-            let now = shared.tick();
+            let now = shared.budget.tick();
             let count = match bytes {
                 Some(bytes) => {
                     let bytes = &bytes[(at - range.start) as usize..][..n as usize];
@@ -302,7 +311,7 @@ impl File {
                 ),
             };
             drop(inner);
-            shared.count(count);
+            shared.budget.count(count);
             at += n;
         }
         shared.note(self);
@@ -325,7 +334,7 @@ impl File {
                 range.end - range.start,
             )?;
             for index in first..last {
-                shared.count(inner.clear_part(index, part));
+                shared.budget.count(inner.clear_part(index, part));
             }
         }
         self.change(shared, last * part..range.end, None)
@@ -375,7 +384,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.count(self.pages().count());
+            shared.budget.count(self.pages().count());
         }
     }
 }
@@ -444,7 +453,7 @@ impl BlockDevice for Opened {
             drop(pages);
             self.file.recall(self.shared(), page)?;
         };
-        self.shared().count(count);
+        self.shared().budget.count(count);
         self.shared().note(&self.file);
         Ok(())
     }

@@ -13,6 +13,7 @@
 //! written data. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds data that
 //! exceeds the memory, and local flushes ([`writeback`]).
 
+mod budget;
 mod buffers;
 mod cache;
 mod checkpoint;
@@ -25,6 +26,7 @@ mod file;
 mod layout;
 mod lease;
 mod log;
+mod names;
 mod pages;
 mod periodic;
 mod prefetch;
@@ -136,7 +138,7 @@ impl Remote {
             .map(|cache| Cache::open(cache, options.access))
             .transpose()?;
         let check_fits = |state: Option<&Document>| match &cache {
-            Some(cache) => cache.journal().check_fits(&*objects, state, &cache.place),
+            Some(cache) => cache.journal().check_fits(&*objects, state, cache.place()),
             None => Ok(()),
         };
         let (log, heartbeat) = match options.access {

@@ -20,8 +20,21 @@ pub(super) struct Page {
     /// The block on the local disk; for clean pages the cache itself records it.
     pub(super) block: Option<Arc<Block>>,
     pub(super) state: PageState,
-    /// The time of the last use, by the cache's logical clock.
-    pub(super) used: AtomicU64,
+    pub(super) last_use: LastUse,
+}
+
+/// The time of the last use of a page, by the logical clock of the budget.
+#[derive(Debug)]
+pub(super) struct LastUse(AtomicU64);
+
+impl LastUse {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
 }
 
 /// The state of a page.
@@ -67,7 +80,17 @@ pub(super) struct Pages {
     /// The minimum length since the last commit: committed data past it is no longer visible.
     pub(super) least: u64,
     /// The cache key of the plain object.
-    pub(super) plain_key: OnceLock<Key>,
+    pub(super) plain_key: PlainKey,
+}
+
+/// The cache key of a plain object, computed when it is first needed.
+#[derive(Debug, Default)]
+pub(super) struct PlainKey(OnceLock<Key>);
+
+impl PlainKey {
+    pub(super) fn get(&self, name: &str, plain: &Plain) -> Key {
+        *self.0.get_or_init(|| Key::of_plain(name, plain, 0))
+    }
 }
 
 /// Changes of the byte counts of the cache.
@@ -158,12 +181,11 @@ impl Pages {
         if self.pages.contains_key(&page) {
             return ByteCounts::default();
         }
-        let used = AtomicU64::new(now);
         let page_in = Page {
             bytes: Some(Arc::new(bytes)),
             block: None,
             state: PageState::Clean,
-            used,
+            last_use: LastUse(AtomicU64::new(now)),
         };
         let count = ByteCounts::changed(None, Some(page_in.count()));
         self.pages.insert(page, page_in);
@@ -219,7 +241,7 @@ impl Pages {
             return ByteCounts::default();
         };
         known.state = PageState::Dirty;
-        known.used.store(now, Ordering::Relaxed);
+        known.last_use.set(now);
         ByteCounts::changed(before, Some(known.count()))
     }
 
@@ -299,7 +321,7 @@ impl Pages {
     pub(super) fn forget_used_before(&mut self, before: u64) -> ByteCounts {
         let mut count = ByteCounts::default();
         self.pages.retain(|_, page| {
-            if !page.is_elsewhere() || page.used.load(Ordering::Relaxed) >= before {
+            if !page.is_elsewhere() || page.last_use.get() >= before {
                 return true;
             }
             let counted = page.count();
@@ -361,7 +383,7 @@ impl Pages {
         }
         let before = known.count();
         known.bytes = Some(Arc::new(bytes));
-        known.used.store(now, Ordering::Relaxed);
+        known.last_use.set(now);
         ByteCounts::changed(Some(before), Some(known.count()))
     }
 
@@ -471,7 +493,7 @@ impl Pages {
                 .entry(*index)
                 .or_insert(Part { len, ..*part });
         }
-        self.plain_key = OnceLock::new();
+        self.plain_key = PlainKey::default();
         self.base.plain = now.plain.as_ref().map(|plain| Plain {
             len: plain.len.min(self.least),
             ..plain.clone()
@@ -494,7 +516,7 @@ impl Page {
             bytes: None,
             block: None,
             state: PageState::Dirty,
-            used: AtomicU64::new(now),
+            last_use: LastUse(AtomicU64::new(now)),
         }
     }
 

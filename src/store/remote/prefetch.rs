@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::fetch::Claimed;
 use super::file::File;
+use super::names::NameState;
 use super::pages::PAGE;
-use super::shared::{NameState, Shared};
+use super::shared::Shared;
 
 /// Bytes that one task fetches, in one request; half of it until so much was read. Every request
 /// costs the store as much as a megabyte or two, and a long sequential read uses all of it.
@@ -48,7 +49,7 @@ impl AccessPattern {
 impl Shared {
     /// Returns the maximum number of bytes fetched ahead.
     fn max_ahead(&self) -> u64 {
-        (self.max_fetched() * 2).min(self.connections as u64 * PIECE)
+        (self.budget.max_fetched() * 2).min(self.connections as u64 * PIECE)
     }
 }
 
@@ -61,7 +62,7 @@ impl File {
     }
 
     fn fetch_until(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, until: u64, run: u64) {
-        let begun = self.stream.begun.load(Ordering::Relaxed);
+        let begun = self.access_pattern().begun.load(Ordering::Relaxed);
         let is_ours = (end..=until + PIECE).contains(&begun);
         let mut at = if is_ours {
             begun
@@ -80,7 +81,7 @@ impl File {
             }
             at = to;
         }
-        self.stream.begun.store(at, Ordering::Relaxed);
+        self.access_pattern().begun.store(at, Ordering::Relaxed);
         // Bounds the number of files followed, even if they are short.
         let rest = until.saturating_sub(len.max(MIN_RUN));
         if at >= len && rest > 0 {
@@ -90,20 +91,20 @@ impl File {
 
     /// Prefetches the first `rest` bytes of the next band.
     fn go_on_after(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
-        let Some(name) = next_band(&self.name) else {
+        let Some(name) = next_band(self.name()) else {
             return;
         };
         let go_on = move |shared: &Arc<Shared>, next: &Arc<File>| {
-            next.stream.run.fetch_max(run, Ordering::Relaxed);
+            next.access_pattern().run.fetch_max(run, Ordering::Relaxed);
             next.fetch_until(shared, 0, rest, run);
         };
-        let known = shared.live().get(&name).cloned();
+        let known = shared.names.live().get(&name).cloned();
         match known {
             Some(NameState::Open(next)) => go_on(shared, &next),
             Some(NameState::Gone) => {}
             // Opening it may need a request.
             Some(NameState::Known(_)) | None => {
-                if !self.stream.passed.swap(true, Ordering::Relaxed) {
+                if !self.access_pattern().passed.swap(true, Ordering::Relaxed) {
                     let helped = shared.clone();
                     shared.readers.begin(shared.connections + 1, move || {
                         if let Ok(Some(next)) = helped.open_to_fetch(&name) {

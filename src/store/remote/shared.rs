@@ -1,13 +1,13 @@
 //! State shared by all files of an open bundle: the store, the memory budget, and the permission to
 //! change anything.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::RemoteOptions;
+use super::budget::Budget;
 use super::buffers::Buffers;
 use super::cache::Cache;
 use super::draft::Draft;
@@ -15,7 +15,7 @@ use super::file::File;
 use super::layout::{FileState, LAYER, LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
-use super::pages::{ByteCounts, PAGE};
+use super::names::{NameState, Names};
 use super::task_pool::TaskPool;
 use crate::device::Access;
 use crate::store::locks::Locks;
@@ -23,71 +23,51 @@ use crate::store::objects::Objects;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
-/// The state of a name.
-#[derive(Debug, Clone)]
-pub(super) enum NameState {
-    /// A file that has not been opened.
-    Known(Arc<FileState>),
-    /// A file that is, or was, open.
-    Open(Arc<File>),
-    /// A file that was removed.
-    Gone,
-}
-
-/// Names with uncommitted changes.
-#[derive(Debug, Default)]
-pub(super) struct DirtyNames {
-    /// For the next commit to the store.
-    pub(super) names: BTreeSet<String>,
-    /// For the next flush to the local disk, if flushes go there.
-    pub(super) writeback: BTreeSet<String>,
-}
-
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) access: Access,
     pub(super) part: u64,
     pub(super) connections: usize,
-    pub(super) memory: u64,
+    pub(super) budget: Budget,
     /// There is no log: the names are those of the objects themselves.
     pub(super) plain_only: bool,
     pub(super) locks: Locks,
-    /// The current state of all names.
-    pub(super) live: Mutex<BTreeMap<String, NameState>>,
-    pub(super) dirty_names: Mutex<DirtyNames>,
+    pub(super) names: Names,
     pub(super) cache: Option<Cache>,
-    /// The committed state. Locked during a commit.
-    pub(super) log: Mutex<Option<Log>>,
-    /// Nothing is committed while there is a draft.
-    pub(super) draft: Mutex<Option<Draft>>,
-    /// The reason why nothing can be changed any more.
-    lost: Mutex<Option<(Kind, String)>>,
+    commits: Commits,
     pub(super) generation: u64,
-    session: u64,
-    next_object: AtomicU64,
-    /// Bytes in memory, and bytes of those that are stored nowhere else.
-    pub(super) used: AtomicI64,
-    pub(super) dirty: AtomicI64,
-    /// Bytes on the local disk that are not in the store.
-    pub(super) spilled: AtomicI64,
-    clock: AtomicU64,
-    /// Held shared while bytes are located and read, exclusively while they are moved.
-    moving: RwLock<()>,
-    /// Held by the thread that makes room.
-    pub(super) pressure: Mutex<()>,
+    new_objects: NewObjects,
     /// Tasks that prefetch data.
     pub(super) readers: TaskPool,
     /// Tasks that store written data.
     pub(super) writers: TaskPool,
     /// Memory for pages.
     pub(super) buffers: Buffers,
-    /// The amount of dirty memory at which completely written parts are searched again.
-    pub(super) behind: AtomicI64,
     /// The time after which no request of a previous writer can arrive.
     pub(super) settles: Instant,
     /// The previous writer, or the one before it, did not close the bundle.
     pub(super) took_over: bool,
+}
+
+/// The commits of a bundle, and the reasons why there are none.
+#[derive(Debug)]
+struct Commits {
+    /// The committed state. Locked during a commit.
+    log: Mutex<Option<Log>>,
+    /// Nothing is committed while there is a draft.
+    draft: Mutex<Option<Draft>>,
+    /// The reason why nothing can be changed any more.
+    lost: Mutex<Option<(Kind, String)>>,
+    /// Held shared while bytes are located and read, exclusively while they are moved.
+    moving: RwLock<()>,
+}
+
+/// The names of the objects that this writer creates.
+#[derive(Debug)]
+struct NewObjects {
+    session: u64,
+    next: AtomicU64,
 }
 
 impl Shared {
@@ -106,64 +86,62 @@ impl Shared {
             access: options.access,
             part: log.as_ref().map_or(options.part, |log| log.state.part),
             connections: options.connections.max(1),
-            memory: options.memory.max(64 * PAGE),
+            budget: Budget::new(options.memory),
             plain_only: log.is_none(),
             locks: Locks::default(),
-            live: Mutex::new(live.collect()),
-            dirty_names: Mutex::default(),
+            names: Names::new(live.collect()),
             cache,
-            draft: Mutex::default(),
-            lost: Mutex::default(),
             generation: log.as_ref().map_or(0, |log| log.state.generation),
-            session: random()?,
-            next_object: AtomicU64::new(0),
-            used: AtomicI64::new(0),
-            dirty: AtomicI64::new(0),
-            spilled: AtomicI64::new(0),
-            clock: AtomicU64::new(0),
-            moving: RwLock::default(),
-            pressure: Mutex::default(),
+            new_objects: NewObjects {
+                session: random()?,
+                next: AtomicU64::new(0),
+            },
             readers: TaskPool::new("read ahead"),
             writers: TaskPool::new("store"),
             buffers: Buffers::default(),
-            behind: AtomicI64::new(0),
             settles: Instant::now() + options.grace,
             took_over: log.as_ref().is_some_and(|log| !log.state.settled),
-            log: Mutex::new(log),
+            commits: Commits {
+                log: Mutex::new(log),
+                draft: Mutex::default(),
+                lost: Mutex::default(),
+                moving: RwLock::default(),
+            },
             objects,
         })
     }
 
-    pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, NameState>> {
-        self.live.lock()
+    pub(super) fn log(&self) -> MutexGuard<'_, Option<Log>> {
+        self.commits.log.lock()
+    }
+
+    /// Returns the draft; `None`: it is no draft, or no longer one.
+    pub(super) fn draft(&self) -> MutexGuard<'_, Option<Draft>> {
+        self.commits.draft.lock()
     }
 
     /// Prevents moving of bytes while it is held.
     pub(super) fn staying(&self) -> RwLockReadGuard<'_, ()> {
-        self.moving.read()
+        self.commits.moving.read()
     }
 
     pub(super) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
-        self.moving.write()
+        self.commits.moving.write()
     }
 
     /// Returns a name for a new object.
     pub(super) fn new_object(&self) -> ObjectId {
-        let number = self.next_object.fetch_add(1, Ordering::Relaxed);
+        let number = self.new_objects.next.fetch_add(1, Ordering::Relaxed);
         ObjectId {
             generation: self.generation,
-            session: self.session,
+            session: self.new_objects.session,
             number,
         }
     }
 
     /// Returns true if this writer created the object.
     pub(super) fn is_own(&self, object: ObjectId) -> bool {
-        object.session == self.session
-    }
-
-    pub(super) fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
+        object.session == self.new_objects.session
     }
 
     pub(super) fn version_of(&self, file: &FileState) -> u64 {
@@ -174,51 +152,14 @@ impl Shared {
 
     /// Lists a file for the next commit.
     pub(super) fn note(&self, file: &File) {
-        let known = file.dirty_names.swap(true, Ordering::SeqCst);
-        if !known
-            || (self.local_cache().is_some() && !file.noted_locally.swap(true, Ordering::SeqCst))
-        {
-            self.note_name(&file.name);
+        if file.listed().begin(self.local_cache().is_some()) {
+            self.note_names([file.name()]);
         }
-    }
-
-    pub(super) fn note_name(&self, name: &str) {
-        self.note_names([name]);
     }
 
     /// Lists names together: one commit, and one local flush, includes all of them.
     pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
-        let mut dirty_names = self.dirty_names.lock();
-        for name in names {
-            dirty_names.names.insert(name.to_owned());
-            if self.local_cache().is_some() {
-                dirty_names.writeback.insert(name.to_owned());
-            }
-        }
-    }
-
-    pub(super) fn count(&self, count: ByteCounts) {
-        self.used.fetch_add(count.used, Ordering::Relaxed);
-        self.dirty.fetch_add(count.dirty, Ordering::Relaxed);
-        self.spilled.fetch_add(count.spilled, Ordering::Relaxed);
-    }
-
-    /// Returns the maximum number of bytes of one fetch: a fraction of the memory budget.
-    pub(super) fn max_fetched(&self) -> u64 {
-        (self.memory / 8).max(PAGE)
-    }
-
-    pub(super) fn open_files(&self) -> Vec<Arc<File>> {
-        let live = self.live();
-        live.values()
-            .filter_map(|name| {
-                if let NameState::Open(file) = name {
-                    Some(file.clone())
-                } else {
-                    None
-                }
-            })
-            .collect()
+        self.names.note(names, self.local_cache().is_some());
     }
 
     /// Refuses changes if the bundle is read-only, was taken over by another writer, or may not be
@@ -227,7 +168,7 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Error::read_only(LAYER));
         }
-        match &*self.lost.lock() {
+        match &*self.commits.lost.lock() {
             None => Ok(()),
             Some((kind, why)) => Err(Error::new(*kind, LAYER, why.clone())),
         }
@@ -235,7 +176,7 @@ impl Shared {
 
     /// Refuses all changes from now on.
     pub(super) fn lose(&self, error: Error) -> Error {
-        let mut lost = self.lost.lock();
+        let mut lost = self.commits.lost.lock();
         lost.get_or_insert_with(|| match error.kind() {
             Kind::Conflict => (Kind::Conflict, error.message().to_owned()),
             _ => (

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use super::Remote;
 use super::layout::{Document, EntryPurpose, FileState, LAYER, Name, Role, SnapshotRef};
 use super::log::{Log, read_all};
-use super::shared::{NameState, Shared};
+use super::names::NameState;
+use super::shared::Shared;
 use crate::store::{Put, check_name};
 use crate::{Error, Kind, Result};
 
@@ -97,6 +98,7 @@ impl Remote {
         };
         shared.check_changeable()?;
         if shared
+            .names
             .open_files()
             .iter()
             .any(|file| Arc::strong_count(file) > 2)
@@ -209,7 +211,7 @@ impl Shared {
             Name::File(file) => Some((name.clone(), NameState::Known(file.clone()))),
             Name::Gone | Name::Done => None,
         });
-        *self.live() = files.collect();
+        *self.names.live() = files.collect();
     }
 
     /// Copies the plain objects that snapshots reference, before they are replaced or removed.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::Remote;
 use super::file::{File, Opened};
 use super::layout::{FileState, LAYER, Part, Plain, ROOT};
-use super::shared::{NameState, Shared};
+use super::names::NameState;
+use super::shared::Shared;
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
@@ -49,7 +50,7 @@ impl Shared {
 
     /// Finds the state of a name. `None`: no file.
     fn find(&self, name: &str) -> Result<Option<NameState>> {
-        match self.live().get(name) {
+        match self.names.live().get(name) {
             Some(NameState::Gone) => return Ok(None),
             Some(live) => return Ok(Some(live.clone())),
             None if !self.plain_only => return Ok(None),
@@ -80,7 +81,7 @@ impl Shared {
             Some(NameState::Open(file)) => return Ok(Some(file)),
             Some(NameState::Known(known)) => known,
         };
-        let mut live = self.live();
+        let mut live = self.names.live();
         match live.get(name) {
             // Another thread was faster.
             Some(NameState::Open(file)) => Ok(Some(file.clone())),
@@ -95,7 +96,7 @@ impl Shared {
 
     /// Creates a file under a name. `None`: it exists and must not be replaced.
     fn new_file(self: &Arc<Self>, name: &str, base: FileState, cond: Put) -> Option<Arc<File>> {
-        let mut live = self.live();
+        let mut live = self.names.live();
         if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(NameState::Gone)) {
             return None;
         }
@@ -188,16 +189,16 @@ impl Store for Remote {
             file: file.clone(),
             access: Access::ReadWrite,
         };
-        file.set_noted();
+        file.listed().set();
         filled.set_len(bytes.len() as u64, AfterDiscard::Zeros)?;
         filled.write_at(0, bytes)?;
-        let mut live = shared.live();
+        let mut live = shared.names.live();
         if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(NameState::Gone)) {
             return Ok(false);
         }
         live.insert(name.to_owned(), NameState::Open(file));
         drop(live);
-        shared.note_name(name);
+        shared.note_names([name]);
         Ok(true)
     }
 
@@ -240,8 +241,8 @@ impl Store for Remote {
             return Ok(());
         }
         let file = Arc::new(File::new(to, self.shared(), base));
-        file.set_noted();
-        let mut live = self.shared().live();
+        file.listed().set();
+        let mut live = self.shared().names.live();
         live.insert(to.to_owned(), NameState::Open(file));
         live.insert(from.to_owned(), NameState::Gone);
         // Noted together, so that they are in one commit.
@@ -252,13 +253,13 @@ impl Store for Remote {
     fn remove(&self, name: &str) -> Result<bool> {
         check(name)?;
         self.shared().check_changeable()?;
-        let mut live = self.shared().live();
+        let mut live = self.shared().names.live();
         if matches!(live.get(name), None | Some(NameState::Gone)) {
             return Ok(false);
         }
         live.insert(name.to_owned(), NameState::Gone);
         drop(live);
-        self.shared().note_name(name);
+        self.shared().note_names([name]);
         Ok(true)
     }
 
@@ -279,7 +280,7 @@ impl Store for Remote {
             });
         }
         let names: Vec<String> = {
-            let live = shared.live();
+            let live = shared.names.live();
             let found = live
                 .range(prefix.to_owned()..)
                 .take_while(|(name, _)| name.starts_with(prefix));

@@ -2,17 +2,16 @@
 //! §10.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::buffers::Buffer;
-use super::cache::{Block, Cache, FlushTo, NameRecord};
+use super::cache::{Block, Cache, NameRecord};
 use super::file::File;
 use super::layout::LAYER;
+use super::names::NameState;
 use super::pages::PAGE;
 use super::periodic::PeriodicTask;
-use super::shared::{NameState, Shared};
+use super::shared::Shared;
 use crate::{Error, Kind, Result};
 
 impl Shared {
@@ -28,9 +27,7 @@ impl Shared {
 
     /// Returns the cache, if flushes go to it.
     pub(super) fn local_cache(&self) -> Option<&Cache> {
-        self.cache
-            .as_ref()
-            .filter(|cache| cache.flush == FlushTo::Local)
+        self.cache.as_ref().filter(|cache| cache.takes_flushes())
     }
 
     /// Flushes to the local disk. `false`: it is full or fails.
@@ -40,13 +37,13 @@ impl Shared {
         if journal.paused {
             return Ok(false);
         }
-        let dirty_names = mem::take(&mut self.dirty_names.lock().writeback);
+        let dirty_names = self.names.take_for_writeback();
         if dirty_names.is_empty() {
             return Ok(true);
         }
         let mut record = || {
             let live: Vec<(String, Option<NameState>)> = {
-                let live = self.live();
+                let live = self.names.live();
                 dirty_names
                     .iter()
                     .map(|name| (name.clone(), live.get(name).cloned()))
@@ -57,7 +54,7 @@ impl Shared {
                 let recorded = match live {
                     Some(NameState::Open(file)) => {
                         // Cleared before the file is read: later changes set it again.
-                        file.noted_locally.store(false, Ordering::SeqCst);
+                        file.listed().end_writeback();
                         file.recorded(self, cache)?
                     }
                     Some(NameState::Known(file)) => NameRecord::File {
@@ -74,7 +71,7 @@ impl Shared {
         if record().is_some() {
             return Ok(true);
         }
-        self.dirty_names.lock().writeback.extend(dirty_names);
+        self.names.put_back_for_writeback(dirty_names);
         Ok(false)
     }
 
@@ -106,13 +103,13 @@ impl Shared {
                 NameRecord::Gone => NameState::Gone,
                 NameRecord::File { state, pages } => {
                     let file = File::new(name, self, state.clone());
-                    file.dirty_names.store(true, Ordering::SeqCst);
-                    self.count(file.pages_mut().replay(pages, self.part));
+                    file.listed().set_for_commit();
+                    self.budget.count(file.pages_mut().replay(pages, self.part));
                     NameState::Open(Arc::new(file))
                 }
             };
-            self.live().insert(name.clone(), live);
-            self.dirty_names.lock().names.insert(name.clone());
+            self.names.live().insert(name.clone(), live);
+            self.names.note([name.as_str()], false);
         }
     }
 
@@ -128,7 +125,7 @@ impl Shared {
                 .upgrade()
                 .is_some_and(|shared| shared.commit().is_ok())
         };
-        PeriodicTask::start("upload", cache.upload_after, upload).map(Some)
+        PeriodicTask::start("upload", cache.upload_after(), upload).map(Some)
     }
 
     /// Commits everything, and sends flushes to the store during `work`, which moves committed
@@ -161,13 +158,13 @@ impl File {
         for (number, bytes) in loose {
             let block = cache.write(&bytes)?;
             let count = self.pages_mut().spilled(number, &bytes, block, true);
-            shared.count(count);
+            shared.budget.count(count);
         }
         // Under the lock only the few pages that were written in the meantime remain.
         let mut pages = self.pages_mut();
         for (number, bytes) in pages.without_block() {
             let count = pages.spilled(number, &bytes, cache.write(&bytes)?, true);
-            shared.count(count);
+            shared.budget.count(count);
         }
         let list = pages
             .changed_pages()
@@ -191,7 +188,7 @@ impl File {
                 return false;
             };
             let count = self.pages_mut().spilled(number, &bytes, block, false);
-            shared.count(count);
+            shared.budget.count(count);
         }
         true
     }
@@ -207,8 +204,8 @@ impl File {
         let bytes = self.bytes_of(shared, &block)?;
         let count = self
             .pages_mut()
-            .recalled(page, &block, bytes, shared.tick());
-        shared.count(count);
+            .recalled(page, &block, bytes, shared.budget.tick());
+        shared.budget.count(count);
         shared.evict();
         Ok(())
     }
@@ -217,8 +214,8 @@ impl File {
     pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
         let mut bytes = shared.buffers.take();
         block.read(&mut bytes).map_err(|error| {
-            let place = shared.cache.as_ref().map_or("", |cache| &cache.place);
-            let message = format!("{place} lost data written to {}", self.name);
+            let place = shared.cache.as_ref().map_or("", Cache::place);
+            let message = format!("{place} lost data written to {}", self.name());
             Error::new(Kind::Io, LAYER, message).caused_by(error)
         })?;
         Ok(bytes)

@@ -31,9 +31,9 @@ struct Free {
 #[derive(Debug)]
 pub(in super::super) struct Block {
     blocks: Arc<Blocks>,
-    pub(in super::super) number: u32,
+    number: u32,
     /// CRC-32 of its bytes.
-    pub(in super::super) sum: u32,
+    sum: u32,
     /// The block was written, or its checksum verified, since the file was opened.
     is_right: AtomicBool,
 }
@@ -120,6 +120,15 @@ impl Block {
             sum,
             is_right: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the CRC-32 of its bytes.
+    pub(super) fn sum(&self) -> u32 {
+        self.sum
     }
 
     /// Reads from offset `within` into `into`. The first read of a block reads all of it, to verify

@@ -49,7 +49,7 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     for (key, entry) in entries {
         bytes.extend_from_slice(&key.object);
         bytes.extend_from_slice(&key.offset.to_be_bytes());
-        for number in [entry.len, entry.block.number, entry.block.sum, 0] {
+        for number in [entry.len, entry.block.number(), entry.block.sum(), 0] {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
     }

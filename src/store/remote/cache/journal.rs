@@ -322,7 +322,7 @@ impl Journal {
             for (number, block) in pages {
                 let _ = match block {
                     Some(block) => {
-                        writeln!(text, "page {number} {} {:08x}", block.number, block.sum)
+                        writeln!(text, "page {number} {} {:08x}", block.number(), block.sum())
                     }
                     None => writeln!(text, "page {number} -"),
                 };

@@ -127,10 +127,10 @@ pub(super) struct Cache {
     clean: Mutex<CleanBlocks>,
     /// Maximum number of bytes in blocks that are not in the store.
     max_spilled: i64,
-    pub(super) flush: FlushTo,
-    pub(super) upload_after: Duration,
+    flush: FlushTo,
+    upload_after: Duration,
     journal: Mutex<Journal>,
-    pub(super) place: String,
+    place: String,
     _lock: Guard,
 }
 
@@ -217,6 +217,21 @@ impl Cache {
 
     fn clean(&self) -> MutexGuard<'_, CleanBlocks> {
         self.clean.lock()
+    }
+
+    /// Returns true if flushes of the bundle go to the cache.
+    pub(super) fn takes_flushes(&self) -> bool {
+        self.flush == FlushTo::Local
+    }
+
+    /// Returns the delay of the upload of flushed data.
+    pub(super) fn upload_after(&self) -> Duration {
+        self.upload_after
+    }
+
+    /// Returns the path of the folder, for messages.
+    pub(super) fn place(&self) -> &str {
+        &self.place
     }
 
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
