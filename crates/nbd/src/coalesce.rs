@@ -91,7 +91,7 @@ impl Session<'_> {
             parts.extend([IoSlice::new(&heads[at..end]), IoSlice::new(body)]);
             (at, bytes) = (end, rest);
         }
-        let sent = self.link.transmit(&mut parts);
+        let sent = self.link.replies.transmit(&mut parts);
         self.out.clear();
         sent
     }

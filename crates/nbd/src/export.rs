@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandsaw::device::{Access, BlockDevice};
-use bandsaw::sync::Mutex;
+use bandsaw::sync::{Mutex, MutexGuard};
 use bandsaw::{Error, Kind, Result};
 
 use crate::known_data::KnownData;
@@ -20,7 +20,7 @@ pub struct Export {
     /// True if clients may grow it.
     grows: bool,
     /// Serializes changes of the length.
-    pub(crate) growing: Mutex<()>,
+    growing: Mutex<()>,
     /// True after a read failed whose reply header had already reported success.
     failed: AtomicBool,
 }
@@ -55,6 +55,11 @@ impl Export {
 
     pub(crate) fn grows(&self) -> bool {
         self.grows && !self.is_read_only()
+    }
+
+    /// Excludes other changes of the length.
+    pub(crate) fn lock_length(&self) -> MutexGuard<'_, ()> {
+        self.growing.lock()
     }
 
     /// Returns the name that clients request.

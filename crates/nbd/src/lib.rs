@@ -51,6 +51,7 @@ mod options;
 mod perform;
 mod platform;
 mod read;
+mod reply_queue;
 mod server;
 mod socket;
 #[cfg(any(test, feature = "testing"))]

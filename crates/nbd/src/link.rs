@@ -1,14 +1,12 @@
-//! Shared state of all threads of a connection in its transmission phase, and the sending of
-//! replies.
+//! Shared state of all threads of a connection in its transmission phase.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 
 use bandsaw::device::{Extent, ExtentKind};
-use bandsaw::sync::{Mutex, MutexGuard};
 use bandsaw::{Error, Kind};
 
-use crate::buffers::{Buffer, Buffers};
+use crate::buffers::Buffers;
 use crate::channel::Channel;
 use crate::dispatch::LatencyMean;
 use crate::events::{EventReceiver, Note, Throttle};
@@ -16,10 +14,7 @@ use crate::export::Export;
 use crate::handshake::Negotiated;
 use crate::known_data::KnownData;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
-use crate::worker_pool::WorkerPool;
-
-/// Maximum number of parts in one system call.
-const MAX_PARTS: usize = 512;
+use crate::reply_queue::ReplyQueue;
 
 /// A connection in its transmission phase.
 #[derive(Debug)]
@@ -29,24 +24,13 @@ pub(crate) struct Link {
     pub(crate) structured: bool,
     contexts: bool,
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) worker_pool: WorkerPool,
     pub(crate) reads: LatencyMean,
     pub(crate) writes: LatencyMean,
     /// Pace of flushes, and of all other requests except reads and writes.
     pub(crate) others: LatencyMean,
     events: Arc<dyn EventReceiver>,
     throttle: Arc<Throttle>,
-    /// Held while sending.
-    wire: Mutex<()>,
-    /// Replies of worker threads, to be sent by the thread that holds `wire`.
-    outbox: Mutex<Vec<Reply>>,
-}
-
-/// A reply: its header and the data read.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) head: Vec<u8>,
-    pub(crate) body: Option<Buffer>,
+    pub(crate) replies: ReplyQueue,
 }
 
 /// Reason why a request failed: an error number for the client and a message for its user.
@@ -78,19 +62,17 @@ impl Link {
             contexts,
         } = agreement;
         Self {
+            replies: ReplyQueue::new(channel.clone()),
             channel,
             export,
             structured,
             contexts,
             buffers: Arc::default(),
-            worker_pool: WorkerPool::default(),
             reads: LatencyMean::default(),
             writes: LatencyMean::default(),
             others: LatencyMean::default(),
             events,
             throttle,
-            wire: Mutex::default(),
-            outbox: Mutex::default(),
         }
     }
 
@@ -203,59 +185,5 @@ impl Link {
         }
         let Extent { kind, len } = device.extent_at(range.clone())?;
         Ok((kind, range.start.saturating_add(len).min(range.end)))
-    }
-
-    /// Locks the connection for sending. The caller must call [`drain`](Self::drain) after
-    /// releasing it.
-    pub(crate) fn wire(&self) -> MutexGuard<'_, ()> {
-        self.wire.lock()
-    }
-
-    /// Sends `parts` without interleaving other replies.
-    pub(crate) fn transmit(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let sent = {
-            let _wire = self.wire();
-            self.channel.send(parts, false)
-        };
-        self.drain();
-        sent
-    }
-
-    /// Queues a reply, which this thread or the one that is sending sends.
-    pub(crate) fn send(&self, reply: Reply) {
-        self.outbox().push(reply);
-        self.drain();
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, Vec<Reply>> {
-        self.outbox.lock()
-    }
-
-    /// Sends the queued replies, unless another thread is sending: that one sends them when it is
-    /// done.
-    pub(crate) fn drain(&self) {
-        while !self.outbox().is_empty() {
-            let Some(_wire) = self.wire.try_lock() else {
-                return;
-            };
-            loop {
-                let replies = std::mem::take(&mut *self.outbox());
-                if replies.is_empty() {
-                    break;
-                }
-                let mut parts = Vec::with_capacity(replies.len() * 2);
-                for Reply { head, body } in &replies {
-                    parts.push(IoSlice::new(head));
-                    parts.extend(body.as_deref().map(IoSlice::new));
-                }
-                if parts
-                    .chunks_mut(MAX_PARTS)
-                    .any(|parts| self.channel.send(parts, false).is_err())
-                {
-                    // The receiving thread sees the closed socket, and ends.
-                    self.channel.socket().end(std::net::Shutdown::Both);
-                }
-            }
-        }
     }
 }

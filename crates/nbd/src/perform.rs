@@ -8,8 +8,9 @@ use bandsaw::{Error, Kind, Result};
 use crate::layout::{
     Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk,
 };
-use crate::link::{ErrorReply, Link, Reply};
+use crate::link::{ErrorReply, Link};
 use crate::platform;
+use crate::reply_queue::Reply;
 
 /// Source of explicit zeros.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
@@ -51,7 +52,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
 pub(crate) fn run_on_worker(link: &Link, request: &Request) {
     let mut head = Vec::new();
     link.others.time(0, || perform(link, request, &mut head));
-    link.send(Reply { head, body: None });
+    link.replies.send(Reply { head, body: None });
 }
 
 /// Flushes the device if the request has FUA.
@@ -91,7 +92,7 @@ fn write_zeroes(
 
 /// Grows the export to a length, durably. New connections see the new length.
 fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), ErrorReply> {
-    let _one_at_a_time = link.export.growing.lock();
+    let _one_at_a_time = link.export.lock_length();
     let info = device.info();
     if len < info.len {
         return Err(ErrorReply::new(

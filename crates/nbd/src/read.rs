@@ -9,10 +9,11 @@ use bandsaw::device::{ExtentKind, FileRange};
 use crate::buffers::Buffer;
 use crate::coalesce::TOGETHER;
 use crate::layout::{DATA_HEAD, Request, data_chunk, end_chunk, flag, hole_chunk, simple_reply};
-use crate::link::{ErrorReply, Link, Reply};
+use crate::link::{ErrorReply, Link};
 use crate::platform;
+use crate::reply_queue::Reply;
 use crate::transmission::{BATCH, Session};
-use crate::worker_pool::{Job, WorkerPool};
+use crate::worker_pool::Job;
 
 /// Maximum length in bytes of a read that is copied: small replies are buffered and sent together.
 pub(crate) const SMALL: u32 = 32 << 10;
@@ -61,7 +62,8 @@ impl Session<'_> {
             request.len
         };
         let buffer = self.link.buffers.take(len as usize);
-        WorkerPool::submit(self.link, Job::Read(*request, buffer));
+        self.worker_pool
+            .submit(self.link, Job::Read(*request, buffer));
     }
 
     fn read_small(&mut self, request: &Request) -> io::Result<()> {
@@ -220,6 +222,7 @@ impl Session<'_> {
     fn send_with(&mut self, body: &[u8]) -> io::Result<()> {
         let sent = self
             .link
+            .replies
             .transmit(&mut [IoSlice::new(&self.out), IoSlice::new(body)]);
         self.out.clear();
         sent
@@ -236,13 +239,13 @@ impl Session<'_> {
     ) -> io::Result<Result<(), ErrorReply>> {
         let link = self.link;
         let sent = {
-            let _wire = link.wire();
+            let _wire = link.replies.wire();
             link.channel
                 .send(&mut [IoSlice::new(&self.out)], true)
                 .and_then(|()| from_file(link, range, lent, promised))
         };
         self.out.clear();
-        link.drain();
+        link.replies.drain();
         sent
     }
 }
@@ -363,13 +366,14 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
             false => whole_head(link, request, &mut head),
         }
         if last && len as usize == buffer.len() {
-            return link.send(Reply {
+            return link.replies.send(Reply {
                 head,
                 body: Some(buffer),
             });
         }
         // The buffer is reused for the next piece, or is longer than the data, so it is sent now.
         if link
+            .replies
             .transmit(&mut [IoSlice::new(&head), IoSlice::new(&buffer[..len as usize])])
             .is_err()
         {
@@ -379,11 +383,11 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
         at = end;
     }
     if !head.is_empty() {
-        link.send(Reply { head, body: None });
+        link.replies.send(Reply { head, body: None });
     }
 }
 
 fn refuse(link: &Link, request: &Request, mut head: Vec<u8>, refusal: &ErrorReply) {
     link.refuse(&mut head, request, refusal);
-    link.send(Reply { head, body: None });
+    link.replies.send(Reply { head, body: None });
 }

@@ -26,6 +26,7 @@ const LONG: u32 = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     pub(crate) link: &'a Arc<Link>,
+    pub(crate) worker_pool: Arc<WorkerPool>,
     pub(crate) input: Input,
     /// Pending replies.
     pub(crate) out: Vec<u8>,
@@ -37,13 +38,14 @@ pub(crate) struct Session<'a> {
 pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
     let mut session = Session {
         link,
+        worker_pool: Arc::default(),
         input: Input::default(),
         out: Vec::new(),
         scratch: Vec::new(),
     };
     let ended = session.run();
     // Received requests are completed, even if the client has disconnected.
-    link.worker_pool.finish();
+    session.worker_pool.finish();
     ended
 }
 
@@ -82,7 +84,7 @@ impl Session<'_> {
                     || request.len > LONG && request.command != Command::BlockStatus
                     || request.has(flag::NO_HOLE) && request.len > LONG / 8;
                 if long || link.others.is_slow() {
-                    WorkerPool::submit(link, Job::Other(*request));
+                    self.worker_pool.submit(link, Job::Other(*request));
                 } else {
                     link.others
                         .time(0, || perform(link, request, &mut self.out));
@@ -106,7 +108,7 @@ impl Session<'_> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = self.link.transmit(&mut [IoSlice::new(&self.out)]);
+        let sent = self.link.replies.transmit(&mut [IoSlice::new(&self.out)]);
         self.out.clear();
         sent
     }

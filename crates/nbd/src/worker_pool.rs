@@ -75,27 +75,25 @@ impl WorkerPool {
     }
 
     /// Queues a job. Blocks while the queue is full.
-    pub(crate) fn submit(link: &Arc<Link>, job: Job) {
-        let worker_pool = &link.worker_pool;
-        let mut state =
-            worker_pool.wait_while(worker_pool.state(), |state| state.jobs.len() >= MAX_JOBS);
+    pub(crate) fn submit(self: &Arc<Self>, link: &Arc<Link>, job: Job) {
+        let mut state = self.wait_while(self.state(), |state| state.jobs.len() >= MAX_JOBS);
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == MAX_THREADS {
             if state.idle > 0 {
-                worker_pool.work.notify_one();
+                self.work.notify_one();
             }
             return;
         }
         state.threads += 1;
         drop(state);
-        let helper = Arc::clone(link);
+        let (pool, helper) = (Arc::clone(self), Arc::clone(link));
         let begun = thread::Builder::new()
             .name("nbd-crew".into())
             .stack_size(STACK)
-            .spawn(move || helper.worker_pool.help(&helper));
+            .spawn(move || pool.help(&helper));
         if begun.is_err() {
             // No thread could be started and none exists: run the job here.
-            let mut state = worker_pool.state();
+            let mut state = self.state();
             state.threads -= 1;
             let job = if state.threads == 0 {
                 state.jobs.pop_front()

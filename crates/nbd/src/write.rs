@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::layout::{Request, simple_reply};
-use crate::link::{ErrorReply, Link, Reply};
+use crate::link::{ErrorReply, Link};
 use crate::perform::durable;
+use crate::reply_queue::Reply;
 use crate::transmission::Session;
-use crate::worker_pool::{Job, WorkerPool};
+use crate::worker_pool::Job;
 use bandsaw::sync::Mutex;
 
 /// Piece size in bytes of writes by the receiving thread: a piece stays in the processor's cache,
@@ -73,7 +74,7 @@ impl Session<'_> {
             self.flush_before((end - at) as usize)?;
             let mut bytes = self.link.buffers.take((end - at) as usize);
             self.input.read(&self.link.channel, &mut bytes)?;
-            WorkerPool::submit(
+            self.worker_pool.submit(
                 self.link,
                 Job::Write {
                     pending: Arc::clone(&pending),
@@ -111,5 +112,5 @@ pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: 
         Ok(()) => simple_reply(&mut head, request.cookie, 0),
         Err(refusal) => link.refuse(&mut head, request, &refusal),
     }
-    link.send(Reply { head, body: None });
+    link.replies.send(Reply { head, body: None });
 }

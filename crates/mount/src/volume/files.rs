@@ -27,7 +27,7 @@ pub(super) struct Volume<'a> {
 /// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    pub(super) node: NodeId,
+    node: NodeId,
     contents: RwLock<Contents>,
     /// Held while the length changes.
     resizing: Mutex<()>,
