@@ -7,6 +7,7 @@ use super::volume::Volume;
 use crate::device::Access;
 use crate::fs::apfs::{ApfsMut, Container, ContainerMut, Label, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// A state of a volume, and the source of its key.
@@ -18,6 +19,10 @@ pub struct VolumeQuery<'a> {
     pub keys: Option<&'a dyn Keys>,
 }
 
+/// A container that was opened for a warning, kept for its first reader.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SurveyedContainer(Arc<Mutex<Option<Arc<Container>>>>);
+
 impl Volume {
     /// Returns the APFS container. [`Kind::Invalid`] if the volume is not one.
     pub fn container(&self) -> Result<Arc<Container>> {
@@ -26,8 +31,7 @@ impl Volume {
                 Error::new(Kind::Invalid, "volume", "not an APFS container").named(self.place())
             );
         }
-        let surveyed = self.surveyed.lock().take();
-        if let Some(container) = surveyed {
+        if let Some(container) = self.surveyed.0.lock().take() {
             return Ok(container);
         }
         let container = Container::open(self.device().clone(), self.checkpoint)?;
@@ -54,7 +58,7 @@ impl Volume {
         };
         self.older_state = container.older_state();
         if self.device().info().access == Access::ReadOnly {
-            *self.surveyed.lock() = Some(container);
+            *self.surveyed.0.lock() = Some(container);
         }
     }
 }

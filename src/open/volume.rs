@@ -5,20 +5,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::apfs::{self, VolumeQuery};
+use super::apfs::{self, SurveyedContainer, VolumeQuery};
 use super::detect::detect_file_system;
 use super::quick_check;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::decision::CopyChoice;
 use crate::device::{BlockDevice, Slice, Spill};
-use crate::fs::apfs::{Container, VolumeWriter};
+use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
-use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";
@@ -100,7 +99,7 @@ pub struct Volume {
     /// The warning that an older state of an APFS container is read, because the newest is damaged.
     pub(super) older_state: Option<String>,
     /// The container that was opened for this warning, for the first reader of a read-only image.
-    pub(super) surveyed: Arc<Mutex<Option<Arc<Container>>>>,
+    pub(super) surveyed: SurveyedContainer,
     /// The writer of an APFS container, which is reopened for each operation.
     pub(super) writer: VolumeWriter,
     device: Arc<dyn BlockDevice>,
@@ -320,7 +319,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 change_damaged: false,
                 system_files: false,
                 older_state: None,
-                surveyed: Arc::default(),
+                surveyed: SurveyedContainer::default(),
                 writer: VolumeWriter::default(),
                 device,
             });
@@ -341,7 +340,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             change_damaged: false,
             system_files: false,
             older_state: None,
-            surveyed: Arc::default(),
+            surveyed: SurveyedContainer::default(),
             writer: VolumeWriter::default(),
             device: disk.clone(),
         });

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Cache {
     /// Its level; the base is level 0.
-    pub(super) level: usize,
+    level: usize,
     is_filled: bool,
     problem: OnceLock<Error>,
 }
@@ -23,6 +23,11 @@ impl Cache {
             is_filled: access == Access::ReadWrite,
             problem: OnceLock::new(),
         }
+    }
+
+    /// Returns its level.
+    pub(super) fn level(&self) -> usize {
+        self.level
     }
 
     /// Returns true if data of `level`, read from level `from`, is to be cached.

@@ -109,7 +109,7 @@ impl Stack {
         let cache = levels.first().map(|level| Cache::new(*level, access));
         let access = if cache
             .as_ref()
-            .is_some_and(|cache| cache.level == layers.len())
+            .is_some_and(|cache| cache.level() == layers.len())
         {
             Access::ReadOnly
         } else {
@@ -275,7 +275,7 @@ impl BlockDevice for Stack {
             self.top().flush()?;
         }
         if let Some(cache) = &self.cache {
-            cache.flush(self.level(cache.level));
+            cache.flush(self.level(cache.level()));
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl Drop for Stack {
     fn drop(&mut self) {
         // Read-only users do not flush, and the copies are worth keeping.
         if let Some(cache) = &self.cache {
-            cache.flush(self.level(cache.level));
+            cache.flush(self.level(cache.level()));
         }
     }
 }

@@ -38,10 +38,17 @@ const SHORT_BODY: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct BoundedClients {
     /// Maximum time without data from the server.
-    pub(super) silence: Duration,
+    silence: Duration,
     /// The server has responded before. Requests to a server that never responded are not retried
     /// after a timeout.
-    pub(super) answered: Arc<AtomicBool>,
+    answered: Arc<AtomicBool>,
+}
+
+impl BoundedClients {
+    /// Creates a factory; `answered` is set once the server has responded.
+    pub(super) fn new(silence: Duration, answered: Arc<AtomicBool>) -> Self {
+        Self { silence, answered }
+    }
 }
 
 impl HttpConnector for BoundedClients {

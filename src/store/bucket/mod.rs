@@ -484,10 +484,7 @@ fn client(
         http = http.with_root_certificate(certificate);
     }
     let mut builder = AmazonS3Builder::new()
-        .with_http_connector(BoundedClients {
-            silence: patience.silence,
-            answered,
-        })
+        .with_http_connector(BoundedClients::new(patience.silence, answered))
         .with_bucket_name(&place.bucket)
         .with_region(options.region())
         .with_skip_signature(options.anonymous)

@@ -19,12 +19,31 @@ use crate::{Error, Kind, Result, platform};
 /// An exclusive lock.
 pub(super) struct HeldLock {
     /// `None` after the lock was lost.
-    pub(super) file: Mutex<Option<File>>,
-    pub(super) folder: Arc<File>,
-    pub(super) name: String,
-    pub(super) path: PathBuf,
+    file: Mutex<Option<File>>,
+    folder: Arc<File>,
+    name: String,
+    path: PathBuf,
     /// The mode of the lock file, in case it must be created again.
-    pub(super) mode: FileMode,
+    mode: FileMode,
+}
+
+impl HeldLock {
+    /// Keeps the lock of `file`, which has this name in `folder`, this path in messages, and this
+    /// mode.
+    pub(super) fn new(
+        file: File,
+        (folder, name): (Arc<File>, &str),
+        path: PathBuf,
+        mode: FileMode,
+    ) -> Self {
+        Self {
+            file: Mutex::new(Some(file)),
+            folder,
+            name: name.to_owned(),
+            path,
+            mode,
+        }
+    }
 }
 
 impl LockHandle for HeldLock {

@@ -374,14 +374,8 @@ impl Store for Local {
         }
         match platform::lock_soon(&file, mode == Lock::Exclusive) {
             Ok(true) if mode == Lock::Exclusive => {
-                let file = Mutex::new(Some(file));
-                Ok(Guard::watched(HeldLock {
-                    file,
-                    folder,
-                    name: last.to_owned(),
-                    path: self.path(name),
-                    mode: self.mode(name),
-                }))
+                let lock = HeldLock::new(file, (folder, last), self.path(name), self.mode(name));
+                Ok(Guard::watched(lock))
             }
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),

@@ -3,7 +3,6 @@
 //! makes the change effective (§5.3).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
@@ -87,7 +86,7 @@ impl Volume {
                 .device
                 .write_at(self.store.offset(*place), bytes)?;
         }
-        self.container.next_oid = self.next_oid.load(Ordering::Relaxed).into();
+        self.container.next_oid = self.next_oid.next().into();
         Rings {
             store: &self.store,
             raw: &mut self.container,

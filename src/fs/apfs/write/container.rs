@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LAYER;
 use super::checkpoint::Rings;
 use super::ephemeral::Ephemeral;
 use super::preconditions;
 use super::space::{FixedBlocks, SMALL, Space};
+use super::tree::OidCounter;
 use super::volume::KEPT_CHECKPOINTS;
 use crate::device::failed::FailureFlag;
 use crate::fs::apfs::container::Container;
@@ -45,7 +45,7 @@ struct ContainerState {
     raw: ContainerRaw,
     ephemeral: Ephemeral,
     space: Space,
-    next_oid: AtomicU64,
+    next_oid: OidCounter,
     failed: FailureFlag,
 }
 
@@ -92,7 +92,7 @@ impl ContainerMut {
         let store = container.store.clone();
         let space = Space::open(&store, container.spaceman()?, &ephemeral.queue_nodes)?;
         let raw = container.superblock;
-        let next_oid = AtomicU64::new(raw.next_oid.get());
+        let next_oid = OidCounter::new(raw.next_oid.get());
         let state = ContainerState {
             store,
             raw,
@@ -299,13 +299,13 @@ pub(super) fn write_whole(
     raw: &mut ContainerRaw,
     ephemeral: &Ephemeral,
     space: &mut Space,
-    next_oid: &AtomicU64,
+    next_oid: &OidCounter,
 ) -> Result<()> {
     let xid = Xid(raw.next_xid.get());
     for (place, bytes) in space.write_bitmaps()? {
         store.device.write_at(store.offset(place), &bytes)?;
     }
     let objects = ephemeral.of_next(space, next_oid, xid)?;
-    raw.next_oid = next_oid.load(Ordering::Relaxed).into();
+    raw.next_oid = next_oid.next().into();
     Rings { store, raw }.write(xid, &objects)
 }

@@ -1,12 +1,11 @@
 //! The ephemeral objects of a checkpoint: free queues, which are rewritten, and others, which are
 //! copied to every checkpoint.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use zerocopy::FromBytes;
 
 use super::checkpoint::EphemeralObject;
 use super::space::Space;
+use super::tree::OidCounter;
 use super::{LAYER, queue};
 use crate::fs::apfs::checkpoint::{self, data_area};
 use crate::fs::apfs::container::Container;
@@ -64,14 +63,13 @@ impl Ephemeral {
     pub(super) fn of_next(
         &self,
         space: &mut Space,
-        next_oid: &AtomicU64,
+        next_oid: &OidCounter,
         xid: Xid,
     ) -> Result<Vec<EphemeralObject>> {
-        let new_oid = |count| Oid(next_oid.fetch_add(count, Ordering::Relaxed));
         let mut roots = space.queue_roots();
         for root in &mut roots {
             if !root.is_some() {
-                *root = new_oid(1);
+                *root = next_oid.take(1);
             }
         }
         let mut queues = Vec::new();
@@ -80,8 +78,8 @@ impl Ephemeral {
             .zip(roots)
         {
             // Object numbers for all nodes but the root.
-            let first =
-                new_oid(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
+            let first = next_oid
+                .take(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
             queues.extend(queue.nodes(space.block_size(), root, first, xid)?);
         }
         let manager = space.manager(roots);

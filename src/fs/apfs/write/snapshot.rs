@@ -5,7 +5,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::commit::relocate_physical;
 use super::space::{AllocationUse, Block};
-use super::tree::{ChangingTree, FIRST_NEW};
+use super::tree::{ChangingTree, OidCounter};
 use super::volume::Volume;
 use super::{ApfsMut, LAYER};
 use crate::Result;
@@ -47,7 +47,7 @@ impl Volume {
                 .write_at(self.store.offset(*place), bytes)?;
         }
         let kind = (TreeKind::ExtentReferences, kind);
-        let numbers = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(FIRST_NEW));
+        let numbers = OidCounter::physical();
         self.kept
             .insert(0, self.read.raw.extent_ref_tree_oid.into());
         self.references = ChangingTree::open(
@@ -92,7 +92,7 @@ impl Volume {
         blocks: &mut Vec<Block>,
     ) -> Result<()> {
         let shape = Shape::physical(self.store.block_size, object_type::SNAP_META_TREE);
-        let numbers = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(FIRST_NEW));
+        let numbers = OidCounter::physical();
         let root = self.read.raw.snap_meta_tree_oid.into();
         let mut tree = ChangingTree::open(
             &self.store,

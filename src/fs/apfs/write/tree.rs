@@ -23,6 +23,31 @@ use crate::{Error, Kind, Result};
 /// First number of new nodes of physical trees: no container has so many blocks.
 pub(super) const FIRST_NEW: u64 = 1 << 62;
 
+/// A source of object numbers, shared by the trees of a volume.
+#[derive(Debug, Clone)]
+pub(super) struct OidCounter(Arc<AtomicU64>);
+
+impl OidCounter {
+    pub(super) fn new(next: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(next)))
+    }
+
+    /// Creates a source for the new nodes of a physical tree.
+    pub(super) fn physical() -> Self {
+        Self::new(FIRST_NEW)
+    }
+
+    /// Takes `count` numbers; returns the first.
+    pub(super) fn take(&self, count: u64) -> Oid {
+        Oid(self.0.fetch_add(count, Ordering::Relaxed))
+    }
+
+    /// Returns the next number.
+    pub(super) fn next(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A key and its value.
 type TreeRecord<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 /// A changed node, and its previous state.
@@ -52,7 +77,7 @@ pub(super) struct ChangingTree {
     root: Oid,
     info: TreeInfoRaw,
     /// Source of the numbers of new nodes.
-    numbers: Arc<AtomicU64>,
+    numbers: OidCounter,
     /// Nodes removed from the tree since the last commit.
     dropped: Vec<Oid>,
     rollback: Vec<ReplacedNode>,
@@ -75,7 +100,7 @@ impl ChangingTree {
         (kind, shape): (TreeKind, Shape),
         stored: Addressing,
         root: Oid,
-        numbers: Arc<AtomicU64>,
+        numbers: OidCounter,
     ) -> Result<Self> {
         let nodes = Arc::new(Nodes::new(store.clone(), kind, stored));
         let node = nodes.node(root)?;
@@ -405,7 +430,7 @@ impl ChangingTree {
 
     fn new_node(&mut self) -> Oid {
         self.info.node_count += 1;
-        Oid(self.numbers.fetch_add(1, Ordering::Relaxed))
+        self.numbers.take(1)
     }
 
     fn drop_node(&mut self, oid: Oid) {

@@ -1,7 +1,6 @@
 //! The state of a writable volume, modified by one thread at a time; operations are atomic.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use zerocopy::IntoBytes;
@@ -11,7 +10,7 @@ use super::container::{WORTH_RELEASING, write_whole};
 use super::ephemeral::Ephemeral;
 use super::inode::Inode;
 use super::space::Space;
-use super::tree::{ChangingTree, FIRST_NEW};
+use super::tree::{ChangingTree, OidCounter};
 use super::{LAYER, WriteOptions, preconditions};
 use crate::device::failed::FailureFlag;
 use crate::fs::apfs::btree::{Addressing, Key, TreeKind};
@@ -55,7 +54,7 @@ pub(super) struct Volume {
     /// Object number of the volume.
     pub(super) oid: Oid,
     /// Next number of a virtual object.
-    pub(super) next_oid: Arc<AtomicU64>,
+    pub(super) next_oid: OidCounter,
     pub(super) options: WriteOptions,
     /// True if a transaction is in progress.
     begun: bool,
@@ -97,8 +96,7 @@ impl Volume {
             .map_err(|error| error.named(raw.label()))?;
         let read = container.open_volume(number, None, key)?;
         let store = container.store.clone();
-        let next_oid = Arc::new(AtomicU64::new(container.superblock.next_oid.get()));
-        let physical = || Arc::new(AtomicU64::new(FIRST_NEW));
+        let next_oid = OidCounter::new(container.superblock.next_oid.get());
         let size = store.block_size;
         let omap_tree = |raw: &OmapRaw| {
             let kind = (TreeKind::Omap, Shape::omap(size));
@@ -107,7 +105,7 @@ impl Volume {
                 kind,
                 Addressing::Physical,
                 raw.tree_oid.into(),
-                physical(),
+                OidCounter::physical(),
             )
         };
         let omap = Omap::open(&store, Paddr(raw.omap_oid.get()))?.raw;
@@ -124,7 +122,7 @@ impl Volume {
             references,
             Addressing::Physical,
             raw.extent_ref_tree_oid.into(),
-            physical(),
+            OidCounter::physical(),
         )?;
         let xid = Xid(container.checkpoint());
         let view = View {
