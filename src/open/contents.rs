@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::survey::is_blank;
 use super::volume::{self, Volume};
-use crate::device::{BlockDevice, Slice};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice, is_zero};
 use crate::partition::{self, Map, Partition, gpt::Search};
 use crate::{Error, Reason, Result};
 
@@ -22,6 +21,9 @@ pub enum Contents {
     /// a disk whose structures are lost.
     Unknown,
 }
+
+/// Bytes read per call when checking for all zeros.
+const PIECE: usize = 1 << 20;
 
 /// Types of partitions whose contents no magic shows.
 const KNOWN_BY_TYPE: [&str; 9] = [
@@ -129,4 +131,37 @@ pub(crate) fn find_with(
         }
     }
     Ok((None, Vec::new()))
+}
+
+/// Returns true if a disk of at least a sector is all zeros. Holes are not read, and the first
+/// other byte ends the search.
+pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
+    let len = disk.info().len;
+    if len == 0 {
+        return Ok(false);
+    }
+    // Nonzero data is mostly found at the ends.
+    let probe = len.min(4096) as usize;
+    if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
+        return Ok(false);
+    }
+    let mut buf = Vec::new();
+    for extent in disk.extents(0..len) {
+        let (range, kind) = extent?;
+        let mut at = range.start;
+        if kind == ExtentKind::Data {
+            buf.resize(PIECE.min(usize::try_from(len).unwrap_or(PIECE)), 0);
+        }
+        while kind == ExtentKind::Data && at < range.end {
+            let piece = buf
+                .len()
+                .min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            disk.read_at(at, &mut buf[..piece])?;
+            if !is_zero(&buf[..piece]) {
+                return Ok(false);
+            }
+            at += piece as u64;
+        }
+    }
+    Ok(true)
 }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::gate::OpenedContainer;
-use super::new_image::NewImage;
 use super::opening::Opening;
 use super::place::{ImagePlace, NewMode};
-use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open};
+use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -19,7 +18,7 @@ use crate::container::{Format, SECTOR};
 use crate::crypt::{self, Description, Encryption, Protection, Secret};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
-use crate::store::{Local, LocalFile, Lock, Store};
+use crate::store::{Local, LocalFile, Lock, Remote, Status, Store};
 use crate::{Error, Kind, Result};
 
 /// Options of a new image. The default is a raw image without a length, which must be set.
@@ -516,4 +515,80 @@ fn unconfirmed(image: &Image) -> Option<String> {
         "{what} is not confirmed by any image from macOS: test that a Mac reads this image before \
          you depend on it"
     ))
+}
+
+/// The place where a new image is created: beside its final path on this host, or in a bucket, where
+/// it is hidden until it is finished. If dropped before the image is moved to its place, it is removed.
+#[derive(Debug)]
+enum NewImage {
+    Host(ImagePlace),
+    Bucket { url: PathBuf, bundle: Arc<Remote> },
+}
+
+impl NewImage {
+    /// Claims `target` for a new image.
+    fn claim(target: &Path, options: &CreateOptions) -> Result<Self> {
+        remote::check_holds(target, options.format)?;
+        match remote::draft(target, options.overwrite, options.network)? {
+            Some(bundle) => Ok(Self::Bucket {
+                url: target.to_owned(),
+                bundle,
+            }),
+            None => {
+                ImagePlace::claim(target, options.overwrite, options.new_mode()).map(Self::Host)
+            }
+        }
+    }
+
+    fn target(&self) -> &Path {
+        match self {
+            Self::Host(place) => place.target(),
+            Self::Bucket { url, .. } => url,
+        }
+    }
+
+    /// Creates the container.
+    fn make(&self, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
+        match self {
+            Self::Host(place) => make(place, options, progress),
+            Self::Bucket { url, bundle } => {
+                make_folder(bundle.clone(), url, options, options.protection()?)
+            }
+        }
+    }
+
+    /// Moves the finished image, which is closed, to its place and opens it there for writing.
+    fn take(
+        &mut self,
+        format: Format,
+        passphrase: Option<&Secret>,
+        warnings: Vec<String>,
+        progress: &dyn Progress,
+    ) -> Result<Image> {
+        match self {
+            Self::Host(place) => {
+                progress.check()?;
+                place.take()?;
+                open_new(place.target(), format, passphrase, warnings)
+            }
+            Self::Bucket { url, bundle } => {
+                bundle.publish(&|| progress.check())?;
+                open_new_by(format, passphrase, warnings, |options| {
+                    open_in_bucket(url, bundle, options)
+                })
+            }
+        }
+    }
+}
+
+fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -> Result<Image> {
+    // The writer is this process.
+    let mut opening = Opening::new(url, options);
+    opening.layers.push(Layer::Bucket(Status {
+        holder: None,
+        ..bundle.status()
+    }));
+    let found = FoundDisk::new_image(opening.bundle(bundle.clone(), None)?);
+    opening.survey(&found)?;
+    Ok(opening.into_image(found))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
 use super::contents::Contents;
+use super::layer_metadata::LayerFile;
 use super::place::NewMode;
-use super::stack::LayerFile;
 use super::unlock::Keys;
 use super::volume::{self, Volume};
 use crate::Result;

@@ -1,6 +1,7 @@
-//! Records in the user metadata of layers. Source: docs/formats/stack.md §2, §5.
+//! Layers in files of their own, and the records in their user metadata. Source: docs/formats/stack.md §2, §5.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plist::{Dictionary, Value};
@@ -8,7 +9,8 @@ use uuid::Uuid;
 
 use super::LAYER;
 use crate::address::redacted;
-use crate::container::asif::Metadata;
+use crate::container::asif::{Asif, Metadata};
+use crate::container::stack::{Identity, Link, Role};
 use crate::{Error, Kind, Result};
 
 const BELOW: &str = "bandsaw";
@@ -135,6 +137,34 @@ pub(crate) fn commit(metadata: &Metadata) -> Option<Commit> {
         done,
         uuid: uuid("uuid").unwrap_or_default(),
     })
+}
+
+/// A layer over a disk, in a file of its own.
+#[derive(Debug, Clone)]
+pub struct LayerFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its role: it holds writes, or copies of the data below.
+    pub role: Role,
+    /// Its contents and metadata.
+    pub image: Arc<Asif>,
+}
+
+impl LayerFile {
+    pub(crate) fn link(&self) -> Link {
+        let layer = self.image.layer();
+        let next_parent = commit(&self.image.metadata()).map(|commit| commit.parent);
+        let identity = Identity {
+            uuid: self.image.uuid(),
+            parent: layer.parent,
+            next_parent,
+            is_cache: layer.is_cache,
+        };
+        Link {
+            name: self.path.display().to_string(),
+            identity,
+        }
+    }
 }
 
 #[cfg(test)]

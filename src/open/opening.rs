@@ -2,18 +2,21 @@
 //! disk.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::gate::{self, OpenedContainer};
 use super::remote::RemoteTarget;
+use super::unlock;
 use super::{
     FoundDisk, Image, LAYER, Layer, OpenOptions, StoredImage, container, directories, interrupted,
     look_at, remote,
 };
-use crate::device::Access;
+use crate::crypt::{Device, KeyMaterial, LockedHeader};
+use crate::device::{Access, BlockDevice};
 use crate::{Error, Kind, Result};
 
-/// An image that is being opened, with what was found so far. The steps are methods: of
-/// `unlock.rs`, `container.rs`, `stack.rs` and `survey.rs`.
+/// An image that is being opened, with what was found so far. The steps are methods, also of
+/// `container.rs`, `stack.rs` and `survey.rs`.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     pub(super) path: &'a Path,
@@ -160,5 +163,27 @@ impl<'a> Opening<'a> {
         self.layers
             .iter()
             .any(|layer| matches!(layer, Layer::Bucket(_)))
+    }
+
+    /// Returns the plain bytes of `file`: its own, or its decrypted contents.
+    pub(super) fn unlock(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        let Some(locked) = LockedHeader::read(&*file)? else {
+            return Ok(file);
+        };
+        let version = locked.describe().version;
+        let keys = self.keys(&locked)?;
+        let plain = Device::new(file, locked, &keys)?;
+        if self.options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
+            let message = format!("encryption version {version} is read-only");
+            return Err(Error::new(Kind::ReadOnly, "encryption", message));
+        }
+        Ok(Arc::new(plain))
+    }
+
+    /// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
+    pub(super) fn keys(&mut self, locked: &LockedHeader) -> Result<KeyMaterial> {
+        let description = locked.describe();
+        self.layers.push(Layer::Crypt(description.clone()));
+        locked.unlock_with(&unlock::key(&description, self.options.keys)?)
     }
 }

@@ -26,40 +26,13 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{FileMode, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
 
+pub use super::layer_metadata::LayerFile;
+
 /// Bytes at the front of a file that identify its container.
 const HEAD: usize = 16;
 
 /// Maximum number of files of a folder that are examined to find the image below a layer.
 const MAX_LOOKED_AT: usize = 10_000;
-
-/// A layer over a disk, in a file of its own.
-#[derive(Debug, Clone)]
-pub struct LayerFile {
-    /// The file.
-    pub path: PathBuf,
-    /// Its role: it holds writes, or copies of the data below.
-    pub role: Role,
-    /// Its contents and metadata.
-    pub image: Arc<Asif>,
-}
-
-impl LayerFile {
-    pub(crate) fn link(&self) -> Link {
-        let layer = self.image.layer();
-        let next_parent =
-            layer_metadata::commit(&self.image.metadata()).map(|commit| commit.parent);
-        let identity = Identity {
-            uuid: self.image.uuid(),
-            parent: layer.parent,
-            next_parent,
-            is_cache: layer.is_cache,
-        };
-        Link {
-            name: self.path.display().to_string(),
-            identity,
-        }
-    }
-}
 
 /// Options of a new layer.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use super::opening::Opening;
 use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents};
 use crate::container::{Format, udif};
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::device::BlockDevice;
 use crate::error::Place;
 use crate::partition::{self, Map};
 use crate::{Error, Kind, Reason, Result};
@@ -18,9 +18,6 @@ const TOO_SHORT: &str = "empty, or shorter than one sector (512 bytes)";
 /// The message of the error about a compressed image without its end.
 const UDIF_BEGINNING: &str =
     "is truncated: it begins as a compressed image, but the trailer `koly` at its end is missing";
-
-/// Bytes read per call when checking for all zeros.
-const PIECE: usize = 1 << 20;
 
 impl Opening<'_> {
     /// Finds partitions and volumes. A raw image must contain some, or be blank: nothing else
@@ -58,7 +55,7 @@ impl Opening<'_> {
         let proven = !volumes.is_empty()
             || map.is_some()
             || !needs_proof
-            || (!has_odd_bytes(&self.layers) && is_blank(&*found.disk)?);
+            || (!has_odd_bytes(&self.layers) && contents::is_blank(&*found.disk)?);
         let cut_off = map
             .as_ref()
             .filter(|_| volumes.is_empty() && !as_told)
@@ -114,37 +111,4 @@ fn has_odd_bytes(layers: &[Layer]) -> bool {
     layers
         .iter()
         .any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
-}
-
-/// Returns true if a disk of at least a sector is all zeros. Holes are not read, and the first
-/// other byte ends the search.
-pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
-    let len = disk.info().len;
-    if len == 0 {
-        return Ok(false);
-    }
-    // Nonzero data is mostly found at the ends.
-    let probe = len.min(4096) as usize;
-    if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
-        return Ok(false);
-    }
-    let mut buf = Vec::new();
-    for extent in disk.extents(0..len) {
-        let (range, kind) = extent?;
-        let mut at = range.start;
-        if kind == ExtentKind::Data {
-            buf.resize(PIECE.min(usize::try_from(len).unwrap_or(PIECE)), 0);
-        }
-        while kind == ExtentKind::Data && at < range.end {
-            let piece = buf
-                .len()
-                .min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
-            disk.read_at(at, &mut buf[..piece])?;
-            if !is_zero(&buf[..piece]) {
-                return Ok(false);
-            }
-            at += piece as u64;
-        }
-    }
-    Ok(true)
 }

@@ -1,13 +1,8 @@
-//! Encryption of an image file or bundle: the first layer that is probed, and unlocked with an
-//! external passphrase.
+//! Keys of encrypted images and volumes, which the caller of the library supplies.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::Layer;
-use super::opening::Opening;
-use crate::crypt::{Description, Device, Key, KeyMaterial, LockedHeader, Secret};
-use crate::device::{Access, BlockDevice};
+use crate::crypt::{Description, Key, Secret};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Reason, Result};
 
@@ -46,30 +41,6 @@ pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<Volu
     let locked =
         || Error::new(Kind::WrongKey, "volume encryption", message).because(Reason::VolumeLocked);
     known.ok_or_else(|| locked().named(&volume.name))
-}
-
-impl Opening<'_> {
-    /// Returns the plain bytes of `file`: its own, or its decrypted contents.
-    pub(super) fn unlock(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
-        let Some(locked) = LockedHeader::read(&*file)? else {
-            return Ok(file);
-        };
-        let version = locked.describe().version;
-        let keys = self.keys(&locked)?;
-        let plain = Device::new(file, locked, &keys)?;
-        if self.options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
-            let message = format!("encryption version {version} is read-only");
-            return Err(Error::new(Kind::ReadOnly, LAYER, message));
-        }
-        Ok(Arc::new(plain))
-    }
-
-    /// Returns the keys behind a header. Its layer is recorded even if unlocking fails.
-    pub(super) fn keys(&mut self, locked: &LockedHeader) -> Result<KeyMaterial> {
-        let description = locked.describe();
-        self.layers.push(Layer::Crypt(description.clone()));
-        locked.unlock_with(&key(&description, self.options.keys)?)
-    }
 }
 
 /// Returns the passphrase or private key of the image with this encryption.
