@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{Command, Info};
-use crate::help::{self, OUTPUT};
+use crate::global_args::{Global, TERM_WIDTH};
+use crate::help;
 use crate::mount_helper;
 use crate::output::Output;
-use crate::text::Quoting;
 
 /// Create, read, change and repair Apple disk images
 ///
@@ -39,62 +39,8 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
 }
 
-/// The options of every verb.
-#[derive(Debug, Args)]
-pub(crate) struct Global {
-    /// Print results as JSON, with sizes in bytes
-    ///
-    /// Bytes of a host path that are not UTF-8 are written as `\xFF`, also without this option.
-    #[arg(long, global = true, help_heading = OUTPUT, display_order = 900)]
-    pub(crate) json: bool,
-    /// Print only the result: no progress, warnings or summaries
-    #[arg(long, short, global = true, help_heading = OUTPUT, display_order = 901)]
-    pub(crate) quiet: bool,
-    /// Color the output: auto, always or never
-    ///
-    /// `auto` colors terminals, unless NO_COLOR is set.
-    #[arg(
-        long,
-        global = true,
-        help_heading = OUTPUT,
-        value_enum,
-        value_name = "WHEN",
-        default_value_t,
-        hide_possible_values = true,
-        display_order = 902
-    )]
-    pub(crate) color: Color,
-    /// Quote file names as ls does
-    ///
-    /// STYLE is literal, escape, c, shell or shell-escape. By default names are literal in a pipe,
-    /// where they may contain line breaks and control characters; on a terminal these are always
-    /// escaped.
-    #[arg(
-        long,
-        global = true,
-        help_heading = OUTPUT,
-        value_enum,
-        value_name = "STYLE",
-        hide_possible_values = true,
-        display_order = 903
-    )]
-    pub(crate) quoting: Option<Quoting>,
-}
-
-/// The times at which output is colored.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub(crate) enum Color {
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
 /// The program's own name.
 const NAME: &str = "bandsaw";
-
-/// The largest width of help, in columns.
-pub(crate) const TERM_WIDTH: usize = 100;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

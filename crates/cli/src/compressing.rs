@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::help::COMPRESSION;
+use crate::headings::COMPRESSION;
 use crate::output::Output;
 use crate::text::{Table, counted, grouped};
 

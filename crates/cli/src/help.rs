@@ -5,25 +5,14 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 
-use clap::{Arg, Args, Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 
-use crate::args::{Cli, Global, TERM_WIDTH};
+use crate::args::Cli;
 use crate::failure;
+use crate::global_args::{Global, TERM_WIDTH};
+use crate::headings::{COMPRESSION, is_shared};
 use crate::passphrase::{Iterations, KeyWrapArgs, NewPassphrase, UnlockArgs};
 use crate::source::OpenArgs;
-
-/// The headings of shared options.
-pub(crate) const OUTPUT: &str = "Output";
-pub(crate) const OPENING: &str = "Opening images";
-pub(crate) const IMAGES: &str = "Encrypted images";
-pub(crate) const VOLUMES: &str = "Encrypted volumes";
-pub(crate) const NEW_PASSPHRASES: &str = "New passphrases";
-pub(crate) const BUCKETS: &str = "Buckets (s3://) and https";
-
-const SHARED: [&str; 6] = [OUTPUT, OPENING, IMAGES, VOLUMES, NEW_PASSPHRASES, BUCKETS];
-
-/// The heading of options that only `--help` lists for verbs that do more than compressing.
-pub(crate) const COMPRESSION: &str = "Compression of files";
 
 const MORE: &str = "Passphrases, buckets and output: bandsaw help options";
 
@@ -110,13 +99,6 @@ pub(crate) fn print_options() -> io::Result<()> {
     KeyWrapArgs::augment_args(command)
         .help_template(format!("{OPTIONS}\n\n{{all-args}}"))
         .print_long_help()
-}
-
-/// Returns true for options that most verbs share.
-pub(crate) fn is_shared(option: &Arg) -> bool {
-    option
-        .get_help_heading()
-        .is_some_and(|heading| SHARED.contains(&heading))
 }
 
 /// Leaves shared options out of the help of a verb, and examples out of its short help.

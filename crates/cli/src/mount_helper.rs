@@ -19,6 +19,23 @@ const OWN: [&str; 9] = [
 ];
 const OWN_FLAGS: [&str; 4] = ["as-disk", "no-trim", "no-verify", "verify"];
 
+/// The options of the verb's `-o`, with and without a value.
+pub(crate) const MOUNT_OPTIONS: [&str; 13] = [
+    "ro",
+    "allow_other",
+    "owners",
+    "noowners",
+    "uid=",
+    "gid=",
+    "umask=",
+    "noexec",
+    "suid",
+    "dev",
+    "nfd",
+    "threads=",
+    "writeback",
+];
+
 /// Translates the command line of a helper, `mount.bandsaw IMAGE FOLDER [-sfnv] [-o OPTIONS] [-t
 /// TYPE]`, to that of the verb; returns any other unchanged.
 pub(crate) fn translated(args: Vec<OsString>) -> Vec<OsString> {

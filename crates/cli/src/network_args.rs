@@ -8,7 +8,7 @@ use bandsaw::size;
 use bandsaw::store::FlushTo;
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::help::BUCKETS;
+use crate::headings::BUCKETS;
 
 /// The options for remote images, for every verb that opens or makes an image.
 #[derive(Debug, Clone, Default, Args)]

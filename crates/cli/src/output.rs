@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bandsaw::address::Secrets;
 use serde::{Serialize, Serializer};
 
-use crate::args::{Color, Global};
 use crate::failure::{Failure, Outcome};
+use crate::global_args::{Color, Global};
 use crate::text::{Quoting, printable};
 
 /// The number of the JSON vocabulary in `docs/json.md`, which changes with its words.

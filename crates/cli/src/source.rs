@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use bandsaw::address::{Address, ImagePath, redacted};
+use bandsaw::address::{Address, ImagePath, redacted, shown};
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
@@ -21,9 +21,8 @@ use clap::{Args, ValueHint};
 
 use self::named::NamedVolume;
 use crate::failure::{Advise, Failure, Outcome};
-use crate::help::OPENING;
+use crate::headings::OPENING;
 use crate::in_use;
-use crate::layers;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlockArgs, UnlockArgs};
@@ -328,7 +327,7 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
             return match image
                 .to_str()
                 .and_then(snapshot_of)
-                .or_else(|| layers::beneath(image))
+                .or_else(|| hint_beneath(image))
             {
                 Some(hint) => Failure::from(error).hint(hint),
                 None => error.into(),
@@ -482,4 +481,14 @@ pub(crate) fn whole_name(image: &Path) -> PathBuf {
         Some(url) => redacted(url).into_owned().into(),
         None => std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
     }
+}
+
+/// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if
+/// it is not a layer.
+fn hint_beneath(image: &ImagePath) -> Option<String> {
+    let found = open::stack::candidates_below(Path::new(image)).ok()??;
+    Some(match found.first() {
+        Some(below) => format!("open it over its base: `{} --shadow {image}`", shown(below)),
+        None => format!("open its base with `--shadow {image}`; no file beside it matches"),
+    })
 }

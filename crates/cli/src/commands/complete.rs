@@ -20,6 +20,7 @@ use clap::{Arg, Args, Command, CommandFactory, ValueEnum, ValueHint};
 
 use crate::args::Cli;
 use crate::failure::Outcome;
+use crate::mount_helper::MOUNT_OPTIONS;
 use crate::output::Output;
 
 /// Print the candidates for a word
@@ -319,23 +320,6 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
     }
     candidates
 }
-
-/// The options of `-o`.
-pub(super) const MOUNT_OPTIONS: [&str; 13] = [
-    "ro",
-    "allow_other",
-    "owners",
-    "noowners",
-    "uid=",
-    "gid=",
-    "umask=",
-    "noexec",
-    "suid",
-    "dev",
-    "nfd",
-    "threads=",
-    "writeback",
-];
 
 /// Adds what an operand can name.
 fn of_operand(

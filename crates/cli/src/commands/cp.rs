@@ -19,7 +19,7 @@ use super::extract;
 use crate::change::{self, ChangeArgs};
 use crate::compressing::CompressionArgs;
 use crate::failure::{Failure, Outcome};
-use crate::help::COMPRESSION;
+use crate::headings::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, ImageLocation, normal};

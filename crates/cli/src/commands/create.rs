@@ -23,7 +23,7 @@ use crate::encrypting::{Cipher, NewEncryptionArgs};
 use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
-use crate::help::COMPRESSION;
+use crate::headings::COMPRESSION;
 use crate::info_text;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::args::Cli;
 use crate::failure::{EXIT_STATUS, Outcome};
-use crate::help;
+use crate::headings;
 use crate::output::Output;
 
 /// Write the manual pages to a folder
@@ -118,7 +118,7 @@ fn synopsis(command: &Command) -> Roff {
         .filter(|option| {
             !option.is_positional() && !option.is_hide_set() && option.get_id() != "help"
         })
-        .partition(|option| help::is_shared(option));
+        .partition(|option| headings::is_shared(option));
     let is_optional = |arg: &Arg| !arg.is_required_set();
     for option in own {
         line.push(roman(if is_optional(option) { " [" } else { " " }));

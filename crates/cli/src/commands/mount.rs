@@ -7,10 +7,9 @@ use bandsaw_mount::MountOptions;
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
-use super::complete::MOUNT_OPTIONS;
 use crate::attach::{self, MountPlan, ServerTask};
 use crate::failure::{Failure, Outcome};
-use crate::mount_helper;
+use crate::mount_helper::{self, MOUNT_OPTIONS};
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
 use crate::verifying::VerifyArgs;

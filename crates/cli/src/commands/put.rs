@@ -18,7 +18,7 @@ use clap::{Args, ValueHint};
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::compressing::CompressionArgs;
 use crate::failure::{Advise, Failure, Outcome};
-use crate::help::COMPRESSION;
+use crate::headings::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 

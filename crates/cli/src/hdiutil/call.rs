@@ -11,8 +11,8 @@ use bandsaw::{Error, Kind};
 use plist::Value as Plist;
 
 use super::table::{Effect, Opt, OptionValue, Verb};
-use crate::args::{Color, Global};
 use crate::failure::{Failure, Outcome};
+use crate::global_args::{Color, Global};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{Passphrase, UnlockArgs};

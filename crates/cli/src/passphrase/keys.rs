@@ -13,7 +13,7 @@ use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
+use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 
 use super::source::{LONGEST, all, line_of};
 use super::{Passphrase, VolumePassphrase};

@@ -22,7 +22,7 @@ use clap::{
     value_parser,
 };
 
-use crate::help::{IMAGES, NEW_PASSPHRASES, VOLUMES};
+use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 pub(crate) use keys::{ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate};
 pub(crate) use scrub_env::hide;
 use source::Source;
