@@ -7,7 +7,6 @@
 
 mod chunk;
 mod contents;
-mod encode;
 mod fork;
 pub(crate) mod layout;
 mod pack;

@@ -9,7 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::layout::{
     EntryRaw, HeaderRaw, MAGIC, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw,
 };
-use super::{CHUNK, Compression, LAYER, Method, Place, encode};
+use super::{CHUNK, Compression, LAYER, Method, Place, chunk};
 use crate::codec::Level;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -205,7 +205,7 @@ fn encode_all(bytes: &[u8], packing: PackOptions) -> Result<Vec<Vec<u8>>> {
     bytes
         .par_chunks(CHUNK as usize)
         .with_max_len(1)
-        .map(|chunk| encode::chunk(packing, chunk))
+        .map(|bytes| chunk::encode(packing, bytes))
         .collect()
 }
 

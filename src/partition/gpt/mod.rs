@@ -1,9 +1,8 @@
 //! The GUID partition table: two copies of a header and a table, each with checksums.
 
-mod areas;
 mod change;
 mod check;
-mod compare;
+mod copies;
 mod create;
 mod repair;
 
@@ -17,11 +16,11 @@ use super::{Map, Partition, Scheme, TypeId, block_range};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::{Error, Kind, Result};
 
-pub(super) use areas::copies;
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
 use check::is_well_sized;
-pub(crate) use compare::difference;
+pub(super) use copies::copies;
+pub(crate) use copies::difference;
 pub use create::{Guids, MapGeometry, NewPartition, create, create_single};
 pub use repair::{Repaired, repair, repair_with};
 

@@ -4,7 +4,6 @@
 //! leave the log empty, which proves nothing, so the map is only trusted if it has all clusters of
 //! every file as used: the whole master file table is read.
 
-mod log;
 mod record;
 
 use std::borrow::Cow;
@@ -13,12 +12,13 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::ntfs::{
-    Boot, BootRaw, VolumeInformationRaw, attribute, record as number, volume_flags,
+    Boot, BootRaw, NO_CLIENT, RestartAreaRaw, RestartPageRaw, VOLUME_IS_CLEAN,
+    VolumeInformationRaw, attribute, record as number, volume_flags,
 };
 use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
-use record::{AttributeValue, ClusterRun, MftRecord};
+use record::{AttributeValue, ClusterRun, MftRecord, restore};
 
 const LAYER: &str = "ntfs bitmap";
 /// Number of clusters whose bits are read at a time.
@@ -27,6 +27,9 @@ const PER_PIECE: u64 = 1 << 16;
 const MAX_RECORDS: u64 = 1 << 26;
 /// Number of bytes of records per read.
 const RECORDS: usize = 256 << 10;
+
+/// Offset of the second page of the log: one system page after the first.
+const LOG_PAGE: usize = 4096;
 
 /// Opens the free map of the volume on all of `device`.
 pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
@@ -60,7 +63,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     let disorder = if volume.flags()? & (volume_flags::DIRTY | volume_flags::CHECKING) != 0 {
         Some("not cleanly unmounted, or marked for a check")
     } else {
-        log::disorder(&volume, &log)?
+        log_disorder(&volume, &log)?
     };
     let geometry = BlockMap {
         start: 0,
@@ -298,4 +301,39 @@ impl MapReader for Ntfs {
         }
         self.check_files(map)
     }
+}
+
+/// Returns the reason if the volume is not clean. Both restart pages must say that the log was
+/// closed, or the log must be empty, as Linux programs leave it.
+fn log_disorder(volume: &NtfsVolume, log: &File) -> Result<Option<&'static str>> {
+    let mut pages = vec![0; 2 * LOG_PAGE];
+    volume.read(log, 0, &mut pages)?;
+    let is_closed = || {
+        pages
+            .chunks_exact(LOG_PAGE)
+            .all(|page| is_log_page_clean(page) == Some(true))
+    };
+    let in_order = pages.iter().all(|&byte| byte == 0xFF) || is_closed();
+    Ok((!in_order)
+        .then_some("not cleanly unmounted, or Windows is hibernated: its log may have changes"))
+}
+
+/// Returns true if a page says that the log was closed cleanly, `None` if it is invalid.
+fn is_log_page_clean(page: &[u8]) -> Option<bool> {
+    let (head, _) = RestartPageRaw::read_from_prefix(page).ok()?;
+    if head.magic != *b"RSTR"
+        || head.major.get() != 1
+        || head.system_page.get() as usize != LOG_PAGE
+    {
+        return None;
+    }
+    let mut page = page.to_vec();
+    restore(
+        &mut page,
+        head.fixups.get().into(),
+        head.fixup_count.get().into(),
+    )?;
+    let (area, _) =
+        RestartAreaRaw::read_from_prefix(page.get(usize::from(head.area.get())..)?).ok()?;
+    Some(area.client_in_use.get() == NO_CLIENT || area.flags.get() & VOLUME_IS_CLEAN != 0)
 }

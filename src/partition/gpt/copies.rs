@@ -1,9 +1,43 @@
-//! Comparison of the geometry in the two copies of a GPT.
+//! The two copies of a GPT: their location on the disk, and the comparison of their geometry.
+
+use std::ops::Range;
 
 use super::repair::differ;
-use super::{Copy, PRIMARY, block_sizes, read_backup, read_copy};
+use super::{Copy, PRIMARY, block_sizes, last_block, read_backup, read_copy};
 use crate::device::BlockDevice;
 use crate::{Error, Result};
+
+/// Byte ranges of one copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::partition) struct CopyRanges {
+    pub(in crate::partition) header: Range<u64>,
+    pub(in crate::partition) table: Range<u64>,
+}
+
+/// Returns the ranges of the primary copy and of the backup, each if it is valid. `block` is the
+/// block size of the map.
+pub(in crate::partition) fn copies(
+    disk: &dyn BlockDevice,
+    block: u32,
+) -> Result<[Option<CopyRanges>; 2]> {
+    let primary = read_copy(disk, block, PRIMARY)?.ok();
+    let backup_at = primary.as_ref().map_or_else(
+        || last_block(disk, block),
+        |primary| primary.header.alternate_lba,
+    );
+    let backup = read_backup(disk, block, backup_at)?.ok();
+    Ok([primary, backup].map(|copy| {
+        let header = copy?.header;
+        let bytes = |first: u64, len: u64| {
+            let start = first * u64::from(block);
+            start..start + len.next_multiple_of(block.into())
+        };
+        Some(CopyRanges {
+            header: bytes(header.my_lba, block.into()),
+            table: bytes(header.entries_lba, header.table_bytes()),
+        })
+    }))
+}
 
 /// A difference in geometry between two valid copies.
 #[derive(Debug)]
