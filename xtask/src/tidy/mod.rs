@@ -1,8 +1,10 @@
 //! Rules that the compiler does not check: see [`check`].
 
+mod circles;
 mod imports;
 mod links;
 mod machine;
+mod owners;
 mod packages;
 mod points;
 mod source;
@@ -71,9 +73,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// Checks all rules:
 ///
 /// * imports within the library run one way, and formats do not import each other;
+/// * no more than six files use each other in a circle;
 /// * every Rust file begins with a module comment;
 /// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
 ///   I/O;
+/// * a type with a lock or an atomic has no fields that other modules of the crate see;
 /// * every on-disk structure names its source;
 /// * every dependency comes from crates.io;
 /// * messages have none of the banned phrases, and no more than three types of a crate have one
@@ -86,9 +90,11 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     let mut faults = links::check(files);
     faults.extend(points::check(files));
     faults.extend(words::check_types(files));
+    faults.extend(circles::check(files));
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));
+            faults.extend(owners::check(file));
             faults.extend(source::check(file));
             faults.extend(words::check(file));
         }

@@ -201,7 +201,7 @@ fn has_messages(path: &str) -> bool {
 }
 
 /// Returns the text before the tests at its end.
-fn production(text: &str) -> &str {
+pub(super) fn production(text: &str) -> &str {
     text.find("\n#[cfg(test)]\nmod ")
         .map_or(text, |at| &text[..at])
 }
