@@ -1,4 +1,5 @@
-//! Human-readable sizes: `8m`, `1.5GiB`, `8GB`, `16384s`, `4096`.
+//! Human-readable sizes (`8m`, `1.5GiB`, `8GB`, `16384s`, `4096`), and conversions between types of
+//! numbers.
 //!
 //! A unit is binary unless it is followed by a plain `B`, as in `8MB`. Case does not matter.
 
@@ -14,6 +15,48 @@ pub const SECTOR: u64 = 512;
 const MAX_FRACTION_DIGITS: usize = 18;
 
 const BINARY: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// Converts a number of bytes or units in memory, which the caller knows to fit: a length that was
+/// read, an index that was checked. One that does not fit becomes `usize::MAX`, not a small number.
+///
+/// A number from disk that nothing bounds needs `usize::try_from`.
+pub(crate) const fn to_usize(number: u64) -> usize {
+    debug_assert!(number <= usize::MAX as u64, "the caller bounds the number");
+    if number <= usize::MAX as u64 {
+        number as usize
+    } else {
+        usize::MAX
+    }
+}
+
+/// Converts a number that the caller knows to fit, as [`to_usize`] does, to a smaller type: a length
+/// within a node, a count of what is in memory. One that does not fit becomes the maximum.
+pub(crate) fn narrow<T: Unsigned>(number: impl TryInto<T>) -> T {
+    let narrowed = number.try_into();
+    debug_assert!(narrowed.is_ok(), "the caller bounds the number");
+    narrowed.unwrap_or(T::MAX)
+}
+
+/// The types to which [`narrow`] converts.
+pub(crate) trait Unsigned {
+    const MAX: Self;
+}
+
+impl Unsigned for u8 {
+    const MAX: Self = u8::MAX;
+}
+
+impl Unsigned for u16 {
+    const MAX: Self = u16::MAX;
+}
+
+impl Unsigned for u32 {
+    const MAX: Self = u32::MAX;
+}
+
+impl Unsigned for u64 {
+    const MAX: Self = u64::MAX;
+}
 
 /// Parses a size in bytes.
 ///
@@ -162,6 +205,14 @@ mod tests {
         ] {
             assert_eq!(percent(part, whole), expected);
         }
+    }
+
+    #[test]
+    fn numbers_that_fit_are_kept() {
+        assert_eq!(to_usize(u64::from(u32::MAX)), u32::MAX as usize);
+        assert_eq!(narrow::<u32>(u64::from(u32::MAX)), u32::MAX);
+        assert_eq!(narrow::<u16>(65_535_usize), u16::MAX);
+        assert_eq!(narrow::<u8>(7_u32), 7);
     }
 
     #[test]

@@ -19,8 +19,8 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("platform", &[]),
     ("codec", &[]),
     ("store", &["device", "platform"]),
-    ("partition", &["decision", "device", "problem"]),
-    ("crypt", &["device", "codec", "problem"]),
+    ("partition", &["decision", "device", "problem", "size"]),
+    ("crypt", &["device", "codec", "problem", "size"]),
     (
         "container",
         &[
@@ -33,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
         "fs",
         &[
             "decision", "device", "codec", "crypt", "decmpfs", "platform", "problem", "progress",
+            "size",
         ],
     ),
     (
