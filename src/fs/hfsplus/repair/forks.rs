@@ -11,6 +11,7 @@ use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw,
     ExtentRecordRaw, ExtentsRaw, ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Used blocks, as runs that are not adjacent.
@@ -59,8 +60,8 @@ impl UsedBlocks {
             let room = (start.saturating_sub(at) / u64::from(unit)) * u64::from(unit);
             if room > 0 {
                 free.push(Extent {
-                    start: AllocBlock(at as u32),
-                    count: room as u32,
+                    start: AllocBlock(narrow(at)),
+                    count: narrow(room),
                 });
             }
             at = end;
@@ -169,7 +170,10 @@ impl OverflowRecords {
     fn extents(&self, fork: &ForkRaw, name: ForkKey, header: &VolumeHeader) -> Vec<Extent> {
         let total = header.total_blocks;
         let size = fork.logical_size.get().div_ceil(header.block_size.into());
-        let wanted = u64::from(fork.total_blocks.get()).max(size);
+        // A fork counts its blocks in 32 bits; extents that overlap could add up to more.
+        let wanted = u64::from(fork.total_blocks.get())
+            .max(size)
+            .min(u32::MAX.into());
         let mut found: Vec<Extent> = Vec::new();
         let mut blocks = 0_u64;
         let mut record = Some(&fork.extents);
@@ -178,7 +182,7 @@ impl OverflowRecords {
                 if extent.end() > u64::from(total) || blocks >= wanted {
                     return found;
                 }
-                let count = u64::from(extent.count).min(wanted - blocks) as u32;
+                let count = narrow(u64::from(extent.count).min(wanted - blocks));
                 found.push(Extent { count, ..extent });
                 blocks += u64::from(count);
             }
@@ -269,7 +273,7 @@ impl RepairedForks {
         let capacity = blocks * u64::from(header.block_size);
         if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {
             steps.on("truncate files to the blocks that they still have", serial);
-            fork.total_blocks = (blocks as u32).into();
+            fork.total_blocks = narrow::<u32>(blocks).into();
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
         // The record of a file may be of an earlier state.
@@ -405,4 +409,52 @@ pub(super) fn raw(extents: &[Extent]) -> ExtentsRaw {
         *place = ExtentRaw::from(extent);
     }
     record
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::fs::hfsplus::layout::{Variant, VolumeHeaderRaw};
+
+    #[test]
+    fn overlapping_extents_are_cut_to_the_blocks_that_a_fork_can_count() {
+        const HALF: u32 = 1 << 31;
+        let header = VolumeHeader {
+            variant: Variant::HfsPlus,
+            block_size: 512,
+            total_blocks: u32::MAX,
+            free_blocks: 0,
+            raw: VolumeHeaderRaw::new_zeroed(),
+        };
+        let run = Extent {
+            start: AllocBlock(1),
+            count: HALF,
+        };
+        let mut fork = ForkRaw {
+            logical_size: u64::MAX.into(),
+            total_blocks: HALF.into(),
+            extents: raw(&[run; 3]),
+            ..ForkRaw::default()
+        };
+        let mut forks = RepairedForks::default();
+        let mut steps = Steps::default();
+        let more = OverflowRecords::default();
+        forks.fork(
+            &mut fork,
+            (16, fork_type::DATA),
+            &more,
+            &header,
+            1,
+            &mut steps,
+        );
+        assert_eq!(fork.total_blocks.get(), u32::MAX);
+        assert_eq!(fork.logical_size.get(), u64::from(u32::MAX) * 512);
+        let [(_, moving)] = &forks.moving[..] else {
+            panic!("the fork shares blocks with itself");
+        };
+        let counts: Vec<_> = moving.iter().map(|extent| extent.count).collect();
+        assert_eq!(counts, [HALF, HALF - 1]);
+    }
 }
