@@ -1,10 +1,19 @@
 //! File systems: the interfaces of volumes, and their implementations.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod apfs;
 mod bitmap;
 mod build;
 mod change;
 pub(crate) mod decoded;
+#[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;
 pub mod hfsplus;
@@ -13,6 +22,7 @@ mod loss;
 mod repair_step;
 mod resize;
 #[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod sample;
 pub mod source;
 mod timestamp;

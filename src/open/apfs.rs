@@ -1,12 +1,16 @@
 //! Volumes within an APFS container: selection and unlocking.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::driver::{Driver, Headers};
 use super::unlock::{Keys, volume_key};
 use super::volume::Volume;
-use crate::device::Access;
-use crate::fs::apfs::{ApfsMut, Container, ContainerMut, Label, WriteOptions};
-use crate::fs::{FileSystem, FileSystemMut};
+use crate::device::{Access, BlockDevice};
+use crate::fs::apfs::{self, ApfsMut, Container, ContainerMut, Label, WriteOptions};
+use crate::fs::{FileSystem, FileSystemMut, FreeMap, LockedVolume, ResizeVolume};
+use crate::problem::Problems;
+use crate::progress::Progress;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -26,7 +30,7 @@ pub(super) struct SurveyedContainer(Arc<Mutex<Option<Arc<Container>>>>);
 impl Volume {
     /// Returns the APFS container. [`Kind::Invalid`] if the volume is not one.
     pub fn container(&self) -> Result<Arc<Container>> {
-        if self.format != super::VolumeFormat::Apfs {
+        if !self.format.is_container() {
             return Err(
                 Error::new(Kind::Invalid, "volume", "not an APFS container").named(self.place())
             );
@@ -41,7 +45,7 @@ impl Volume {
     /// Returns the reason why a volume of the APFS container stays locked with `keys`. `None`: all
     /// are unlocked or not encrypted, or the volume is of another format.
     pub(crate) fn find_locked(&self, keys: Option<&dyn Keys>) -> Option<Error> {
-        if self.format != super::VolumeFormat::Apfs {
+        if !self.format.is_container() {
             return None;
         }
         // A container that cannot be opened has no free map either.
@@ -63,9 +67,88 @@ impl Volume {
     }
 }
 
+/// APFS containers.
+#[derive(Debug)]
+pub(super) struct ApfsDriver;
+
+impl Driver for ApfsDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        open(&volume.container()?, number, wanted)
+    }
+
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        number: Option<u32>,
+        keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        open_mut(&volume.container()?, number, keys)
+    }
+
+    fn open_resizable(
+        &self,
+        volume: &Volume,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Box<dyn ResizeVolume>> {
+        let container = Container::open(device, volume.checkpoint)?.with_writer(&volume.writer);
+        Ok(Box::new(ContainerMut::open(&Arc::new(container))?))
+    }
+
+    fn check(
+        &self,
+        volume: &Volume,
+        keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        let key = |locked: &LockedVolume| volume_key(locked, keys);
+        let container = volume.container();
+        Some(container.and_then(|found| found.check(&volume.place(), &key, problems, progress)))
+    }
+
+    fn compare_headers(&self, volume: &Volume) -> Result<Headers> {
+        let found = apfs::geometry(volume.device().clone())?;
+        let Some(other) = found.differing else {
+            return Ok(Headers::Agree);
+        };
+        Ok(Headers::Differ(format!(
+            "the superblocks of the APFS container on {} differ: {other} bytes by block 0, {} by the checkpoint of the same transaction",
+            volume.place(),
+            found.len
+        )))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        apfs::geometry(volume.device().clone()).map(|found| Some(found.len))
+    }
+
+    fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        let container = volume.container()?;
+        let block = container.block_size().into();
+        Ok(Some(container.block_count().saturating_mul(block)))
+    }
+
+    fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(volume.container()?.free_map()?)))
+    }
+
+    fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(volume.container()?.trusted_free_map()?)))
+    }
+
+    fn own_ranges(&self, volume: &Volume) -> Result<Vec<Range<u64>>> {
+        volume.container()?.own_ranges()
+    }
+}
+
 /// Opens a volume of a container by number, from 1; without a number, the first volume that does
 /// not merely serve to start a Mac.
-pub(super) fn open(
+fn open(
     container: &Arc<Container>,
     number: Option<u32>,
     wanted: VolumeQuery<'_>,
@@ -81,7 +164,7 @@ pub(super) fn open(
 }
 
 /// Opens a volume of a container for changes; the number is as in [`open`].
-pub(super) fn open_mut(
+fn open_mut(
     container: &Arc<Container>,
     number: Option<u32>,
     keys: Option<&dyn Keys>,

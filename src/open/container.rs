@@ -15,7 +15,7 @@ use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, ChosenGeometry};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif;
-use crate::container::{Format, foreign};
+use crate::container::{ContainerKind, Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Local, LocalFile, Lock, Open, Store};
@@ -51,7 +51,7 @@ impl Opening<'_> {
         choice: Option<ChosenGeometry>,
     ) -> Result<OpenedContainer> {
         match self.options.image_format {
-            Some(Format::Udsb) => {}
+            Some(format) if format.is_folder() => {}
             Some(other) => {
                 return Err(Error::new(
                     Kind::Invalid,
@@ -110,24 +110,19 @@ impl Opening<'_> {
             Some(format) => format,
             None => detect_container(&*plain)?,
         };
-        let disk: Arc<dyn BlockDevice> = match format {
-            Format::Udsb => {
+        let disk: Arc<dyn BlockDevice> = match format.container() {
+            ContainerKind::Bundle => {
                 let message = "is a file, expected a folder (UDSB)";
                 return Err(Error::new(Kind::Invalid, LAYER, message));
             }
-            Format::Udrw | Format::Udto => self.raw(plain),
-            Format::Udsp => {
+            ContainerKind::Raw => self.raw(plain),
+            ContainerKind::SparseImage => {
                 let image = Arc::new(SparseImage::open(plain)?);
                 self.layers.push(Layer::SparseImage(image.clone()));
                 image
             }
-            Format::Asif => self.asif(plain)?,
-            Format::Udro
-            | Format::Udco
-            | Format::Udzo
-            | Format::Udbz
-            | Format::Ulfo
-            | Format::Ulmo => return self.udif(plain),
+            ContainerKind::Asif => self.asif(plain)?,
+            ContainerKind::Udif => return self.udif(plain),
         };
         Ok(OpenedContainer {
             format,

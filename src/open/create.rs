@@ -14,7 +14,7 @@ use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
-use crate::container::{Format, SECTOR};
+use crate::container::{ContainerKind, Format, SECTOR};
 use crate::crypt::{self, Description, Encryption, Protection, Secret};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
@@ -68,23 +68,20 @@ impl CreateOptions {
             ));
         }
         self.check_encryption()?;
-        match (self.sector_size.unwrap_or(SECTOR as u32), format) {
-            (512, _) | (4096, Format::Asif) => Ok(()),
-            (size, Format::Asif) => Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("invalid sector size {size}: {format} supports 512 or 4096"),
-            )),
-            (size, _) => Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("invalid sector size {size}: {format} supports {SECTOR}"),
-            )),
+        let size = self.sector_size.unwrap_or(SECTOR as u32);
+        if format.sector_sizes().contains(&size) {
+            return Ok(());
         }
+        let sizes: Vec<_> = format.sector_sizes().iter().map(u32::to_string).collect();
+        let message = format!(
+            "invalid sector size {size}: {format} supports {}",
+            sizes.join(" or ")
+        );
+        Err(Error::new(Kind::Invalid, LAYER, message))
     }
 
     fn check_encryption(&self) -> Result<()> {
-        if self.thin && (self.encryption.is_none() || !self.is_raw()) {
+        if self.thin && (self.encryption.is_none() || !self.format.is_plain()) {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
@@ -98,17 +95,15 @@ impl CreateOptions {
         encryption.block_for(self.max_encrypted()).map(drop)
     }
 
-    fn is_raw(&self) -> bool {
-        matches!(self.format, Format::Udrw | Format::Udto)
-    }
-
     /// Returns the number of bytes under one run of block numbers once the disk is full: the disk
     /// and the container's metadata, or a band of a bundle.
     fn max_encrypted(&self) -> u64 {
-        match self.format {
-            Format::Udsb => self.len.min(*sparsebundle::BAND_SIZES.end()),
-            Format::Udsp | Format::Asif => self.len.saturating_add(self.len / 256 + (64 << 20)),
-            _ => self.len,
+        match self.format.container() {
+            ContainerKind::Bundle => self.len.min(*sparsebundle::BAND_SIZES.end()),
+            ContainerKind::SparseImage | ContainerKind::Asif => {
+                self.len.saturating_add(self.len / 256 + (64 << 20))
+            }
+            ContainerKind::Raw | ContainerKind::Udif => self.len,
         }
     }
 
@@ -125,9 +120,10 @@ impl CreateOptions {
             Some(encryption) => encryption.block_for(self.max_encrypted())?.into(),
             None => SECTOR,
         };
-        Ok(Some(match self.format {
-            Format::Udsb => sparsebundle::band_sizes(unit).nearest(size),
-            _ => sparseimage::band_sizes().nearest(size),
+        Ok(Some(if self.format.is_folder() {
+            sparsebundle::band_sizes(unit).nearest(size)
+        } else {
+            sparseimage::band_sizes().nearest(size)
         }))
     }
 
@@ -327,25 +323,21 @@ pub(super) fn make(
 ) -> Result<Image> {
     let mut layers = Vec::new();
     let protection = options.protection()?;
-    let made = match options.format {
-        Format::Udsb => {
-            let folder = Arc::new(Local::new(place.aside()).with_mode(place.mode()));
-            return make_folder(folder, place.aside(), options, protection);
-        }
-        _ => {
-            let file = new_file(place)?;
-            layers.push(Layer::File(file.clone()));
-            let plain: Arc<dyn BlockDevice> = match protection {
-                None => file,
-                Some(protection) => {
-                    let device = crypt::Device::create(file, &protection)?;
-                    layers.push(Layer::Crypt(device.description()));
-                    Arc::new(device)
-                }
-            };
-            make_in(plain, options, &mut layers, progress)?
+    if options.format.is_folder() {
+        let folder = Arc::new(Local::new(place.aside()).with_mode(place.mode()));
+        return make_folder(folder, place.aside(), options, protection);
+    }
+    let file = new_file(place)?;
+    layers.push(Layer::File(file.clone()));
+    let plain: Arc<dyn BlockDevice> = match protection {
+        None => file,
+        Some(protection) => {
+            let device = crypt::Device::create(file, &protection)?;
+            layers.push(Layer::Crypt(device.description()));
+            Arc::new(device)
         }
     };
+    let made = make_in(plain, options, &mut layers, progress)?;
     Ok(new_image(made, place.aside(), layers, Vec::new()))
 }
 
@@ -407,8 +399,8 @@ fn make_in(
         id,
         ..
     } = *options;
-    let disk: Arc<dyn BlockDevice> = match format {
-        Format::Udsp => {
+    let disk: Arc<dyn BlockDevice> = match format.container() {
+        ContainerKind::SparseImage => {
             let image = Arc::new(SparseImage::create(
                 file,
                 &sparseimage::CreateOptions {
@@ -419,7 +411,7 @@ fn make_in(
             layers.push(Layer::SparseImage(image.clone()));
             image
         }
-        Format::Asif => {
+        ContainerKind::Asif => {
             let block = sector_size.unwrap_or(SECTOR as u32);
             let kind = asif::LayerKind::Disk;
             let image = Arc::new(Asif::create_as(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::quick_check::NodeLimit;
-use super::{OpenOptions, Volume, VolumeFormat, contents, volume_key};
+use super::{OpenOptions, Volume, contents, volume_key};
 use crate::decision::CopyChoice;
 use crate::device::{BlockDevice, CowDevice};
 use crate::fs::{LockedVolume, hfsplus};
@@ -306,12 +306,7 @@ fn of_volume(
         room,
         fits,
     });
-    if !fits
-        || !matches!(
-            volume.format,
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx | VolumeFormat::Apfs
-        )
-    {
+    if !fits || !volume.format.is_supported() {
         return Ok(());
     }
     let mut problems = Problems::default();
@@ -328,13 +323,13 @@ fn of_volume(
             .into_iter()
             .for_each(|problem| problems.add(problem.severity, problem.error))
     };
-    let checked = match (volume.format, depth) {
-        (VolumeFormat::Apfs, _) => volume
+    let checked = match depth {
+        _ if volume.format.is_container() => volume
             .container()
             .and_then(|found| found.check(&volume.place(), &key, &mut problems, progress))
             .map(drop),
-        (_, Depth::Quick) => hfsplus::check_within(device, progress).map(&mut add),
-        (_, Depth::Full) => hfsplus::check(device, progress).map(&mut add),
+        Depth::Quick => hfsplus::check_within(device, progress).map(&mut add),
+        Depth::Full => hfsplus::check(device, progress).map(&mut add),
     };
     match checked {
         Err(error) if error.kind() == Kind::Cancelled && depth == Depth::Quick => {}

@@ -9,12 +9,12 @@ use super::container::{detect_container, lock_file, stands_alone};
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
 use super::{
-    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, VolumeFormat, contents, directories,
-    interrupted, look_at, survey, unstored,
+    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, contents, directories, interrupted,
+    look_at, survey, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
-use crate::container::{Format, Orphan, asif, sparsebundle, sparseimage};
+use crate::container::{ContainerKind, Format, Orphan, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice};
 use crate::fs::decoded;
@@ -295,10 +295,9 @@ fn examine_folder(
     let opened = opening.bundle(store, None);
     match found.opened("disk", opened)? {
         Some(opened) => {
-            if let Some(bundle) = opening.layers.iter().find_map(|layer| match layer {
-                Layer::Bundle(bundle) if !bundle.is_between() => Some(bundle),
-                _ => None,
-            }) && found.problems.count(Severity::Warning) > 0
+            if let Some(bundle) = opening.layers.iter().find_map(Layer::bundle)
+                && !bundle.is_between()
+                && found.problems.count(Severity::Warning) > 0
             {
                 found.orphans = bundle.orphans(progress)?;
             }
@@ -352,12 +351,14 @@ fn examine_container(
     progress: &dyn Progress,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
     let (problems, orphans) = (&mut found.problems, &mut found.orphans);
-    let checked: Result<Arc<dyn BlockDevice>> = match format {
-        Format::Udsp => sparseimage::check(plain, problems, progress).and_then(|image| {
-            *orphans = image.orphans()?;
-            Ok(Arc::new(image) as _)
-        }),
-        Format::Asif => check_asif(plain, problems, progress).and_then(|mut image| {
+    let checked: Result<Arc<dyn BlockDevice>> = match format.container() {
+        ContainerKind::SparseImage => {
+            sparseimage::check(plain, problems, progress).and_then(|image| {
+                *orphans = image.orphans()?;
+                Ok(Arc::new(image) as _)
+            })
+        }
+        ContainerKind::Asif => check_asif(plain, problems, progress).and_then(|mut image| {
             stands_alone(&image)?;
             if is_encrypted {
                 image = image.encrypted();
@@ -374,13 +375,13 @@ fn examine_container(
             }
             Ok(disk)
         }),
-        Format::Udrw | Format::Udto => Ok(check_raw(plain, problems)),
-        Format::Udsb => Err(Error::new(
+        ContainerKind::Raw => Ok(check_raw(plain, problems)),
+        ContainerKind::Bundle => Err(Error::new(
             Kind::Invalid,
             LAYER,
             "is a file, expected a folder (UDSB)",
         )),
-        _ => parts
+        ContainerKind::Udif => parts
             .and_then(|parts| udif::check(parts, problems, progress))
             .map(|image| Arc::new(image) as _),
     };
@@ -479,7 +480,7 @@ fn examine_disk(
         .insert(Contents::of(disk, map.as_ref(), &volumes)?);
     match contents {
         Contents::Unknown => {
-            let is_plain = matches!(format, Format::Udrw | Format::Udto)
+            let is_plain = format.is_plain()
                 && options.image_format.is_none()
                 && map.is_none()
                 && !found.layers.iter().any(|judged| judged.layer == ENCRYPTION);
@@ -571,18 +572,17 @@ fn decode_files(
         snapshot: None,
         keys: options.keys,
     };
-    let numbers = match volume.format {
-        VolumeFormat::Apfs => match found.opened("volumes", volume.container())? {
-            // Failures are among the problems already.
-            Some(container) => container
-                .volumes()
-                .into_iter()
-                .flatten()
-                .map(|volume| Some(volume.label.number))
-                .collect(),
-            None => Vec::new(),
-        },
-        _ => vec![None],
+    let numbers = if volume.format.is_container() {
+        let container = found.opened("volumes", volume.container())?;
+        // Failures are among the problems already.
+        let volumes = container.map_or_else(Vec::new, |container| container.volumes());
+        volumes
+            .into_iter()
+            .flatten()
+            .map(|volume| Some(volume.label.number))
+            .collect()
+    } else {
+        vec![None]
     };
     for number in numbers {
         let (mut layer, mut place) = ("compressed files".to_owned(), volume.place());

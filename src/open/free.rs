@@ -4,24 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs;
-use super::volume::{Volume, VolumeFormat};
+use super::volume::Volume;
 use crate::Result;
-use crate::fs::foreign::Foreign;
-use crate::fs::hfsplus::{HfsPlus, HfsPlusFree};
-use crate::fs::{FileSystem, FreeMap};
-
-impl VolumeFormat {
-    /// Returns the format, if only its free space is read.
-    const fn foreign(self) -> Option<Foreign> {
-        match self {
-            Self::Ext => Some(Foreign::Ext),
-            Self::Fat => Some(Foreign::Fat),
-            Self::ExFat => Some(Foreign::ExFat),
-            Self::Ntfs => Some(Foreign::Ntfs),
-            _ => None,
-        }
-    }
-}
+use crate::fs::FreeMap;
 
 impl Volume {
     /// Returns the map of free bytes, in bytes of the volume: on the disk they are `range.start`
@@ -30,84 +15,43 @@ impl Volume {
     /// The state of the volume is not checked; a caller that relies on the map calls
     /// [`FreeMap::is_in_order`].
     pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                Ok(Some(Arc::new(HfsPlusFree::open(self.device().clone())?)))
-            }
-            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.free_map()?))),
-            other => other
-                .foreign()
-                .map(|foreign| Ok(Arc::new(foreign.free_map(self.device().clone())?) as _))
-                .transpose(),
-        }
+        self.driver().free_map(self)
     }
 
     /// Returns the end of the volume by its own header, in bytes of its device. `None`: not
     /// supported for this format.
     pub(crate) fn recorded_len(&self) -> Result<Option<u64>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                HfsPlus::open(self.device().clone()).map(|fs| Some(fs.volume().total))
-            }
-            VolumeFormat::Apfs => {
-                let container = self.container()?;
-                Ok(Some(
-                    container
-                        .block_count()
-                        .saturating_mul(container.block_size().into()),
-                ))
-            }
-            other => other
-                .foreign()
-                .map(|foreign| Ok(foreign.free_map(self.device().clone())?.end()))
-                .transpose(),
-        }
+        self.driver().recorded_len(self)
     }
 
     /// Returns the free map after a quick check that the volume is clean and its map not obviously
     /// wrong, as a trim requires. [`Kind::Conflict`](crate::Kind::Conflict) or
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) if not.
     pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(
-                HfsPlus::open(self.device().clone())?.trusted_free_map()?,
-            ))),
-            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.trusted_free_map()?))),
-            other => other
-                .foreign()
-                .map(|foreign| {
-                    Ok(Arc::new(foreign.free_map(self.device().clone())?.trusted()?) as _)
-                })
-                .transpose(),
-        }
+        self.driver().trusted_free_map(self)
     }
 
     /// Returns the ranges of the volume's own structures that its check reads as a whole, and that
     /// may be zeros where they are not used yet. They are relative to the start of the volume. Empty
     /// for formats that are not checked.
     pub(crate) fn own_ranges(&self) -> Result<Vec<Range<u64>>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                HfsPlus::open(self.device().clone())?.own_ranges()
-            }
-            VolumeFormat::Apfs => self.container()?.own_ranges(),
-            _ => Ok(Vec::new()),
-        }
+        self.driver().own_ranges(self)
     }
 
     /// Returns the free map as it will be after a trim has freed the blocks that only older
     /// checkpoints of an APFS container use.
     pub fn projected_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
-        match self.format {
-            VolumeFormat::Apfs => Ok(Some(self.container()?.projected_free_map()?)),
-            _ => self.trusted_free_map(),
+        if self.format.is_container() {
+            Ok(Some(self.container()?.projected_free_map()?))
+        } else {
+            self.trusted_free_map()
         }
     }
 
     /// Returns the number of bytes of an APFS container that older checkpoints retain; `None` for
     /// anything else, or if it cannot be read.
     pub fn pending(&self) -> Option<u64> {
-        if self.format != VolumeFormat::Apfs {
+        if !self.format.is_container() {
             return None;
         }
         self.container().ok().map(|container| container.pending())
@@ -116,9 +60,10 @@ impl Volume {
     /// Frees the blocks that only older checkpoints of an APFS container use, provided that none of
     /// its volumes is open for changes. Does nothing for other formats.
     pub(crate) fn release_queued(&self) -> Result<()> {
-        match self.format {
-            VolumeFormat::Apfs => apfs::release_queued(&self.container()?),
-            _ => Ok(()),
+        if self.format.is_container() {
+            apfs::release_queued(&self.container()?)
+        } else {
+            Ok(())
         }
     }
 }

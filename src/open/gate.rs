@@ -12,16 +12,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::driver::Headers;
 use super::evidence::{self, Depth, Fact};
 use super::guarded::GuardedBundle;
 use super::lists::{self, ListDecision, ListEvidence};
 use super::opening::Opening;
-use super::{Layer, OpenOptions, Volume, VolumeFormat, contents};
+use super::{Layer, OpenOptions, Volume, contents};
 use crate::container::Format;
 use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
-use crate::fs::{apfs, hfsplus};
 use crate::partition::{self, Map, gpt};
 use crate::progress::{Progress, Silent};
 use crate::store::{Staged, Store};
@@ -104,12 +104,10 @@ pub(super) fn pass(mut opened: OpenedContainer, opening: &mut Opening<'_>) -> Re
         let warnings = gate.compare()?;
         opening.warnings.extend(warnings);
         // The disk of a stack is not that of the bundle below it.
-        let bundle = opening.layers.iter().find_map(|layer| match layer {
-            Layer::Bundle(bundle) if opened.store.is_some() => Some(bundle.clone()),
-            _ => None,
-        });
-        if let Some(bundle) = bundle {
-            opened.disk = Arc::new(GuardedBundle(bundle));
+        if let Some(bundle) = opening.layers.iter().find_map(Layer::bundle)
+            && opened.store.is_some()
+        {
+            opened.disk = Arc::new(GuardedBundle(bundle.clone()));
         }
     }
     Ok(FoundDisk::of(opened))
@@ -233,7 +231,7 @@ impl Gate<'_> {
                 let end = ends
                     .iter()
                     .find(|(number, _)| volume.partition == Some(*number));
-                let stated = stated_len(volume).ok().flatten();
+                let stated = volume.driver().stated_len(volume).ok().flatten();
                 end.zip(stated).is_none_or(|((_, end), stated)| {
                     volume.range.start.saturating_add(stated) <= *end
                 })
@@ -342,59 +340,27 @@ enum SourceComparison {
 
 fn compare_volume(volume: &Volume) -> Result<SourceComparison> {
     let room = volume.range.end - volume.range.start;
-    let (format, place) = (volume.format, volume.place());
-    let located = |what: &str| format!("{what} on {place}");
     // Contents that cannot be read contradict nothing.
     let only_io = |error: Error| match error.kind() {
         Kind::Io | Kind::Undecided => Err(error),
         _ => Ok(SourceComparison::Agrees),
     };
-    match stated_len(volume) {
+    match volume.driver().stated_len(volume) {
         Ok(Some(stated)) if stated > room => {
             return Ok(SourceComparison::TooLong(format!(
-                "{} has {stated} bytes by its header, but space for {room}",
-                located(format.name())
+                "{} on {} has {stated} bytes by its header, but space for {room}",
+                volume.format,
+                volume.place()
             )));
         }
         Ok(_) => {}
         Err(error) => return only_io(error),
     }
-    match format {
-        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-            match hfsplus::compare_headers(volume.device().clone(), &Silent) {
-                Ok(None) => Ok(SourceComparison::Agrees),
-                Ok(Some(CopyChoice::Primary)) => Ok(SourceComparison::Confirmed(format!(
-                    "{} differs from the first, with which the volume agrees: run `bandsaw repair` to restore it",
-                    located("the alternate volume header")
-                ))),
-                Ok(Some(CopyChoice::Alternate)) => Err(repairable(format!(
-                    "{} differ, and the volume agrees with the alternate: run `bandsaw repair` first",
-                    located("the volume headers")
-                ))),
-                Err(error) => only_io(error),
-            }
-        }
-        VolumeFormat::Apfs => match apfs::geometry(volume.device().clone()) {
-            Ok(apfs::Geometry {
-                len,
-                differing: Some(other),
-            }) => Err(repairable(format!(
-                "{} differ: {other} bytes by block 0, {len} by the checkpoint of the same transaction",
-                located("the superblocks of the APFS container")
-            ))),
-            Ok(_) => Ok(SourceComparison::Agrees),
-            Err(error) => only_io(error),
-        },
-        _ => Ok(SourceComparison::Agrees),
-    }
-}
-
-/// Returns the length of a volume in bytes by its header. `None`: its format is not compared.
-fn stated_len(volume: &Volume) -> Result<Option<u64>> {
-    match volume.format {
-        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::stated_len(&**volume.device()),
-        VolumeFormat::Apfs => apfs::geometry(volume.device().clone()).map(|found| Some(found.len)),
-        _ => Ok(None),
+    match volume.driver().compare_headers(volume) {
+        Ok(Headers::Agree) => Ok(SourceComparison::Agrees),
+        Ok(Headers::Confirmed(warning)) => Ok(SourceComparison::Confirmed(warning)),
+        Ok(Headers::Differ(what)) => Err(repairable(what)),
+        Err(error) => only_io(error),
     }
 }
 

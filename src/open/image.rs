@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
 use super::contents::Contents;
+use super::layer::Layer;
 use super::layer_metadata::LayerFile;
 use super::place::NewMode;
 use super::unlock::Keys;
@@ -13,69 +14,14 @@ use crate::Result;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::asif::Asif;
-use crate::container::raw::Raw;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;
-use crate::container::stack::Stack;
 use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::BlockDevice;
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::Map;
-use crate::store::{FileMode, LocalFile, Status};
-
-/// One layer of an image.
-#[derive(Debug)]
-pub enum Layer {
-    /// A file of the host.
-    File(Arc<LocalFile>),
-    /// A file behind a URL.
-    Remote(Arc<dyn BlockDevice>),
-    /// A folder in a bucket, and the status of the bundle in it when it was opened.
-    Bucket(Status),
-    /// Encryption of all layers above. Also present for locked images.
-    Crypt(crypt::Description),
-    /// A raw image: the disk, byte for byte.
-    Raw(Arc<Raw>),
-    /// A sparse bundle: a folder that holds the disk.
-    Bundle(Arc<Bundle>),
-    /// A sparse image: the disk in bands of one file.
-    SparseImage(Arc<SparseImage>),
-    /// An Apple sparse image: the disk, or a layer of one, in chunks of one file.
-    Asif(Arc<Asif>),
-    /// A UDIF image: the disk in chunks, mostly compressed.
-    Udif(Arc<Udif>),
-    /// An overlay over the disk below, in a file of its own.
-    Overlay(LayerFile),
-    /// The disk that an image and the layers over it form.
-    Stack(Arc<Stack>),
-    /// The partition map of the disk.
-    Partitions(Map),
-    /// The contents of the disk, or of its partitions.
-    Volumes(Vec<Volume>),
-}
-
-impl Layer {
-    /// Returns the disk, if the layer is a container.
-    pub fn disk(&self) -> Option<Arc<dyn BlockDevice>> {
-        Some(match self {
-            Self::Raw(raw) => raw.clone(),
-            Self::Bundle(bundle) => bundle.clone(),
-            Self::SparseImage(image) => image.clone(),
-            Self::Asif(image) => image.clone(),
-            Self::Udif(udif) => udif.clone(),
-            Self::Stack(stack) => stack.clone(),
-            // A layer file is no disk by itself.
-            Self::File(_)
-            | Self::Remote(_)
-            | Self::Bucket(_)
-            | Self::Crypt(_)
-            | Self::Overlay(_)
-            | Self::Partitions(_)
-            | Self::Volumes(_) => return None,
-        })
-    }
-}
+use crate::store::FileMode;
 
 /// An open image: its layers, and its disk.
 #[derive(Debug)]
@@ -127,66 +73,51 @@ impl Image {
 
     /// Returns the sparse bundle, if it is one.
     pub fn bundle(&self) -> Option<&Bundle> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Bundle(bundle) => Some(&**bundle),
-            _ => None,
-        })
+        self.layers
+            .iter()
+            .find_map(Layer::bundle)
+            .map(|bundle| &**bundle)
     }
 
     /// Returns the sparse image, if it is one.
     pub fn sparse_image(&self) -> Option<&SparseImage> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::SparseImage(image) => Some(&**image),
-            _ => None,
-        })
+        self.layers
+            .iter()
+            .find_map(Layer::sparse_image)
+            .map(|image| &**image)
     }
 
     /// Returns the ASIF image, if it is one.
     pub fn asif(&self) -> Option<&Asif> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Asif(image) => Some(&**image),
-            _ => None,
-        })
+        self.layers
+            .iter()
+            .find_map(Layer::asif)
+            .map(|image| &**image)
     }
 
     /// Returns the UDIF image, if it is one.
     pub fn udif(&self) -> Option<&Udif> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Udif(udif) => Some(&**udif),
-            _ => None,
-        })
+        self.layers.iter().find_map(Layer::udif).map(|udif| &**udif)
     }
 
     /// Returns the layers over it, from the bottom.
     pub fn overlays(&self) -> impl Iterator<Item = &LayerFile> {
-        self.layers.iter().filter_map(|layer| match layer {
-            Layer::Overlay(file) => Some(file),
-            _ => None,
-        })
+        self.layers.iter().filter_map(Layer::overlay)
     }
 
     /// Returns its encryption, if any.
     pub fn encryption(&self) -> Option<&crypt::Description> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Crypt(description) => Some(description),
-            _ => None,
-        })
+        self.layers.iter().find_map(Layer::encryption)
     }
 
     /// Returns the partition map of its disk, if that has one.
     pub fn partitions(&self) -> Option<&Map> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Partitions(map) => Some(map),
-            _ => None,
-        })
+        self.layers.iter().find_map(Layer::partitions)
     }
 
     /// Returns the volumes on it, including unreadable ones.
     pub fn volumes(&self) -> &[Volume] {
-        let volumes = self.layers.iter().find_map(|layer| match layer {
-            Layer::Volumes(volumes) => Some(volumes.as_slice()),
-            _ => None,
-        });
+        let volumes = self.layers.iter().find_map(Layer::volumes);
         volumes.unwrap_or_default()
     }
 

@@ -43,10 +43,8 @@ impl<'a> Opening<'a> {
             found.disk = section.of(found.disk)?;
         }
         self.survey(&found)?;
-        let is_empty = self.layers.iter().all(|layer| match layer {
-            Layer::Partitions(_) => false,
-            Layer::Volumes(volumes) => volumes.is_empty(),
-            _ => true,
+        let is_empty = self.layers.iter().all(|layer| {
+            layer.partitions().is_none() && layer.volumes().is_none_or(<[_]>::is_empty)
         });
         if is_empty && self.options.shadows.is_empty() && self.options.section.is_none() {
             self.use_other_directory(&mut found)?;
@@ -128,14 +126,8 @@ impl<'a> Opening<'a> {
     /// Reads an ASIF image with its other directory if nothing is found with the active one. Fails
     /// with [`Kind::Undecided`] if it is to be written.
     fn use_other_directory(&mut self, found: &mut FoundDisk) -> Result<()> {
-        let asif = self
-            .layers
-            .iter()
-            .position(|layer| matches!(layer, Layer::Asif(_)));
-        let Some(at) = asif else {
-            return Ok(());
-        };
-        let Layer::Asif(image) = &self.layers[at] else {
+        let mut layers = self.layers.iter().enumerate();
+        let Some((at, image)) = layers.find_map(|(at, layer)| Some((at, layer.asif()?))) else {
             return Ok(());
         };
         let Some((other, why)) = directories::that_opens(image)? else {
@@ -153,16 +145,12 @@ impl<'a> Opening<'a> {
 
     /// Returns true if a layer of the image is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
-        self.layers
-            .iter()
-            .any(|layer| matches!(layer, Layer::Crypt(_)))
+        self.layers.iter().any(|layer| layer.encryption().is_some())
     }
 
     /// Returns true if the image is in a bucket.
     pub(super) fn is_far(&self) -> bool {
-        self.layers
-            .iter()
-            .any(|layer| matches!(layer, Layer::Bucket(_)))
+        self.layers.iter().any(Layer::is_bucket)
     }
 
     /// Returns the plain bytes of `file`: its own, or its decrypted contents.

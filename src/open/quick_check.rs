@@ -3,10 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::volume::{Volume, VolumeFormat};
+use super::volume::Volume;
 use crate::device::Access;
-use crate::fs::hfsplus;
-use crate::problem::{Problem, Problems, Severity};
+use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
 
@@ -57,13 +56,8 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
 /// Returns the damage that the first part of the check of a volume finds.
 pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
     let budget = NodeLimit::new();
-    let problems = match volume.format {
-        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-            hfsplus::check_within(volume.device().clone(), &budget)
-        }
-        _ => of_container(volume, &budget),
-    };
-    let mut damage = problems?
+    let problems = volume.driver().quick_check(volume, &budget)?;
+    let mut damage = problems
         .into_iter()
         .filter(|problem| problem.severity == Severity::Damage);
     let Some(first) = damage.next() else {
@@ -79,14 +73,4 @@ pub(super) fn damage(volume: &Volume) -> Result<Option<Error>> {
             .named(volume.place())
             .caused_by(first.error),
     ))
-}
-
-fn of_container(volume: &Volume, budget: &NodeLimit) -> Result<Vec<Problem>> {
-    let mut problems = Problems::default();
-    match volume.check(None, &mut problems, budget) {
-        Some(Err(error)) if error.kind() == Kind::Io => Err(error),
-        _ => problems
-            .check_readable()
-            .map(|()| problems.into_iter().collect()),
-    }
 }

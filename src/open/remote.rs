@@ -103,7 +103,7 @@ pub(crate) fn must_be_here(path: &Path) -> Result<()> {
 /// Refuses a place for a new image that cannot hold images of its format.
 pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
     match url(path) {
-        Some(("s3", _)) if format != Format::Udsb => {
+        Some(("s3", _)) if !format.is_folder() => {
             let message = format!(
                 "cannot store {format} in a bucket: objects are replaced as a whole; use --format \
                  udsb"

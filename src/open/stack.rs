@@ -138,14 +138,8 @@ impl Opening<'_> {
 impl LowerDisk {
     /// Describes the image at the bottom of a stack.
     fn base(path: &Path, found: &FoundDisk, layers: &[Layer]) -> Self {
-        let top = layers.iter().find_map(|layer| match layer {
-            Layer::Asif(image) => Some(image.clone()),
-            _ => None,
-        });
-        let bundle = layers.iter().find_map(|layer| match layer {
-            Layer::Bundle(bundle) => Some(bundle.clone()),
-            _ => None,
-        });
+        let top = layers.iter().find_map(Layer::asif).cloned();
+        let bundle = layers.iter().find_map(Layer::bundle).cloned();
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
         let link = Link {
             name: redacted(&path.display().to_string()).into_owned(),
@@ -157,7 +151,7 @@ impl LowerDisk {
         let note = top
             .is_none()
             .then(|| ParentNote::of(path, found.disk.info().len));
-        let is_secret = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+        let is_secret = layers.iter().any(|layer| layer.encryption().is_some());
         let mode =
             NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
         Self {

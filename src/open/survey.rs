@@ -2,7 +2,7 @@
 
 use super::opening::Opening;
 use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents};
-use crate::container::{Format, udif};
+use crate::container::udif;
 use crate::device::BlockDevice;
 use crate::error::Place;
 use crate::partition::{self, Map};
@@ -50,8 +50,7 @@ impl Opening<'_> {
         }
         // An encrypted file is an image, independent of its contents.
         let encrypted = self.is_encrypted();
-        let needs_proof =
-            matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
+        let needs_proof = found.format.is_plain() && !as_told && !encrypted;
         let proven = !volumes.is_empty()
             || map.is_some()
             || !needs_proof
@@ -110,5 +109,6 @@ fn cut_off(map: &Map) -> Option<Error> {
 fn has_odd_bytes(layers: &[Layer]) -> bool {
     layers
         .iter()
-        .any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
+        .filter_map(Layer::raw)
+        .any(|raw| raw.trailing() > 0)
 }

@@ -2,25 +2,24 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::apfs::{self, SurveyedContainer, VolumeQuery};
 use super::detect::detect_file_system;
+use super::driver::Driver;
 use super::quick_check;
-use super::unlock::{Keys, volume_key};
+use super::unlock::Keys;
 use crate::address::VolumeSelector;
-use crate::decision::CopyChoice;
-use crate::device::{BlockDevice, Slice, Spill};
+use crate::device::{BlockDevice, Slice};
 use crate::fs::apfs::VolumeWriter;
-use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
+use crate::fs::hfsplus::DEFAULT_CACHE;
+use crate::fs::{FileSystem, FileSystemMut, ResizeVolume};
 use crate::partition::Map;
-use crate::problem::{Problem, Problems};
+use crate::problem::Problems;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-const LAYER: &str = "volume";
+pub(super) const LAYER: &str = "volume";
 
 /// A file system, or what another system keeps in its place, by name. Unsupported ones are included so that messages can name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,9 +65,37 @@ impl VolumeFormat {
         }
     }
 
+    /// Returns the driver of the Linux kernel that mounts the format, if there is one and Bandsaw
+    /// does not read it.
+    pub const fn linux_driver(self) -> Option<&'static str> {
+        match self {
+            Self::Hfs => Some("hfs"),
+            Self::Fat => Some("vfat"),
+            Self::ExFat => Some("exfat"),
+            Self::Ntfs => Some("ntfs3"),
+            Self::Iso9660 => Some("iso9660"),
+            Self::Udf => Some("udf"),
+            Self::Ext => Some("ext4"),
+            Self::Xfs => Some("xfs"),
+            Self::Btrfs => Some("btrfs"),
+            Self::HfsPlus | Self::Hfsx | Self::Apfs => None,
+            Self::Luks | Self::Lvm | Self::Swap => None,
+        }
+    }
+
+    /// Returns true if it is HFS+ or HFSX.
+    pub const fn is_hfs_plus(self) -> bool {
+        matches!(self, Self::HfsPlus | Self::Hfsx)
+    }
+
+    /// Returns true if the format is a container of several volumes, which share its space: APFS.
+    pub const fn is_container(self) -> bool {
+        matches!(self, Self::Apfs)
+    }
+
     /// Returns true if this version reads the format.
     pub const fn is_supported(self) -> bool {
-        matches!(self, Self::HfsPlus | Self::Hfsx | Self::Apfs)
+        self.is_hfs_plus() || self.is_container()
     }
 }
 
@@ -126,14 +153,11 @@ impl Volume {
     /// Checks that the volume can be opened; for an APFS container, that its volumes can be read.
     /// No key is requested, so encrypted volumes are not opened.
     pub fn look(&self) -> Result<()> {
-        match self.format {
-            VolumeFormat::Apfs => self
-                .container()?
-                .volumes()
-                .into_iter()
-                .try_for_each(|volume| volume.map(drop)),
-            _ => self.open().map(drop),
+        if !self.format.is_container() {
+            return self.open().map(drop);
         }
+        let volumes = self.container()?.volumes();
+        volumes.into_iter().try_for_each(|volume| volume.map(drop))
     }
 
     /// Opens a volume of the container by number, from 1.
@@ -157,22 +181,7 @@ impl Volume {
         number: Option<u32>,
         wanted: VolumeQuery<'_>,
     ) -> Result<Arc<dyn FileSystem>> {
-        match self.format {
-            VolumeFormat::Apfs => apfs::open(&self.container()?, number, wanted),
-            _ if wanted.snapshot.is_some() => Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("{} has no snapshots", self.format),
-            )
-            .named(self.place())),
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                let volume = HfsPlus::open_with(self.device.clone(), self.cache)?;
-                Ok(Arc::new(volume.system_files(self.system_files)))
-            }
-            other => {
-                Err(Error::unsupported(LAYER, format!("unsupported: {other}")).named(self.place()))
-            }
-        }
+        self.driver().open(self, number, wanted)
     }
 
     /// Opens the volume for changes; of an APFS container the volume that [`open`](Self::open)
@@ -208,16 +217,7 @@ impl Volume {
         keys: Option<&dyn Keys>,
     ) -> Result<Arc<dyn FileSystemMut>> {
         self.check_before_change()?;
-        match self.format {
-            VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlusMut::open(
-                self.device.clone(),
-                self.write_options(),
-            )?)),
-            other => {
-                Err(Error::unsupported(LAYER, format!("read-only: {other}")).named(self.place()))
-            }
-        }
+        self.driver().open_mut(self, number, keys)
     }
 
     /// Adds every problem of the volume. `None`: checks of this format are not supported. An error
@@ -229,65 +229,21 @@ impl Volume {
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
-        let checked = match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                hfsplus::check(self.device.clone(), progress)
-            }
-            VolumeFormat::Apfs => {
-                let key = |locked: &LockedVolume| volume_key(locked, keys);
-                return Some(
-                    self.container()
-                        .and_then(|found| found.check(&self.place(), &key, problems, progress)),
-                );
-            }
-            _ => return None,
-        };
-        Some(checked.map(|found| {
-            for Problem { severity, error } in found {
-                problems.add(severity, error.in_file(self.place()));
-            }
-            Vec::new()
-        }))
+        self.driver().check(self, keys, problems, progress)
     }
 
-    /// Plans the repair of a damaged volume. `None`: repair of this format is not supported, or
-    /// there is nothing to do. `header` selects the volume header if the two disagree and the
-    /// remaining evidence does not decide. Changes that do not fit in memory go to an unlinked file
-    /// in the folder `temporary`.
-    pub fn plan_repair(
+    /// Opens the volume for resizing, on `device` if that is longer than its partition.
+    /// [`Kind::Unsupported`] if its format cannot be resized.
+    pub(crate) fn open_resizable(
         &self,
-        header: Option<CopyChoice>,
-        temporary: &Path,
-        progress: &dyn Progress,
-    ) -> Result<Option<hfsplus::Repair>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                let spill = Arc::new(Spill::to(temporary.to_owned()));
-                let device = self.device.clone();
-                let repair = hfsplus::Repair::plan_on(device, header, &spill, progress)?;
-                Ok(repair.is_needed().then_some(repair))
-            }
-            _ => Ok(None),
-        }
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Box<dyn ResizeVolume>> {
+        self.driver().open_resizable(self, device)
     }
 
-    /// Replays the volume's journal, as opening it for writing does.
-    pub fn replay_journal(&self) -> Result<()> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                HfsPlusMut::open(self.device.clone(), self.write_options())?.unmount()
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the options for opening it for changes, if it is HFS+.
-    pub(super) fn write_options(&self) -> WriteOptions {
-        WriteOptions {
-            cache: self.cache,
-            system_files: self.system_files,
-            ..WriteOptions::default()
-        }
+    /// Returns its file system.
+    pub(super) fn driver(&self) -> &'static dyn Driver {
+        self.format.driver()
     }
 
     /// Describes its place on the disk, for messages.
@@ -420,7 +376,7 @@ pub(super) fn selected<'a>(
     match selector {
         VolumeSelector::Number { partition, volume } => {
             let fits = |found: &&Volume| {
-                let several = found.format == VolumeFormat::Apfs;
+                let several = found.format.is_container();
                 found.partition.unwrap_or(1) == *partition
                     && (several || volume.is_none_or(|number| number == 1))
             };
@@ -428,18 +384,19 @@ pub(super) fn selected<'a>(
                 .iter()
                 .find(fits)
                 .ok_or_else(|| missing(Kind::NotFound, volumes, selector))?;
-            Ok((found, volume.filter(|_| found.format == VolumeFormat::Apfs)))
+            Ok((found, volume.filter(|_| found.format.is_container())))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
             for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-                let number = match volume.format {
-                    VolumeFormat::Apfs => volume
+                let number = if volume.format.is_container() {
+                    volume
                         .container()
-                        .and_then(|container| apfs::named(&container, name)),
-                    _ => volume
+                        .and_then(|container| apfs::named(&container, name))
+                } else {
+                    volume
                         .open()
-                        .map(|opened| (opened.volume().name == *name).then_some(1)),
+                        .map(|opened| (opened.volume().name == *name).then_some(1))
                 };
                 match number {
                     Ok(Some(number)) => return Ok((volume, Some(number))),

@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address::VolumeSelector;
-use crate::container::Format;
 use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
@@ -292,7 +291,7 @@ fn check_kind(image: &Image) -> Result<()> {
         return Err(Error::unsupported(LAYER, message));
     }
     let format = image.format();
-    if format.is_udif() && format != Format::Udrw {
+    if format.is_udif() {
         let message =
             format!("{format} is read-only; convert the image to udrw, udsb, udsp or asif");
         return Err(Error::unsupported(LAYER, message));

@@ -151,7 +151,7 @@ fn release_queued(image: &Image, locked: &LockedVolumes) -> Result<()> {
     if image
         .volumes()
         .iter()
-        .all(|volume| volume.format != VolumeFormat::Apfs)
+        .all(|volume| !volume.format.is_container())
     {
         return Ok(());
     }

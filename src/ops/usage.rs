@@ -138,8 +138,11 @@ impl VolumeUsage {
         let info = found.volume.open().map(|volume| volume.volume());
         // The quota and the key of the first volume do not matter for the space that all volumes of
         // a container share.
-        let container =
-            (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
+        let container = found
+            .volume
+            .format
+            .is_container()
+            .then(|| found.volume.container());
         let space = match (&info, container) {
             (_, Some(container)) => container
                 .ok()
@@ -220,14 +223,8 @@ impl ImageUsage {
 /// Measures an image that is not on this host, by its objects or its file.
 fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let Some(bundle) = image.bundle() else {
-        let of = |layer: &Layer| {
-            if let Layer::Remote(file) = layer {
-                Some(file.info().len)
-            } else {
-                None
-            }
-        };
-        let len = image.layers().iter().find_map(of).unwrap_or_default();
+        let file = image.layers().iter().find_map(Layer::remote_file);
+        let len = file.map_or(0, |file| file.info().len);
         return Ok(HostUsage {
             files: 1,
             len,

@@ -49,10 +49,8 @@ impl Verification {
     /// Begins to record checksums of the data that is read from `image`. `None` if it stores no
     /// checksum that can be compared.
     pub fn begin(image: &Image) -> Option<Self> {
-        let udif = image.layers().iter().find_map(|layer| match layer {
-            Layer::Udif(udif) if udif.has_sums() => Some(udif.clone()),
-            _ => None,
-        })?;
+        let udif = image.layers().iter().find_map(Layer::udif)?;
+        let udif = Some(udif).filter(|udif| udif.has_sums())?.clone();
         udif.record_sums(true);
         let path = image.path().to_owned();
         Some(Self { udif, path })

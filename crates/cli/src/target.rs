@@ -92,7 +92,7 @@ impl Container {
     /// Returns the requested band size of an image of this format.
     pub(crate) fn band_size(&self, format: Format) -> Outcome<Option<u64>> {
         match self.band_size {
-            Some(size) if format == Format::Udsb => bundle_bands(size, self.round).map(Some),
+            Some(size) if format.is_folder() => bundle_bands(size, self.round).map(Some),
             size => Ok(size),
         }
     }

@@ -49,7 +49,6 @@ use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
 use self::readahead::Readahead;
 use self::set::Fork;
 use super::{Format, SECTOR};
-use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
@@ -180,18 +179,10 @@ impl Udif {
                 RunKind::Zero | RunKind::Ignore => {}
             }
         }
-        let codecs = [
-            (Codec::Adc, Format::Udco),
-            (Codec::Zlib, Format::Udzo),
-            (Codec::Bzip2, Format::Udbz),
-            (Codec::Lzfse, Format::Ulfo),
-            (Codec::Lzma, Format::Ulmo),
-        ];
-        let most = codecs
-            .into_iter()
-            .max_by_key(|(codec, _)| counts[*codec as usize]);
-        most.filter(|(codec, _)| counts[*codec as usize] > 0)
-            .map_or(Format::Udro, |(_, format)| format)
+        let count = |format: &Format| format.codec().map_or(0, |codec| counts[codec as usize]);
+        let most = Format::ALL.into_iter().max_by_key(count);
+        most.filter(|format| count(format) > 0)
+            .unwrap_or(Format::Udro)
     }
 
     /// Returns the space usage.

@@ -14,9 +14,11 @@ mod container;
 mod der;
 mod file_system;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod fixture;
 mod free;
 #[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod fuzz_api;
 mod geometry;
 mod keys;
@@ -40,7 +42,7 @@ pub use self::writer::VolumeWriter;
 #[cfg(feature = "testing")]
 pub(crate) use check::corruptions::{corrupted_at_random, damaged};
 pub use container::Container;
-pub(crate) use container::{Geometry, geometry};
+pub(crate) use container::geometry;
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub(crate) use free::free_map_of;

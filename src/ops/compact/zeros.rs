@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero, regions};
-use crate::open::{Image, Layer};
+use crate::open::Image;
 use crate::ops::space::{FreeSpace, Storage, UnitKind};
 use crate::progress::Progress;
 
@@ -48,7 +48,7 @@ fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<
     let encrypted = image
         .layers()
         .iter()
-        .any(|layer| matches!(layer, Layer::Crypt(_)));
+        .any(|layer| layer.encryption().is_some());
     // The data of a stack does not come from the topmost layer alone.
     if image.overlays().next().is_some() {
         return None;

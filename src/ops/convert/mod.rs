@@ -14,8 +14,8 @@ mod used;
 use std::path::Path;
 
 use crate::codec::Level;
-use crate::container::Format;
 use crate::container::udif::Resource;
+use crate::container::{ContainerKind, Format};
 use crate::crypt::Encryption;
 use crate::device::BlockDevice;
 use crate::open::remote::check_holds;
@@ -100,7 +100,7 @@ impl ConvertOptions {
             overwrite: self.overwrite,
             encryption: self.encryption.clone(),
             // Unwritten blocks would decrypt to noise, so the copy writes every block.
-            thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
+            thin: self.encryption.is_some() && self.format.is_plain(),
             network: self.network,
             mode: self.new_mode(Some(from)),
             round_band_size: self.round_band_size,
@@ -178,7 +178,7 @@ impl<'a> Source<'a> {
 
 /// Refuses a compression level for formats without levels.
 pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
-    if level.is_some() && format != Format::Udzo {
+    if level.is_some() && !format.has_levels() {
         return Err(Error::new(
             Kind::Invalid,
             "image",
@@ -249,11 +249,13 @@ fn onto_blank_disk(
 /// thread. Sparse files that allocate in the order of writes are written sequentially, so that the
 /// same disk gives the same file, and reads are sequential too.
 fn order(target: &Image, noisy: bool) -> Order {
-    match target.format() {
+    match target.format().container() {
         _ if noisy => Order::Over,
-        Format::Udsb => Order::SideBySide(target.bundle().map_or(1, |bundle| bundle.band_size())),
-        Format::Udsp | Format::Asif => Order::FrontToBack,
-        _ => Order::SideBySide(1),
+        ContainerKind::Bundle => {
+            Order::SideBySide(target.bundle().map_or(1, |bundle| bundle.band_size()))
+        }
+        ContainerKind::SparseImage | ContainerKind::Asif => Order::FrontToBack,
+        ContainerKind::Raw | ContainerKind::Udif => Order::SideBySide(1),
     }
 }
 
@@ -263,5 +265,5 @@ fn sector_size(from: &Image, format: Format) -> Option<u32> {
     let used = from
         .partitions()
         .map_or(from.disk().info().block, |map| map.block);
-    Some(used).filter(|_| format == Format::Asif)
+    Some(used).filter(|_| format.sector_sizes().len() > 1)
 }

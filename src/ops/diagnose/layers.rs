@@ -3,7 +3,7 @@
 use crate::container::sparsebundle::Bundle;
 use crate::device::BlockDevice;
 use crate::fs::apfs::{Locking, Summary};
-use crate::open::{Layer, Volume, VolumeFormat};
+use crate::open::{Layer, Volume};
 use crate::{Result, size};
 
 /// Returns name and description of a layer; for volumes, of each.
@@ -104,17 +104,18 @@ fn bundle_facts(bundle: &Bundle) -> String {
 }
 
 fn describe_volume(volume: &Volume) -> (String, String) {
-    let opened = match volume.format {
-        VolumeFormat::Apfs => volume
+    let opened = if volume.format.is_container() {
+        volume
             .container()
-            .map(|container| describe_container(volume, container.volumes())),
-        _ => volume.open().map(|opened| {
+            .map(|container| describe_container(volume, container.volumes()))
+    } else {
+        volume.open().map(|opened| {
             format!(
                 "on {}, called {}, opens",
                 volume.place(),
                 opened.volume().name
             )
-        }),
+        })
     };
     let what = match opened {
         Ok(what) => what,

@@ -114,12 +114,10 @@ pub fn diagnose(
         None => cause,
     };
     // A file of another type is not a disk, even if it was opened as a raw one.
-    let shown = layers.iter().filter(|layer| match layer {
-        Layer::Raw(_) | Layer::Volumes(_) => {
-            cause.as_ref().is_none_or(|cause| cause.layer != "file")
-        }
-        _ => true,
-    });
+    let is_disk = cause.as_ref().is_none_or(|cause| cause.layer != "file");
+    let shown = layers
+        .iter()
+        .filter(|layer| is_disk || (layer.raw().is_none() && layer.volumes().is_none()));
     Ok(Diagnosis {
         layers: shown.flat_map(layers::describe).collect(),
         cause,
@@ -223,13 +221,11 @@ fn of_layer(layer: &str) -> (&'static str, &'static str) {
 
 /// Returns the cause for a bundle that opens with one of its lists only.
 fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
-    let warning = layers.iter().find_map(|layer| match layer {
-        Layer::Bundle(bundle) => bundle
-            .warnings()
-            .iter()
-            .find(|warning| warning.contains(USED_INSTEAD)),
-        _ => None,
-    })?;
+    let bundle = layers.iter().find_map(Layer::bundle)?;
+    let warning = bundle
+        .warnings()
+        .iter()
+        .find(|warning| warning.contains(USED_INSTEAD))?;
     let name = path.display();
     let cause = Cause::new(
         "list-damaged",
@@ -358,11 +354,9 @@ fn locked(error: &Error) -> Cause {
 
 /// Returns true if no layer above the file was recognized, so that the file may be of any type.
 fn is_only_file(layers: &[Layer]) -> bool {
-    layers.iter().all(|layer| match layer {
-        Layer::File(_) | Layer::Remote(_) | Layer::Raw(_) => true,
-        Layer::Volumes(volumes) => volumes.is_empty(),
-        _ => false,
-    })
+    layers
+        .iter()
+        .all(|layer| layer.is_file() || layer.volumes().is_some_and(<[_]>::is_empty))
 }
 
 fn of_content(path: &Path) -> Result<Option<Cause>> {

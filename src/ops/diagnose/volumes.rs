@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::{Cause, content};
-use crate::container::Format;
 use crate::open::{Contents, Examination, Layer, Volume, VolumeFormat};
 use crate::partition::Map;
 use crate::{Error, Kind, Result};
@@ -94,14 +93,8 @@ pub(super) fn unusable(path: &Path, layers: &[Layer], check: &Examination) -> Op
 
 /// Returns the partition map and the volumes of an open disk.
 fn found(layers: &[Layer]) -> (Option<&Map>, &[Volume]) {
-    let map = layers.iter().find_map(|layer| match layer {
-        Layer::Partitions(map) => Some(map),
-        _ => None,
-    });
-    let volumes = layers.iter().find_map(|layer| match layer {
-        Layer::Volumes(volumes) => Some(volumes.as_slice()),
-        _ => None,
-    });
+    let map = layers.iter().find_map(Layer::partitions);
+    let volumes = layers.iter().find_map(Layer::volumes);
     (map, volumes.unwrap_or_default())
 }
 
@@ -117,16 +110,7 @@ fn unknown(path: &Path, layers: &[Layer]) -> Cause {
         path.display()
     ))
     .advise("it may be the data of a program without a signature (VeraCrypt, for example)");
-    let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
-    if is(|layer| matches!(layer, Layer::Bundle(_)))
-        && !is(|layer| matches!(layer, Layer::Crypt(_)))
-    {
-        return cause.advise(
-            "if it was encrypted, its file `token` is empty or missing: restore \
-                             that from a backup",
-        );
-    }
-    cause
+    advise_on_token(cause, layers)
 }
 
 /// Returns the cause for a volume of a format that is known by name only.
@@ -141,24 +125,15 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         ),
     );
     let name = path.display();
-    let mount = |driver: &str| {
-        format!(
+    let cause = match volume.format.linux_driver() {
+        Some(driver) => cause.advise(format!(
             "on Linux: `bandsaw convert {name} disk.img`, then `sudo mount -o ro,loop,offset={} -t {driver} disk.img /mnt`",
             volume.range.start
-        )
+        )),
+        None => cause,
     };
     match volume.format {
-        VolumeFormat::Hfs => cause
-            .advise(mount("hfs"))
-            .advise("macOS up to 10.14 and hfsutils can read it"),
-        VolumeFormat::Fat => cause.advise(mount("vfat")),
-        VolumeFormat::ExFat => cause.advise(mount("exfat")),
-        VolumeFormat::Ntfs => cause.advise(mount("ntfs3")),
-        VolumeFormat::Iso9660 => cause.advise(mount("iso9660")),
-        VolumeFormat::Udf => cause.advise(mount("udf")),
-        VolumeFormat::Ext => cause.advise(mount("ext4")),
-        VolumeFormat::Xfs => cause.advise(mount("xfs")),
-        VolumeFormat::Btrfs => cause.advise(mount("btrfs")),
+        VolumeFormat::Hfs => cause.advise("macOS up to 10.14 and hfsutils can read it"),
         VolumeFormat::Luks => {
             let sector = volume.range.start / 512;
             let cause = Cause {
@@ -197,16 +172,7 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
                 true => "it may be swap or raw data of another program".to_owned(),
                 false => format!("run `bandsaw info {}` to see its size", path.display()),
             });
-        let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
-        if is(|layer| matches!(layer, Layer::Bundle(_)))
-            && !is(|layer| matches!(layer, Layer::Crypt(_)))
-        {
-            return blank.advise(
-                "if it was encrypted, its file `token` is empty or missing: \
-                                 restore that from a backup",
-            );
-        }
-        return blank;
+        return advise_on_token(blank, layers);
     };
     let special = map.partitions.iter().find_map(|partition| {
         let known = SPECIAL.iter().find(|(kind, _, _)| partition.kind == *kind);
@@ -226,31 +192,28 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         .advise(format!("run `bandsaw info {}` to see the types of the partitions", path.display()))
 }
 
+/// Adds the advice for a bundle that opened as a plain one, but may be encrypted.
+fn advise_on_token(cause: Cause, layers: &[Layer]) -> Cause {
+    let bundle = layers.iter().find_map(Layer::bundle);
+    let encryption = layers.iter().find_map(Layer::encryption);
+    if bundle.is_none() || encryption.is_some() {
+        return cause;
+    }
+    cause.advise(
+        "if it was encrypted, its file `token` is empty or missing: restore that from a backup",
+    )
+}
+
 fn has_layer_above_file(layers: &[Layer]) -> bool {
-    let is_below = |layer: &Layer| {
-        matches!(
-            layer,
-            Layer::File(_)
-                | Layer::Remote(_)
-                | Layer::Bucket(_)
-                | Layer::Raw(_)
-                | Layer::Volumes(_)
-        )
-    };
+    let is_below =
+        |layer: &Layer| layer.is_file() || layer.is_bucket() || layer.volumes().is_some();
     layers.iter().any(|layer| !is_below(layer))
 }
 
 /// Returns the cause for an image whose only problem is its file name extension, on which macOS
 /// relies.
 pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
-    let (format, extension) = layers.iter().find_map(|layer| match layer {
-        Layer::Raw(_) => Some((Format::Udrw, "dmg")),
-        Layer::Bundle(_) => Some((Format::Udsb, "sparsebundle")),
-        Layer::SparseImage(_) => Some((Format::Udsp, "sparseimage")),
-        Layer::Asif(_) => Some((Format::Asif, "asif")),
-        Layer::Udif(udif) => Some((udif.format(), "dmg")),
-        _ => None,
-    })?;
+    let format = layers.iter().find_map(Layer::format)?;
     path.extension()
         .filter(|_| !format.fits_name(path))
         .map(|found| {
@@ -260,8 +223,8 @@ pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
                 found.display()
             );
             Cause::new("wrong-extension", "file", what).advise(format!(
-                "rename it to end in .{extension}: macOS decides by the name, Bandsaw by the \
-                 contents"
+                "rename it to end in .{}: macOS decides by the name, Bandsaw by the contents",
+                format.extension()
             ))
         })
 }

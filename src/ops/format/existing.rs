@@ -8,7 +8,7 @@ use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption};
-use crate::open::{self, Image, Volume, VolumeFormat};
+use crate::open::{self, Image, Volume};
 use crate::ops::create::{NewIds, now};
 use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt};
 use crate::progress::Progress;
@@ -218,7 +218,7 @@ fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> 
             volume: None,
         }) => Ok(Some(*partition)),
         Some(selector) => match image.volume(Some(selector))? {
-            volume if volume.format == VolumeFormat::Apfs => {
+            volume if volume.format.is_container() => {
                 Err(Error::new(Kind::Invalid, LAYER, CONTAINER).named(selector.to_string()))
             }
             volume => Ok(Some(volume.partition.unwrap_or(1))),

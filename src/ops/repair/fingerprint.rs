@@ -24,7 +24,7 @@ use super::target::Target;
 use super::undo_store::checksum;
 use crate::Result;
 use crate::device::{Access, BlockDeviceExt};
-use crate::open::{self, OpenOptions, VolumeFormat};
+use crate::open::{self, OpenOptions};
 use crate::partition;
 use crate::store::{Entry, Open, Staged, Store};
 
@@ -197,7 +197,7 @@ fn read_generation(target: &Target, view: &Staged, options: &OpenOptions<'_>) ->
     for volume in open::find_volumes(&disk, map.as_ref())? {
         // One volume that does not open does not keep the others from being read.
         let _ = match volume.format {
-            VolumeFormat::Apfs => volume.container().map(drop),
+            format if format.is_container() => volume.container().map(drop),
             format if format.is_supported() => volume.open().map(drop),
             _ => Ok(()),
         };

@@ -7,7 +7,7 @@ use super::losses::VolumeLosses;
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
-use crate::container::{Format, Orphans, asif, sparsebundle, sparseimage};
+use crate::container::{ContainerKind, Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::apfs::{Container, OlderCheckpoint};
@@ -15,7 +15,7 @@ use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
 use crate::open::lists::{ListDecision, ListEvidence};
-use crate::open::{self, OpenOptions, StoredImage, Volume, VolumeFormat};
+use crate::open::{self, OpenOptions, StoredImage, Volume};
 use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
@@ -137,8 +137,8 @@ impl<'a> LayerRepair<'a> {
             .options
             .image_format
             .map_or_else(|| open::detect_container(&*plain), Ok)?;
-        let disk: Arc<dyn BlockDevice> = match format {
-            Format::Udsp => {
+        let disk: Arc<dyn BlockDevice> = match format.container() {
+            ContainerKind::SparseImage => {
                 let repair = |orphans| sparseimage::repair(&plain, orphans);
                 let steps = self.with_orphans(format, "sparse image", &repair);
                 if !self.take_outside("sparse image", steps)? {
@@ -146,7 +146,7 @@ impl<'a> LayerRepair<'a> {
                 }
                 Arc::new(sparseimage::SparseImage::open(plain)?)
             }
-            Format::Asif => {
+            ContainerKind::Asif => {
                 let steps = self.decide_directory(&plain)?;
                 self.take_outside("ASIF", Ok(steps))?;
                 let progress = self.progress;
@@ -159,14 +159,14 @@ impl<'a> LayerRepair<'a> {
                 open::stands_alone(&image)?;
                 Arc::new(image)
             }
-            Format::Udrw | Format::Udto => {
+            ContainerKind::Raw => {
                 let steps = raw_tail(&plain);
                 if !self.take_outside("raw image", steps)? {
                     return Ok(());
                 }
                 Arc::new(Raw::new(plain))
             }
-            _ => {
+            ContainerKind::Udif | ContainerKind::Bundle => {
                 let fixed = "a compressed image has no redundancy; get the file again";
                 self.done.refused.push(Error::unsupported("udif", fixed));
                 return Ok(());
@@ -276,7 +276,7 @@ impl<'a> LayerRepair<'a> {
             // The map cannot be used, as reported above.
             Err(_) => return Ok(()),
         };
-        let is_apfs = |volume: &Volume| volume.format == VolumeFormat::Apfs;
+        let is_apfs = |volume: &Volume| volume.format.is_container();
         if self.options.checkpoint.is_some() && !found.iter().any(is_apfs) {
             let message = "only APFS containers have checkpoints";
             return Err(Error::new(Kind::NotFound, "checkpoint", message));
@@ -284,16 +284,16 @@ impl<'a> LayerRepair<'a> {
         self.reached_volumes = true;
         for volume in &found {
             let place = volume.place();
-            let steps = match volume.format {
-                VolumeFormat::Apfs => self
-                    .apfs(volume)
-                    .map(|steps| steps.into_iter().map(RepairStep::from).collect()),
-                _ => match self.hfs_plus(volume, found.len() == 1) {
+            let steps = if volume.format.is_container() {
+                self.apfs(volume)
+                    .map(|steps| steps.into_iter().map(RepairStep::from).collect())
+            } else {
+                match self.hfs_plus(volume, found.len() == 1) {
                     Err(error) if hfsplus::Repair::is_without_room(&error) => {
                         self.with_room(disk, map.as_ref(), volume, found.len() == 1, error)
                     }
                     steps => steps,
-                },
+                }
             };
             self.done
                 .take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::target::Target;
 use crate::device::Access;
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, Loss, Losses, Lost, NodeId};
-use crate::open::{self, OpenOptions, Volume, VolumeFormat};
+use crate::open::{self, OpenOptions, Volume};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Kind, Result};
@@ -129,7 +129,7 @@ fn volumes(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>) ->
     };
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
         for (number, fs) in opened(volume, options)? {
-            let name = if volume.format == VolumeFormat::Apfs {
+            let name = if volume.format.is_container() {
                 format!("volume {number} on {}", volume.place())
             } else {
                 volume.place()
@@ -154,7 +154,7 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
 type Opened = Vec<(u32, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
-    if volume.format != VolumeFormat::Apfs {
+    if !volume.format.is_container() {
         return Ok(vec![(1, readable(volume.open())?)]);
     }
     let Some(container) = readable(volume.container())? else {

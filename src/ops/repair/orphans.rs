@@ -137,7 +137,7 @@ impl LayerRepair<'_> {
             ..*self.options
         };
         let (plain, is_encrypted) = self.plain(store, Open::Read, &reading)?;
-        if format == Format::Udsp {
+        if format.has_bands() {
             let image = SparseImage::open(plain)?;
             let orphans = image.orphans()?;
             return Ok((Arc::new(image), orphans));
@@ -226,9 +226,10 @@ impl LayerRepair<'_> {
             ..*self.options
         };
         let (plain, _) = self.plain(self.staged, Open::Read, &reading)?;
-        Ok(match format {
-            Format::Udsp => SparseImage::open(plain)?.band_size(),
-            _ => Asif::open(plain)?.usage().chunk_size,
+        Ok(if format.has_bands() {
+            SparseImage::open(plain)?.band_size()
+        } else {
+            Asif::open(plain)?.usage().chunk_size
         })
     }
 
@@ -245,18 +246,19 @@ impl LayerRepair<'_> {
     /// Returns true if only a part of the unit was written before.
     fn restore_in(&self, store: &Staged, format: Format, place: u64, unit: u64) -> Result<bool> {
         let (plain, _) = self.plain(store, Open::Write, self.options)?;
-        match format {
-            Format::Udsp => SparseImage::open(plain)?
-                .restore_band(place, unit)
-                .map(|()| false),
-            _ => Asif::open(plain)?.restore_chunk(place, unit),
+        if format.has_bands() {
+            SparseImage::open(plain)?.restore_band(place, unit)?;
+            Ok(false)
+        } else {
+            Asif::open(plain)?.restore_chunk(place, unit)
         }
     }
 }
 
 const fn unit_kind(format: Format) -> UnitKind {
-    match format {
-        Format::Udsp => UnitKind::Band,
-        _ => UnitKind::Chunk,
+    if format.has_bands() {
+        UnitKind::Band
+    } else {
+        UnitKind::Chunk
     }
 }

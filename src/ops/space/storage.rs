@@ -8,7 +8,7 @@ use crate::container::asif::Asif;
 use crate::container::sparsebundle::{Bundle, StoredBands};
 use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
-use crate::open::{Image, Layer, remote};
+use crate::open::{Image, remote};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
 use crate::{Error, Result, platform};
@@ -70,13 +70,13 @@ impl<'a> Storage<'a> {
         let (path, layout, offset) = match image.overlays().last() {
             Some(top) => (top.path.as_path(), Layout::Asif(&top.image), 0),
             None => {
-                let layout = image.layers().iter().find_map(|layer| match layer {
-                    Layer::Raw(_) => Some(Layout::Raw),
-                    Layer::SparseImage(image) => Some(Layout::SparseImage(image)),
-                    Layer::Asif(image) => Some(Layout::Asif(image)),
-                    _ => None,
-                });
-                let Some(layout) = layout else {
+                let layout = if let Some(image) = image.sparse_image() {
+                    Layout::SparseImage(image)
+                } else if let Some(image) = image.asif() {
+                    Layout::Asif(image)
+                } else if image.layers().iter().any(|layer| layer.raw().is_some()) {
+                    Layout::Raw
+                } else {
                     return Ok(None);
                 };
                 (

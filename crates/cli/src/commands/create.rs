@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::fs::apfs::build as apfs;
@@ -255,10 +254,7 @@ impl Create {
         options.volume_encryption = volume_encryption
             .as_ref()
             .map(|chosen| chosen.encryption.clone());
-        if options.encryption.is_some()
-            && !self.thin
-            && matches!(options.format, Format::Udrw | Format::Udto)
-        {
+        if options.encryption.is_some() && !self.thin && options.format.is_plain() {
             output.warn(
                 "an encrypted raw image allocates the whole disk; use udsb, udsp or asif \
                          to allocate used space only",

@@ -139,12 +139,13 @@ impl Dmg {
 
     fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {
         let level = self.level.or(recipe.level);
-        if level.is_some() && format != Format::Udzo {
+        if level.is_some() && !format.has_levels() {
             output.warn(&format!(
                 "{format} has no compression levels; only udzo has"
             ));
         }
-        let level = (format == Format::Udzo)
+        let level = format
+            .has_levels()
             .then(|| Level::new(level.unwrap_or(LEVEL)))
             .transpose()?;
         let name = self

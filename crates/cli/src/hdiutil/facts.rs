@@ -15,13 +15,7 @@ use crate::failure::Outcome;
 
 /// Returns the path with the extension that hdiutil gives the format.
 pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
-    let extension = match format {
-        Format::Udsb => "sparsebundle",
-        Format::Udsp => "sparseimage",
-        Format::Udto => "cdr",
-        Format::Asif => "asif",
-        _ => "dmg",
-    };
+    let extension = format.extension();
     if path
         .extension()
         .is_some_and(|has| has.eq_ignore_ascii_case(extension))
@@ -58,7 +52,7 @@ pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
 pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
     let Some(text) = call
         .key("imagekey", "zlib-level")
-        .filter(|_| format == Format::Udzo)
+        .filter(|_| format.has_levels())
     else {
         return Ok(None);
     };

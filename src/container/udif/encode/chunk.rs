@@ -13,6 +13,7 @@ use crate::codec::{Codec, Encoder};
 use crate::container::SECTOR;
 use crate::container::udif::layout::RunKind;
 use crate::device::{BlockDevice, is_zero, reserve};
+use crate::size::to_usize;
 
 /// Minimum number of zero bytes split off a compressed chunk: fewer take less space compressed than
 /// as a run of their own.
@@ -47,7 +48,7 @@ pub(super) struct ChunkEncoder {
 impl ChunkEncoder {
     /// Encodes with these options. An encoding fails soon after `stop` becomes true.
     pub(super) fn new(options: &EncodeOptions, stop: &Arc<AtomicBool>) -> Self {
-        let codec = options.codec().map(|codec| {
+        let codec = options.format.codec().map(|codec| {
             let encoder = Encoder::new(codec, options.level.unwrap_or_default());
             (codec, encoder.stopped_by(stop.clone()))
         });
@@ -68,8 +69,8 @@ impl ChunkEncoder {
         debug_assert!(step.len <= CHUNK as u64, "a step is at most a chunk");
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
-        reserve(&mut plain, step.len as usize)?;
-        plain.resize(step.len as usize, 0);
+        reserve(&mut plain, to_usize(step.len))?;
+        plain.resize(to_usize(step.len), 0);
         let packed = disk
             .read_at(step.start, &mut plain)
             .and_then(|()| self.pack_bytes(&plain, area.is_free, room));
@@ -133,7 +134,7 @@ impl ChunkEncoder {
 /// Splits `bytes`, whole sectors, into ranges of data and of zeros. The latter have at least
 /// `least` bytes, unless everything is zeros.
 fn stretches(bytes: &[u8], least: usize) -> Vec<(Range<usize>, bool)> {
-    const SECTOR: usize = super::SECTOR as usize;
+    const SECTOR: usize = to_usize(super::SECTOR);
     let (mut found, mut data_from, mut at) = (Vec::new(), 0, 0);
     while at < bytes.len() {
         let zeros = bytes[at..]

@@ -36,6 +36,7 @@ use crate::codec::{Codec, Encoder, Level};
 use crate::container::{Format, SECTOR};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -45,7 +46,7 @@ const LAYER: &str = "udif";
 
 /// Number of sectors in a chunk, as in recent versions of hdiutil.
 const CHUNK_SECTORS: u64 = 2048;
-const CHUNK: usize = (CHUNK_SECTORS * SECTOR) as usize;
+const CHUNK: usize = to_usize(CHUNK_SECTORS * SECTOR);
 /// Memory limit for the threads and their chunks, in bytes.
 const MAX_MEMORY: usize = 80 << 20;
 /// Maximum number of threads; more would only wait for the writer.
@@ -110,7 +111,7 @@ impl EncodeOptions {
                 format!("{} is not a UDIF format", self.format),
             ));
         }
-        if self.level.is_some() && self.format != Format::Udzo {
+        if self.level.is_some() && !self.format.has_levels() {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,
@@ -118,17 +119,6 @@ impl EncodeOptions {
             ));
         }
         Ok(())
-    }
-
-    fn codec(&self) -> Option<Codec> {
-        match self.format {
-            Format::Udco => Some(Codec::Adc),
-            Format::Udzo => Some(Codec::Zlib),
-            Format::Udbz => Some(Codec::Bzip2),
-            Format::Ulfo => Some(Codec::Lzfse),
-            Format::Ulmo => Some(Codec::Lzma),
-            _ => None,
-        }
     }
 }
 
@@ -213,7 +203,7 @@ fn run(
     image: &mut ImageEncoder<'_>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let threads = threads(options.codec());
+    let threads = threads(options.format.codec());
     let (give, take) = channel::<ChunkJob<'_>>();
     let take = Mutex::new(take);
     let stop = Arc::new(AtomicBool::new(false));
@@ -379,7 +369,7 @@ impl ImageEncoder<'_> {
             (Vec::with_capacity(self.tables.len() + 1), Hasher::new());
         for ((number, table), area) in (0..).zip(self.tables).zip(areas) {
             let (id, descriptor) = numbers.of(number);
-            let (data, sum) = table.finish(buffer_sectors(options.codec()), descriptor);
+            let (data, sum) = table.finish(buffer_sectors(options.format.codec()), descriptor);
             master.update(&sum.to_be_bytes());
             let name = format!(
                 "{} ({} : {number})",

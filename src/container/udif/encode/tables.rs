@@ -8,6 +8,7 @@ use super::{Area, CHUNK_SECTORS, LAYER};
 use crate::container::udif::layout::{MishRaw, RunKind, RunRaw};
 use crate::container::udif::verify;
 use crate::container::{Format, SECTOR};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Zeros of at least this many sectors become one run. Shorter ones are split at chunk boundaries
@@ -38,7 +39,7 @@ impl TableBuilder {
             first_sector: area.range.start / SECTOR,
             sector_count: (area.range.end - area.range.start) / SECTOR,
             is_free: area.is_free,
-            joins_raw: format == Format::Udro,
+            joins_raw: format.codec().is_none(),
             runs: Vec::new(),
             at: 0,
             zeros: 0,
@@ -100,7 +101,7 @@ impl TableBuilder {
             buffer_sectors,
             descriptor,
             sum,
-            self.runs.len() as u32,
+            narrow(self.runs.len()),
         );
         let mut bytes = Vec::with_capacity(size_of::<MishRaw>() + self.runs.as_bytes().len());
         bytes.extend_from_slice(head.as_bytes());

@@ -1,0 +1,187 @@
+//! File systems behind one trait: what operations ask of a volume, whatever its format.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::apfs::{ApfsDriver, VolumeQuery};
+use super::hfsplus::HfsPlusDriver;
+use super::quick_check::NodeLimit;
+use super::unlock::Keys;
+use super::volume::{LAYER, Volume, VolumeFormat};
+use crate::device::BlockDevice;
+#[cfg(feature = "foreign")]
+use crate::fs::foreign::{Foreign, ForeignFree};
+use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
+use crate::problem::{Problem, Problems};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// A file system. The bodies here are those of a format that is known by name only.
+pub(super) trait Driver: Debug + Sync {
+    /// Opens the volume; of a container the volume with this number, from 1, or the first.
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Err(unsupported(
+            volume,
+            format!("unsupported: {}", volume.format),
+        ))
+    }
+
+    /// Opens the volume for changes, as [`open`](Self::open) does.
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        Err(unsupported(volume, format!("read-only: {}", volume.format)))
+    }
+
+    /// Opens the volume for resizing, on `device` if that is longer than its partition.
+    fn open_resizable(
+        &self,
+        volume: &Volume,
+        _device: Arc<dyn BlockDevice>,
+    ) -> Result<Box<dyn ResizeVolume>> {
+        let message = format!("resizing {} is not supported", volume.format);
+        Err(unsupported(volume, message))
+    }
+
+    /// Adds every problem of the volume; see [`Volume::check`]. `None`: checks are not supported.
+    fn check(
+        &self,
+        _volume: &Volume,
+        _keys: Option<&dyn Keys>,
+        _problems: &mut Problems,
+        _progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        None
+    }
+
+    /// Returns the problems that the first part of a check finds, without keys.
+    fn quick_check(&self, volume: &Volume, budget: &NodeLimit) -> Result<Vec<Problem>> {
+        let mut problems = Problems::default();
+        match self.check(volume, None, &mut problems, budget) {
+            Some(Err(error)) if error.kind() == Kind::Io => Err(error),
+            _ => problems
+                .check_readable()
+                .map(|()| problems.into_iter().collect()),
+        }
+    }
+
+    /// Compares the copies of the volume's header.
+    fn compare_headers(&self, _volume: &Volume) -> Result<Headers> {
+        Ok(Headers::Agree)
+    }
+
+    /// Returns the length of the volume in bytes by its header, which is not checked otherwise.
+    /// `None`: not compared.
+    fn stated_len(&self, _volume: &Volume) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Returns the end of the volume, which must open, in bytes of its device. `None`: not
+    /// supported.
+    fn recorded_len(&self, _volume: &Volume) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Returns the map of free bytes. `None`: not supported.
+    fn free_map(&self, _volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(None)
+    }
+
+    /// Returns the free map of a volume that is clean; see [`Volume::trusted_free_map`].
+    fn trusted_free_map(&self, _volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(None)
+    }
+
+    /// Returns the ranges of the volume's own structures; see [`Volume::own_ranges`].
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The result of a comparison of the copies of a volume's header.
+#[derive(Debug)]
+pub(super) enum Headers {
+    /// They agree, or there is only one.
+    Agree,
+    /// They differ, and the volume agrees with the one that readers use: a warning.
+    Confirmed(String),
+    /// They differ, and only a repair decides.
+    Differ(String),
+}
+
+/// A format that is known by name only.
+#[derive(Debug)]
+struct Unread;
+
+impl Driver for Unread {}
+
+/// ext2/3/4, FAT, exFAT and NTFS, whose free space is read so that a trim can discard it.
+#[cfg(feature = "foreign")]
+#[derive(Debug)]
+struct ForeignDriver(Foreign);
+
+#[cfg(feature = "foreign")]
+impl ForeignDriver {
+    fn open_map(&self, volume: &Volume) -> Result<ForeignFree> {
+        self.0.free_map(volume.device().clone())
+    }
+}
+
+#[cfg(feature = "foreign")]
+impl Driver for ForeignDriver {
+    fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        Ok(Some(self.open_map(volume)?.end()))
+    }
+
+    fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(self.open_map(volume)?)))
+    }
+
+    fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(self.open_map(volume)?.trusted()?)))
+    }
+}
+
+impl VolumeFormat {
+    /// Returns the file system.
+    pub(super) const fn driver(self) -> &'static dyn Driver {
+        match self {
+            Self::HfsPlus | Self::Hfsx => &HfsPlusDriver,
+            Self::Apfs => &ApfsDriver,
+            #[cfg(feature = "foreign")]
+            Self::Ext => &ForeignDriver(Foreign::Ext),
+            #[cfg(feature = "foreign")]
+            Self::Fat => &ForeignDriver(Foreign::Fat),
+            #[cfg(feature = "foreign")]
+            Self::ExFat => &ForeignDriver(Foreign::ExFat),
+            #[cfg(feature = "foreign")]
+            Self::Ntfs => &ForeignDriver(Foreign::Ntfs),
+            _ => &Unread,
+        }
+    }
+}
+
+/// Refuses to open a snapshot of a file system without snapshots.
+pub(super) fn refuse_snapshot(volume: &Volume, wanted: VolumeQuery<'_>) -> Result<()> {
+    if wanted.snapshot.is_none() {
+        return Ok(());
+    }
+    let message = format!("{} has no snapshots", volume.format);
+    Err(Error::new(Kind::Invalid, LAYER, message).named(volume.place()))
+}
+
+/// Returns the error about an operation that the format of a volume does not have.
+pub(super) fn unsupported(volume: &Volume, message: impl Into<Cow<'static, str>>) -> Error {
+    Error::unsupported(LAYER, message).named(volume.place())
+}
