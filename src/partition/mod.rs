@@ -3,6 +3,14 @@
 //! [`probe`] recognizes GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR
 //! too, and a hybrid CD may have all three. A partition can then be opened as a
 //! [`Slice`](crate::device::Slice) of the disk.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod apm;
 mod areas;

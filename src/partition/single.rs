@@ -14,6 +14,7 @@ use super::layout::{
 };
 use super::{APPLE_HFS, MBR_HFS, Scheme, TypeId, gpt};
 use crate::device::BlockDevice;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "partition map";
@@ -100,10 +101,10 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     for (number, ((range, name, kind), status)) in (1..).zip(entries.iter().zip(APM_STATUS)) {
         // The values fit because the disk's number of blocks does.
         let [first, blocks] =
-            [range.start / block, (range.end - range.start) / block].map(|count| count as u32);
+            [range.start / block, (range.end - range.start) / block].map(narrow::<u32>);
         let mut raw = ApmEntryRaw {
             signature: APM_SIGNATURE,
-            entries: (entries.len() as u32).into(),
+            entries: narrow::<u32>(entries.len()).into(),
             first: first.into(),
             blocks: blocks.into(),
             data_blocks: blocks.into(),
@@ -143,7 +144,7 @@ fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     let block = u64::from(info.block);
     let range = ALIGN..info.len - info.len % ALIGN;
     let (first, blocks) = (
-        (range.start / block) as u32,
+        narrow::<u32>(range.start / block),
         blocks(range.end - range.start, info.block)?,
     );
     let mut raw = MbrRaw {

@@ -15,7 +15,8 @@ use crate::{Error, Kind, Result};
 const ALIGN: u64 = 4096;
 
 const ENTRY_COUNT: u32 = 128;
-const ENTRY_SIZE: u32 = size_of::<GptEntryRaw>() as u32;
+const ENTRY_SIZE: u32 = 128;
+const _: () = assert!(size_of::<GptEntryRaw>() == ENTRY_SIZE as usize);
 
 /// Maximum length of a partition's name in UTF-16 units.
 const NAME_UNITS: usize = 36;

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::layout::{GPT_REVISION, GPT_SIGNATURE, GptEntryRaw, GptHeaderRaw, MbrRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
@@ -278,7 +279,7 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<CopyResult>
         Err(error) => return Ok(Err(error.at(offset))),
     };
     let table_offset = header.entries_lba * u64::from(block);
-    let table = disk.read_vec(table_offset, header.table_bytes() as usize)?;
+    let table = disk.read_vec(table_offset, to_usize(header.table_bytes()))?;
     if crc32fast::hash(&table) != header.entries_crc {
         return Ok(Err(Error::corrupt(
             TABLE,
@@ -399,7 +400,7 @@ impl Header {
         let mut raw = GptHeaderRaw::new_zeroed();
         raw.signature = GPT_SIGNATURE;
         raw.revision = GPT_REVISION.into();
-        raw.header_size = (size_of::<GptHeaderRaw>() as u32).into();
+        raw.header_size = narrow::<u32>(size_of::<GptHeaderRaw>()).into();
         raw.my_lba = self.my_lba.into();
         raw.alternate_lba = self.alternate_lba.into();
         raw.first_usable = self.first_usable.into();
@@ -476,7 +477,7 @@ pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
         let table = table.and_then(|header| {
             disk.read_vec(
                 header.entries_lba * u64::from(block),
-                header.table_bytes() as usize,
+                to_usize(header.table_bytes()),
             )
         });
         if let Ok(table) = table {
@@ -489,7 +490,7 @@ pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
             .min(block.into())
             .saturating_sub(covered.len() as u64);
         covered.extend(
-            disk.read_vec(offset + covered.len() as u64, more as usize)
+            disk.read_vec(offset + covered.len() as u64, to_usize(more))
                 .unwrap_or_default(),
         );
         raw.header_crc = header_crc(&covered).into();
