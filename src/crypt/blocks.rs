@@ -9,6 +9,7 @@ use super::parallel::{self, PIECE};
 use super::sectors::Sectors;
 use crate::device::units::UnitLocks;
 use crate::device::{BlockDevice, is_zero};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Maximum size of a cipher block in bytes.
@@ -76,7 +77,7 @@ impl CipherBlocks {
 
     /// Fails for lengths past the last numbered block.
     pub(crate) fn check_len(&self, layer: &'static str, len: u64) -> Result<()> {
-        Self::check_size(layer, len, self.block() as u32)
+        Self::check_size(layer, len, narrow(self.block()))
     }
 
     /// Fails for lengths of a new image past the last numbered cipher block of `block` bytes.
@@ -154,12 +155,12 @@ impl CipherBlocks {
         window: CipherTextWindow<'_>,
         range: Range<u64>,
     ) -> Result<()> {
-        let zeros = vec![0; ZEROS.min(range.end.saturating_sub(range.start)) as usize];
+        let zeros = vec![0; to_usize(ZEROS.min(range.end.saturating_sub(range.start)))];
         let mut at = range.start;
         while at < range.end {
             // Up to a boundary, so that only the first and the last piece are partial blocks.
             let end = (at + 1).next_multiple_of(ZEROS).min(range.end);
-            self.write(window, at, &zeros[..(end - at) as usize])?;
+            self.write(window, at, &zeros[..to_usize(end - at)])?;
             at = end;
         }
         Ok(())
@@ -173,7 +174,7 @@ impl CipherBlocks {
         if self.blank == ZeroBlockMeaning::Noise {
             return self.sectors.decrypt(number, buf);
         }
-        let block = self.block() as usize;
+        let block = to_usize(self.block());
         // Almost always empty, at the cost of the first bytes of each block.
         let blank: Vec<usize> = (0..buf.len())
             .step_by(block)
@@ -205,7 +206,7 @@ impl CipherBlocks {
         part: &mut [u8],
     ) -> Result<()> {
         let mut block = [0; MAX_BLOCK];
-        let block = &mut block[..self.block() as usize];
+        let block = &mut block[..to_usize(self.block())];
         let _neighbors = self.parts.shared(offset / self.block());
         self.read_whole(window, offset, block)?;
         part.copy_from_slice(&block[within..within + part.len()]);
@@ -221,7 +222,7 @@ impl CipherBlocks {
         part: &[u8],
     ) -> Result<()> {
         let mut block = [0; MAX_BLOCK];
-        let block = &mut block[..self.block() as usize];
+        let block = &mut block[..to_usize(self.block())];
         let _alone = self.parts.exclusive(offset / self.block());
         self.read_whole(window, offset, block)?;
         block[within..within + part.len()].copy_from_slice(part);
@@ -269,7 +270,7 @@ struct Parts {
 
 impl Parts {
     fn of(offset: u64, length: usize, block: u64) -> Self {
-        let (within, block) = ((offset % block) as usize, block as usize);
+        let (within, block) = (to_usize(offset % block), to_usize(block));
         let first = offset - within as u64;
         // A request within one block is always a head.
         let head = if within == 0 {

@@ -11,6 +11,7 @@ use super::layout::{
 };
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
@@ -40,7 +41,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     if len < HEADER_SIZE {
         return Err(cut("it"));
     }
-    let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?)
+    let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ to_usize(HEADER_SIZE) }>(0)?)
         .map_err(|_| cut("it"))?;
     let header = Header::parse(&raw)?;
     let (mut places, mut keys, mut unknown) = (Vec::new(), 0, 0);
@@ -148,7 +149,7 @@ fn overlaps(mut places: Vec<Range<u64>>, problems: &mut Problems) {
 
 fn check_v1(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result<u32> {
     let at = len - TRAILER_SIZE;
-    let raw = file.read_array::<{ TRAILER_SIZE as usize }>(at)?;
+    let raw = file.read_array::<{ to_usize(TRAILER_SIZE) }>(at)?;
     let raw = TrailerRaw::read_from_bytes(&raw)
         .map_err(|_| Error::corrupt(LAYER, at, "the file is truncated within the trailer"))?;
     let trailer = Trailer::parse(&raw, at)?;

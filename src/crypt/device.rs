@@ -10,6 +10,7 @@ use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
 use super::sectors::Sectors;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::size::narrow;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
@@ -160,7 +161,7 @@ impl BlockDevice for Device {
         Info {
             len: self.len(),
             block: 512,
-            write: block as u32,
+            write: narrow(block),
             discard: inner.discard.max(block),
             access,
         }

@@ -12,6 +12,7 @@ use super::layout::{
 use super::public_key::Certificate;
 use super::secret::Secret;
 use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption key entry";
@@ -84,7 +85,7 @@ impl KeyEntry {
     pub(super) fn read_all(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Self>> {
         let mut entries = Vec::new();
         for n in 0..header.entries {
-            let bytes = file.read_array::<{ DIRECTORY_SIZE as usize }>(Header::directory_at(n))?;
+            let bytes = file.read_array::<{ to_usize(DIRECTORY_SIZE) }>(Header::directory_at(n))?;
             let directory: DirectoryRaw = transmute!(bytes);
             entries.push(Self::read(file, header, &directory)?);
         }
@@ -129,7 +130,7 @@ impl KeyEntry {
             }
             _ => file.read_vec(
                 self.range.start,
-                (self.range.end - self.range.start) as usize,
+                to_usize(self.range.end - self.range.start),
             ),
         }
     }
@@ -150,7 +151,7 @@ impl KeyEntry {
             },
             Content::PublicKey(entry) => KeySlot::PublicKey {
                 id: entry.hash.clone(),
-                bits: entry.blob.len() as u32 * 8,
+                bits: narrow::<u32>(entry.blob.len()) * 8,
             },
             Content::Unknown(error, why) => KeySlot::Unknown {
                 kind: self.kind,
@@ -168,7 +169,7 @@ impl Content {
         let at = range.start;
         // Reads at most the used bytes, whatever length the directory has. An entry that stores
         // only the used part of its last field is accepted, too.
-        let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
+        let bytes = |most: u64| file.read_vec(at, to_usize((range.end - at).min(most)));
         let short = |what: &str, found: usize, size: u64| {
             Error::corrupt(
                 LAYER,
@@ -186,7 +187,7 @@ impl Content {
                 if found < PASSPHRASE_FIELDS {
                     return Err(short("a passphrase", found, PASSPHRASE_SIZE));
                 }
-                bytes.resize(PASSPHRASE_SIZE as usize, 0);
+                bytes.resize(to_usize(PASSPHRASE_SIZE), 0);
                 let raw = PassphraseRaw::ref_from_bytes(&bytes)
                     .map_err(|_| short("a passphrase", found, PASSPHRASE_SIZE))?;
                 Passphrase::parse(raw, at).map(Self::Passphrase)
@@ -194,7 +195,7 @@ impl Content {
             PUBLIC_KEY => {
                 let mut bytes = bytes(PUBLIC_KEY_SIZE)?;
                 let found = bytes.len();
-                bytes.resize(PUBLIC_KEY_SIZE as usize, 0);
+                bytes.resize(to_usize(PUBLIC_KEY_SIZE), 0);
                 let raw = PublicKeyRaw::ref_from_bytes(&bytes)
                     .map_err(|_| short("a public key", found, PUBLIC_KEY_SIZE))?;
                 PublicKey::parse(raw, at).map(Self::PublicKey)
@@ -242,7 +243,7 @@ impl NewKeySlot {
 /// Returns the ranges of entries of these sizes directly after their directory, as macOS packs
 /// them.
 pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64>> {
-    let mut at = Header::directory_at(sizes.len() as u32);
+    let mut at = Header::directory_at(narrow(sizes.len()));
     let mut places = Vec::with_capacity(sizes.len());
     for size in sizes {
         places.push(at..at + size);

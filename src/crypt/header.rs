@@ -15,6 +15,7 @@ use super::layout::{
 use super::public_key::{Certificate, PrivateKey};
 use super::secret::Secret;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
@@ -144,7 +145,7 @@ impl LockedHeader {
         if len >= TRAILER_SIZE && file.read_array::<8>(len - 8)? == MAGIC_V1 {
             let at = len - TRAILER_SIZE;
             let raw =
-                TrailerRaw::read_from_bytes(&file.read_array::<{ TRAILER_SIZE as usize }>(at)?)
+                TrailerRaw::read_from_bytes(&file.read_array::<{ to_usize(TRAILER_SIZE) }>(at)?)
                     .map_err(|_| short(at))?;
             let trailer = Trailer::parse(&raw, at)?;
             return Ok(Some(Self {
@@ -158,7 +159,7 @@ impl LockedHeader {
     }
 
     fn read_v2(file: &dyn BlockDevice) -> Result<Self> {
-        let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?)
+        let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ to_usize(HEADER_SIZE) }>(0)?)
             .map_err(|_| short(0))?;
         let header = Header::parse(&raw)?;
         if file.info().len < header.data_offset {
@@ -201,7 +202,7 @@ impl LockedHeader {
                 "a passphrase or certificate is required",
             ));
         }
-        let entries = key_slots.len() as u32;
+        let entries = narrow::<u32>(key_slots.len());
         let header = Header {
             key_bits: options.key_bits,
             uuid,
@@ -229,7 +230,7 @@ impl LockedHeader {
                 format!("{entries} key entries do not fit before the data"),
             ));
         }
-        bytes.resize(data_offset as usize, 0);
+        bytes.resize(to_usize(data_offset), 0);
         let made = Self::read_v2(&Memory::read_only(bytes.to_vec()))?;
         Ok((made, bytes))
     }

@@ -10,6 +10,7 @@ use des::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, 
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use super::hmac::HmacKey;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Marker after the keys in a wrapped blob; its presence, with valid padding, proves the
@@ -199,7 +200,7 @@ impl WrapKey {
     pub(super) fn wrap(&self, iv: &[u8], keys: &KeyMaterial) -> Vec<u8> {
         let mut data = keys.marked();
         let pad = self.wrap.cell() - data.len() % self.wrap.cell();
-        data.extend(std::iter::repeat_n(pad as u8, pad));
+        data.extend(std::iter::repeat_n(narrow::<u8>(pad), pad));
         match self.wrap {
             KeyWrap::TripleDes => self.encrypt_by::<TdesEde3>(iv, &mut data),
             KeyWrap::Aes128 => self.encrypt_by::<Aes128>(iv, &mut data),
@@ -287,7 +288,13 @@ pub fn calibrate() -> u32 {
     let start = Instant::now();
     HmacKey::new(b"calibration").pbkdf2(&[0; 20], TRIAL, &mut [0; 24]);
     let each = start.elapsed().max(Duration::from_micros(1)).as_secs_f64() / f64::from(TRIAL);
-    ((0.25 / each) as u32).clamp(MIN_ITERATIONS, MAX_ITERATIONS)
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates"
+    )]
+    let count = (0.25 / each) as u32;
+    count.clamp(MIN_ITERATIONS, MAX_ITERATIONS)
 }
 
 /// Fills `bytes` from the system's random source.

@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 use super::entry::{KeyEntry, packed};
 use super::layout::{DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "encryption header";
@@ -79,7 +80,7 @@ fn changed(error: Error) -> Error {
 pub(super) fn erase(file: &dyn BlockDevice, header: &Header) -> Result<()> {
     // One write of the rest of the first sector, so that no crash leaves a count without its
     // directory.
-    file.write_at(ENTRIES_AT, &[0; (SECTOR - ENTRIES_AT) as usize])?;
+    file.write_at(ENTRIES_AT, &[0; to_usize(SECTOR - ENTRIES_AT)])?;
     wipe(file, SECTOR..header.data_offset)
 }
 
@@ -97,7 +98,7 @@ fn write_entries(
 
 /// Returns the directory of entries at these places, with their number before it.
 fn directory(entries: &[(u32, Vec<u8>)], places: &[Range<u64>]) -> Vec<u8> {
-    let mut directory = (entries.len() as u32).to_be_bytes().to_vec();
+    let mut directory = narrow::<u32>(entries.len()).to_be_bytes().to_vec();
     for ((kind, _), place) in entries.iter().zip(places) {
         directory.extend_from_slice(DirectoryRaw::new(*kind, place).as_bytes());
     }
@@ -162,7 +163,7 @@ fn wipe(file: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     const PIECE: u64 = 4096;
     let mut at = range.start;
     while at < range.end {
-        let piece = (range.end - at).min(PIECE - at % PIECE) as usize;
+        let piece = to_usize((range.end - at).min(PIECE - at % PIECE));
         if !is_zero(&file.read_vec(at, piece)?) {
             file.write_at(at, &vec![0; piece])?;
         }

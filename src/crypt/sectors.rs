@@ -7,6 +7,7 @@ use super::aes::{AesBlock, Cipher};
 use super::back_end::BackEnd;
 use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Number of blocks in a batch: the parallel chains of the widest back end.
@@ -59,7 +60,7 @@ impl Sectors {
             let vectors = &mut vectors[..plain.len() / self.block];
             self.vectors.vectors(number, vectors);
             self.cipher.encrypt(vectors, plain, cipher, self.block);
-            number = number.wrapping_add(vectors.len() as u32);
+            number = number.wrapping_add(narrow(vectors.len()));
         }
         Ok(())
     }
@@ -73,7 +74,7 @@ impl Sectors {
             let vectors = &mut vectors[..data.len() / self.block];
             self.vectors.vectors(number, vectors);
             self.cipher.decrypt(vectors, data, self.block);
-            number = number.wrapping_add(vectors.len() as u32);
+            number = number.wrapping_add(narrow(vectors.len()));
         }
         Ok(())
     }
@@ -93,7 +94,7 @@ impl Sectors {
                 ),
             ));
         }
-        Ok(first as u32)
+        Ok(narrow(first))
     }
 }
 

@@ -96,8 +96,9 @@ fn join(high: u64, low: u64) -> Block {
 
 fn split(block: Block) -> (u64, u64) {
     let both = u128::from_be_bytes(block.into());
-    // The halves of 128 bits.
-    ((both >> 64) as u64, both as u64)
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
+    let halves = ((both >> 64) as u64, both as u64);
+    halves
 }
 
 #[cfg(test)]

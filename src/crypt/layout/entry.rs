@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{AES, CBC_PADDED, Header, PBKDF2, PKCS7, TRIPLE_DES, known, one_of, padded, prefix};
 use crate::crypt::keys::{KeyWrap, check_iterations};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Types of entries.
@@ -171,9 +172,9 @@ impl Passphrase {
             kdf: PBKDF2.into(),
             prf: 0.into(),
             iterations: self.iterations.into(),
-            salt_length: (self.salt.len() as u32).into(),
+            salt_length: narrow::<u32>(self.salt.len()).into(),
             salt: padded(&self.salt),
-            iv_length: (self.iv.len() as u32).into(),
+            iv_length: narrow::<u32>(self.iv.len()).into(),
             iv: padded(&self.iv),
             key_bits: self.wrap.key_bits().into(),
             algorithm: if self.wrap == KeyWrap::TripleDes {
@@ -184,7 +185,7 @@ impl Passphrase {
             .into(),
             padding: PKCS7.into(),
             mode: CBC_PADDED.into(),
-            blob_length: (self.blob.len() as u32).into(),
+            blob_length: narrow::<u32>(self.blob.len()).into(),
             blob: padded(&self.blob),
         }
     }
@@ -222,12 +223,12 @@ impl PublicKey {
     /// Returns the stored form. Hash and blob fit their fields by construction.
     pub(in crate::crypt) fn to_raw(&self) -> PublicKeyRaw {
         PublicKeyRaw {
-            hash_length: (self.hash.len() as u32).into(),
+            hash_length: narrow::<u32>(self.hash.len()).into(),
             hash: padded(&self.hash),
             algorithm: RSA.into(),
             padding: PKCS1.into(),
             mode: 0.into(),
-            blob_length: (self.blob.len() as u32).into(),
+            blob_length: narrow::<u32>(self.blob.len()).into(),
             blob: padded(&self.blob),
         }
     }
