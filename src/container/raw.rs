@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{SECTOR, check_len};
 use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
+use crate::size::narrow;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -53,7 +54,7 @@ impl BlockDevice for Raw {
         let below = self.file.info();
         Info {
             len: below.len - below.len % SECTOR,
-            block: SECTOR as u32,
+            block: narrow::<u32>(SECTOR),
             ..below
         }
     }

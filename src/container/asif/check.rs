@@ -9,6 +9,7 @@ use super::{Asif, LAYER, load};
 use crate::device::{Access, BlockDevice};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Reports every problem of the image in `file`, read-only, and returns the disk as far as it is
@@ -66,7 +67,7 @@ impl Asif {
         let is_lost = match self.last_chunks(1)?.first() {
             Some((_, Owner::Data(chunk))) => match self.tables.entry(*chunk)? {
                 ChunkEntry::Partial(_) => {
-                    let lost = (there / u64::from(self.geometry.block)) as u32
+                    let lost = narrow::<u32>(there / u64::from(self.geometry.block))
                         ..self.geometry.blocks_per_chunk();
                     let mask = self.tables.mask(*chunk)?;
                     lost.into_iter()

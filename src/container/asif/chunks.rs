@@ -12,6 +12,7 @@ use super::layout::{ChunkEntry, DiskChunk, FileChunk};
 use super::mask::{BlockState, Mask};
 use super::{Asif, LAYER};
 use crate::device::{AfterDiscard, FileRange, is_zero, regions};
+use crate::size::{narrow, to_usize};
 use crate::sync::MutexGuard;
 use crate::{Error, Result};
 
@@ -73,7 +74,7 @@ impl Asif {
     /// Returns the blocks that `within` overlaps.
     fn blocks(&self, within: &Range<u64>) -> Range<u32> {
         let block = u64::from(self.geometry.block);
-        (within.start / block) as u32..within.end.div_ceil(block) as u32
+        narrow::<u32>(within.start / block)..narrow::<u32>(within.end.div_ceil(block))
     }
 
     /// Returns the first run of `within` whose blocks have the same state.
@@ -90,7 +91,7 @@ impl Asif {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let piece = self.piece(&(at..end));
-            let (part, tail) = rest.split_at_mut(piece.len() as usize);
+            let (part, tail) = rest.split_at_mut(to_usize(piece.len()));
             let _held = self.units.shared(piece.chunk.0);
             self.check_piece(&piece)?;
             self.read_piece(&piece, part)?;
@@ -109,7 +110,7 @@ impl Asif {
                 let (mut within, mut rest) = (piece.within.clone(), buf);
                 while !within.is_empty() {
                     let (state, run) = self.run(&mask, &within);
-                    let (part, tail) = rest.split_at_mut((run.end - run.start) as usize);
+                    let (part, tail) = rest.split_at_mut(to_usize(run.end - run.start));
                     match state {
                         BlockState::Written => self.read_stored(place, &run, part)?,
                         BlockState::Uninit | BlockState::Unmapped => part.fill(0),
@@ -151,7 +152,7 @@ impl Asif {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let piece = self.piece(&(at..end));
-            let (part, tail) = rest.split_at(piece.len() as usize);
+            let (part, tail) = rest.split_at(to_usize(piece.len()));
             if !self.write_in_place(&piece, part)? {
                 self.write_first(&piece, part)?;
             }
@@ -237,7 +238,7 @@ impl Asif {
         {
             let at = self.geometry.in_file(place, pad);
             self.file
-                .write_at(at.start, &vec![0; (at.end - at.start) as usize])?;
+                .write_at(at.start, &vec![0; to_usize(at.end - at.start)])?;
         }
         self.file.write_at(
             self.geometry.in_file(place, piece.within.clone()).start,
@@ -393,7 +394,8 @@ impl Asif {
     /// hold the exclusive lock of its chunk.
     pub(super) fn hide_blocks(&self, piece: &ChunkPart) -> Result<()> {
         let block = u64::from(self.geometry.block);
-        let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;
+        let blocks = narrow::<u32>(piece.within.start.div_ceil(block))
+            ..narrow::<u32>(piece.within.end / block);
         let (place, mut mask) = match self.find(piece.chunk)? {
             ChunkSource::Uninit => (
                 None,

@@ -23,6 +23,7 @@ use zerocopy::IntoBytes;
 use super::layout::{FileChunk, HeaderRaw};
 use super::{Asif, LAYER};
 use crate::device::units::{HeldUnit, UnitLocks};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Chunks that are locked until a commit is done.
@@ -72,7 +73,7 @@ impl Asif {
         let Some(at) = head.directories[other] else {
             return Err(Error::unsupported(LAYER, "there is only one directory"));
         };
-        let mut bytes = vec![0; self.geometry.directory_bytes() as usize];
+        let mut bytes = vec![0; to_usize(self.geometry.directory_bytes())];
         // A version lower than the active one, so that a partial write does not activate it. If
         // both have version 0 the first is active, and this is the other one.
         bytes[..8].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());

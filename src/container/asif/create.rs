@@ -12,6 +12,7 @@ use super::mask::{BlockState, Mask};
 use super::metadata::{Metadata, segment};
 use super::{Asif, LAYER, blocks_of};
 use crate::device::{AfterDiscard, BlockDevice};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Chunk numbers in a new image, following those of header and directories.
@@ -94,7 +95,7 @@ fn write_blank(
     let place = geometry.place(geometry.default_metadata_chunk());
     let mut mask = Mask::all(geometry.mask_bytes(), BlockState::Uninit);
     mask.set(
-        0..segment.len() as u32 / geometry.block,
+        0..narrow::<u32>(segment.len()) / geometry.block,
         BlockState::Written,
     );
     let directories = geometry.directories();

@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::LAYER;
 use super::layout::{DiskChunk, FileChunk, MAGIC};
 use crate::container::SECTOR;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Chunk size of new images in bytes, as in all images by macOS.
@@ -105,7 +106,7 @@ impl Geometry {
             chunk,
             max_sectors,
             groups_per_table,
-            tables: tables as u32,
+            tables: narrow(tables),
         })
     }
 
@@ -147,7 +148,7 @@ impl Geometry {
 
     /// Returns the number of entries in a table; the rest of its chunk is unused.
     pub(super) fn entries_per_table(&self) -> u32 {
-        (self.groups_per_table * (self.data_per_group() + 1)) as u32
+        narrow::<u32>(self.groups_per_table * (self.data_per_group() + 1))
     }
 
     /// Returns the number of addressable chunks.
@@ -175,10 +176,10 @@ impl Geometry {
         );
         let first = group * (self.data_per_group() + 1);
         TablePlace {
-            table: table as u32,
-            entry: (first + in_group) as u32,
-            bitmap_entry: (first + self.data_per_group()) as u32,
-            in_group: in_group as u32,
+            table: narrow(table),
+            entry: narrow(first + in_group),
+            bitmap_entry: narrow(first + self.data_per_group()),
+            in_group: narrow(in_group),
         }
     }
 

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::LAYER;
 use super::geometry::Geometry;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"shdw";
@@ -88,7 +89,7 @@ impl HeaderRaw {
         Self {
             magic: MAGIC,
             version: VERSION.into(),
-            header_size: (geometry.header_size() as u32).into(),
+            header_size: narrow::<u32>(geometry.header_size()).into(),
             header_flags: if is_cache {
                 FLAG_CACHE.into()
             } else {
@@ -99,7 +100,7 @@ impl HeaderRaw {
             sector_count: sectors.into(),
             max_sector_count: geometry.max_sectors.into(),
             chunk_size: geometry.chunk.into(),
-            block_size: (geometry.block as u16).into(),
+            block_size: narrow::<u16>(geometry.block).into(),
             total_segments: U16::ZERO,
             metadata_chunk: geometry.default_metadata_chunk().0.into(),
             parent_uuid: parent.into_bytes(),

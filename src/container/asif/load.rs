@@ -20,6 +20,7 @@ use super::mask::Mask;
 use super::space::ChunkBitmap;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Minimum file length in bytes, as in macOS.
@@ -371,8 +372,8 @@ fn replace_other(
             format!("directory {other} has an invalid offset, and its usual place is in use");
         return Err(Error::corrupt(LAYER, at, lost));
     }
-    let mut bytes = file.read_vec(used, len as usize)?;
-    let there = file.read_vec(at, len as usize)?;
+    let mut bytes = file.read_vec(used, to_usize(len))?;
+    let there = file.read_vec(at, to_usize(len))?;
     let is_free = there.iter().all(|byte| *byte == 0) || there.get(8..) == bytes.get(8..);
     if !(is_free || overwrite) {
         let why = format!(
@@ -576,7 +577,7 @@ impl IndexWalk<'_, '_> {
             let at =
                 self.header.geometry.in_file(bitmap, 0..0).start + u64::from(*in_group) * bytes;
             let there = self.file_len.saturating_sub(at).min(bytes);
-            let mask = self.file.read_vec(at, there as usize)?;
+            let mask = self.file.read_vec(at, to_usize(there))?;
             if let Err(block) = Mask::parse(mask) {
                 self.damage(
                     at + u64::from(block / 4),
@@ -613,7 +614,7 @@ impl IndexWalk<'_, '_> {
                 .filter(|(_, number)| number.get() != 0)
             {
                 let place = at + index as u64 * 8;
-                each(self, ((place - start) / 8) as u32, number.get(), place)?;
+                each(self, narrow((place - start) / 8), number.get(), place)?;
             }
             at += numbers as u64 * 8;
         }

@@ -1,6 +1,7 @@
 //! The states of the blocks of a partly written chunk, 2 bits each. Source: docs/formats/asif.md
 //! §4.2.
 
+use crate::size::narrow;
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Mask {
                 let within = (0..4)
                     .find(|pair| bytes[at] >> (2 * pair) & 3 == 3)
                     .unwrap_or(0);
-                Err(at as u32 * 4 + within)
+                Err(narrow::<u32>(at) * 4 + within)
             }
         }
     }
@@ -59,7 +60,7 @@ impl Mask {
     }
 
     fn blocks(&self) -> u32 {
-        self.0.len() as u32 * 4
+        narrow::<u32>(self.0.len()) * 4
     }
 
     fn state(&self, block: u32) -> BlockState {

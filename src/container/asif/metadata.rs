@@ -11,6 +11,7 @@ use super::layout::{ChunkEntry, DiskChunk, SEGMENT, Segment, SegmentRaw};
 use super::{Asif, MetadataState};
 use crate::container::property_list;
 use crate::device::regions;
+use crate::size::{narrow, to_usize};
 use crate::sync::RwLockReadGuard;
 use crate::{Error, Kind, Result};
 
@@ -190,14 +191,14 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
         return Err(Error::new(Kind::Limit, LAYER, limit));
     }
     let head = Segment {
-        header_size: header as u32,
-        data_size: data_size as u32,
+        header_size: narrow(header),
+        data_size: narrow(data_size),
         next: None,
     };
-    let mut bytes = vec![0; header as usize + data_size];
+    let mut bytes = vec![0; to_usize(header) + data_size];
     let raw: SegmentRaw = head.raw();
     bytes[..SEGMENT].copy_from_slice(raw.as_bytes());
-    bytes[header as usize..][..list.len()].copy_from_slice(list);
+    bytes[to_usize(header)..][..list.len()].copy_from_slice(list);
     Ok(bytes)
 }
 

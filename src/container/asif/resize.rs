@@ -9,6 +9,7 @@ use super::layout::{ChunkEntry, DiskChunk};
 use super::mask::BlockState;
 use super::{Asif, LAYER, blocks_of};
 use crate::device::AfterDiscard;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 impl Asif {
@@ -158,7 +159,7 @@ impl Asif {
                 let mut mask = (*self.tables.mask(chunk)?).clone();
                 // The length of a disk is a multiple of the block size.
                 mask.set(
-                    (start / u64::from(self.geometry.block)) as u32
+                    narrow::<u32>(start / u64::from(self.geometry.block))
                         ..self.geometry.blocks_per_chunk(),
                     BlockState::Uninit,
                 );

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::LAYER;
 use super::layout::FileChunk;
 use crate::device::{AfterDiscard, BlockDevice, regions};
+use crate::size::to_usize;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
@@ -38,7 +39,7 @@ impl ChunkBitmap {
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         Ok(Self {
-            bits: vec![0; chunks.div_ceil(64) as usize],
+            bits: vec![0; to_usize(chunks.div_ceil(64))],
             first,
             count: 0,
         })

@@ -5,6 +5,7 @@ use super::repair::listed;
 use super::{LAYER, plist};
 use crate::decision::{CopyChoice, Undecided};
 use crate::device::{Access, BlockDeviceExt};
+use crate::size::to_usize;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -130,5 +131,5 @@ fn read_bytes(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
         let message = format!("expected at most {} bytes, found {len}", plist::MAX_BYTES);
         return Err(Error::new(Kind::Limit, LAYER, message).named(name));
     }
-    file.read_vec(0, len as usize)
+    file.read_vec(0, to_usize(len))
 }

@@ -12,6 +12,7 @@ use super::{BAND_SIZES, BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist
 use crate::decision::CopyChoice;
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -108,7 +109,7 @@ fn copy_list(store: &dyn Store, from: &'static str, to: &str) -> Result<()> {
         .open(from, Open::Read)?
         .ok_or_else(|| Error::not_found(LAYER, from))?;
     // Its length was checked when it was read.
-    let bytes = list.read_vec(0, list.info().len as usize)?;
+    let bytes = list.read_vec(0, to_usize(list.info().len))?;
     store.put(to, &bytes, Put::Replace)?;
     store.sync()
 }
@@ -345,7 +346,7 @@ fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
     };
     let len = one.info().len;
     for at in (0..len).step_by(PIECE) {
-        let piece = PIECE.min((len - at) as usize);
+        let piece = PIECE.min(to_usize(len - at));
         if one.read_vec(at, piece)? != other.read_vec(at, piece)? {
             return Ok(false);
         }

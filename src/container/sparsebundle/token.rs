@@ -6,6 +6,7 @@ use crate::crypt::{
 };
 use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::error::Place;
+use crate::size::to_usize;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -41,7 +42,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     // A truncated header is an error: without it the bands would be read as plain data.
     let cut_short = match len {
         0..8 => b"encrcdsa"
-            .starts_with(&token.read_vec(0, len as usize)?)
+            .starts_with(&token.read_vec(0, to_usize(len))?)
             .then_some("header that they begin"),
         _ => (token.read_array::<8>(len - 8)? == *b"cdsaencr").then_some("trailer at its end"),
     };

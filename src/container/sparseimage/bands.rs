@@ -9,6 +9,7 @@ use super::layout::{BandIndex, Label, Slot};
 use super::{LAYER, SECTOR, SparseImage};
 use crate::container::FileMapping;
 use crate::device::{AfterDiscard, Extent, ExtentKind, FileRange, is_zero, regions};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Result};
 
 /// The file grows in steps of this many bytes; a flush truncates the unused tail.
@@ -57,7 +58,7 @@ impl SparseImage {
 
     /// Returns the band at byte `offset` of the disk. The band count of a disk always fits.
     fn band_at(&self, offset: u64) -> BandIndex {
-        BandIndex((offset / self.band_size) as u32)
+        BandIndex(narrow(offset / self.band_size))
     }
 
     /// Returns the storage of `piece`. The caller must hold its band, so that it is not moved.
@@ -96,7 +97,7 @@ impl SparseImage {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let piece = self.piece(&(at..end));
-            let (part, tail) = rest.split_at_mut(piece.len() as usize);
+            let (part, tail) = rest.split_at_mut(to_usize(piece.len()));
             let _held = self.units.shared(piece.unit());
             match self.locate(&piece)? {
                 MappedRun::Hole => part.fill(0),
@@ -115,7 +116,7 @@ impl SparseImage {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let piece = self.piece(&(at..end));
-            let (part, tail) = rest.split_at(piece.len() as usize);
+            let (part, tail) = rest.split_at(to_usize(piece.len()));
             if !self.write_in_place(&piece, part)? {
                 self.write_first(&piece, part)?;
             }

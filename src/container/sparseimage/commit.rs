@@ -33,6 +33,7 @@ use super::table::Table;
 use crate::Result;
 use crate::device::units::{HeldUnit, UnitLocks};
 use crate::device::{AfterDiscard, regions};
+use crate::size::narrow;
 
 /// Limits of the data moved between two flushes, because requests to a band wait while it is moved.
 const MOVED_AT_ONCE: u64 = 64 << 20;
@@ -191,10 +192,10 @@ impl SparseImage {
         let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
         let (holes, last) = {
             let table = self.table();
-            let live = (table.bands.len() + table.orphans.len()) as u32;
+            let live = narrow::<u32>(table.bands.len() + table.orphans.len());
             let dead = table.dead();
             let holes: Vec<Slot> = dead.range(..Slot(live)).take(most).copied().collect();
-            let slots = (live..table.slots.len() as u32).rev().map(Slot);
+            let slots = (live..narrow::<u32>(table.slots.len())).rev().map(Slot);
             let last: Vec<_> = slots
                 .filter(|slot| !dead.contains(slot) && !table.orphans.contains(slot))
                 .take(most)
@@ -334,7 +335,7 @@ impl SparseImage {
             let nodes = Table::nodes_for(kept);
             let known = table.on_disk.min(first_slot_of(nodes));
             let labels: Vec<_> = (kept..known)
-                .map(|slot| (Slot(slot as u32), Label::NONE))
+                .map(|slot| (Slot(narrow(slot)), Label::NONE))
                 .collect();
             (kept, labels, (table.nodes_on_disk > nodes).then_some(nodes))
         };
@@ -379,13 +380,13 @@ impl Table {
         slots
             .clone()
             .zip(&self.slots[slots])
-            .map(|(slot, label)| (Slot(slot as u32), *label))
+            .map(|(slot, label)| (Slot(narrow(slot)), *label))
             .collect()
     }
 
     /// Returns node `node`, not the first, with its slots up to `end`.
     fn whole_node(&self, node: usize, end: usize) -> NextRaw {
-        let mut raw = NextRaw::blank(node as u32 - 1);
+        let mut raw = NextRaw::blank(narrow::<u32>(node) - 1);
         let first = first_slot_of(node);
         for (slot, label) in raw.slots.iter_mut().zip(&self.slots[first..end.max(first)]) {
             *slot = (*label).into();
@@ -410,7 +411,7 @@ impl Table {
         let dead: BTreeSet<Slot> = self.dead();
         (0..self.slots.len())
             .rev()
-            .find(|slot| !dead.contains(&Slot(*slot as u32)))
+            .find(|slot| !dead.contains(&Slot(narrow(*slot))))
             .map_or(0, |last| last + 1)
     }
 }

@@ -9,6 +9,7 @@ use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{LAYER, SECTOR};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"sprs";
@@ -39,7 +40,7 @@ pub(super) struct HeadRaw {
     /*024*/ zero: [u8; 28],
     /*040*/ pub(super) slots: [U32; HEAD_SLOTS as usize],
 }
-const _: () = assert!(size_of::<HeadRaw>() == NODE as usize);
+const _: () = assert!(size_of::<HeadRaw>() == to_usize(NODE));
 
 /// The size of the disk, with the link to the next node in between. Written at once, because it is
 /// within one sector.
@@ -67,7 +68,7 @@ pub(super) struct NextRaw {
     /*014*/ zero: [u8; 36],
     /*038*/ pub(super) slots: [U32; NEXT_SLOTS as usize],
 }
-const _: () = assert!(size_of::<NextRaw>() == NODE as usize);
+const _: () = assert!(size_of::<NextRaw>() == to_usize(NODE));
 
 /// Offset of [`SizeRaw`] in the first node.
 pub(super) const SIZE_AT: u64 = 0x10;
@@ -157,7 +158,7 @@ impl SizeRaw {
     pub(super) fn new(sectors: u64, next: u64) -> Self {
         let low = sectors & u64::from(u32::MAX);
         Self {
-            sectors_low: U32::new(low as u32),
+            sectors_low: U32::new(narrow(low)),
             next: next.into(),
             sectors: sectors.into(),
         }

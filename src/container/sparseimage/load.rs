@@ -8,6 +8,7 @@ use super::table::{MAX_SLOTS, Table};
 use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, regions};
 use crate::problem::{Findings, Severity};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of duplicate bands that are compared: more than an interrupted
@@ -42,7 +43,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
             format!("the file is truncated: it has {file_len} bytes, the header takes {NODE}"),
         ));
     }
-    let mut raw = HeadRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(0))?;
+    let mut raw = HeadRaw::read_from_bytes(&[0; to_usize(NODE)]).map_err(|_| short(0))?;
     file.read_at(0, raw.as_mut_bytes())?;
     let head = Head::parse(&raw)?;
     if !head.usual_flags {
@@ -101,7 +102,7 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
         let limit = format!("too many slots: at most {MAX_SLOTS} are supported");
         return Err(Error::new(Kind::Limit, LAYER, limit).at(link));
     }
-    let mut raw = NextRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(at))?;
+    let mut raw = NextRaw::read_from_bytes(&[0; to_usize(NODE)]).map_err(|_| short(at))?;
     file.read_at(at, raw.as_mut_bytes())?;
     let next = raw.parse(at)?;
     table.nodes.push(at);
@@ -116,7 +117,7 @@ fn sort(
     findings: &mut Findings<'_>,
 ) -> Result<Vec<(BandIndex, Slot, Slot)>> {
     let mut duplicates = Vec::new();
-    for number in 0..table.slots.len() as u32 {
+    for number in 0..narrow::<u32>(table.slots.len()) {
         let slot = Slot(number);
         let Some(band) = table.slots[number as usize].band() else {
             findings.report(

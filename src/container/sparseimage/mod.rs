@@ -36,6 +36,7 @@ use crate::device::{
 };
 use crate::error::Place;
 use crate::problem::Findings;
+use crate::size::narrow;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
@@ -313,7 +314,7 @@ fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
         let limit = format!("disk of {len} bytes has too many bands of {band_size} bytes");
         return Err(Error::new(Kind::Limit, LAYER, limit));
     }
-    Ok(sectors as u32)
+    Ok(narrow(sectors))
 }
 
 impl BlockDevice for SparseImage {
@@ -322,7 +323,7 @@ impl BlockDevice for SparseImage {
         let len = self.table().len;
         Info {
             len,
-            block: SECTOR as u32,
+            block: narrow::<u32>(SECTOR),
             write: below.write,
             discard: self.band_size,
             access: self.access,

@@ -4,6 +4,7 @@ use super::layout::BandIndex;
 use super::{SECTOR, SparseImage};
 use crate::Result;
 use crate::device::regions;
+use crate::size::narrow;
 
 impl SparseImage {
     /// Sets the length of the disk to `len` bytes and removes bands past its end. The caller must
@@ -85,7 +86,7 @@ impl SparseImage {
     fn blank_end(&self) -> Result<()> {
         let table = self.table();
         let within = table.len % self.band_size;
-        let last = BandIndex((table.len / self.band_size) as u32);
+        let last = BandIndex(narrow(table.len / self.band_size));
         let Some(slot) = table.bands.get(&last).filter(|_| within > 0).copied() else {
             return Ok(());
         };

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::LAYER;
 use super::layout::{BandIndex, Label, NODE, Slot, slots_of};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of bands in an image, which limits the table to 200 MiB. Enough for 8 TiB in
@@ -98,7 +99,7 @@ impl Table {
     pub(super) fn end(&self) -> u64 {
         let last_node = self.nodes.last().map_or(NODE, |node| node + NODE);
         self.slots.len().checked_sub(1).map_or(last_node, |last| {
-            last_node.max(self.place(Slot(last as u32)) + self.band_size)
+            last_node.max(self.place(Slot(narrow(last))) + self.band_size)
         })
     }
 
@@ -115,7 +116,7 @@ impl Table {
         });
         let nodes = self.nodes.last().map_or(NODE, |node| node + NODE);
         last.zip(visible).map_or(nodes, |(last, visible)| {
-            nodes.max(self.place(Slot(last as u32)) + visible)
+            nodes.max(self.place(Slot(narrow(last))) + visible)
         })
     }
 
@@ -127,7 +128,7 @@ impl Table {
                 format!("the image has the maximum of {MAX_SLOTS} bands; larger bands store more");
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
-        let slot = Slot(self.slots.len() as u32);
+        let slot = Slot(narrow(self.slots.len()));
         let (node, within) = slot.in_node();
         match self.nodes.get(node) {
             Some(start) => Ok(NextSlot {
@@ -161,7 +162,7 @@ impl Table {
     pub(super) fn nodes_for(slots: usize) -> usize {
         slots
             .checked_sub(1)
-            .map_or(1, |last| Slot(last as u32).in_node().0 + 1)
+            .map_or(1, |last| Slot(narrow(last)).in_node().0 + 1)
     }
 
     /// Returns the number of slots before the first one whose first write is in progress.

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::Stack;
 use crate::device::{Access, BlockDevice};
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// The cache of a stack and its state.
@@ -73,15 +74,15 @@ impl Stack {
         let pieces = super::write::BlockSplit::of(offset..offset + buf.len() as u64, grain);
         let mut rest = buf;
         for (range, is_whole) in pieces {
-            let (part, tail) = rest.split_at_mut((range.end - range.start) as usize);
+            let (part, tail) = rest.split_at_mut(to_usize(range.end - range.start));
             if is_whole {
                 self.read(below, range.start, part)?;
                 keep(range.start, part);
             } else {
                 let start = range.start / grain * grain;
-                let mut block = vec![0; grain as usize];
+                let mut block = vec![0; to_usize(grain)];
                 self.read(below, start, &mut block)?;
-                let at = (range.start - start) as usize;
+                let at = to_usize(range.start - start);
                 part.copy_from_slice(&block[at..at + part.len()]);
                 keep(start, &block);
             }

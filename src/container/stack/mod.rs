@@ -18,6 +18,7 @@ use self::cache::Cache;
 use super::overlay::Overlay;
 use crate::device::units::UnitLocks;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::size::to_usize;
 use crate::sync::RwLock;
 use crate::{Error, Kind, Result};
 
@@ -204,7 +205,7 @@ impl Stack {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let run = self.locate(from, at..at + rest.len() as u64)?;
-            let (part, tail) = rest.split_at_mut((run.end - at) as usize);
+            let (part, tail) = rest.split_at_mut(to_usize(run.end - at));
             match (run.kind, run.level) {
                 (ExtentKind::Data, Some(level)) => match self
                     .cache

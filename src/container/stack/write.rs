@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Stack;
 use crate::Result;
 use crate::device::{AfterDiscard, ExtentKind, is_zero};
+use crate::size::to_usize;
 
 /// Maximum number of bytes discarded at a time, because a layer keeps the changes in memory until
 /// it can write them.
@@ -50,7 +51,7 @@ impl Stack {
     pub(super) fn write(&self, range: Range<u64>, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         for (piece, is_whole) in BlockSplit::of(range, self.top().grain()) {
-            let (part, tail) = rest.split_at((piece.end - piece.start) as usize);
+            let (part, tail) = rest.split_at(to_usize(piece.end - piece.start));
             if is_whole || self.has(&piece)? {
                 self.top().write_at(piece.start, part)?;
             } else {
@@ -75,9 +76,9 @@ impl Stack {
             return top.write_at(part.start, bytes);
         }
         let start = part.start / grain * grain;
-        let mut block = vec![0; grain as usize];
+        let mut block = vec![0; to_usize(grain)];
         self.read(self.top_level() - 1, start, &mut block)?;
-        let at = (part.start - start) as usize;
+        let at = to_usize(part.start - start);
         block[at..at + bytes.len()].copy_from_slice(bytes);
         top.write_at(start, &block)
     }
@@ -105,9 +106,9 @@ impl Stack {
             return top.discard(part.clone(), AfterDiscard::Zeros);
         }
         let start = part.start / grain * grain;
-        let mut block = vec![0; grain as usize];
+        let mut block = vec![0; to_usize(grain)];
         self.read(self.top_level() - 1, start, &mut block)?;
-        let zeros = &mut block[(part.start - start) as usize..(part.end - start) as usize];
+        let zeros = &mut block[to_usize(part.start - start)..to_usize(part.end - start)];
         if is_zero(zeros) {
             return Ok(());
         }

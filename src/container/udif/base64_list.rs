@@ -3,6 +3,7 @@
 //! Nearly all of a large image's list is block tables in Base64. The XML reader copies them several
 //! times and strips white space byte by byte; [`DecodedList`] decodes them before it runs.
 
+use crate::size::narrow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memchr;
@@ -38,8 +39,8 @@ impl DecodedList {
             if let Some((bytes, end)) = decode(after)
                 .filter(|(_, end)| *end >= LEAST && after[*end..].starts_with(b"</data>"))
             {
-                let mark =
-                    STANDARD.encode([MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
+                let mark = STANDARD
+                    .encode([MARK, &narrow::<u32>(taken.found.len()).to_be_bytes()].concat());
                 taken.list.extend_from_slice(mark.as_bytes());
                 taken.found.push(bytes);
                 rest = &after[end..];

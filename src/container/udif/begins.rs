@@ -4,6 +4,7 @@ use std::io::Read;
 
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::size::to_usize;
 
 /// Bytes of a chunk, packed or plain; hdiutil's chunks are 512 KiB or 1 MiB.
 const CHUNK: u64 = 2 << 20;
@@ -12,12 +13,12 @@ const CHUNK: u64 = 2 << 20;
 /// whole sectors. A file without a trailer that does was truncated.
 pub(crate) fn begins_with_chunk(file: &dyn BlockDevice) -> Result<bool> {
     let len = file.info().len;
-    let is_zlib = match file.read_vec(0, 3.min(len as usize))?.as_slice() {
+    let is_zlib = match file.read_vec(0, 3.min(to_usize(len)))?.as_slice() {
         [0x78, ..] => true,
         b"BZh" => false,
         _ => return Ok(false),
     };
-    let start = file.read_vec(0, CHUNK.min(len) as usize)?;
+    let start = file.read_vec(0, to_usize(CHUNK.min(len)))?;
     if is_zlib {
         return Ok(holds_sectors(flate2::read::ZlibDecoder::new(&*start)));
     }

@@ -2,6 +2,7 @@
 
 use super::layout::{RunKind, SectorRun, Table};
 use crate::container::SECTOR;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Index of a chunk in disk order.
@@ -83,7 +84,7 @@ impl Chunks {
         let after = self.all.partition_point(|chunk| chunk.start <= offset);
         match after
             .checked_sub(1)
-            .map(|n| (ChunkIndex(n as u32), &self.all[n]))
+            .map(|n| (ChunkIndex(narrow(n)), &self.all[n]))
         {
             Some((index, chunk)) if offset < chunk.end() => Ok((index, chunk)),
             _ => Err(self.all.get(after).map(|next| next.start - offset)),

@@ -10,6 +10,7 @@ use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
 use super::sums::RangeChecksums;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// Size of the cache of decoded chunks in bytes: enough for a few readers and for read-ahead.
@@ -69,7 +70,7 @@ impl ChunkReader {
             if turn.is_some() {
                 self.cache.forget();
             }
-            let mut plain = vec![0; chunk.len as usize];
+            let mut plain = vec![0; to_usize(chunk.len)];
             self.decode(chunk, &mut plain)?;
             Ok(Arc::new(plain))
         })
@@ -89,7 +90,7 @@ impl ChunkReader {
             RunKind::Packed(codec) => {
                 // Compressed data is not much longer than its contents, whatever the table claims.
                 let most = chunk.len + chunk.len / 8 + (64 << 10);
-                let stored = chunk.stored.min(most) as usize;
+                let stored = to_usize(chunk.stored.min(most));
                 with_room(stored, |packed| {
                     self.fork.read_at(chunk.offset, packed)?;
                     codec.decode(packed, out).map_err(|error| {

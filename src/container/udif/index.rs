@@ -5,6 +5,7 @@ use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table};
 use super::resources::{self, Resource};
 use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
@@ -16,7 +17,7 @@ pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
             format!("the file has {len} bytes, fewer than the trailer of {KOLY_SIZE}"),
         )
     })?;
-    let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ KOLY_SIZE as usize }>(at)?);
+    let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ to_usize(KOLY_SIZE) }>(at)?);
     let koly = Koly::parse(&raw, at)?;
     Ok((raw, koly))
 }
@@ -42,7 +43,7 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
             "the trailer has neither a property list nor a resource fork",
         ));
     }
-    let bytes = file.read_vec(place.start, length as usize)?;
+    let bytes = file.read_vec(place.start, to_usize(length))?;
     let found = if xml {
         resources::from_plist(&bytes)
     } else {
@@ -64,7 +65,7 @@ fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &K
     if length > resources::MAX_BYTES {
         return;
     }
-    let bytes = file.read_vec(koly.resource_fork.start, length as usize);
+    let bytes = file.read_vec(koly.resource_fork.start, to_usize(length));
     for resource in bytes
         .and_then(|bytes| resources::from_fork(&bytes))
         .unwrap_or_default()

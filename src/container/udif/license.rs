@@ -5,6 +5,7 @@
 
 use super::resources::Resource;
 use super::roman;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Types of the resources of a license.
@@ -80,7 +81,7 @@ fn languages() -> Vec<u8> {
 
 /// Returns `STR#`: a count, and strings with their lengths before them.
 fn words() -> Result<Vec<u8>> {
-    let mut list = (WORDS.len() as u16).to_be_bytes().to_vec();
+    let mut list = narrow::<u16>(WORDS.len()).to_be_bytes().to_vec();
     for word in WORDS {
         let word = roman::encode(word).filter(|word| word.len() < 256);
         let word = word.ok_or_else(|| {
@@ -90,7 +91,7 @@ fn words() -> Result<Vec<u8>> {
                 "the texts of the dialog exceed 255 bytes",
             )
         })?;
-        list.push(word.len() as u8);
+        list.push(narrow(word.len()));
         list.extend(word);
     }
     Ok(list)
@@ -121,7 +122,7 @@ fn rtf(text: &str) -> Vec<u8> {
             // UTF-16 as signed numbers, each with a substitute for readers without Unicode.
             c => {
                 for &mut unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(rtf, "\\u{}?", unit as i16);
+                    let _ = write!(rtf, "\\u{}?", unit.cast_signed());
                 }
             }
         }

@@ -11,6 +11,7 @@ use super::layout::RunKind;
 use super::readahead::ActiveRequest;
 use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Minimum length of chunks that are decoded directly into the caller's buffer if read as a whole.
@@ -26,7 +27,7 @@ impl Udif {
 
     /// Reads the part of `chunk` from byte `from` of the disk on.
     fn read_part(&self, index: ChunkIndex, chunk: &Chunk, from: u64, out: &mut [u8]) -> Result<()> {
-        let within = (from - chunk.start) as usize;
+        let within = to_usize(from - chunk.start);
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
             RunKind::Raw => {
@@ -53,8 +54,11 @@ impl Udif {
             return;
         };
         // Lazy, because asking for the number of threads starts them.
-        let most =
-            || (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64) as u32;
+        let most = || {
+            narrow::<u32>(
+                (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64),
+            )
+        };
         for index in reader.passes(first.0, last.0, bytes, most) {
             let index = ChunkIndex(index);
             let is_short =
@@ -97,7 +101,7 @@ impl BlockDevice for Udif {
         let len = self.contents.len;
         Info {
             len,
-            block: SECTOR as u32,
+            block: narrow::<u32>(SECTOR),
             write: 1,
             discard: SECTOR,
             access: Access::ReadOnly,
@@ -112,7 +116,7 @@ impl BlockDevice for Udif {
         let mut rest = buf;
         for (run, found) in self.contents.runs(offset..end) {
             let (out, after) =
-                std::mem::take(&mut rest).split_at_mut((run.end - run.start) as usize);
+                std::mem::take(&mut rest).split_at_mut(to_usize(run.end - run.start));
             rest = after;
             match found {
                 None => out.fill(0),

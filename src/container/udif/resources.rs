@@ -9,6 +9,7 @@ use plist::{Dictionary, Value};
 use super::base64_list::DecodedList;
 use super::roman;
 use crate::container::property_list;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
@@ -127,7 +128,9 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             let length = fork.u32(at)?;
             resources.push(Resource {
                 kind: kind.clone(),
-                id: (fork.u16(reference)? as i16).to_string(),
+                id: narrow::<u16>(fork.u16(reference)?)
+                    .cast_signed()
+                    .to_string(),
                 name: fork.name(names, fork.u16(reference + 2)?)?,
                 attributes: format!("{:#06x}", fork.get(reference + 4, 1)?[0]),
                 data: fork.get(at + 4, length)?.to_vec(),

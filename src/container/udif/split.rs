@@ -12,6 +12,7 @@ use super::layout::{Checksum, KOLY_SIZE, Segment};
 use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list};
 use crate::device::AfterDiscard;
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of parts: part numbers have three digits.
@@ -62,7 +63,7 @@ impl Udif {
             list if list.is_empty() => image_list(&self.resources)?,
             list => self
                 .first
-                .read_vec(list.start, (list.end - list.start) as usize)?,
+                .read_vec(list.start, to_usize(list.end - list.start))?,
         };
         let ranges = ranges(self.contents.fork.len(), cut, list.len() as u64)?;
         Ok(SplitPlan {
@@ -90,7 +91,7 @@ impl Udif {
 impl SplitPlan<'_> {
     /// Returns the number of files.
     pub fn count(&self) -> u32 {
-        self.ranges.len() as u32
+        narrow::<u32>(self.ranges.len())
     }
 
     /// Returns the number of data bytes in all files together.
@@ -127,7 +128,7 @@ impl SplitPlan<'_> {
                 .image
                 .contents
                 .fork
-                .read_vec(at, PIECE.min(range.end - at) as usize)?;
+                .read_vec(at, to_usize(PIECE.min(range.end - at)))?;
             sum.update(&piece);
             file.write_at(at - range.start, &piece)?;
             progress.advance(piece.len() as u64);
@@ -192,7 +193,9 @@ fn ranges(len: u64, cut: SplitMethod, list: u64) -> Result<Vec<Range<u64>>> {
                 )));
             }
             let share = |n: u64| {
-                ((u128::from(len - first) * u128::from(n)) / u128::from((parts - 1).max(1))) as u64
+                narrow::<u64>(
+                    u128::from(len - first) * u128::from(n) / u128::from((parts - 1).max(1)),
+                )
             };
             (0..parts).map(|n| first + share(n)).collect()
         }

@@ -12,6 +12,7 @@ use super::set::FilePart;
 use super::{BlockDevice, BlockDeviceExt, LAYER, Udif};
 use crate::container::SECTOR;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// A stored checksum and the computed one.
@@ -205,7 +206,7 @@ impl Udif {
         let len = piece.data.info().len;
         for at in (0..len).step_by(PIECE) {
             progress.check()?;
-            sum.update(&piece.data.read_vec(at, PIECE.min((len - at) as usize))?);
+            sum.update(&piece.data.read_vec(at, PIECE.min(to_usize(len - at)))?);
         }
         Ok(ChecksumResult {
             of,
@@ -264,12 +265,12 @@ impl ChunkReader {
                 sum.update(
                     &self
                         .fork
-                        .read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?,
+                        .read_vec(chunk.offset + at, PIECE.min(to_usize(len - at)))?,
                 );
             }
         } else {
             let _turn = self.turn(chunk);
-            let mut plain = vec![0; chunk.len as usize];
+            let mut plain = vec![0; to_usize(chunk.len)];
             self.decode(chunk, &mut plain)?;
             sum.update(&plain);
         }

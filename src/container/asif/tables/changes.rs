@@ -12,6 +12,7 @@ use super::super::mask::Mask;
 use super::super::space::Space;
 use super::{TablePage, TableState, Tables};
 use crate::Result;
+use crate::size::to_usize;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewBitmap {
@@ -34,7 +35,7 @@ impl Changes {
     pub(in crate::container::asif) fn pages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages
             .iter()
-            .map(|(at, page)| (at.start, &page.as_bytes()[..(at.end - at.start) as usize]))
+            .map(|(at, page)| (at.start, &page.as_bytes()[..to_usize(at.end - at.start)]))
     }
 }
 

@@ -9,6 +9,7 @@ use super::super::layout::{DiskChunk, FileChunk, parse_bitmap_entry};
 use super::super::mask::Mask;
 use super::super::space::Space;
 use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, TableState, Tables};
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// The mask of a chunk, and the bitmap that stores it, if that is known to exist.
@@ -54,7 +55,7 @@ impl Tables {
     }
 
     fn read_mask(&self, at: Range<u64>) -> Result<Mask> {
-        let mut bytes = vec![0; (at.end - at.start) as usize];
+        let mut bytes = vec![0; to_usize(at.end - at.start)];
         self.read_padded(at.start, &mut bytes)?;
         Mask::parse(bytes).map_err(|block| {
             let wrong = format!("block {block} of a chunk has the invalid state 3");

@@ -28,6 +28,7 @@ use super::mask::Mask;
 use super::space::Space;
 use crate::device::units::UnitLocks;
 use crate::device::{BlockDevice, regions};
+use crate::size::to_usize;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Result};
 
@@ -214,7 +215,7 @@ impl Tables {
         let at = self.page_place(table, id);
         self.read_padded(
             at.start,
-            &mut page.as_mut_bytes()[..(at.end - at.start) as usize],
+            &mut page.as_mut_bytes()[..to_usize(at.end - at.start)],
         )?;
         self.state_mut().pages.insert(id, Arc::new(page));
         Ok(())
@@ -232,12 +233,13 @@ impl Tables {
     /// Reads from the file. Past its end a table or bitmap was never written and is zeros; `buf`
     /// must be zeroed.
     fn read_padded(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let there = self
-            .file
-            .info()
-            .len
-            .saturating_sub(at)
-            .min(buf.len() as u64) as usize;
+        let there = to_usize(
+            self.file
+                .info()
+                .len
+                .saturating_sub(at)
+                .min(buf.len() as u64),
+        );
         if there == 0 {
             Ok(())
         } else {
@@ -330,7 +332,7 @@ impl Tables {
                     from_file.fill(U64::ZERO);
                     self.read_padded(
                         at.start,
-                        &mut from_file.as_mut_bytes()[..(at.end - at.start) as usize],
+                        &mut from_file.as_mut_bytes()[..to_usize(at.end - at.start)],
                     )?;
                     &from_file
                 }

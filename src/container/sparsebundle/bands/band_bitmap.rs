@@ -8,6 +8,7 @@ use super::super::BandIndex;
 use super::slot::BLOCK;
 use crate::Result;
 use crate::device::BlockDeviceExt;
+use crate::size::to_usize;
 use crate::store::{Open, Store};
 
 /// Bytes of a band per byte of the map.
@@ -53,7 +54,7 @@ impl BandBitmap {
                 }));
             }
         };
-        let bits = file.read_vec(start, expected as usize)?.into_boxed_slice();
+        let bits = file.read_vec(start, to_usize(expected))?.into_boxed_slice();
         Ok(Some(Self { bits }))
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::BandIndex;
 use super::slot::Slot;
+use crate::size::to_usize;
 use crate::sync::RwLock;
 
 /// Number of shards. Adjacent bands are in different shards.
@@ -42,7 +43,7 @@ impl SlotCache {
     }
 
     fn shard(&self, index: BandIndex) -> &Shard {
-        &self.shards[(index.0 % SHARDS as u64) as usize]
+        &self.shards[to_usize(index.0 % SHARDS as u64)]
     }
 
     /// Returns the slot of a band; creates it if necessary.

@@ -13,6 +13,7 @@ use super::{BandPart, Bands};
 use crate::Result;
 use crate::crypt::CipherTextWindow;
 use crate::device::{AfterDiscard, is_zero};
+use crate::size::to_usize;
 
 impl Bands {
     /// Returns the unit of the length of a band file, in bytes: the cipher block size, or 1 if the
@@ -177,7 +178,7 @@ impl Bands {
         if most >= end {
             return Ok(false);
         }
-        let mut beyond = vec![0; (end - most) as usize];
+        let mut beyond = vec![0; to_usize(end - most)];
         self.read_stored(index, band, most, &mut beyond)?;
         if is_zero(&beyond) {
             return Ok(false);

@@ -26,6 +26,7 @@ use crate::crypt::CipherBlocks;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
+use crate::size::{narrow, to_usize};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result, platform};
 use band_bitmap::BandBitmap;
@@ -146,7 +147,7 @@ impl Bands {
         Info {
             len: self.len(),
             block: 512,
-            write: self.grain() as u32,
+            write: narrow(self.grain()),
             discard: BLOCK.max(self.grain()),
             access: self.access,
         }
@@ -206,10 +207,10 @@ impl Bands {
             let slot = self.slot(piece.index)?;
             let state = self.opened(&slot)?;
             self.check_not_cut(&piece)?;
-            let (mut at, mut done) = (piece.within.start, piece.done as usize);
+            let (mut at, mut done) = (piece.within.start, to_usize(piece.done));
             while at < piece.within.end {
                 let run = state.locate(&(at..piece.within.end));
-                let out = &mut buf[done..done + run.len as usize];
+                let out = &mut buf[done..done + to_usize(run.len)];
                 match (run.kind, &*state) {
                     (RunKind::File, BandState::StoredBands(band)) => {
                         self.read_stored(slot.index(), band, at, out)?
@@ -217,7 +218,7 @@ impl Bands {
                     _ => out.fill(0),
                 }
                 at += run.len;
-                done += run.len as usize;
+                done += to_usize(run.len);
             }
         }
         Ok(())
@@ -227,8 +228,8 @@ impl Bands {
         self.check_changeable()?;
         let end = self.info().check(LAYER, offset, buf.len() as u64)?;
         for piece in self.pieces(offset..end) {
-            let from = piece.done as usize;
-            let bytes = &buf[from..from + (piece.within.end - piece.within.start) as usize];
+            let from = to_usize(piece.done);
+            let bytes = &buf[from..from + to_usize(piece.within.end - piece.within.start)];
             self.write_piece(&piece, bytes)?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::device::ExtentKind;
 use crate::parallel;
 use crate::progress::Progress;
+use crate::size::to_usize;
 
 /// Bytes copied at a time by each thread; small enough to stay in the CPU cache between read and
 /// write.
@@ -32,8 +33,8 @@ impl BandCopy<'_> {
             let start = range.start + number * to;
             start..start.saturating_add(to).min(range.end)
         });
-        let threads = parallel::cores(MAX_THREADS).min(count as usize);
-        let begin = || Copied(vec![0; PIECE as usize], 0);
+        let threads = parallel::cores(MAX_THREADS).min(to_usize(count));
+        let begin = || Copied(vec![0; to_usize(PIECE)], 0);
         let copied = parallel::each(threads, bands, begin, |state, band, _| {
             self.copy_band(band, state)
         })?;
@@ -65,7 +66,7 @@ impl BandCopy<'_> {
         while at < run.end {
             self.progress.check()?;
             let piece = (run.end - at).min(PIECE);
-            let bytes = &mut buf[..piece as usize];
+            let bytes = &mut buf[..to_usize(piece)];
             self.old.read_at(at, bytes)?;
             self.new.write_at(at, bytes)?;
             *copied += piece;

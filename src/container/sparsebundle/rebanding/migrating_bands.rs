@@ -7,6 +7,7 @@ use super::super::bands::Bands;
 use super::Rebanding;
 use crate::Result;
 use crate::device::{AfterDiscard, Extent, FileRange};
+use crate::size::to_usize;
 
 /// The part of the disk that is in bands of the new size.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl MigratingBands {
     ) -> Result<()> {
         let end = rest.info().check(LAYER, offset, buf.len() as u64)?;
         self.parts(rest, offset..end).try_for_each(|(bands, part)| {
-            let within = (part.start - offset) as usize..(part.end - offset) as usize;
+            let within = to_usize(part.start - offset)..to_usize(part.end - offset);
             bands.read_at(part.start, &mut buf[within])
         })
     }
@@ -48,7 +49,7 @@ impl MigratingBands {
         self.check_changeable(rest)?;
         let end = rest.info().check(LAYER, offset, buf.len() as u64)?;
         self.parts(rest, offset..end).try_for_each(|(bands, part)| {
-            let within = (part.start - offset) as usize..(part.end - offset) as usize;
+            let within = to_usize(part.start - offset)..to_usize(part.end - offset);
             bands.write_at(part.start, &buf[within])
         })
     }

@@ -24,6 +24,7 @@ use super::plist::{self, MAX_BYTES, Version};
 use super::{BANDS, LAYER, MAPPED};
 use crate::container::SECTOR;
 use crate::device::BlockDeviceExt;
+use crate::size::to_usize;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -93,7 +94,7 @@ impl Rebanding {
             let message = format!("expected at most {MAX_BYTES} bytes, found {len}");
             return Err(Error::new(Kind::Limit, LAYER, message).named(LIST));
         }
-        Self::parse(&file.read_vec(0, len as usize)?).map_err(|error| error.named(LIST))
+        Self::parse(&file.read_vec(0, to_usize(len))?).map_err(|error| error.named(LIST))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self> {

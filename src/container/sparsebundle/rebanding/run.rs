@@ -19,6 +19,7 @@ use super::{
 use crate::device::AfterDiscard;
 use crate::problem::Severity;
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::store::{Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -115,7 +116,7 @@ impl Bundle {
             ));
         };
         match bands.cipher_block() {
-            Some(block) => check_cipher_block(to, block as u32)?,
+            Some(block) => check_cipher_block(to, narrow(block))?,
             None => check_band_size(to)?,
         }
         if to == bands.band_size() {

@@ -7,6 +7,7 @@ use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Checksum, ChecksumRaw};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 const KOLY: &str = "udif trailer";
@@ -94,7 +95,7 @@ impl KolyRaw {
         Self {
             magic: KOLY_MAGIC,
             version: 4.into(),
-            size: (KOLY_SIZE as u32).into(),
+            size: narrow::<u32>(KOLY_SIZE).into(),
             flags: 1.into(), // flattened
             running_data_fork_offset: 0.into(),
             data_fork_offset: 0.into(),
@@ -151,7 +152,7 @@ impl Koly {
         if raw.magic != KOLY_MAGIC {
             return Err(Error::corrupt(KOLY, at, "expected the signature koly"));
         }
-        if (raw.version.get(), raw.size.get()) != (4, KOLY_SIZE as u32) {
+        if (raw.version.get(), raw.size.get()) != (4, narrow::<u32>(KOLY_SIZE)) {
             let message = format!(
                 "unsupported version {} of {} bytes: only version 4 of {KOLY_SIZE} bytes is \
                  supported",
