@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw, extents_of};
 use crate::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+ extents";
@@ -255,7 +256,7 @@ impl ForkDevice {
         while !rest.is_empty() {
             let place = self.locate(offset, rest.len() as u64)?;
             // At most the buffer's length.
-            let (now, later) = rest.split_at((place.end - place.start) as usize);
+            let (now, later) = rest.split_at(to_usize(place.end - place.start));
             self.device.write_at(place.start, now)?;
             (offset, rest) = (offset + now.len() as u64, later);
         }
@@ -279,7 +280,7 @@ impl BlockDevice for ForkDevice {
             let place = self.locate(offset, rest.len() as u64)?;
             let length = place.end - place.start;
             // At most the buffer's length.
-            let (now, later) = rest.split_at_mut(length as usize);
+            let (now, later) = rest.split_at_mut(to_usize(length));
             self.device.read_at(place.start, now)?;
             (offset, rest) = (offset + length, later);
         }

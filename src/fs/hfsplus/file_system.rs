@@ -14,6 +14,7 @@ use super::{FINDER_INFO, HfsPlus, LAYER, stat};
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, VolumeInfo};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Maximum length of a symbolic link's target in bytes. No system follows longer ones.
@@ -123,7 +124,7 @@ impl FileSystem for HfsPlus {
             return Err(Error::new(Kind::Invalid, LAYER, message).named(format!("object {id}")));
         }
         let device = self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)?;
-        let target = device.read_vec(0, len as usize)?;
+        let target = device.read_vec(0, to_usize(len))?;
         Ok(String::from_utf8_lossy(&target).into_owned())
     }
 

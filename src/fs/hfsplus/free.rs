@@ -9,6 +9,7 @@ use super::layout::{Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
 use super::write::run_in;
 use crate::device::{BlockDevice, ExtentKind};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::size::narrow;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -136,7 +137,7 @@ impl FreeMap for HfsPlusFree {
         let Range { start, end } = self.blocks;
         let first = (at.saturating_sub(self.start) / self.block_size).max(start.into());
         let found = free_blocks(first, end.into(), |block| {
-            let (used, until) = self.run_at(block as u32)?; // before `end`, which has 32 bits
+            let (used, until) = self.run_at(narrow(block))?; // before `end`, which has 32 bits
             Ok((used, until.into()))
         })?;
         Ok(found.map(|run| self.offset(run.start).max(at)..self.offset(run.end)))

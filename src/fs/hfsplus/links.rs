@@ -7,6 +7,7 @@ use super::catalog::{Catalog, Object};
 use super::layout::{Cnid, FILE_LINK_TYPE, FileRaw, JOURNAL_TYPE};
 use super::unicode::{decode_name, units};
 use crate::Result;
+use crate::size::narrow;
 
 /// The folder of files with several names; begins with four U+0000, which sort last.
 pub(super) const FILES_FOLDER: &str = "\0\0\0\0HFS+ Private Data";
@@ -118,7 +119,7 @@ impl Links {
             + if self.system_files {
                 0
             } else {
-                self.kept.len() as u32
+                narrow::<u32>(self.kept.len())
             } // at most two
     }
 
@@ -129,7 +130,7 @@ impl Links {
 
     /// Returns the number of files that exist for one mount only.
     pub(super) fn journal_count(&self) -> u32 {
-        self.journal.len() as u32 // at most two
+        narrow::<u32>(self.journal.len()) // at most two
     }
 
     /// Returns true if `id` is a file that exists for one mount only.

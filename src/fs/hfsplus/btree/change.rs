@@ -17,6 +17,7 @@ use super::map::NodeMap;
 use super::node::{Node, NodeCache};
 use super::{Tree, WriteOrder};
 use crate::fs::hfsplus::layout::{FIRST_RECORD, TreeHeaderRaw, node_kind};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// A node on the path from the root to a leaf.
@@ -93,7 +94,7 @@ impl Tree {
         for number in self.touched.drain(..) {
             self.cache.forget(number);
         }
-        self.depth = saved.head.tree_depth.get() as u8; // checked when the tree was opened
+        self.depth = narrow::<u8>(saved.head.tree_depth.get()); // checked when the tree was opened
         (self.head, self.map) = (saved.head, saved.map);
     }
 
@@ -130,7 +131,7 @@ impl Tree {
         };
         let place = leaf.index..leaf.index + 1;
         // Keep the key that is stored: the tree may treat another spelling of it as equal.
-        let old = leaf.node.record(leaf.index as u16).unwrap_or_default();
+        let old = leaf.node.record(narrow(leaf.index)).unwrap_or_default();
         let length = old
             .first_chunk()
             .map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
@@ -214,7 +215,7 @@ impl Tree {
             nodes.iter().try_for_each(|node| self.put(node))?;
             let entries: Vec<_> = nodes.iter().map(|node| self.index_record(node)).collect();
             let same = |(slot, entry): (usize, &Vec<u8>)| {
-                parent.node.record(slot as u16) == Some(entry.as_slice())
+                parent.node.record(narrow(slot)) == Some(entry.as_slice())
             };
             if slots.len() == entries.len() && slots.clone().zip(&entries).all(same) {
                 return Ok(());

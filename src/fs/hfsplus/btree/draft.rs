@@ -7,6 +7,7 @@ use zerocopy::big_endian::U16;
 
 use super::node::Node;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
+use crate::size::narrow;
 
 /// Bytes of a record's entry in the table of offsets.
 const OFFSET_LEN: usize = 2;
@@ -145,7 +146,7 @@ impl Draft {
             backward_link: self.previous.into(),
             kind: self.kind,
             height: self.height,
-            record_count: (self.len() as u16).into(), // a node has room for less
+            record_count: narrow::<u16>(self.len()).into(), // a node has room for less
             reserved: 0.into(),
         };
         let mut node = vec![0; size];
@@ -154,7 +155,7 @@ impl Draft {
         node[first..first + self.bytes.len()].copy_from_slice(&self.bytes);
         let offsets = std::iter::once(first).chain(self.ends.iter().map(|end| first + end));
         for (place, offset) in node.rchunks_exact_mut(OFFSET_LEN).zip(offsets) {
-            place.copy_from_slice(U16::new(offset as u16).as_bytes()); // within a node of at most 32768 bytes
+            place.copy_from_slice(U16::new(narrow(offset)).as_bytes()); // within a node of at most 32768 bytes
         }
         node.into_boxed_slice()
     }

@@ -10,6 +10,7 @@ use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{
     FIRST_RECORD, HEADER_MAP_OFFSET, header_map_bits, map_node_bits, node_kind,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Bytes of the map read at a time.
@@ -150,7 +151,7 @@ impl Tree {
                 return Err(self.corrupt(next, "a map node does not exist"));
             }
             let head: [u8; 12] = self.file.read_array(self.offset(next))?;
-            if head[8] as i8 != node_kind::MAP {
+            if head[8].cast_signed() != node_kind::MAP {
                 return Err(self.corrupt(next, "expected a map node (kind 2)"));
             }
             map.nodes.push(next);
@@ -203,10 +204,10 @@ impl Tree {
             let offset = self.offset(node) + byte;
             self.file.read_at(offset, piece)?;
             if let Some(index) = piece.iter().position(|byte| *byte != 0xFF) {
-                let number = at + 8 * index as u32 + piece[index].leading_ones();
+                let number = at + 8 * narrow::<u32>(index) + piece[index].leading_ones();
                 return Ok((number < total).then_some(number));
             }
-            at += 8 * piece.len() as u32;
+            at += 8 * narrow::<u32>(piece.len());
         }
         Ok(None)
     }

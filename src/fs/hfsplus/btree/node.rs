@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
+use crate::size::narrow;
 use crate::sync::Mutex;
 
 /// Minimum number of cached nodes of a tree, regardless of the memory limit.
@@ -112,10 +113,10 @@ impl Node {
         let before = (0..=range.start).map(offset);
         let after = (range.end..=count).map(|index| Some(offset(index)? - end + moved));
         for (place, offset) in bytes.rchunks_exact_mut(2).zip(before.chain(after)) {
-            place.copy_from_slice(&(offset? as u16).to_be_bytes()); // within a node of at most 32768 bytes
+            place.copy_from_slice(&narrow::<u16>(offset?).to_be_bytes()); // within a node of at most 32768 bytes
         }
         let (head, _) = NodeDescriptorRaw::mut_from_prefix(&mut bytes[..first]).ok()?;
-        head.record_count = (now as u16).into(); // a node has room for less
+        head.record_count = narrow::<u16>(now).into(); // a node has room for less
         Some((bytes.into_boxed_slice(), used))
     }
 

@@ -13,6 +13,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::source::{Stream, Tree};
+use crate::size::{narrow, to_usize};
 
 /// Passes every record to `sink`. Values that are not in memory are read.
 pub(super) fn emit(
@@ -22,7 +23,7 @@ pub(super) fn emit(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let (mut name, mut key, mut record) = (Vec::<U16>::new(), Vec::new(), Vec::new());
-    for node in 0..tree.nodes.len() as u32 {
+    for node in 0..narrow::<u32>(tree.nodes.len()) {
         let Some(source) = body(tree, node) else {
             continue;
         };
@@ -55,7 +56,7 @@ pub(super) fn emit(
 }
 
 fn put_inline(tree: &Tree, value: &Stream, record: &mut Vec<u8>) -> Result<()> {
-    let size = value.len() as u32; // an inline value is shorter than a node
+    let size = narrow::<u32>(value.len()); // an inline value is shorter than a node
     let head = InlineAttributeHeadRaw {
         record_type: attribute_type::INLINE.into(),
         reserved: Default::default(),
@@ -66,7 +67,7 @@ fn put_inline(tree: &Tree, value: &Stream, record: &mut Vec<u8>) -> Result<()> {
         Stream::Bytes(bytes) => record.extend_from_slice(bytes),
         Stream::Extern { len, .. } => {
             let start = record.len();
-            record.resize(start + *len as usize, 0);
+            record.resize(start + to_usize(*len), 0);
             tree.contents
                 .open(value)?
                 .read_at(0, &mut record[start..])?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::Result;
 use crate::fs::build::output::Output;
 use crate::fs::hfsplus::layout::Extent;
+use crate::size::{narrow, to_usize};
 
 /// Sets the bits of `range`, counted from the most significant bit of the first byte.
 pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
@@ -14,7 +15,7 @@ pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
         return;
     }
     let head = 0xFF >> (range.start % 8);
-    let tail = !(0xFF_u8.checked_shr((range.end % 8) as u32).unwrap_or(0));
+    let tail = !(0xFF_u8.checked_shr(narrow(range.end % 8)).unwrap_or(0));
     if first == last {
         bytes[first] |= head & tail;
         return;
@@ -37,7 +38,7 @@ pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
         step = step.max(u64::from(next.start.0) / STEP * STEP);
         let mut bytes = vec![0; (STEP / 8) as usize];
         for extent in used {
-            let inside = |block: u64| (block.clamp(step, step + STEP) - step) as usize;
+            let inside = |block: u64| to_usize(block.clamp(step, step + STEP) - step);
             set_bits(
                 &mut bytes,
                 inside(extent.start.0.into())..inside(extent.end()),
@@ -46,7 +47,7 @@ pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
         let bits = used
             .last()
             .map_or(0, |last| last.end().clamp(step, step + STEP) - step);
-        bytes.truncate(bits.div_ceil(8) as usize);
+        bytes.truncate(to_usize(bits.div_ceil(8)));
         out.seek(base + step / 8)?;
         out.append(&bytes)?;
         step += STEP;

@@ -19,6 +19,7 @@ use crate::fs::build::tree::body;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
 use crate::fs::hfsplus::links::inode_name;
 use crate::fs::source::{SourceKind, Tree};
+use crate::size::narrow;
 
 /// The input of the catalog records.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ impl Catalog<'_> {
                 self.inodes(&mut out, own.cnid)?;
             }
         }
-        for node in 1..self.tree.nodes.len() as u32 {
+        for node in 1..narrow::<u32>(self.tree.nodes.len()) {
             self.below(&mut out, node, &links)?;
         }
         Ok(())
@@ -78,7 +79,7 @@ impl Catalog<'_> {
             Purpose::PrivateFolder => {
                 let record = self
                     .style
-                    .private_folder(own.cnid, self.objects.links().len() as u32);
+                    .private_folder(own.cnid, narrow(self.objects.links().len()));
                 return out.record(Cnid::ROOT, &own.name, &record);
             }
             Purpose::Journal => self.journal.body,
@@ -152,16 +153,16 @@ impl Catalog<'_> {
         }
         let children = self.objects.children(node);
         let is_folder = |child: &&u32| self.tree.nodes[**child as usize].kind == SourceKind::Folder;
-        let folders = children.iter().filter(is_folder).count() as u32;
+        let folders = narrow::<u32>(children.iter().filter(is_folder).count());
         let own = if node == 0 { self.objects.own() } else { &[] };
         let (valence, folders) = (
             children.len() + own.len(),
-            folders + own.iter().filter(|own| own.purpose.is_folder()).count() as u32,
+            folders + narrow::<u32>(own.iter().filter(|own| own.purpose.is_folder()).count()),
         );
         out.record(
             parent,
             name,
-            &self.style.folder(source, cnid, valence as u32, folders),
+            &self.style.folder(source, cnid, narrow(valence), folders),
         )
     }
 

@@ -9,6 +9,7 @@ use crate::fs::build::tree::{self, body};
 use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{PlacedContents, RESOURCE_FORK};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 use super::objects::LAYER;
@@ -72,7 +73,7 @@ pub(super) struct NodeBlocks {
 
 /// Returns the number of blocks that all bodies take; saturates at 2^64 - 1.
 pub(super) fn blocks_of(tree: &Tree, block_size: u32) -> u64 {
-    let bodies = (0..tree.nodes.len() as u32).filter_map(|node| body(tree, node));
+    let bodies = (0..narrow::<u32>(tree.nodes.len())).filter_map(|node| body(tree, node));
     bodies
         .map(|source| blocks_of_body(source, block_size))
         .fold(0, u64::saturating_add)
@@ -97,7 +98,7 @@ impl NodeBlocks {
     pub(super) fn allot(tree: &Tree, start: u32, block_size: u32) -> Result<Self> {
         let mut next = u64::from(start);
         let mut first = Vec::with_capacity(tree.nodes.len() + 1);
-        for node in 0..tree.nodes.len() as u32 {
+        for node in 0..narrow::<u32>(tree.nodes.len()) {
             first.push(fits(next)?);
             if let Some(source) = body(tree, node) {
                 next = next.saturating_add(blocks_of_body(source, block_size));
@@ -132,7 +133,7 @@ impl NodeBlocks {
             .partition_point(|&first| u64::from(first) <= block);
         // Nodes without blocks begin where the next one does; the index is limited to the last
         // node.
-        after.saturating_sub(1).min(self.first.len() - 2) as u32
+        narrow::<u32>(after.saturating_sub(1).min(self.first.len() - 2))
     }
 
     /// Returns one part of the body of `source`, which begins at `first`, as a fork of the catalog
@@ -140,7 +141,7 @@ impl NodeBlocks {
     pub(super) fn fork(&self, source: &SourceNode, first: AllocBlock, part: ForkPart) -> ForkRaw {
         let mut start = first.0;
         for (this, content) in contents(source) {
-            let count = content.len().div_ceil(self.block_size.into()) as u32; // allotted, so it fits
+            let count = narrow::<u32>(content.len().div_ceil(self.block_size.into())); // allotted, so it fits
             if this == part {
                 let mut fork = ForkRaw {
                     logical_size: content.len().into(),
@@ -196,7 +197,7 @@ impl Places for PlacedBodies<'_> {
         each: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<()> {
         let block_size = self.blocks.block_size;
-        for node in self.blocks.node_at(stretch.start)..self.tree.nodes.len() as u32 {
+        for node in self.blocks.node_at(stretch.start)..narrow::<u32>(self.tree.nodes.len()) {
             let mut at = self.blocks.first(node).offset(block_size);
             if at >= stretch.end {
                 break;

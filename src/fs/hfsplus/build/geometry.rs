@@ -8,6 +8,7 @@ use super::tree::map_nodes;
 use crate::fs::hfsplus::layout::{
     AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE, reserved_blocks,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// The space that a tree of files needs on its volume.
@@ -112,11 +113,11 @@ impl Geometry {
         let gap = |clump: u32| if with_gaps { sizes.gap(clump) } else { 0 };
         let mut next = head;
         let mut take = |blocks: u64, gap: u64| {
-            let start = AllocBlock(next as u32); // within `total_blocks`, as just checked
+            let start = AllocBlock(narrow(next)); // within `total_blocks`, as just checked
             next += blocks + gap;
             Extent {
                 start,
-                count: blocks as u32,
+                count: narrow(blocks),
             }
         };
         Ok(Self {
@@ -140,8 +141,8 @@ impl Geometry {
                 .at(take(sizes.catalog.blocks, gap(sizes.catalog.clump))),
             data: take(needs.data_blocks, 0),
             tail: Extent {
-                start: AllocBlock((total - tail) as u32),
-                count: tail as u32,
+                start: AllocBlock(narrow(total - tail)),
+                count: narrow(tail),
             },
         })
     }
@@ -204,7 +205,7 @@ impl Geometry {
 
     /// Returns the block at which the search for free blocks starts: the one after the data.
     pub(super) fn next_allocation(&self) -> u32 {
-        let behind = self.data.end().min(u64::from(self.tail.start.0)) as u32;
+        let behind = narrow::<u32>(self.data.end().min(u64::from(self.tail.start.0)));
         if behind < self.tail.start.0 {
             behind
         } else {

@@ -10,6 +10,7 @@ use crate::fs::build::tree::{by_parent, check, links, path};
 use crate::fs::hfsplus::layout::Cnid;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
 use crate::fs::source::{SourceKind, Tree};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "hfs+ builder";
@@ -127,7 +128,7 @@ impl Objects {
             next += count;
             // The last numbers are kept free, because the next number must be valid too.
             match u32::try_from(next) {
-                Ok(below) if below < u32::MAX - 16 => Ok(Cnid(cnid as u32)),
+                Ok(below) if below < u32::MAX - 16 => Ok(Cnid(narrow(cnid))),
                 _ => Err(Error::new(
                     Kind::Limit,
                     LAYER,

@@ -1,5 +1,7 @@
 //! Sizes that Apple's formatter chooses (`docs/formats/hfsplus.md` §11).
 
+use crate::size::narrow;
+
 /// Minimum volume length in bytes, as for Apple's formatter.
 pub(super) const MIN_VOLUME_LEN: u64 = 512 << 10;
 /// Node size of the extents-overflow tree.
@@ -66,7 +68,7 @@ const CLUMPS: [(u32, u32, u32); 15] = [
 pub(super) fn clump(tree: PlannedTree, len: u64, node_size: u16, block_size: u32) -> u32 {
     let wished = if len < GIB {
         // Below 1 GiB this fits in 23 bits.
-        ((len / 512 * 4) as u32).max(8 * u32::from(node_size))
+        narrow::<u32>(len / 512 * 4).max(8 * u32::from(node_size))
     } else {
         let row = (u64::BITS - (len / (2 * GIB)).leading_zeros()).min(14) as usize;
         let (attributes, catalog, extents) = CLUMPS[row];

@@ -13,6 +13,7 @@ use crate::fs::hfsplus::layout::{
     BIG_KEYS, FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, header_map_bits,
     map_node_bits, node_kind,
 };
+use crate::size::narrow;
 
 /// Bytes of a record's entry in the table of offsets of its node.
 const OFFSET_LEN: usize = 2;
@@ -49,7 +50,7 @@ impl Shape {
     fn place(&mut self, key: usize, data: usize) {
         let taken = even(key + data) + OFFSET_LEN;
         if self.room < taken {
-            self.first_keys.push(key as u16); // a key is shorter than a node
+            self.first_keys.push(narrow(key)); // a key is shorter than a node
             self.room = node_room(self.node_size);
         }
         self.room -= taken;
@@ -60,7 +61,7 @@ impl Shape {
     pub(super) fn nodes(mut self) -> u32 {
         while !self.first_keys.is_empty() {
             let keys = std::mem::take(&mut self.first_keys);
-            self.levels.push(keys.len() as u32);
+            self.levels.push(narrow(keys.len()));
             self.room = 0;
             if keys.len() > 1 {
                 keys.into_iter()
@@ -217,7 +218,7 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         self.node.raise();
-        let first_child = self.at - ends.len() as u32;
+        let first_child = self.at - narrow::<u32>(ends.len());
         let mut start = 0;
         for (child, end) in (first_child..).zip(ends) {
             self.place(&keys[start..end], &child.to_be_bytes())?;
@@ -276,7 +277,7 @@ impl FilledNode {
     }
 
     fn push(&mut self, key: &[u8], data: &[u8]) {
-        self.offsets.push((self.bytes.len() as u16).into());
+        self.offsets.push(narrow::<u16>(self.bytes.len()).into());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(data);
         self.bytes.resize(even(self.bytes.len()), 0);
@@ -289,11 +290,11 @@ impl FilledNode {
             backward_link: self.backward.into(),
             kind: self.kind,
             height: self.height,
-            record_count: (self.offsets.len() as u16).into(),
+            record_count: narrow::<u16>(self.offsets.len()).into(),
             reserved: 0.into(),
         };
         self.bytes[..FIRST_RECORD.into()].copy_from_slice(descriptor.as_bytes());
-        self.offsets.push((self.bytes.len() as u16).into());
+        self.offsets.push(narrow::<u16>(self.bytes.len()).into());
         self.bytes
             .resize(self.size - OFFSET_LEN * self.offsets.len(), 0);
         self.offsets.reverse();

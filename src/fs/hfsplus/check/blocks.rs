@@ -10,6 +10,7 @@ use crate::fs::hfsplus::build::set_bits;
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{Cnid, Extent};
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 
 const LAYER: &str = "hfs+ bitmap";
 /// Bytes of the bitmap read at a time.
@@ -125,21 +126,21 @@ pub(super) fn check_bitmap(
     progress.stage("check the bitmap", needed);
     let mut differences = BitmapDifferences::default();
     let (mut at, mut used, mut runs) = (0, 0_u64, runs);
-    let mut found = vec![0; PIECE.min(needed as usize)];
+    let mut found = vec![0; PIECE.min(to_usize(needed))];
     let mut expected = vec![0; found.len()];
     while at < needed {
         progress.check()?;
-        let len = found.len().min((needed - at) as usize);
+        let len = found.len().min(to_usize(needed - at));
         let blocks = at * 8..((at + len as u64) * 8).min(total_blocks.into());
         file.read_at(at, &mut found[..len])?;
         // Bits past the last block are ignored.
         if blocks.end < (at + len as u64) * 8 {
-            found[len - 1] &= !(0xFF_u8.checked_shr((blocks.end % 8) as u32).unwrap_or(0));
+            found[len - 1] &= !(0xFF_u8.checked_shr(narrow(blocks.end % 8)).unwrap_or(0));
         }
         expected[..len].fill(0);
         while let Some((&(start, end), rest)) = runs.split_first() {
             let within =
-                |block: u64| (block.clamp(blocks.start, blocks.end) - blocks.start) as usize;
+                |block: u64| to_usize(block.clamp(blocks.start, blocks.end) - blocks.start);
             set_bits(&mut expected[..len], within(start)..within(end));
             if end > blocks.end {
                 break;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
+use crate::size::to_usize;
 
 const LAYER: &str = "hfs+ journal";
 
@@ -111,7 +112,7 @@ impl BlockDevice for Replayed {
             let place = self.patches.locate(offset, rest.len() as u64);
             let length = place.end - place.start;
             // At most the buffer's length.
-            let (now, later) = rest.split_at_mut(length as usize);
+            let (now, later) = rest.split_at_mut(to_usize(length));
             self.device.read_at(place.start, now)?;
             (offset, rest) = (offset + length, later);
         }

@@ -11,6 +11,7 @@ use crate::fs::hfsplus::layout::{
     JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SUMMED, JOURNAL_MAGIC, JournalChecksum,
     JournalHeaderRaw, JournalOrder, block_list_flags,
 };
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Sizes in bytes of a block list in a new journal, and in one that is too short for that.
@@ -150,7 +151,7 @@ impl Journal {
         for (target, len, source) in patches.iter() {
             let mut done = 0;
             while done < len {
-                let mut piece = vec![0; PIECE.min(len - done) as usize];
+                let mut piece = vec![0; to_usize(PIECE.min(len - done))];
                 self.device.read_at(source + done, &mut piece)?;
                 self.device.write_at(target + done, &piece)?;
                 done += piece.len() as u64;
@@ -167,11 +168,11 @@ impl Journal {
     fn list_of(&self, runs: &[(u64, Vec<u8>)], first: bool) -> Vec<u8> {
         let order = self.order;
         let bytes: u64 = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let entries = (self.per_list() + 1) as u16; // lists have at most 2^20 bytes
+        let entries = narrow::<u16>(self.per_list() + 1); // lists have at most 2^20 bytes
         let mut head = BlockListHeaderRaw::new_zeroed();
         head.max_blocks = order.put_u16(entries);
-        head.num_blocks = order.put_u16(runs.len() as u16 + 1);
-        head.bytes_used = order.put_u32((u64::from(self.list_size) + bytes) as u32); // less than the ring
+        head.num_blocks = order.put_u16(narrow::<u16>(runs.len()) + 1);
+        head.bytes_used = order.put_u32(narrow(u64::from(self.list_size) + bytes)); // less than the ring
         head.flags = order
             .put_u32(block_list_flags::CHECKSUMS | if first { block_list_flags::FIRST } else { 0 });
         let mut list = head.as_bytes().to_vec();
@@ -183,7 +184,7 @@ impl Journal {
             sum.update(bytes);
             let info = BlockInfoRaw {
                 number: order.put_u64(offset / u64::from(self.header_size)),
-                size: order.put_u32(bytes.len() as u32),
+                size: order.put_u32(narrow(bytes.len())),
                 checksum: order.put_u32(sum.finish()),
             };
             list.extend_from_slice(info.as_bytes());

@@ -4,6 +4,7 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{AllocBlock, Extent};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Offset of the volume header, in bytes from the start of the volume; the alternate is at the same
@@ -284,11 +285,9 @@ impl VolumeHeader {
 /// Returns the number of blocks at the beginning of a volume that hold boot blocks and header, and
 /// the number at its end that hold the alternate (§1).
 pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
-    const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
-    (
-        HEAD.div_ceil(block_size),
-        (HEADER_OFFSET as u32).div_ceil(block_size),
-    )
+    let tail = narrow::<u32>(HEADER_OFFSET);
+    let head = tail + narrow::<u32>(size_of::<VolumeHeaderRaw>());
+    (head.div_ceil(block_size), tail.div_ceil(block_size))
 }
 
 /// Head of an HFS master directory block, as far as a wrapper needs it (§1.1).

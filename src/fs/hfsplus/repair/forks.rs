@@ -277,7 +277,7 @@ impl RepairedForks {
             fork.logical_size = fork.logical_size.get().min(capacity).into();
         }
         // The record of a file may be of an earlier state.
-        let blocks = blocks as u32;
+        let blocks = narrow::<u32>(blocks);
         if more.extents_from(name, blocks).next().is_some() {
             self.short.push((serial, name, blocks));
         }

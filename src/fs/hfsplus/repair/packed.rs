@@ -1,5 +1,6 @@
 //! Records without the bytes that are zero, which most bytes of a catalog record are.
 
+use crate::size::narrow;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a word.
@@ -27,7 +28,7 @@ impl Default for RecordPrefix {
 impl PackedRecord {
     /// Packs a record, which is shorter than a node.
     pub(super) fn new(record: &[u8]) -> Self {
-        let len = record.len() as u16; // a node has at most 32 KiB
+        let len = narrow::<u16>(record.len()); // a node has at most 32 KiB
         let mut packed = len.to_le_bytes().to_vec();
         for group in record.chunks(GROUP) {
             let place = packed.len();

@@ -23,6 +23,7 @@ use crate::fs::hfsplus::layout::{
     volume_attributes,
 };
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Bytes copied or compared at a time.
@@ -311,7 +312,7 @@ impl NewTrees<'_> {
                 if start < end {
                     build::set_bits(
                         &mut expected,
-                        (start - first) as usize..(end - first) as usize,
+                        to_usize(start - first)..to_usize(end - first),
                     );
                     used += end - start;
                 }
@@ -434,7 +435,7 @@ fn pieces(extents: &[Extent], block_size: u32) -> impl Iterator<Item = (u64, usi
         );
         (start..end)
             .step_by(PIECE)
-            .map(move |at| (at, PIECE.min((end - at) as usize)))
+            .map(move |at| (at, PIECE.min(to_usize(end - at))))
     })
 }
 

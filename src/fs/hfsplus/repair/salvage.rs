@@ -23,6 +23,7 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::overflow::Overflow;
 use crate::fs::hfsplus::unicode::NameOrder;
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::{Kind, Result};
 
 /// Seconds by which a record may be newer than the volume header.
@@ -239,8 +240,8 @@ impl Salvage<'_> {
                 self.progress.check()?;
                 let until = gap_end.min((at / 8 + PIECE) * 8);
                 let first = at / 8;
-                let bytes = bitmap.read_vec(first, (until.div_ceil(8) - first) as usize)?;
-                let is_used = |block: &u64| bit(&bytes, (block - first * 8) as u32);
+                let bytes = bitmap.read_vec(first, to_usize(until.div_ceil(8) - first))?;
+                let is_used = |block: &u64| bit(&bytes, narrow(block - first * 8));
                 found += (at..until).filter(is_used).count() as u64;
                 at = until;
             }
@@ -258,9 +259,9 @@ impl Salvage<'_> {
             return Ok(false);
         };
         let first = blocks.start / 8;
-        let bytes = bitmap.read_vec(first, (blocks.end.div_ceil(8) - first) as usize)?;
+        let bytes = bitmap.read_vec(first, to_usize(blocks.end.div_ceil(8) - first))?;
         let mut blocks = blocks;
-        Ok(blocks.all(|block| bit(&bytes, (block - first * 8) as u32)))
+        Ok(blocks.all(|block| bit(&bytes, narrow(block - first * 8))))
     }
 
     /// Opens the bitmap; `None` if it does not cover the volume.
@@ -430,7 +431,7 @@ impl FoundLeaves<'_> {
         let (head, tail) = (u64::from(HEADER_MAP_OFFSET), 8);
         let mut map = self
             .file
-            .read_vec(head, size.saturating_sub(head + tail) as usize)?;
+            .read_vec(head, to_usize(size.saturating_sub(head + tail)))?;
         let mut at = 0;
         while (map.len() as u64) < nodes.div_ceil(8) {
             let bytes = self.file.read_vec(at, size_of::<NodeDescriptorRaw>())?;
@@ -440,7 +441,7 @@ impl FoundLeaves<'_> {
                 return Ok(None);
             }
             at = next * size;
-            let node = self.file.read_vec(at, size as usize)?;
+            let node = self.file.read_vec(at, to_usize(size))?;
             let is_map = NodeDescriptorRaw::read_from_prefix(&node)
                 .is_ok_and(|(head, _)| head.kind == node_kind::MAP);
             if !is_map {
@@ -533,8 +534,8 @@ impl<'a> AgeEvidence<'a> {
             // One piece of a long run is enough, and bounds the time.
             let first = start / 8;
             let end = end.min((first + PIECE) * 8);
-            let bytes = bitmap.read_vec(first, (end.div_ceil(8) - first) as usize)?;
-            if !(start..end).all(|block| bit(&bytes, (block - first * 8) as u32)) {
+            let bytes = bitmap.read_vec(first, to_usize(end.div_ceil(8) - first))?;
+            if !(start..end).all(|block| bit(&bytes, narrow(block - first * 8))) {
                 return Ok(true);
             }
         }
@@ -604,7 +605,7 @@ fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
             let sound = |node: Node| {
                 node.records > 0 && (node.kind == node_kind::LEAF) == (node.height == 1)
             };
-            nodes += u32::from(Node::parse(number as u32, bytes.into()).is_ok_and(sound));
+            nodes += u32::from(Node::parse(narrow(number), bytes.into()).is_ok_and(sound));
         }
         shares.push((size, (nodes * 100).checked_div(looked_at).unwrap_or(0)));
     }

@@ -64,9 +64,9 @@ static PAGES: [FoldPage; HIGH.len()] = build_pages();
 /// The page of each high byte, 255 if no unit changes.
 static PAGE_OF: [u8; 256] = {
     let mut page_of = [u8::MAX; 256];
-    let mut at = 0;
-    while at < HIGH.len() {
-        page_of[HIGH[at] as usize] = at as u8;
+    let mut at = 0_u8;
+    while (at as usize) < HIGH.len() {
+        page_of[HIGH[at as usize] as usize] = at;
         at += 1;
     }
     page_of
@@ -76,9 +76,9 @@ const fn build_pages() -> [FoldPage; HIGH.len()] {
     let mut pages = [[0; 256]; HIGH.len()];
     let mut page = 0;
     while page < HIGH.len() {
-        let mut low = 0;
+        let mut low = 0_u16;
         while low < 256 {
-            pages[page][low] = fold_by_rules((HIGH[page] as u16) << 8 | low as u16);
+            pages[page][low as usize] = fold_by_rules((HIGH[page] as u16) << 8 | low);
             low += 1;
         }
         page += 1;

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{finder_flags, mode_type, record_flags};
 use crate::fs::{Change, NodeId, UF_COMPRESSED, UF_HIDDEN};
+use crate::size::narrow;
 
 impl Volume {
     pub(super) fn set_attributes(&mut self, node: NodeId, change: &Change) -> Result<()> {
@@ -71,8 +72,8 @@ fn apply(object: &mut Object, change: &Change) {
     if let Some(flags) = change.flags {
         let [_, admin_flags, _, owner_flags] = flags.to_be_bytes();
         // The compression flag cannot be changed through attributes.
-        const COMPRESSED: u8 = UF_COMPRESSED as u8;
-        bsd.owner_flags = owner_flags & !COMPRESSED | bsd.owner_flags & COMPRESSED;
+        let compressed = narrow::<u8>(UF_COMPRESSED);
+        bsd.owner_flags = owner_flags & !compressed | bsd.owner_flags & compressed;
         bsd.admin_flags = admin_flags;
         let hidden = if flags & UF_HIDDEN != 0 {
             finder_flags::INVISIBLE

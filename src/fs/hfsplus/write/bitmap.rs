@@ -8,14 +8,15 @@ use super::reserved::{ForkId, Reservations};
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Bytes of the bitmap read at a time in the search for free blocks: initially, and at most.
-const PIECES: Range<usize> = 128..64 << 10;
+const PIECES: Range<u32> = 128..64 << 10;
 /// Maximum number of extents for one request if no single run is large enough.
 const MAX_PIECES: usize = 64;
 /// Number of blocks searched for a run with room for a growing file.
-const AHEAD_WINDOW: u32 = 8 * PIECES.end as u32;
+const AHEAD_WINDOW: u32 = 8 * PIECES.end;
 
 /// The allocation file.
 #[derive(Debug)]
@@ -222,7 +223,7 @@ impl Bitmap {
     /// Returns the last free run of `count` blocks without allocating it.
     pub(super) fn find_last(&self, count: u32) -> Result<Option<Extent>> {
         let mut end = self.ceiling;
-        let mut window = count.max(8 * PIECES.end as u32);
+        let mut window = count.max(8 * PIECES.end);
         while end > 0 {
             let start = end.saturating_sub(window);
             let mut last = None;
@@ -270,10 +271,10 @@ impl Bitmap {
             )
         })?;
         let mut at = extent.start.0;
-        let mut piece = vec![0; (extent.count as usize / 8 + 2).min(PIECES.end)];
+        let mut piece = vec![0; (extent.count / 8 + 2).min(PIECES.end) as usize];
         while at < end {
             let first = at / 8;
-            let length = (end.div_ceil(8) - first).min(piece.len() as u32);
+            let length = (end.div_ceil(8) - first).min(narrow(piece.len()));
             let piece = &mut piece[..length as usize];
             self.file.read_at(first.into(), piece)?;
             for (byte, bits) in (first..).zip(piece.iter_mut()) {
@@ -311,7 +312,7 @@ impl Bitmap {
         let mut piece = Vec::new();
         while at < range.end {
             let first = at / 8;
-            let length = (range.end.div_ceil(8) - first).min(size as u32);
+            let length = (range.end.div_ceil(8) - first).min(size);
             piece.resize(length as usize, 0);
             self.file.read_at(first.into(), &mut piece)?;
             let end = range.end.min(first_block(first + length));
@@ -431,7 +432,7 @@ fn first_block(byte: u32) -> u32 {
 
 /// Returns a mask of the bits `from..to` of a byte, counted from the most significant one.
 fn bit_mask(from: u32, to: u32) -> u8 {
-    let ones = |count: u32| !(0xFF_u16 >> count) as u8;
+    let ones = |count: u32| !0xFF_u8.checked_shr(count).unwrap_or(0);
     ones(to) & !ones(from)
 }
 

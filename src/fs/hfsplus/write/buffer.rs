@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::size::to_usize;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const LAYER: &str = "hfs+ buffer";
@@ -146,10 +147,12 @@ impl BlockDevice for Buffer {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let within = at % self.page;
-            let length = rest.len().min((self.page - within) as usize);
+            let length = rest.len().min(to_usize(self.page - within));
             let (now, later) = rest.split_at_mut(length);
             match pages.get(at / self.page) {
-                Some(page) => now.copy_from_slice(&page[within as usize..within as usize + length]),
+                Some(page) => {
+                    now.copy_from_slice(&page[to_usize(within)..to_usize(within) + length])
+                }
                 None => self.device.read_at(at, now)?,
             }
             (at, rest) = (at + length as u64, later);
@@ -162,8 +165,8 @@ impl BlockDevice for Buffer {
         let mut pages = self.pages_mut();
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let (index, within) = (at / self.page, (at % self.page) as usize);
-            let (now, later) = rest.split_at(rest.len().min(self.page as usize - within));
+            let (index, within) = (at / self.page, to_usize(at % self.page));
+            let (now, later) = rest.split_at(rest.len().min(to_usize(self.page) - within));
             if now.len() as u64 == self.page {
                 match pages.current.get_mut(&index) {
                     Some(page) => page.copy_from_slice(now),
@@ -171,7 +174,7 @@ impl BlockDevice for Buffer {
                 }
             } else {
                 if !pages.current.contains_key(&index) {
-                    let mut page = vec![0; self.page as usize].into_boxed_slice();
+                    let mut page = vec![0; to_usize(self.page)].into_boxed_slice();
                     match pages.waiting.get(&index) {
                         Some(waiting) => page.copy_from_slice(waiting),
                         None => self.device.read_at(index * self.page, &mut page)?,

@@ -10,6 +10,7 @@ use super::volume::Volume;
 use crate::device::AfterDiscard;
 use crate::fs::hfsplus::btree::WriteOrder;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -106,7 +107,7 @@ fn in_order(runs: &[PendingWrite], ranks: BTreeMap<u64, WriteOrder>) -> Vec<(u64
             parts.push((
                 rank,
                 at,
-                &bytes[(at - start) as usize..(until - start) as usize],
+                &bytes[to_usize(at - start)..to_usize(until - start)],
             ));
             at = until;
         }

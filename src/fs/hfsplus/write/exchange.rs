@@ -18,6 +18,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::stat;
 use crate::fs::{FileKind, NodeId, Stored, UF_COMPRESSED};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -66,7 +67,7 @@ impl Volume {
                         (&mut file, fork_type::DATA, fork_type::RESOURCE),
                         &mut nameless,
                     )?;
-                    file.bsd.owner_flags |= UF_COMPRESSED as u8;
+                    file.bsd.owner_flags |= narrow::<u8>(UF_COMPRESSED);
                     file.flags = (file.flags.get() | record_flags::HAS_ATTRIBUTES).into();
                 }
                 Stored::Plain { .. } => {
@@ -75,7 +76,7 @@ impl Volume {
                         &mut nameless,
                     )?;
                     volume.take_attribute(id, decmpfs::ATTRIBUTE)?;
-                    file.bsd.owner_flags &= !(UF_COMPRESSED as u8);
+                    file.bsd.owner_flags &= !narrow::<u8>(UF_COMPRESSED);
                     if volume.read.attributes.all_names(id)?.is_empty() {
                         file.flags = (file.flags.get() & !record_flags::HAS_ATTRIBUTES).into();
                     }

@@ -19,6 +19,7 @@ use crate::fs::hfsplus::stat;
 use crate::fs::{
     Attributes, Change, ExistingTarget, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp,
 };
+use crate::size::to_usize;
 use crate::sync::{RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
@@ -309,7 +310,7 @@ pub(super) fn set_resource_fork(
     fork.set_len(len, AfterDiscard::Any)?;
     let mut at = 0;
     while at < len {
-        let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
+        let piece = value.read_vec(at, to_usize(PIECE.min(len - at)))?;
         fork.write_at(at, &piece)?;
         at += piece.len() as u64;
     }

@@ -14,6 +14,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::links::JOURNAL_NAMES;
 use crate::fs::hfsplus::unicode::encode_name;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// `lastMountedVersion` that is written to a volume without a journal.
@@ -126,7 +127,7 @@ impl Volume {
             ));
         }
         self.begin_plain(self.place_journal(size.unwrap_or_else(|| self.formatters_size()))?)?;
-        if self.read.links.journal_count() < JOURNAL_NAMES.len() as u32 {
+        if self.read.links.journal_count() < narrow::<u32>(JOURNAL_NAMES.len()) {
             self.unmount()?;
             let message = format!(
                 "files named {} are in the root folder",

@@ -20,6 +20,7 @@ use crate::fs::hfsplus::layout::{
     attribute_type, extents_of, fork_type, volume_attributes,
 };
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of bytes that one operation copies, and bytes copied at a time.
@@ -152,7 +153,7 @@ impl Volume {
             while done < len {
                 let bytes = self
                     .buffer
-                    .read_vec(source, PIECE.min(len - done) as usize)?;
+                    .read_vec(source, to_usize(PIECE.min(len - done)))?;
                 self.device.write_at(start + done, &bytes)?;
                 (source, done) = (source + bytes.len() as u64, done + bytes.len() as u64);
             }

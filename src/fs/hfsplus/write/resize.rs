@@ -12,6 +12,7 @@ use crate::fs::hfsplus::layout::{
     volume_attributes,
 };
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Minimum length of a volume after shrinking, in bytes.
@@ -84,7 +85,7 @@ impl Volume {
         let end = u64::from(total).div_ceil(8).min(map.len());
         let mut at = u64::from(self.read.header.total_blocks) / 8;
         while at < end {
-            let piece = map.read_vec(at, PIECE.min(end - at) as usize)?;
+            let piece = map.read_vec(at, to_usize(PIECE.min(end - at)))?;
             let own = if at * 8 < self.read.header.total_blocks.into() {
                 self.read.header.total_blocks % 8
             } else {
@@ -112,7 +113,7 @@ impl Volume {
 
         let raw = self.read.header.raw.allocation_file;
         let mut fork = self.fork_map(&raw, Cnid::ALLOCATION, fork_type::DATA)?;
-        let needed = u64::from(total).div_ceil(8).div_ceil(block_size.into()) as u32; // at most 2^20
+        let needed = narrow::<u32>(u64::from(total).div_ceil(8).div_ceil(block_size.into())); // at most 2^20
         let more = needed.saturating_sub(raw.total_blocks.get());
         // Place the bitmap in the new blocks, where it does not obstruct files; a full volume has
         // no others.
@@ -264,7 +265,7 @@ impl Volume {
             &mut raw.attributes_file,
         ] {
             let clump = u64::from(fork.clump_size.get()).min(most);
-            fork.clump_size = (clump as u32).into(); // not more than it was
+            fork.clump_size = narrow::<u32>(clump).into(); // not more than it was
         }
     }
 

@@ -6,6 +6,7 @@ use crate::fs::hfsplus::build::{self, write_empty_tree};
 use crate::fs::hfsplus::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, Cnid, Extent, ForkRaw, VARIABLE_INDEX_KEYS, fork_type,
 };
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 use super::LAYER;
@@ -98,7 +99,7 @@ impl Volume {
     /// Sets the start of the next search to the block after `last`.
     fn go_on_behind(&mut self, last: Extent) {
         if last.end() < u64::from(self.read.header.total_blocks) {
-            self.header().next_allocation = (last.end() as u32).into();
+            self.header().next_allocation = narrow::<u32>(last.end()).into();
         }
     }
 
@@ -112,7 +113,7 @@ impl Volume {
     /// Zeros blocks that are not in use yet, or the unused end of a file.
     pub(super) fn zero(&self, offset: u64, len: u64) -> Result<()> {
         if len <= WRITTEN_ZEROS {
-            return self.device.write_at(offset, &vec![0; len as usize]);
+            return self.device.write_at(offset, &vec![0; to_usize(len)]);
         }
         self.device
             .discard(offset..offset + len, AfterDiscard::Zeros)

@@ -19,6 +19,7 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::hfsplus::{FINDER_INFO, stat};
 use crate::fs::{ExistingTarget, FileKind, FileSystem, NodeId};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Maximum length of a value on macOS, in bytes.
@@ -85,7 +86,7 @@ impl Volume {
                 }
                 set_finder_info(
                     &mut found.object,
-                    &crate::device::Memory::zeros(FINDER_INFO_LEN as usize),
+                    &crate::device::Memory::zeros(to_usize(FINDER_INFO_LEN)),
                 )?;
             } else {
                 volume
@@ -182,8 +183,8 @@ impl Volume {
         };
         let len = value.info().len;
         if len <= max_inline_value(tree.node_size()).into() {
-            let bytes = value.read_vec(0, len as usize)?;
-            let size = (len as u32).into();
+            let bytes = value.read_vec(0, to_usize(len))?;
+            let size = narrow::<u32>(len).into();
             let head = InlineAttributeHeadRaw {
                 record_type: attribute_type::INLINE.into(),
                 reserved: Default::default(),
@@ -219,7 +220,7 @@ impl Volume {
         )?;
         let mut at = 0;
         while at < len {
-            let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
+            let piece = value.read_vec(at, to_usize(PIECE.min(len - at)))?;
             blocks.overwrite(at, &piece)?;
             at += piece.len() as u64;
         }
@@ -257,7 +258,7 @@ fn set_finder_info(object: &mut Object, value: &dyn BlockDevice) -> Result<()> {
         let message = format!("invalid Finder info of {len} bytes: expected {FINDER_INFO_LEN}");
         return Err(Error::new(Kind::Invalid, LAYER, message).named(FINDER_INFO));
     }
-    let bytes: [u8; FINDER_INFO_LEN as usize] = value.read_array(0)?;
+    let bytes: [u8; to_usize(FINDER_INFO_LEN)] = value.read_array(0)?;
     let (user, extended) = bytes.split_at(16);
     let (Ok(new), Ok(file), Ok(folder)) = (
         ExtendedInfoRaw::read_from_bytes(extended),

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::fs::hfsplus::check::report::Report;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, node_kind};
+use crate::size::to_usize;
 
 impl TreeWalk<'_> {
     /// Compares the map of used nodes with the nodes that were reached.
@@ -144,7 +145,7 @@ impl TreeWalk<'_> {
             return Ok(());
         }
         let size = u64::from(self.header.node_size.get());
-        let mut buf = vec![0; size as usize];
+        let mut buf = vec![0; to_usize(size)];
         for extent in self.file.extents(0..self.file.len()) {
             let (range, kind) = extent?;
             if kind != ExtentKind::Data {

@@ -18,6 +18,7 @@ use crate::fs::hfsplus::layout::{
     NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, node_kind,
 };
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Rules that apply only to some trees.
@@ -116,7 +117,7 @@ impl<'a> TreeWalk<'a> {
             )));
             return Ok(None);
         }
-        let head = file.read_vec(0, head_len as usize)?;
+        let head = file.read_vec(0, to_usize(head_len))?;
         let Ok((header, _)) = TreeHeaderRaw::read_from_prefix(&head[usize::from(FIRST_RECORD)..])
         else {
             return Ok(None);

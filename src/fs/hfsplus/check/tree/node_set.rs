@@ -8,8 +8,8 @@ pub(super) struct NodeSet {
     pages: BTreeMap<u32, Box<[u64; PAGE_WORDS]>>,
 }
 
-const PAGE_WORDS: usize = 128;
-const PAGE_BITS: u32 = PAGE_WORDS as u32 * 64;
+const PAGE_WORDS: usize = PAGE_BITS as usize / 64;
+const PAGE_BITS: u32 = 128 * 64;
 
 impl NodeSet {
     fn place(number: u32) -> (u32, usize, u64) {

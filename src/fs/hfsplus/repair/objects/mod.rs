@@ -20,6 +20,7 @@ use crate::fs::hfsplus::layout::{
     record_type,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
+use crate::size::narrow;
 
 /// A folder or file with its name.
 #[derive(Debug)]
@@ -442,7 +443,7 @@ impl AllObjects {
                 Some(_) => record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY,
             };
             if object.is_empty_though_compressed(owners) {
-                object.edit_bsd(|bsd| bsd.owner_flags &= !(UF_COMPRESSED as u8));
+                object.edit_bsd(|bsd| bsd.owner_flags &= !narrow::<u8>(UF_COMPRESSED));
                 steps.on(
                     "clear the compression flag of files that lost their contents",
                     object.serial,
@@ -501,7 +502,7 @@ impl AllObjects {
         let mut order: Vec<CatalogPlace> = (0..objects.len())
             .flat_map(|object| {
                 [false, true].map(|is_thread| CatalogPlace {
-                    object: object as u32, // no volume has more than 2^32 objects
+                    object: narrow(object), // no volume has more than 2^32 objects
                     is_thread,
                 })
             })
