@@ -1,5 +1,7 @@
 //! The subset of DER that wrapped keys use (§11.3).
 
+use crate::size::narrow;
+
 /// An element: its tag, its contents, and its full encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element<'a> {
@@ -52,7 +54,7 @@ pub(super) fn find(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
 /// Appends an element with this tag. Its contents must be shorter than 2^16 bytes.
 pub(super) fn put(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
-    let [.., high, low] = (content.len() as u32).to_be_bytes();
+    let [.., high, low] = narrow::<u32>(content.len()).to_be_bytes();
     match (high, low) {
         (0, 0..=0x7F) => out.push(low),
         (0, _) => out.extend([0x81, low]),

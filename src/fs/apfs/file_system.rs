@@ -14,6 +14,7 @@ use super::volume::{Apfs, corrupt};
 use crate::decmpfs::{self, Compression};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, VolumeInfo};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs volume";
@@ -71,7 +72,7 @@ impl Apfs {
         let value = match (object.compression_value(), xattr.stream) {
             (Some(value), _) => value.to_vec(),
             (None, Some((id, len))) if len <= MAX_COMPRESSION => {
-                self.stream(id, len)?.read_vec(0, len as usize)?
+                self.stream(id, len)?.read_vec(0, to_usize(len))?
             }
             _ => return Ok(None),
         };

@@ -14,6 +14,7 @@ use super::layout::{
 use crate::device::BlockDevice;
 use crate::fs::bitmap::{count_clear, run_at};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -136,7 +137,7 @@ impl ApfsFree {
             ));
         }
         let raw = kept.cib.as_ref().and_then(|(_, block)| {
-            let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>();
+            let at = size_of::<ChunkInfoRaw>() + to_usize(place) * size_of::<ChunkRaw>();
             Some(ChunkRaw::ref_from_prefix(block.get(at..)?).ok()?.0)
         });
         let Some(raw) = raw else {
@@ -171,7 +172,7 @@ impl ApfsFree {
         if self.cabs == 0 {
             return self
                 .addresses
-                .get(cib as usize)
+                .get(to_usize(cib))
                 .copied()
                 .ok_or_else(missing);
         }
@@ -180,7 +181,7 @@ impl ApfsFree {
         if kept.cab.as_ref().is_none_or(|(number, _)| *number != cab) {
             let address = self
                 .addresses
-                .get(cab as usize)
+                .get(to_usize(cab))
                 .copied()
                 .ok_or_else(missing)?;
             let count = self.cibs.saturating_sub(cab * per_cab).min(per_cab);
@@ -190,7 +191,7 @@ impl ApfsFree {
             ));
         }
         let address = kept.cab.as_ref().and_then(|(_, block)| {
-            let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<U64>();
+            let at = size_of::<ChunkInfoRaw>() + to_usize(place) * size_of::<U64>();
             Some(U64::ref_from_prefix(block.get(at..)?).ok()?.0.get())
         });
         address.ok_or_else(missing)
@@ -258,15 +259,15 @@ impl ApfsFree {
         }
         let bits = kept.bitmap.as_ref().map_or(&[][..], |(_, bits)| bits);
         // The bitmap of a chunk is one block.
-        let (used, until) = run_at(bits, (block - first) as usize, chunk.blocks as usize);
+        let (used, until) = run_at(bits, to_usize(block - first), to_usize(chunk.blocks));
         Ok((used, first + until as u64))
     }
 
     fn bitmap(&self, index: u64, place: Paddr, chunk: &Chunk) -> Result<Vec<u8>> {
         let bits = self.read(place.0)?;
         let (clear, all) = (
-            count_clear(&bits, chunk.blocks as usize),
-            count_clear(&bits, self.per_chunk() as usize),
+            count_clear(&bits, to_usize(chunk.blocks)),
+            count_clear(&bits, to_usize(self.per_chunk())),
         );
         let past = self.per_chunk() - chunk.blocks;
         if clear as u64 != chunk.free || (all - clear) as u64 != past {

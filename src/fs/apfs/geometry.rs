@@ -4,6 +4,7 @@ use super::layout::{
     BlockSize, MAX_VOLUMES, RING_VERSIONS, SPACEMAN_ARRAYS, blocks_per_chunk,
     checkpoint_map_capacity, chunks_per_cib, cibs_per_cab,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs";
@@ -81,9 +82,11 @@ impl Geometry {
             pool_queue_limit: pool_queue_limit(chunks),
             main_queue_limit: main_queue_limit(blocks),
             // At most a hundred.
-            max_volumes: (blocks * bytes)
-                .div_ceil(BYTES_PER_VOLUME)
-                .min(MAX_VOLUMES as u64) as u32,
+            max_volumes: narrow(
+                (blocks * bytes)
+                    .div_ceil(BYTES_PER_VOLUME)
+                    .min(MAX_VOLUMES as u64),
+            ),
             ephemeral_info: 0,
             desc_blocks: 0,
             data_blocks: 0,
@@ -106,8 +109,8 @@ impl Geometry {
         let objects = objects + 8 * per_volume * u64::from(self.max_volumes);
         let maps = objects.div_ceil(checkpoint_map_capacity(self.block_size) as u64);
         // No overflow: at most 512 nodes, 1024 volumes' nodes and some blocks of a space manager.
-        self.data_blocks = (CHECKPOINTS * objects) as u32;
-        self.desc_blocks = (CHECKPOINTS * (maps + 1)) as u32;
+        self.data_blocks = narrow::<u32>(CHECKPOINTS * objects);
+        self.desc_blocks = narrow::<u32>(CHECKPOINTS * (maps + 1));
     }
 
     /// Returns the number of slots of the ring of the pool's bitmaps.

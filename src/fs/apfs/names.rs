@@ -77,9 +77,9 @@ fn hash(form: &[u32]) -> u32 {
 /// four bytes per step.
 static SLICES: [[u32; 256]; 4] = {
     let mut slices = [[0; 256]; 4];
-    let mut byte = 0;
+    let mut byte = 0_u32;
     while byte < 256 {
-        let mut crc = byte as u32;
+        let mut crc = byte;
         let mut slice = 0;
         while slice < 4 {
             let mut bit = 0;
@@ -91,7 +91,7 @@ static SLICES: [[u32; 256]; 4] = {
                 };
                 bit += 1;
             }
-            slices[slice][byte] = crc;
+            slices[slice][byte as usize] = crc;
             slice += 1;
         }
         byte += 1;

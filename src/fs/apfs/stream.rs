@@ -14,6 +14,7 @@ use super::layout::{
 use super::store::Store;
 use crate::crypt::Xts;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs stream";
@@ -187,7 +188,7 @@ impl Stream {
         }
         // A run consists of whole blocks, so the units around a piece are within it.
         let start = within - within % unit;
-        let skipped = (within - start) as usize;
+        let skipped = to_usize(within - start);
         let mut units = vec![0; (skipped + buf.len()).next_multiple_of(Xts::UNIT)];
         self.store.device.read_at(at + start, &mut units)?;
         cipher.decrypt_units(crypto_id, start / unit, &mut units);
@@ -324,7 +325,7 @@ impl BlockDevice for Stream {
         while !rest.is_empty() {
             let (length, run) = self.locate(offset, rest.len() as u64);
             // No truncation: at most the buffer's own length.
-            let (now, later) = rest.split_at_mut(length as usize);
+            let (now, later) = rest.split_at_mut(to_usize(length));
             match run {
                 Some(run) => self.read_run(run, offset, now)?,
                 None => now.fill(0),

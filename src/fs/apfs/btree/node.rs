@@ -8,6 +8,7 @@ use zerocopy::FromBytes;
 use crate::fs::apfs::layout::{
     EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, Oid, Paddr, TREE_INFO, node_flags,
 };
+use crate::size::to_usize;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Lengths of keys and values in the leaves of a tree with fixed-size records, in bytes.
@@ -176,7 +177,7 @@ impl NodeCache {
 
     fn slot(&self, oid: Oid) -> MutexGuard<'_, Option<Arc<Node>>> {
         // The remainder is below the number of slots.
-        let slot = (oid.0 % self.slots.len() as u64) as usize;
+        let slot = to_usize(oid.0 % self.slots.len() as u64);
         self.slots[slot].lock()
     }
 

@@ -18,6 +18,7 @@ use crate::fs::apfs::layout::{
     store_checksum,
 };
 use crate::fs::build::output::Output;
+use crate::size::narrow;
 
 /// Object numbers of the container's own objects.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +56,7 @@ impl ContainerWriter<'_> {
             entries.push(CheckpointEntryRaw {
                 kind: object.kind,
                 subtype: object.subtype,
-                size: (bytes.len() as u32).into(), // some blocks
+                size: narrow::<u32>(bytes.len()).into(), // some blocks
                 pad: 0.into(),
                 fs_oid: 0.into(),
                 oid: object.oid,
@@ -65,7 +66,7 @@ impl ContainerWriter<'_> {
             place = Paddr(place.0 + bytes.len() as u64 / size);
         }
         self.write_at(self.places.desc, &self.map(&entries))?;
-        let superblock = self.superblock((place.0 - self.places.data.0) as u32); // within the area of checkpoints
+        let superblock = self.superblock(narrow(place.0 - self.places.data.0)); // within the area of checkpoints
         self.write_at(Paddr(self.places.desc.0 + 1), &superblock)?;
         Ok(superblock)
     }
@@ -144,7 +145,7 @@ impl ContainerWriter<'_> {
                 0,
             ),
             flags: CHECKPOINT_MAP_LAST.into(),
-            count: (entries.len() as u32).into(), // four
+            count: narrow::<u32>(entries.len()).into(), // four
         };
         let mut block = vec![0; self.geometry.block_size.bytes()];
         let at = put(&mut block, 0, &head);

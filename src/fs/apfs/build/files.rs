@@ -17,6 +17,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::names::NameRules;
 use crate::fs::build::tree::{body, resolve};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::size::{narrow, to_usize};
 
 /// A consumer of records, called with key and value of each.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -63,7 +64,7 @@ impl Files<'_> {
             out.record(key, |value| value.extend_from_slice(one_key().as_bytes()))?;
         }
         self.streams(&mut out, 0)?;
-        for node in 1..self.tree.nodes.len() as u32 {
+        for node in 1..narrow::<u32>(self.tree.nodes.len()) {
             if body(self.tree, node).is_some() {
                 self.object(&mut out, node)?;
                 self.streams(&mut out, node)?;
@@ -164,7 +165,7 @@ impl Files<'_> {
                 match value {
                     Stream::Bytes(bytes) => out.attribute(key, xattr_flags::EMBEDDED, bytes)?,
                     Stream::Extern { len, .. } => {
-                        let mut bytes = vec![0; *len as usize]; // in_stream() would be true for a large one
+                        let mut bytes = vec![0; to_usize(*len)]; // in_stream() would be true for a large one
                         self.tree.contents.open(value)?.read_at(0, &mut bytes)?;
                         out.attribute(key, xattr_flags::EMBEDDED, &bytes)?;
                     }
@@ -234,7 +235,7 @@ impl Files<'_> {
             key: Vec::new(),
             value: Vec::new(),
         };
-        for node in 0..self.tree.nodes.len() as u32 {
+        for node in 0..narrow::<u32>(self.tree.nodes.len()) {
             let owner = self.objects.id(node).0;
             self.blocks.parts(node, &mut |blocks| {
                 let key = RecordKey::single(FileId(blocks.start), record_type::EXTENT_REF);
@@ -277,7 +278,7 @@ impl Emitter<'_, '_> {
             value.extend_from_slice(
                 XattrRaw {
                     flags: flags.into(),
-                    len: (bytes.len() as u16).into(),
+                    len: narrow::<u16>(bytes.len()).into(),
                 }
                 .as_bytes(),
             );

@@ -18,6 +18,7 @@ use crate::fs::apfs::layout::{
     KEYBAG_VERSION, KeybagEntry, KeybagRaw, ObjectRaw, Oid, PERSONAL_RECOVERY_KEY, Paddr,
     PrangeRaw, keybag_tag, object_type, put_keybag_entries, store_checksum,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Largest number of volumes whose keys fit into a container keybag of one block; longer keybags
@@ -156,8 +157,8 @@ fn keybag(kind: u32, uuid: Uuid, place: Paddr, entries: &[(Uuid, u16, Vec<u8>)])
     let head = KeybagRaw {
         object: ObjectRaw::new(Oid::NONE, XID, kind, 0),
         version: KEYBAG_VERSION.into(),
-        count: (entries.len() as u16).into(), // few
-        bytes: ((bag.len() - size_of::<ObjectRaw>()) as u32).into(), // a block's
+        count: narrow::<u16>(entries.len()).into(), // few
+        bytes: narrow::<u32>(bag.len() - size_of::<ObjectRaw>()).into(), // a block's
         padding: 0.into(),
     };
     put(&mut bag, 0, &head);

@@ -6,6 +6,7 @@ use crate::fs::apfs::layout::{
     BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, SpanRaw,
     TREE_INFO, TreeInfoRaw, node_flags, object_type, storage, store_checksum, tree_flags,
 };
+use crate::size::narrow;
 
 /// Length of a child's object number in an index node, in bytes.
 pub(super) const CHILD_LEN: usize = 8;
@@ -182,9 +183,9 @@ impl Node {
             object,
             flags: flags.into(),
             level: self.level.into(),
-            count: (self.ends.len() as u32).into(),
-            table: SpanRaw::new(0, table as u16),
-            free: SpanRaw::new(self.keys.len() as u16, free as u16),
+            count: narrow::<u32>(self.ends.len()).into(),
+            table: SpanRaw::new(0, narrow(table)),
+            free: SpanRaw::new(narrow(self.keys.len()), narrow(free)),
             key_free_list: SpanRaw::NO_LIST,
             value_free_list: SpanRaw::NO_LIST,
         };
@@ -200,19 +201,19 @@ impl Node {
                 let at = if value_end == value {
                     NO_OFFSET
                 } else {
-                    value_end as u16
+                    narrow::<u16>(value_end)
                 };
                 entry += put(
                     &mut node,
                     entry,
                     &FixedEntryRaw {
-                        key: (key as u16).into(),
+                        key: narrow::<u16>(key).into(),
                         value: at.into(),
                     },
                 );
             } else {
-                let key = SpanRaw::new(key as u16, (key_end - key) as u16);
-                let value = SpanRaw::new(value_end as u16, (value_end - value) as u16);
+                let key = SpanRaw::new(narrow(key), narrow(key_end - key));
+                let value = SpanRaw::new(narrow(value_end), narrow(value_end - value));
                 entry += put(&mut node, entry, &EntryRaw { key, value });
             }
             (key, value) = (key_end, value_end);

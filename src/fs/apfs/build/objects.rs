@@ -10,6 +10,7 @@ use crate::fs::apfs::layout::{Counts, FileId};
 use crate::fs::apfs::names::NameRules;
 use crate::fs::build::tree::{by_parent, links, path, resolve};
 use crate::fs::source::{SourceKind, Tree};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Maximum length of a name in macOS, in bytes.
@@ -118,7 +119,7 @@ impl Objects {
     /// keys.
     fn number(&mut self, tree: &Tree) {
         let mut next = FileId::FIRST_USER.0;
-        for node in 0..tree.nodes.len() as u32 {
+        for node in 0..narrow::<u32>(tree.nodes.len()) {
             let (owner, source) = resolve(tree, node);
             if owner != node && self.links.contains_key(&owner) {
                 self.ids.push(self.id(owner));

@@ -12,6 +12,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::build::tree::{compression, flags as bsd_flags};
 use crate::fs::source::{SourceKind, SourceNode};
 use crate::fs::{FileKind, Timestamp};
+use crate::size::narrow;
 
 /// The properties that all records of a volume share.
 #[derive(Debug, Clone, Copy)]
@@ -215,7 +216,7 @@ impl<'a> Body<'a> {
             },
             name: if node == 0 { "root" } else { &name.name },
             // Nodes are counted in 32 bits.
-            children_or_links: children_or_links as u32,
+            children_or_links: narrow(children_or_links),
             allocated: blocks.block_size().blocks_for(len) * bytes,
             hole_bytes: blocks.holes(node, Part::Data, len) * bytes,
         }

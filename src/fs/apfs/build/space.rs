@@ -19,6 +19,7 @@ use crate::fs::apfs::layout::{
 };
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
+use crate::size::{narrow, to_usize};
 
 /// Number of CIBs that are written in one call. A container of 8 TiB has 521 of them, and filling
 /// fresh memory costs more than a few additional calls.
@@ -88,7 +89,7 @@ impl<'a> Space<'a> {
             if index.is_multiple_of(CIBS_AT_A_TIME) {
                 out.flush()?;
             }
-            out.append_with(size as usize, |block| {
+            out.append_with(to_usize(size), |block| {
                 self.chunk_info(index, block);
                 Ok(())
             })?;
@@ -102,11 +103,11 @@ impl<'a> Space<'a> {
     /// Appends whole bitmap blocks with the bits of these runs set, up to the end of the last run.
     fn append_bits(&self, out: &mut Output<'_>, runs: &[Range<u64>]) -> Result<()> {
         let end = runs.iter().map(|run| run.end).max().unwrap_or(0);
-        for start in (0..end).step_by(self.per_chunk as usize) {
+        for start in (0..end).step_by(to_usize(self.per_chunk)) {
             let mut block = vec![0; self.geometry.block_size.bytes()];
             for run in runs {
                 let inside =
-                    |block: u64| (block.clamp(start, start + self.per_chunk) - start) as usize;
+                    |block: u64| to_usize(block.clamp(start, start + self.per_chunk) - start);
                 set_bits(&mut block, inside(run.start)..inside(run.end));
             }
             out.append(&block)?;
@@ -128,7 +129,7 @@ impl<'a> Space<'a> {
             ),
         );
         let (entries, rest) = block[at..].as_chunks_mut::<{ size_of::<ChunkRaw>() }>();
-        let (entries, unused) = entries.split_at_mut((chunks.end - chunks.start) as usize);
+        let (entries, unused) = entries.split_at_mut(to_usize(chunks.end - chunks.start));
         unused.as_flattened_mut().fill(0);
         rest.fill(0);
         for (chunk, entry) in chunks.zip(entries) {
@@ -149,8 +150,8 @@ impl<'a> Space<'a> {
                 xid: XID.into(),
                 first: first.into(),
                 // A chunk has 2^15 blocks of 4096 bytes, and larger blocks give 2^19.
-                blocks: (blocks as u32).into(),
-                free: ((blocks - used) as u32).into(),
+                blocks: narrow::<u32>(blocks).into(),
+                free: narrow::<u32>(blocks - used).into(),
                 bitmap: bitmap.into(),
             });
         }
@@ -192,13 +193,13 @@ impl<'a> Space<'a> {
         devices[space_device::MAIN] = SpacemanDeviceRaw {
             blocks: geometry.blocks.into(),
             chunks: geometry.chunks.into(),
-            cibs: (geometry.cibs as u32).into(),
-            cabs: (geometry.cabs as u32).into(),
+            cibs: narrow::<u32>(geometry.cibs).into(),
+            cabs: narrow::<u32>(geometry.cabs).into(),
             free: self.free().into(),
-            addresses: (arrays.main as u32).into(),
+            addresses: narrow::<u32>(arrays.main).into(),
             ..SpacemanDeviceRaw::default()
         };
-        devices[space_device::TIER_2].addresses = (arrays.tier_2 as u32).into();
+        devices[space_device::TIER_2].addresses = narrow::<u32>(arrays.tier_2).into();
         let slots = geometry.ring_blocks();
         let head = SpacemanRaw {
             object: ObjectRaw::new(oid, XID, object_type::SPACE_MANAGER | storage::EPHEMERAL, 0),
@@ -210,20 +211,20 @@ impl<'a> Space<'a> {
             flags: spaceman_flags::VERSIONED.into(),
             ring_multiplier: RING_VERSIONS.into(),
             pool_blocks: geometry.pool_blocks.into(),
-            pool_bitmap_blocks: (geometry.pool_bitmap_blocks as u32).into(),
-            ring_blocks: (slots as u32).into(),
+            pool_bitmap_blocks: narrow::<u32>(geometry.pool_bitmap_blocks).into(),
+            ring_blocks: narrow::<u32>(slots).into(),
             ring_base: self.places.ring.into(),
             pool_base: self.places.pool.into(),
             reserved_blocks: 0.into(),
             reserved_allocated: 0.into(),
             queues: queue_of,
-            ring_free_head: (geometry.pool_bitmap_blocks as u16).into(),
-            ring_free_tail: ((slots - 1) as u16).into(),
-            pool_xids: (arrays.pool_xids as u32).into(),
-            pool_slots: (arrays.pool_slots as u32).into(),
-            ring_free_next: (arrays.ring_free_next as u32).into(),
+            ring_free_head: narrow::<u16>(geometry.pool_bitmap_blocks).into(),
+            ring_free_tail: narrow::<u16>(slots - 1).into(),
+            pool_xids: narrow::<u32>(arrays.pool_xids).into(),
+            pool_slots: narrow::<u32>(arrays.pool_slots).into(),
+            ring_free_next: narrow::<u32>(arrays.ring_free_next).into(),
         };
-        let mut object = vec![0; geometry.spaceman_blocks() as usize * size.bytes()];
+        let mut object = vec![0; to_usize(geometry.spaceman_blocks()) * size.bytes()];
         let at = put(&mut object, 0, &head);
         let version = SpacemanVersionRaw {
             version: 1.into(),
@@ -250,11 +251,7 @@ impl<'a> Space<'a> {
             } else {
                 self.cib(index)
             };
-            put(
-                object,
-                (arrays.main + 8 * index) as usize,
-                &U64::from(place),
-            );
+            put(object, to_usize(arrays.main + 8 * index), &U64::from(place));
         }
     }
 }
@@ -282,8 +279,8 @@ fn info_head(
     // The number of CIBs of the largest container fits.
     ChunkInfoRaw {
         object,
-        index: (index as u32).into(),
-        count: ((inside.end - inside.start) as u32).into(),
+        index: narrow::<u32>(index).into(),
+        count: narrow::<u32>(inside.end - inside.start).into(),
     }
 }
 
@@ -299,21 +296,25 @@ pub(in crate::fs::apfs) fn put_ring(
     for bitmap in 0..used {
         put(
             object,
-            (arrays.pool_xids + 8 * bitmap) as usize,
+            to_usize(arrays.pool_xids + 8 * bitmap),
             &U64::from(xid),
         );
         put(
             object,
-            (arrays.pool_slots + 2 * bitmap) as usize,
-            &U16::new(bitmap as u16),
+            to_usize(arrays.pool_slots + 2 * bitmap),
+            &U16::new(narrow(bitmap)),
         );
     }
     for slot in 0..slots {
         let free = slot >= used && slot + 1 < slots;
-        let next = if free { (slot + 1) as u16 } else { NO_SLOT };
+        let next = if free {
+            narrow::<u16>(slot + 1)
+        } else {
+            NO_SLOT
+        };
         put(
             object,
-            (arrays.ring_free_next + 2 * slot) as usize,
+            to_usize(arrays.ring_free_next + 2 * slot),
             &U16::new(next),
         );
     }

@@ -11,6 +11,7 @@ use crate::fs::build::filling::{Content, Piece, Places};
 use crate::fs::build::tree::{self, body, path};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Maximum length of an attribute name in macOS, in bytes.
@@ -160,7 +161,7 @@ impl<'a> NodeBlocks<'a> {
             first: Vec::with_capacity(tree.nodes.len() + 1),
         };
         let mut next = start.0;
-        for node in 0..tree.nodes.len() as u32 {
+        for node in 0..narrow::<u32>(tree.nodes.len()) {
             blocks.first.push(next);
             for (part, content) in body(tree, node).into_iter().flat_map(contents) {
                 next = next.saturating_add(blocks.stored(node, part, content.len()));
@@ -295,7 +296,7 @@ impl Places for NodeBlocks<'_> {
             .first
             .partition_point(|&first| first <= block)
             .saturating_sub(1);
-        for node in first as u32..self.tree.nodes.len() as u32 {
+        for node in narrow::<u32>(first)..narrow::<u32>(self.tree.nodes.len()) {
             let mut start = self.first[node as usize];
             if self.offset(start) >= stretch.end {
                 break;

@@ -10,6 +10,7 @@ use super::node::{CHILD_LEN, Node, TreeKind};
 use crate::Result;
 use crate::fs::apfs::layout::{ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, object_type};
 use crate::fs::build::output::Output;
+use crate::size::narrow;
 
 /// The shape of a tree with certain records.
 #[derive(Debug, Clone)]
@@ -49,7 +50,7 @@ impl Shape {
                 .kind
                 .fits(self.count + 1, self.bytes + taken, self.leaf)
         {
-            self.first_keys.push(key as u16); // a key is shorter than a node
+            self.first_keys.push(narrow(key)); // a key is shorter than a node
             (self.count, self.bytes) = (0, 0);
         }
         self.count += 1;
@@ -188,10 +189,10 @@ impl<'a> Writer<'a> {
         let info = TreeInfoRaw {
             flags: self.kind.flags.into(),
             node_size: self.kind.block_size.get().into(),
-            key_size: (key_size as u32).into(),
-            value_size: (value_size as u32).into(),
-            longest_key: (longest_key as u32).into(),
-            longest_value: (longest_value as u32).into(),
+            key_size: narrow::<u32>(key_size).into(),
+            value_size: narrow::<u32>(value_size).into(),
+            longest_key: narrow::<u32>(longest_key).into(),
+            longest_value: narrow::<u32>(longest_value).into(),
             key_count: self.info.count.into(),
             node_count: nodes.into(),
         };
@@ -223,7 +224,7 @@ pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec
     let (key_size, value_size) = kind.fixed.unwrap_or((0, 0));
     let fixed_len = |len: usize| {
         if kind.subtype == object_type::FREE_QUEUE {
-            len as u32
+            narrow::<u32>(len)
         } else {
             0
         }
@@ -231,8 +232,8 @@ pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec
     let info = TreeInfoRaw {
         flags: kind.flags.into(),
         node_size: kind.block_size.get().into(),
-        key_size: (key_size as u32).into(),
-        value_size: (value_size as u32).into(),
+        key_size: narrow::<u32>(key_size).into(),
+        value_size: narrow::<u32>(value_size).into(),
         longest_key: fixed_len(key_size).into(),
         longest_value: fixed_len(value_size).into(),
         key_count: 0.into(),

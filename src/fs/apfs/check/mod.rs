@@ -19,8 +19,10 @@ mod tree;
 mod volume;
 
 #[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 pub(super) mod corruptions;
 #[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod sample;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::ObjectRaw;
+use crate::size::narrow;
 
 /// The head of a keybag; entries follow.
 ///
@@ -96,7 +97,7 @@ pub(crate) fn keybag_entries(keybag: &[u8]) -> Option<Vec<KeybagEntry<'_>>> {
 pub(crate) fn put_keybag_entries(entries: &[KeybagEntry<'_>], out: &mut Vec<u8>) {
     for entry in entries {
         // No truncation, as documented above.
-        let len = U16::new(entry.data.len() as u16);
+        let len = U16::new(narrow(entry.data.len()));
         let head = KeybagEntryRaw {
             uuid: entry.uuid.into_bytes(),
             tag: entry.tag.into(),

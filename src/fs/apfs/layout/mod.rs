@@ -52,6 +52,7 @@ pub(crate) use xattr::*;
 pub(crate) use xfields::*;
 
 use crate::fs::Timestamp;
+use crate::size::narrow;
 
 /// An object number: the identifier of a virtual or an ephemeral object, the block of a physical
 /// one (§1).
@@ -216,10 +217,9 @@ impl BlockSize {
 pub(crate) fn timestamp(nanos: U64) -> Option<Timestamp> {
     const SECOND: i64 = 1_000_000_000;
     let nanos = nanos.get().cast_signed();
-    // No truncation: the remainder is below 10^9 and not negative.
     let date = || Timestamp {
         seconds: nanos.div_euclid(SECOND),
-        nanos: nanos.rem_euclid(SECOND) as u32,
+        nanos: narrow(nanos.rem_euclid(SECOND)),
     };
     (nanos != 0).then(date)
 }
@@ -227,9 +227,8 @@ pub(crate) fn timestamp(nanos: U64) -> Option<Timestamp> {
 /// Converts a timestamp to nanoseconds; timestamps out of range (1677 to 2262) are clamped.
 pub(crate) fn nanoseconds(moment: Timestamp) -> U64 {
     let nanos = i128::from(moment.seconds) * 1_000_000_000 + i128::from(moment.nanos);
-    // No truncation after clamping.
-    let nanos = nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    U64::new(nanos.cast_unsigned())
+    let out_of_range = if nanos < 0 { i64::MIN } else { i64::MAX };
+    U64::new(i64::try_from(nanos).unwrap_or(out_of_range).cast_unsigned())
 }
 
 /// Returns the bytes before the first NUL.

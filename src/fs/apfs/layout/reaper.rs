@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{BlockSize, ObjectRaw};
+use crate::size::narrow;
 
 /// The reaper; a buffer for its state follows.
 ///
@@ -40,7 +41,7 @@ pub(crate) mod reaper_flags {
 
 /// Returns the length of the reaper's buffer in bytes.
 pub(crate) fn reaper_buffer(block_size: BlockSize) -> u32 {
-    block_size.get() - size_of::<ReaperRaw>() as u32 // a fixed 0x70
+    block_size.get() - narrow::<u32>(size_of::<ReaperRaw>()) // a fixed 0x70
 }
 
 /// The head of a list of objects to be deleted; entries follow.

@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::FileId;
+use crate::size::narrow;
 
 /// Record types, in the top four bits of [`RecordKeyRaw`].
 pub(crate) mod record_type {
@@ -129,7 +130,7 @@ impl<'a> RecordKey<'a> {
             record_type::XATTR | record_type::SNAPSHOT_NAME => KeyRest::Name(split_name(rest)?),
             record_type::DIRECTORY_ENTRY if hashed => {
                 let (packed, name) = U32::ref_from_prefix(rest).ok()?;
-                let len = usize::try_from(packed.get() & MAX_NAME_LEN as u32).ok()?;
+                let len = packed.get() as usize & MAX_NAME_LEN;
                 KeyRest::Hashed(
                     packed.get() >> NAME_LEN_BITS,
                     without_nul(name.get(..len)?)?,
@@ -227,7 +228,7 @@ pub(crate) fn put_name(name: &[u8], out: &mut Vec<u8>) {
 fn name_len(name: &[u8]) -> u16 {
     debug_assert!(name.len() < MAX_NAME_LEN, "checked by whoever makes names");
     // No truncation, as documented above.
-    (name.len() + 1) as u16
+    narrow::<u16>(name.len() + 1)
 }
 
 #[cfg(test)]

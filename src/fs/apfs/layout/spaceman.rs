@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{BlockSize, ObjectRaw};
+use crate::size::narrow;
 
 /// Bits of [`SpacemanRaw::flags`].
 pub(crate) mod spaceman_flags {
@@ -148,12 +149,12 @@ pub(crate) fn blocks_per_chunk(block_size: BlockSize) -> u32 {
 
 /// Returns the maximum number of chunks that a CIB describes.
 pub(crate) fn chunks_per_cib(block_size: BlockSize) -> u32 {
-    ((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<ChunkRaw>()) as u32 // smaller than a block
+    narrow::<u32>((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<ChunkRaw>()) // smaller than a block
 }
 
 /// Returns the maximum number of CIBs that a CAB lists.
 pub(crate) fn cibs_per_cab(block_size: BlockSize) -> u32 {
-    ((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<U64>()) as u32 // smaller than a block
+    narrow::<u32>((block_size.bytes() - size_of::<ChunkInfoRaw>()) / size_of::<U64>()) // smaller than a block
 }
 
 /// The head of a block that describes chunks (CIB) or lists such blocks (CAB); [`ChunkRaw`]s or

@@ -1,5 +1,6 @@
 //! Extended fields: optional small values of inodes and directory entries (§8.2).
 
+use crate::size::narrow;
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -136,8 +137,8 @@ impl<'a> XFields<'a> {
         debug_assert!(used <= usize::from(u16::MAX), "fields are small");
         // No truncation, as documented above.
         let head = XFieldsRaw {
-            count: (fields.len() as u16).into(),
-            used: (used as u16).into(),
+            count: narrow::<u16>(fields.len()).into(),
+            used: narrow::<u16>(used).into(),
         };
         out.extend_from_slice(head.as_bytes());
         for &(kind, flags, value) in fields {
@@ -145,7 +146,7 @@ impl<'a> XFields<'a> {
                 XFieldRaw {
                     kind,
                     flags,
-                    size: (value.len() as u16).into(),
+                    size: narrow::<u16>(value.len()).into(),
                 }
                 .as_bytes(),
             );

@@ -11,6 +11,7 @@ use crate::fs::apfs::layout::{
     Oid, Paddr, Xid, checkpoint_map_capacity, object_type, storage, store_checksum,
 };
 use crate::fs::apfs::store::Store;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// An ephemeral object of a checkpoint; the address in its entry is set when it is written.
@@ -27,7 +28,7 @@ impl EphemeralObject {
         if let Ok((head, _)) = <ObjectRaw as zerocopy::FromBytes>::ref_from_prefix(&bytes) {
             (entry.kind, entry.subtype) = (head.kind, head.subtype);
         }
-        entry.size = (bytes.len() as u32).into(); // a block
+        entry.size = narrow::<u32>(bytes.len()).into(); // a block
         entry.oid = oid.into();
         Self { entry, bytes }
     }
@@ -87,7 +88,7 @@ impl Rings<'_> {
                 ..object.entry
             });
             // An object may wrap around the end of the ring.
-            for block in object.bytes.chunks(size as usize) {
+            for block in object.bytes.chunks(to_usize(size)) {
                 self.put(Paddr(data.start + at), block)?;
                 at = (at + 1) % data_blocks;
             }
@@ -101,15 +102,15 @@ impl Rings<'_> {
         raw.object.xid = xid.into();
         raw.next_xid = (xid.0 + 1).into();
         (raw.desc_index, raw.desc_len) = (
-            ((desc_first % desc_blocks) as u32).into(),
-            ((maps + 1) as u32).into(),
+            narrow::<u32>(desc_first % desc_blocks).into(),
+            narrow::<u32>(maps + 1).into(),
         );
         (raw.data_index, raw.data_len) = (
-            ((data_first % data_blocks) as u32).into(),
-            (blocks as u32).into(),
+            narrow::<u32>(data_first % data_blocks).into(),
+            narrow::<u32>(blocks).into(),
         );
-        raw.desc_next = (((desc_first + maps + 1) % desc_blocks) as u32).into();
-        raw.data_next = (at as u32).into();
+        raw.desc_next = narrow::<u32>((desc_first + maps + 1) % desc_blocks).into();
+        raw.data_next = narrow::<u32>(at).into();
         *self.raw = raw;
         let place = Paddr(desc.start + (desc_first + maps) % desc_blocks);
         let superblock = self.superblock();
@@ -134,7 +135,7 @@ impl Rings<'_> {
                 0,
             ),
             flags: if last { CHECKPOINT_MAP_LAST } else { 0 }.into(),
-            count: (entries.len() as u32).into(), // as many as fit
+            count: narrow::<u32>(entries.len()).into(), // as many as fit
         };
         let mut block = vec![0; self.store.block_size.bytes()];
         let at = put(&mut block, 0, &head);

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::crypt::Xts;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::apfs::layout::{DEFAULT_CRYPTO_ID, DataStreamRaw};
+use crate::size::to_usize;
 
 /// Number of zeros per write, in bytes.
 const ZEROS: usize = 64 << 10;
@@ -90,13 +91,13 @@ impl Volume {
         // The blocks at both ends keep their other bytes.
         let len = old.info().len;
         let (before, after) = (
-            (offset - range.start) as usize,
-            (range.end.min(len).saturating_sub(end)) as usize,
+            to_usize(offset - range.start),
+            to_usize(range.end.min(len).saturating_sub(end)),
         );
         let mut whole = old.read_vec(range.start, before)?;
         whole.extend_from_slice(bytes);
         whole.extend(old.read_vec(end.min(len), after)?);
-        whole.resize((range.end - range.start) as usize, 0);
+        whole.resize(to_usize(range.end - range.start), 0);
         stream.fill(self.cut(stream.ids.stream, &range)?);
         let runs = self.allocate(stream.ids, range.start, range.end - range.start)?;
         self.write_runs(&runs, range.start, &whole)
@@ -118,10 +119,10 @@ impl Volume {
         // The cipher units at both ends keep their other bytes; past the end of the stream they are
         // padded with zeros.
         let (start, until) = (offset - offset % UNIT, end.next_multiple_of(UNIT));
-        let mut whole = old.read_vec(start, (offset - start) as usize)?;
+        let mut whole = old.read_vec(start, to_usize(offset - start))?;
         whole.extend_from_slice(bytes);
-        whole.extend(old.read_vec(end.min(len), (until.min(len).saturating_sub(end)) as usize)?);
-        whole.resize((until - start) as usize, 0);
+        whole.extend(old.read_vec(end.min(len), to_usize(until.min(len).saturating_sub(end)))?);
+        whole.resize(to_usize(until - start), 0);
         self.write_runs(runs, start, &whole)
     }
 
@@ -134,7 +135,7 @@ impl Volume {
                 continue;
             };
             let within = from - run.start;
-            let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
+            let bytes = &bytes[to_usize(from - offset)..to_usize(to - offset)];
             let at = self.store.offset(place) + within;
             match (&self.read.cipher, run.crypto_id) {
                 (Some(cipher), Some(first)) => {
@@ -165,7 +166,7 @@ impl Volume {
         }
         if len > had && zeros && !had.is_multiple_of(block) {
             let tail = had.next_multiple_of(block).min(len) - had;
-            self.write_stream(stream, old, had, &vec![0; tail as usize])?;
+            self.write_stream(stream, old, had, &vec![0; to_usize(tail)])?;
         }
         if now > allocated {
             self.grow(stream, allocated..now, zeros)?;
@@ -191,7 +192,7 @@ impl Volume {
                 self.write_runs(
                     &[run],
                     start,
-                    &vec![0; (run.end() - start).min(ZEROS as u64) as usize],
+                    &vec![0; to_usize((run.end() - start).min(ZEROS as u64))],
                 )?;
             }
         }
@@ -234,7 +235,7 @@ impl Volume {
         let mut at = range.start;
         while at < range.end {
             let end = (at + PIECE - at % PIECE).min(range.end);
-            self.write_stream(stream, old, at, &vec![0; (end - at) as usize])?;
+            self.write_stream(stream, old, at, &vec![0; to_usize(end - at)])?;
             at = end;
         }
         Ok(())

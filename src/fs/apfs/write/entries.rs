@@ -15,6 +15,7 @@ use crate::fs::apfs::layout::{
     mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
 };
 use crate::fs::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Maximum length of a name in bytes.
@@ -106,7 +107,7 @@ impl Volume {
         // No truncation: at most MAX_LINK_TARGET.
         let mut value = XattrRaw {
             flags: flags.into(),
-            len: (target.len() as u16 + 1).into(),
+            len: (narrow::<u16>(target.len()) + 1).into(),
         }
         .as_bytes()
         .to_vec();

@@ -13,6 +13,7 @@ use crate::fs::apfs::layout::{
     CheckpointEntryRaw, ObjectRaw, Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags,
     store_checksum,
 };
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// The ephemeral objects of a checkpoint besides the space manager.
@@ -85,7 +86,7 @@ impl Ephemeral {
         let manager = space.manager(roots);
         // No truncation: less than a hundred blocks in the largest container.
         let entry = CheckpointEntryRaw {
-            size: (manager.len() as u32).into(),
+            size: narrow::<u32>(manager.len()).into(),
             ..self.manager
         };
         let mut objects = vec![EphemeralObject {

@@ -19,6 +19,7 @@ use crate::fs::apfs::layout::{
     xattr_name,
 };
 use crate::fs::{NodeId, Stored, UF_COMPRESSED};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -116,7 +117,7 @@ impl Volume {
         }
         let head = XattrRaw {
             flags: xattr_flags::EMBEDDED.into(),
-            len: (attribute.len() as u16).into(),
+            len: narrow::<u16>(attribute.len()).into(),
         };
         let key = RecordKey::named(inode.id, record_type::XATTR, xattr_name::DECMPFS.as_bytes());
         self.put(key, &[head.as_bytes(), attribute].concat())?;

@@ -19,6 +19,7 @@ use crate::fs::apfs::layout::{ContainerRaw, ObjectRaw, Xid, store_checksum};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// A valid checkpoint that is not the newest.
@@ -203,7 +204,7 @@ fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> 
         free = if taken(slot) { 0 } else { free + 1 };
         if free == wanted && wanted <= all {
             // No truncation: below the size of the ring.
-            return Ok(((slot + all + 1 - wanted) % all) as u32);
+            return Ok(narrow((slot + all + 1 - wanted) % all));
         }
     }
     let message =

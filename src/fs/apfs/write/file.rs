@@ -15,6 +15,7 @@ use crate::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_onl
 use crate::fs::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
 use crate::fs::apfs::stream::Stream;
 use crate::fs::{Fork, NodeId, UF_COMPRESSED};
+use crate::size::to_usize;
 use crate::sync::{RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
@@ -288,7 +289,7 @@ impl BlockDevice for OpenFork {
 /// Splits a buffer at the piece boundaries of a stream.
 fn pieces(mut offset: u64, mut buf: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let now = (PIECE - offset % PIECE).min(buf.len() as u64) as usize;
+        let now = to_usize((PIECE - offset % PIECE).min(buf.len() as u64));
         let (piece, rest) = buf.split_at(now);
         (offset, buf) = (offset + now as u64, rest);
         (!piece.is_empty()).then_some(piece)

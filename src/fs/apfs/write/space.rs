@@ -23,6 +23,7 @@ use crate::fs::apfs::layout::{
 };
 use crate::fs::apfs::store::Store;
 use crate::fs::bitmap::{clear_bits, run_at};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Containers with fewer blocks (128 MiB) are small.
@@ -208,7 +209,7 @@ impl Space {
                     "a block in the pool's free queue is not in the pool",
                 ));
             };
-            clear_bits(&mut self.pool, start as usize..(run.end - base) as usize);
+            clear_bits(&mut self.pool, to_usize(start)..to_usize(run.end - base));
             self.pool_changed = true;
         }
         for run in self.main_queue.drain_before(main) {
@@ -287,11 +288,11 @@ impl Space {
             if end <= at - first {
                 return Err(corrupt(format!("block {at} is not in the container")));
             }
-            let (used, _) = run_at(&bits.used, (at - first) as usize, end as usize);
+            let (used, _) = run_at(&bits.used, to_usize(at - first), to_usize(end));
             if !used {
                 return Err(corrupt(format!("block {at} is freed but was free already")));
             }
-            let (fresh, until) = run_at(&bits.fresh, (at - first) as usize, end as usize);
+            let (fresh, until) = run_at(&bits.fresh, to_usize(at - first), to_usize(end));
             let part = at..first + until as u64;
             at = part.end;
             if fresh {
@@ -317,7 +318,7 @@ impl Space {
         let limit = |queue: usize| u64::from(self.head.queues[queue].node_limit.get());
         let manager = self.store.block_size.blocks_for(self.manager.len() as u64);
         let nodes = blocks.saturating_sub(manager + limit(space_device::QUEUE_POOL));
-        let nodes = nodes.min(limit(space_device::QUEUE_MAIN)).max(1) as usize;
+        let nodes = to_usize(nodes.min(limit(space_device::QUEUE_MAIN)).max(1));
         // Without the root and the other index nodes; each leaf is about two thirds full of runs
         // with lengths.
         (nodes.saturating_sub(nodes / 64 + 1)).max(1) * 100

@@ -18,6 +18,7 @@ use crate::fs::apfs::btree::{Addressing, Node, NodeSource, Tree, TreeKind};
 use crate::fs::apfs::build::node::{Node as Draft, TreeKind as Shape};
 use crate::fs::apfs::layout::{ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, object_type, storage};
 use crate::fs::apfs::store::Store;
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// First number of new nodes of physical trees: no container has so many blocks.
@@ -187,9 +188,9 @@ impl ChangingTree {
             Some(value) => {
                 let end = at + usize::from(there);
                 records.splice(at..end, [(Cow::Borrowed(key), Cow::Borrowed(value))]);
-                self.info.longest_key = (self.info.longest_key.get().max(key.len() as u32)).into(); // at most a node's
+                self.info.longest_key = (self.info.longest_key.get().max(narrow(key.len()))).into(); // at most a node's
                 self.info.longest_value =
-                    (self.info.longest_value.get().max(value.len() as u32)).into();
+                    (self.info.longest_value.get().max(narrow(value.len()))).into();
                 if !there {
                     self.info.key_count += 1;
                 }

@@ -24,6 +24,7 @@ use crate::fs::apfs::omap::{Omap, View};
 use crate::fs::apfs::store::Store;
 use crate::fs::apfs::volume::Apfs;
 use crate::fs::{FileSystem, LockedVolume, Timestamp, VolumeInfo, VolumeKey};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Number of changed nodes above which a commit is made implicitly.
@@ -298,7 +299,7 @@ impl Volume {
             self.failed.note(undone)?;
             return done;
         }
-        let queued = self.space.main_queue.runs() + self.files.changed() as usize;
+        let queued = self.space.main_queue.runs() + to_usize(self.files.changed());
         if self.files.changed() + self.references.changed() > MAX_CHANGED
             || queued > self.queue_room()
         {

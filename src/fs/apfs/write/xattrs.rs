@@ -14,6 +14,7 @@ use crate::fs::apfs::layout::{
     record_type, xattr_flags, xattr_name,
 };
 use crate::fs::{ExistingTarget, NodeId, UF_COMPRESSED};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Maximum length of an attribute name in bytes.
@@ -58,10 +59,10 @@ impl Volume {
             if len > MAX_EMBEDDED_XATTR as u64 || name == xattr_name::RESOURCE_FORK {
                 volume.put_stream(&inode, name, value)?;
             } else {
-                let bytes = value.read_vec(0, len as usize)?;
+                let bytes = value.read_vec(0, to_usize(len))?;
                 let head = XattrRaw {
                     flags: xattr_flags::EMBEDDED.into(),
-                    len: (len as u16).into(),
+                    len: narrow::<u16>(len).into(),
                 };
                 volume.put(key, &[head.as_bytes(), &bytes].concat())?;
             }
@@ -95,7 +96,7 @@ impl Volume {
         self.resize_stream(&mut stream, &nothing, len, false)?;
         let mut at = 0;
         while at < len {
-            let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
+            let piece = value.read_vec(at, to_usize(PIECE.min(len - at)))?;
             self.write_stream(&mut stream, &nothing, at, &piece)?;
             at += piece.len() as u64;
         }
@@ -129,7 +130,7 @@ impl Volume {
         };
         let head = XattrRaw {
             flags: xattr_flags::DATA_STREAM.into(),
-            len: (size_of::<XattrStreamRaw>() as u16).into(),
+            len: narrow::<u16>(size_of::<XattrStreamRaw>()).into(),
         };
         let key = RecordKey::named(id, record_type::XATTR, name.as_bytes());
         self.put(key, &[head.as_bytes(), value.as_bytes()].concat())

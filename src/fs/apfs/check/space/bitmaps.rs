@@ -13,6 +13,7 @@ use crate::fs::apfs::layout::{
     cibs_per_cab, object_type, storage,
 };
 use crate::fs::bitmap::{count_clear, run_at, set_bits};
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// Maximum number of differing runs that are reported individually.
@@ -75,7 +76,7 @@ impl CheckedSpace<'_> {
                 continue;
             };
             for place in 0..count {
-                let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<U64>();
+                let at = size_of::<ChunkInfoRaw>() + to_usize(place) * size_of::<U64>();
                 let address = block
                     .get(at..)
                     .and_then(|rest| U64::read_from_prefix(rest).ok())
@@ -190,7 +191,7 @@ impl CheckedSpace<'_> {
         for place in 0..count {
             self.progress.check()?;
             self.progress.advance(1);
-            let at = size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>();
+            let at = size_of::<ChunkInfoRaw>() + to_usize(place) * size_of::<ChunkRaw>();
             let Some((raw, _)) = block
                 .get(at..)
                 .and_then(|rest| ChunkRaw::read_from_prefix(rest).ok())
@@ -256,7 +257,7 @@ impl CheckedSpace<'_> {
             chunks.skip(first + blocks);
             return Ok(true);
         };
-        let clear = count_clear(&bits, blocks as usize) as u64;
+        let clear = count_clear(&bits, to_usize(blocks)) as u64;
         if clear != free {
             let at = self.store.offset(place);
             let message = format!(
@@ -288,7 +289,7 @@ impl Chunks<'_> {
     /// Compares the bits of `range` with the used runs.
     fn compare(&mut self, range: Range<u64>, bits: &[u8], report: &mut Report<'_>) {
         let mut expected = vec![0; bits.len()];
-        let within = |block: u64| (block.clamp(range.start, range.end) - range.start) as usize;
+        let within = |block: u64| to_usize(block.clamp(range.start, range.end) - range.start);
         self.skip(range.start);
         for (run, user) in self.runs {
             if run.start >= range.end {

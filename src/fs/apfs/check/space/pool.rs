@@ -8,6 +8,7 @@ use crate::Result;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{NO_SLOT, Paddr};
 use crate::fs::bitmap::{run_at, set_bits};
+use crate::size::{narrow, to_usize};
 
 /// The used blocks of the pool.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Pool {
     /// Returns a pool, which must be within the container.
     pub(super) fn new(run: Range<u64>) -> Self {
         // Small: the pool has three blocks for each 32768 of the container.
-        let used = vec![0; (run.end - run.start).div_ceil(8) as usize];
+        let used = vec![0; to_usize((run.end - run.start).div_ceil(8))];
         Self { run, used }
     }
 
@@ -45,7 +46,7 @@ impl Pool {
     }
 
     fn mark(&mut self, run: Range<u64>, twice: &str, report: &mut Report<'_>) {
-        let bits = (run.start - self.run.start) as usize..(run.end - self.run.start) as usize;
+        let bits = to_usize(run.start - self.run.start)..to_usize(run.end - self.run.start);
         if run_at(&self.used, bits.start, bits.end) != (false, bits.end) {
             report.damage(wrong(
                 LAYER,
@@ -100,7 +101,7 @@ impl CheckedSpace<'_> {
         let bitmaps = u64::from(self.head.pool_bitmap_blocks.get());
         let needed = (self.pool.run.end - self.pool.run.start)
             .div_ceil(8 * u64::from(self.store.block_size.get()));
-        (0..bitmaps.min(needed) as u32)
+        (0..narrow::<u32>(bitmaps.min(needed)))
             .map(|index| {
                 let slot = self.array16(self.head.pool_slots.get(), index);
                 let slot = slot.filter(|&slot| u32::from(slot) < self.head.ring_blocks.get());

@@ -10,6 +10,7 @@ use crate::fs::apfs::layout::{
     CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Paddr, blocks_per_chunk, chunks_per_cib, object_type,
 };
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
+use crate::size::to_usize;
 
 /// A CIB.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Space {
                 continue;
             }
             let bits = self.bits(chunk)?;
-            let (used, until) = run_at(&bits.used, (at - first) as usize, bits.blocks as usize);
+            let (used, until) = run_at(&bits.used, to_usize(at - first), to_usize(bits.blocks));
             let until = first + until as u64;
             if !used {
                 return Ok(Some(at..until.min(at.saturating_add(most))));
@@ -106,7 +107,7 @@ impl Space {
             let end = run.end.min(first + self.per_chunk());
             change(
                 self.bits(chunk)?,
-                (at - first) as usize..(end - first) as usize,
+                to_usize(at - first)..to_usize(end - first),
             );
             at = end;
         }
@@ -117,7 +118,7 @@ impl Space {
         if !self.infos.contains_key(&cib) {
             let place = self
                 .cibs
-                .get(cib as usize)
+                .get(to_usize(cib))
                 .copied()
                 .ok_or_else(|| corrupt("has too few chunk records"))?;
             let bytes = self
@@ -163,7 +164,7 @@ impl Space {
                 0 => vec![0; size],
                 place => self.store.read(LAYER, Paddr(place), 1)?.into_vec(),
             };
-            if blocks > self.per_chunk() || count_clear(&used, blocks as usize) as u64 != free {
+            if blocks > self.per_chunk() || count_clear(&used, to_usize(blocks)) as u64 != free {
                 return Err(corrupt(format!(
                     "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded \
                      count"
@@ -187,5 +188,5 @@ impl Space {
 }
 
 pub(super) fn chunk_at(place: u64) -> usize {
-    size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>() // at most a block's
+    size_of::<ChunkInfoRaw>() + to_usize(place) * size_of::<ChunkRaw>() // at most a block's
 }

@@ -19,6 +19,7 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::write::queue::Queue;
 use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Number of bytes of CIBs per write.
@@ -92,8 +93,8 @@ impl Space {
             {
                 clear_bits(
                     &mut bits,
-                    (run.start.max(first) - first) as usize
-                        ..(run.end.min(first + len) - first) as usize,
+                    to_usize(run.start.max(first) - first)
+                        ..to_usize(run.end.min(first + len) - first),
                 );
             }
             if let Some(byte) = bits.iter().rposition(|byte| *byte != 0) {
@@ -152,7 +153,7 @@ impl Space {
         let main = &mut self.head.devices[space_device::MAIN];
         (main.blocks, main.chunks) = (to.blocks.into(), to.chunks.into());
         // No truncation: the numbers of the largest container fit.
-        (main.cibs, main.cabs) = ((to.cibs as u32).into(), (to.cabs as u32).into());
+        (main.cibs, main.cabs) = (narrow::<u32>(to.cibs).into(), narrow::<u32>(to.cabs).into());
         self.head.queues[space_device::QUEUE_POOL].node_limit = to.pool_queue_limit.into();
         self.head.queues[space_device::QUEUE_MAIN].node_limit = to.main_queue_limit.into();
         if to.blocks < span.from
@@ -218,8 +219,8 @@ impl Space {
             } else if free < len {
                 let bits = self.used_bits(chunk, &raw)?;
                 let mut at = 0;
-                while at < len as usize {
-                    let (used, until) = run_at(&bits, at, len as usize);
+                while at < to_usize(len) {
+                    let (used, until) = run_at(&bits, at, to_usize(len));
                     let end = first + until as u64;
                     if used {
                         start = start.max(end);
@@ -263,8 +264,8 @@ impl Space {
             _ => (recorded + is).saturating_sub(was),
         };
         // No truncation: a chunk has at most 2^19 blocks.
-        raw.blocks = (flags | is as u32).into();
-        raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | free as u32).into();
+        raw.blocks = (flags | narrow::<u32>(is)).into();
+        raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | narrow::<u32>(free)).into();
         Ok((raw, free, is))
     }
 
@@ -296,7 +297,7 @@ impl Space {
         }
         let (raw, free, blocks) = self.future(chunk, span)?;
         let used = self.used_bits(chunk, &raw)?;
-        if count_clear(&used, blocks as usize) as u64 != free {
+        if count_clear(&used, to_usize(blocks)) as u64 != free {
             return Err(corrupt(format!(
                 "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded count"
             )));
@@ -337,8 +338,8 @@ impl Space {
         self.infos.clear();
         self.rollback.clear();
 
-        self.pool = vec![0; to.pool_bitmap_blocks as usize * self.store.block_size.bytes()];
-        set_bits(&mut self.pool, 0..used as usize);
+        self.pool = vec![0; to_usize(to.pool_bitmap_blocks) * self.store.block_size.bytes()];
+        set_bits(&mut self.pool, 0..to_usize(used));
         self.pool_queue = Queue::default();
         self.main_queue.add(self.xid, old_pool);
         self.head.pool_blocks = to.pool_blocks.into();
@@ -346,14 +347,17 @@ impl Space {
         self.lay_out(to, &arrays, ring.is_some());
         if let Some(ring) = ring {
             self.main_queue.add(self.xid, old_ring);
-            self.head.pool_bitmap_blocks = (to.pool_bitmap_blocks as u32).into();
-            self.head.ring_blocks = (to.ring_blocks() as u32).into();
+            self.head.pool_bitmap_blocks = narrow::<u32>(to.pool_bitmap_blocks).into();
+            self.head.ring_blocks = narrow::<u32>(to.ring_blocks()).into();
             self.head.ring_base = ring.into();
             // No truncation: the largest ring has 2^14 slots.
-            self.head.ring_free_head = (to.pool_bitmap_blocks as u16).into();
-            self.head.ring_free_tail = ((to.ring_blocks() - 1) as u16).into();
+            self.head.ring_free_head = narrow::<u16>(to.pool_bitmap_blocks).into();
+            self.head.ring_free_tail = narrow::<u16>(to.ring_blocks() - 1).into();
             let mut slots = self.pool.clone();
-            slots.resize(to.ring_blocks() as usize * self.store.block_size.bytes(), 0);
+            slots.resize(
+                to_usize(to.ring_blocks()) * self.store.block_size.bytes(),
+                0,
+            );
             self.store
                 .device
                 .write_at(self.store.offset(Paddr(ring)), &slots)?;
@@ -431,7 +435,7 @@ impl Space {
             for cib in cibs {
                 put(
                     &mut block,
-                    chunk_at(0) + 8 * (cib % per_cab) as usize,
+                    chunk_at(0) + 8 * to_usize(cib % per_cab),
                     &U64::from(cib_at(cib)),
                 );
             }
@@ -453,7 +457,7 @@ impl Space {
             head.devices[space_device::MAIN].addresses,
         ];
         let least = if first < SPACEMAN_ARRAYS {
-            size_of::<SpacemanRaw>() as u32
+            narrow::<u32>(size_of::<SpacemanRaw>())
         } else {
             SPACEMAN_ARRAYS
         };
@@ -475,7 +479,7 @@ impl Space {
         let head = &mut self.head;
         let old = std::mem::replace(
             &mut self.manager,
-            vec![0; size.blocks_for(arrays.tier_2) as usize * size.bytes()],
+            vec![0; to_usize(size.blocks_for(arrays.tier_2)) * size.bytes()],
         );
         let kept = head.pool_xids.get() as usize;
         self.manager[..kept].copy_from_slice(&old[..kept]);
@@ -496,8 +500,8 @@ impl Space {
                 ),
             ] {
                 let bytes = old.get(from.get() as usize..).unwrap_or_default();
-                let bytes = &bytes[..bytes.len().min(len as usize)];
-                put(&mut self.manager, at as usize, bytes);
+                let bytes = &bytes[..bytes.len().min(to_usize(len))];
+                put(&mut self.manager, to_usize(at), bytes);
             }
         }
         let listed = if self.cabs.is_empty() {
@@ -508,15 +512,15 @@ impl Space {
         for (index, place) in listed.iter().enumerate() {
             put(
                 &mut self.manager,
-                arrays.main as usize + 8 * index,
+                to_usize(arrays.main) + 8 * index,
                 &U64::from(*place),
             );
         }
         // No truncation: the space manager has some blocks only.
-        head.pool_xids = (arrays.pool_xids as u32).into();
-        head.pool_slots = (arrays.pool_slots as u32).into();
-        head.ring_free_next = (arrays.ring_free_next as u32).into();
-        head.devices[space_device::MAIN].addresses = (arrays.main as u32).into();
-        head.devices[space_device::TIER_2].addresses = (arrays.tier_2 as u32).into();
+        head.pool_xids = narrow::<u32>(arrays.pool_xids).into();
+        head.pool_slots = narrow::<u32>(arrays.pool_slots).into();
+        head.ring_free_next = narrow::<u32>(arrays.ring_free_next).into();
+        head.devices[space_device::MAIN].addresses = narrow::<u32>(arrays.main).into();
+        head.devices[space_device::TIER_2].addresses = narrow::<u32>(arrays.tier_2).into();
     }
 }

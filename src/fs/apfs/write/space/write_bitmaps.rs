@@ -13,6 +13,7 @@ use crate::fs::apfs::layout::{
     cibs_per_cab, object_type, space_device, store_checksum,
 };
 use crate::fs::bitmap::{run_at, set_bits};
+use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
 /// Number of chunk bitmaps that stay in memory after a commit.
@@ -20,7 +21,7 @@ const KEPT: usize = 64;
 
 impl Space {
     fn pool_take(&mut self) -> Result<Paddr> {
-        let blocks = self.head.pool_blocks.get() as usize;
+        let blocks = to_usize(self.head.pool_blocks.get());
         let (used, until) = run_at(&self.pool, 0, blocks);
         let at = if used { until } else { 0 };
         if at >= blocks {
@@ -57,7 +58,7 @@ impl Space {
             self.pool_give(raw.bitmap.get());
             raw.xid = self.xid.into();
             // The other bits are hints; a chunk has at most 2^19 blocks.
-            raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | free as u32).into();
+            raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | narrow::<u32>(free)).into();
             raw.bitmap = place.into();
             let bits = self.bits(chunk)?;
             bits.changed = false;
@@ -89,7 +90,7 @@ impl Space {
         let mut cabs = BTreeMap::new();
         for cib in changed {
             let place = self.pool_take()?;
-            let old = std::mem::replace(&mut self.cibs[cib as usize], place.0);
+            let old = std::mem::replace(&mut self.cibs[to_usize(cib)], place.0);
             self.pool_give(old);
             let xid = self.xid;
             let info = self.info(cib)?;
@@ -105,14 +106,14 @@ impl Space {
             for (cib, place) in cabs.into_values().flatten() {
                 put(
                     &mut self.manager,
-                    addresses + 8 * cib as usize,
+                    addresses + 8 * to_usize(cib),
                     &U64::from(place),
                 );
             }
             return Ok(());
         }
         for (cab, changed) in cabs {
-            let old = self.cabs[cab as usize];
+            let old = self.cabs[to_usize(cab)];
             let mut bytes = self
                 .store
                 .object(LAYER, Paddr(old), object_type::CHUNK_INFO_ADDRESSES)?
@@ -120,17 +121,17 @@ impl Space {
             for (cib, place) in changed {
                 put(
                     &mut bytes,
-                    size_of::<ChunkInfoRaw>() + 8 * (cib % per_cab) as usize,
+                    size_of::<ChunkInfoRaw>() + 8 * to_usize(cib % per_cab),
                     &U64::from(place),
                 );
             }
             let place = self.pool_take()?;
             self.pool_give(old);
             renumber(&mut bytes, place, self.xid);
-            self.cabs[cab as usize] = place.0;
+            self.cabs[to_usize(cab)] = place.0;
             put(
                 &mut self.manager,
-                addresses + 8 * cab as usize,
+                addresses + 8 * to_usize(cab),
                 &U64::from(place),
             );
             blocks.push((place, bytes));
