@@ -9,7 +9,7 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
         return;
     }
     let head = 0xFF << (range.start % 8);
-    let tail = (1_u16 << (range.end % 8)) as u8 - 1; // at most 2^7
+    let tail = (1_u8 << (range.end % 8)) - 1;
     if first == last {
         bytes[first] |= head & tail;
         return;

@@ -10,6 +10,7 @@ use crate::device::BlockDeviceExt;
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "compressed files";
@@ -125,7 +126,7 @@ fn judge(
     while at < compression.size {
         progress.check()?;
         let now = PIECE.min(compression.size - at);
-        contents.read_vec(at, now as usize)?;
+        contents.read_vec(at, to_usize(now))?;
         progress.advance(now);
         at += now;
     }
@@ -141,5 +142,5 @@ fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
         .info()
         .len
         .min(decmpfs::layout::MAX_ATTRIBUTE as u64 + 1);
-    value.read_vec(0, len as usize).map(Some)
+    value.read_vec(0, to_usize(len)).map(Some)
 }

@@ -11,6 +11,7 @@ use super::tree::path;
 use crate::device::{BlockDevice, Extent, ExtentKind};
 use crate::fs::source::{ContentReader, Stream, Tree};
 use crate::progress::{Progress, Silent};
+use crate::size::to_usize;
 use crate::{Error, Result, parallel};
 
 const STRETCH: u64 = 8 << 20;
@@ -98,7 +99,7 @@ pub(in crate::fs) fn fill(
     };
     let range = places.range();
     let numbers = range.start / STRETCH..range.end.div_ceil(STRETCH);
-    let threads = parallel::cores(MAX_THREADS).min(1 + (numbers.end - numbers.start) as usize);
+    let threads = parallel::cores(MAX_THREADS).min(1 + to_usize(numbers.end - numbers.start));
     let stretches = numbers
         .map(|number| (number * STRETCH).max(range.start)..((number + 1) * STRETCH).min(range.end));
     parallel::each_while(
@@ -222,11 +223,11 @@ impl FillState<'_> {
         out.seek(inside.start)?;
         while out.position() < inside.end.min(end) {
             let here = out.position();
-            let length = out.room().min((inside.end.min(end) - here) as usize);
+            let length = out.room().min(to_usize(inside.end.min(end) - here));
             let from = from + (here - place.start);
             match (content, &mut reader) {
                 (Content::InMemory(bytes), _) => {
-                    out.append(&bytes[from as usize..from as usize + length])?
+                    out.append(&bytes[to_usize(from)..to_usize(from) + length])?
                 }
                 // The last bytes are always read: this is when a reader detects that the file has
                 // changed.

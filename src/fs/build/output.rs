@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::device::{BlockDevice, is_zero};
+use crate::size::to_usize;
 
 /// Buffer size in bytes: large enough that the cost of a call is negligible, small enough for the
 /// processor's cache.
@@ -59,7 +60,7 @@ impl<'a> Output<'a> {
     /// Returns the number of bytes until the next write. Writes end at multiples of the buffer
     /// size, regardless of the first position.
     pub(in crate::fs) fn room(&self) -> usize {
-        BUFFER - (self.start % BUFFER as u64) as usize - self.filled
+        BUFFER - to_usize(self.start % BUFFER as u64) - self.filled
     }
 
     /// Appends `length` bytes, at most [`room`](Self::room), that `fill` generates.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::decmpfs::{self, Compression};
 use crate::fs::UF_COMPRESSED;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Maximum number of hard links in macOS.
@@ -48,7 +49,7 @@ pub(in crate::fs) fn prepare(
     attributes: impl Fn(&mut SourceNode) -> Result<()>,
 ) -> Result<()> {
     for node in 0..tree.nodes.len() {
-        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
+        let named = |error: Error, tree: &Tree| error.named(path(tree, narrow(node)));
         if let SourceKind::Symlink(target) = &tree.nodes[node].kind
             && (target.is_empty() || target.len() > MAX_TARGET)
         {

@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::layout::exfat::{Boot, BootRaw, EntryRaw, SUMMED_SECTORS, boot_sum, entry, flags};
 use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "exfat bitmap";
@@ -63,7 +64,7 @@ struct ExFat {
 
 fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
     // At most 4096 bytes per sector, and the table begins behind sector 23.
-    let sector = boot.sector as usize;
+    let sector = to_usize(boot.sector);
     let bytes = device.read_vec(0, (SUMMED_SECTORS + 1) * sector)?;
     let (summed, sums) = bytes.split_at(SUMMED_SECTORS * sector);
     let sum = boot_sum(summed);
@@ -90,9 +91,9 @@ fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u
     {
         // Read by sector, because these entries are at the front.
         let at = boot.place(cluster);
-        for sector in (at..at + boot.cluster_size).step_by(boot.sector as usize) {
+        for sector in (at..at + boot.cluster_size).step_by(to_usize(boot.sector)) {
             for bytes in device
-                .read_vec(sector, boot.sector as usize)?
+                .read_vec(sector, to_usize(boot.sector))?
                 .chunks_exact(size_of::<EntryRaw>())
             {
                 let Ok(raw) = EntryRaw::read_from_bytes(bytes) else {
@@ -195,7 +196,7 @@ impl MapReader for ExFat {
             let cluster = cluster
                 .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the bitmap is too short"))?;
             let (now, later) =
-                rest.split_at_mut(rest.len().min((self.boot.cluster_size - within) as usize));
+                rest.split_at_mut(rest.len().min(to_usize(self.boot.cluster_size - within)));
             self.device
                 .read_at(self.boot.place(*cluster) + within, now)?;
             at += now.len() as u64;

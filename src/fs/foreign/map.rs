@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::fs::bitmap::{count_clear, run_at};
 use crate::fs::free::{FreeMap, free_blocks};
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -143,8 +144,9 @@ impl ForeignFree {
 
     /// Returns the number of blocks of piece `index`. It fits, as the bits are in memory.
     fn blocks_in(&self, index: u64) -> usize {
-        (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece)
-            as usize
+        to_usize(
+            (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece),
+        )
     }
 
     /// Returns true if `block`, which must be in the map, is used, and the first block after it for
@@ -159,7 +161,7 @@ impl ForeignFree {
         };
         let (used, until) = match piece {
             MapEntry::Used => (true, count),
-            MapEntry::Bits(bits) => run_at(bits, (block - first) as usize, count),
+            MapEntry::Bits(bits) => run_at(bits, to_usize(block - first), count),
         };
         Ok((used, first + until as u64))
     }

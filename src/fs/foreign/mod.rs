@@ -9,6 +9,7 @@ mod exfat;
 mod ext;
 mod fat;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 pub(crate) mod fixture;
 mod layout;
 mod map;

@@ -6,9 +6,9 @@ const CRC16: u16 = 0xA001;
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
-    let mut at = 0;
+    let mut at = 0_u32;
     while at < 256 {
-        let (mut sum, mut bit) = (at as u32, 0);
+        let (mut sum, mut bit) = (at, 0);
         while bit < 8 {
             sum = if sum & 1 == 0 {
                 sum >> 1
@@ -17,7 +17,7 @@ const TABLE: [u32; 256] = {
             };
             bit += 1;
         }
-        table[at] = sum;
+        table[at as usize] = sum;
         at += 1;
     }
     table
@@ -26,7 +26,7 @@ const TABLE: [u32; 256] = {
 /// Updates the CRC-32C `sum` with `bytes`.
 pub(super) fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(sum, |sum, &byte| {
-        sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)]
+        sum >> 8 ^ TABLE[usize::from(sum.to_le_bytes()[0] ^ byte)]
     })
 }
 

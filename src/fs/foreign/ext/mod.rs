@@ -15,6 +15,7 @@ use super::layout::ext::{SUPERBLOCK, SuperblockRaw};
 use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::bitmap::{count_clear, run_at, set_bits};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 use superblock::{Group, Superblock};
 
@@ -114,7 +115,7 @@ impl Ext {
             .take_while(move |run| run.start < end);
         // No truncation: at most as many as a block has bits.
         within.map(move |run| {
-            (run.start.max(first) - first) as usize..(run.end.min(end) - first) as usize
+            to_usize(run.start.max(first) - first)..to_usize(run.end.min(end) - first)
         })
     }
 }

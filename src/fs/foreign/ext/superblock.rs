@@ -10,6 +10,7 @@ use super::super::layout::ext::{
 };
 use super::super::layout::power;
 use super::super::sums::{crc16, crc32c};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 const LAYER: &str = "ext superblock";
@@ -333,10 +334,10 @@ impl Superblock {
     /// Returns the expected checksum of a descriptor, `None` if the volume has none.
     pub(in crate::fs::foreign) fn descriptor_sum(&self, index: u64, bytes: &[u8]) -> Option<u16> {
         let (head, tail) = (bytes.get(..DESCRIPTOR_SUM)?, bytes.get(SHORT_DESCRIPTOR..)?);
-        let number = (index as u32).to_le_bytes(); // below MAX_GROUPS
+        let number = narrow::<u32>(index).to_le_bytes(); // below MAX_GROUPS
         if let Some(seed) = self.seed {
             let sum = crc32c(crc32c(crc32c(seed, &number), head), &[0; 2]);
-            return Some(crc32c(sum, tail) as u16);
+            return Some((crc32c(sum, tail) & 0xFFFF) as u16);
         }
         let has = self.raw.read_only.get() & read_only::DESCRIPTOR_SUMS != 0;
         has.then(|| crc16(crc16(crc16(crc16(!0, &self.raw.uuid), &number), head), tail))

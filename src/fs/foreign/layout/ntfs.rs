@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::power;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 const LAYER: &str = "ntfs boot sector";
@@ -251,7 +252,7 @@ impl Boot {
                 clusters,
                 table,
                 table_copy,
-                record_size: record as usize,
+                record_size: to_usize(record),
             }),
             None => Err(wrong(format!("invalid record size {:#04x}", raw.record))),
         }

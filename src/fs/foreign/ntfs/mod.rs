@@ -17,6 +17,7 @@ use super::layout::ntfs::{
 };
 use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::device::BlockDevice;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 use record::{AttributeValue, ClusterRun, MftRecord, restore};
 
@@ -248,7 +249,7 @@ impl Ntfs {
         }
         let per = (RECORDS / size) as u64;
         for first in (0..records).step_by(RECORDS / size) {
-            let mut bytes = vec![0; (records - first).min(per) as usize * size];
+            let mut bytes = vec![0; to_usize((records - first).min(per)) * size];
             volume.read(&volume.table, first * size as u64, &mut bytes)?;
             for (number, bytes) in (first..).zip(bytes.chunks_exact(size)) {
                 let Some(record) = MftRecord::parse(number, bytes.to_vec())? else {
