@@ -749,6 +749,61 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
 
 /// The check continues after damage: it still finds the masks of the metadata, and the owner of the
 /// last chunk.
+/// One bit of an entry says that a full chunk is partly written. Its mask then hides nothing: it says that
+/// all blocks are written, or that none ever was, which is damage.
+#[test]
+fn a_full_chunk_whose_entry_says_that_it_is_partly_written() {
+    const LEN: usize = MIB as usize;
+    let (file, image) = in_memory(4 * MIB);
+    let bytes = Random::new(5).bytes(2 * LEN);
+    image.write_at(0, &bytes[..LEN / 2]).unwrap();
+    image.flush().unwrap();
+    image.write_at(MIB / 2, &bytes[LEN / 2..LEN]).unwrap();
+    image.write_at(MIB, &bytes[LEN..]).unwrap();
+    image.flush().unwrap();
+    drop(image);
+    let mut damaged = file.to_vec();
+    for at in [TABLE, TABLE + 8] {
+        assert_eq!(damaged[at], 0x40, "a full chunk");
+        damaged[at] = 0xC0;
+    }
+    let found = problems_in(damaged.clone());
+    assert_eq!(found.len(), 1, "{found:?}");
+    let (severity, message) = &found[0];
+    assert_eq!(*severity, Severity::Damage);
+    assert!(
+        message.contains("no block of a partly written chunk"),
+        "{message}"
+    );
+    let file = Arc::new(Memory::zeros(damaged.len()));
+    file.write_at(0, &damaged).unwrap();
+    let image = Asif::open(file).unwrap();
+    assert!(image.read_vec(0, LEN).unwrap() == bytes[..LEN]);
+    let refused = |done: Result<()>| assert_eq!(done.unwrap_err().kind(), Kind::Corrupt);
+    refused(image.read_vec(MIB, 512).map(drop));
+    refused(image.write_at(MIB, &[0; 512]));
+    refused(image.write_at(MIB + 4096, &[7; 4096]));
+}
+
+/// A chunk that loses all its written blocks when the disk shrinks is not stored any more.
+#[test]
+fn a_partly_written_chunk_without_a_written_block_is_removed() {
+    let (file, image) = in_memory(4 * MIB);
+    image.write_at(MIB + MIB / 2, &[7; 4096]).unwrap();
+    image.flush().unwrap();
+    image.set_len(MIB + MIB / 4, AfterDiscard::Zeros).unwrap();
+    image.set_len(4 * MIB, AfterDiscard::Zeros).unwrap();
+    assert!(
+        image
+            .read_vec(MIB, MIB as usize)
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    drop(image);
+    assert_eq!(problems_in(file.to_vec()), []);
+}
+
 #[test]
 fn a_number_that_no_file_can_hold_is_told() {
     let file = some_chunks();

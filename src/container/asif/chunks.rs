@@ -246,10 +246,7 @@ impl Asif {
         )?;
         mask.set(blocks, BlockState::Written);
         match self.tables.entry(piece.chunk)? {
-            _ if mask.is_full() => {
-                self.tables
-                    .set(piece.chunk, ChunkEntry::Full(place), None, &self.space)
-            }
+            _ if mask.is_full() => self.tables.set_full(piece.chunk, place, mask, &self.space),
             ChunkEntry::Partial(_) => {
                 self.tables.set_mask(piece.chunk, mask);
                 Ok(())

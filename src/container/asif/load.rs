@@ -18,6 +18,7 @@ use super::layout::{
 };
 use super::mask::Mask;
 use super::space::ChunkBitmap;
+use super::tables::UNUSED_MASK;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
 use crate::size::{narrow, to_usize};
@@ -578,11 +579,13 @@ impl IndexWalk<'_, '_> {
                 self.header.geometry.in_file(bitmap, 0..0).start + u64::from(*in_group) * bytes;
             let there = self.file_len.saturating_sub(at).min(bytes);
             let mask = self.file.read_vec(at, to_usize(there))?;
-            if let Err(block) = Mask::parse(mask) {
-                self.damage(
+            match Mask::parse(mask) {
+                Err(block) => self.damage(
                     at + u64::from(block / 4),
                     format!("block {block} of a chunk has the invalid state 3"),
-                )?;
+                )?,
+                Ok(mask) if mask.is_unused() => self.damage(at, UNUSED_MASK)?,
+                Ok(_) => {}
             }
         }
         Ok(())

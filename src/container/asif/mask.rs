@@ -95,6 +95,11 @@ impl Mask {
         self.is(0..self.blocks(), BlockState::Written)
     }
 
+    /// Returns true if no block was ever written. A partly written chunk has no such mask.
+    pub(super) fn is_unused(&self) -> bool {
+        self.is(0..self.blocks(), BlockState::Uninit)
+    }
+
     pub(super) fn set(&mut self, range: Range<u32>, state: BlockState) {
         let mut at = range.start;
         while at < range.end {

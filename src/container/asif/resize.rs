@@ -155,7 +155,7 @@ impl Asif {
                     .in_file(place, start..self.geometry.chunk_bytes()),
                 AfterDiscard::Zeros,
             ),
-            ChunkEntry::Partial(_) => {
+            ChunkEntry::Partial(place) => {
                 let mut mask = (*self.tables.mask(chunk)?).clone();
                 // The length of a disk is a multiple of the block size.
                 mask.set(
@@ -163,7 +163,13 @@ impl Asif {
                         ..self.geometry.blocks_per_chunk(),
                     BlockState::Uninit,
                 );
-                self.tables.set_mask(chunk, mask);
+                if mask.is_unused() {
+                    self.tables
+                        .set(chunk, ChunkEntry::Uninit, None, &self.space)?;
+                    self.space.release(place);
+                } else {
+                    self.tables.set_mask(chunk, mask);
+                }
                 Ok(())
             }
         }

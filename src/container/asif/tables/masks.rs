@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::LAYER;
 use super::super::geometry::TablePlace;
-use super::super::layout::{DiskChunk, FileChunk, parse_bitmap_entry};
+use super::super::layout::{ChunkEntry, DiskChunk, FileChunk, parse_bitmap_entry};
 use super::super::mask::Mask;
 use super::super::space::Space;
 use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, TableState, Tables};
@@ -18,6 +18,11 @@ pub(super) struct MaskSlot {
     pub(super) mask: Arc<Mask>,
     pub(super) bitmap: Option<FileChunk>,
 }
+
+/// Error message about a mask that contradicts the entry of its chunk: the data of the chunk would read
+/// as zeros, and be overwritten.
+pub(in crate::container::asif) const UNUSED_MASK: &str =
+    "no block of a partly written chunk is written: its table entry or its bitmap is damaged";
 
 impl Tables {
     /// Returns the mask of `chunk`, which must be partly written. The caller must hold its lock.
@@ -57,10 +62,14 @@ impl Tables {
     fn read_mask(&self, at: Range<u64>) -> Result<Mask> {
         let mut bytes = vec![0; to_usize(at.end - at.start)];
         self.read_padded(at.start, &mut bytes)?;
-        Mask::parse(bytes).map_err(|block| {
+        let mask = Mask::parse(bytes).map_err(|block| {
             let wrong = format!("block {block} of a chunk has the invalid state 3");
             Error::corrupt(LAYER, at.start + u64::from(block / 4), wrong)
-        })
+        })?;
+        match mask.is_unused() {
+            true => Err(Error::corrupt(LAYER, at.start, UNUSED_MASK)),
+            false => Ok(mask),
+        }
     }
 
     pub(super) fn mask_place(&self, bitmap: FileChunk, place: &TablePlace) -> Range<u64> {
@@ -73,6 +82,31 @@ impl Tables {
     /// hold its exclusive lock.
     pub(in crate::container::asif) fn set_mask(&self, chunk: DiskChunk, mask: Mask) {
         self.state_mut().set_mask(chunk, Some(Arc::new(mask)));
+    }
+
+    /// Makes a partly written chunk, all of whose blocks are written now, a full one at the same place.
+    /// The caller must hold its exclusive lock.
+    ///
+    /// A mask on disk, which no longer counts, becomes full too, so that a wrong state in the entry
+    /// does not hide a block.
+    pub(in crate::container::asif) fn set_full(
+        &self,
+        chunk: DiskChunk,
+        place: FileChunk,
+        mask: Mask,
+        space: &Space,
+    ) -> Result<()> {
+        let is_stored = self
+            .state()
+            .masks
+            .get(chunk)
+            .is_some_and(|slot| slot.bitmap.is_some());
+        self.set(
+            chunk,
+            ChunkEntry::Full(place),
+            is_stored.then_some(mask),
+            space,
+        )
     }
 
     /// Allocates a bitmap for the group of `chunk` if it has none, and records it with the chunk's

@@ -20,6 +20,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use self::changes::NewBitmap;
 use self::masks::MaskSlot;
+pub(super) use self::masks::UNUSED_MASK;
 use super::LAYER;
 use super::cache::Cache;
 use super::geometry::{Geometry, TablePlace};
