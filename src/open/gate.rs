@@ -543,6 +543,7 @@ mod tests {
         for at in (0..len).step_by(PIECE as usize) {
             let piece = disk.read_vec(at, PIECE.min(len - at) as usize).unwrap();
             if !crate::device::is_zero(&piece) {
+        lists: AtomicU64,
                 bundle.write_at(at, &piece).unwrap();
             }
         }
@@ -600,6 +601,7 @@ mod tests {
                     format,
                     block_size: None,
                     source: Source::Empty,
+            self.lists.fetch_add(1, Ordering::SeqCst);
                 }),
                 ..CreateOptions::default()
             };
@@ -621,3 +623,49 @@ mod tests {
         }
     }
 }
+            lists: AtomicU64::new(0),
+
+    /// The trim before a use needs the bands that are stored, and those past the end of the disk: both are
+    /// known from the opening.
+    #[test]
+    fn the_bands_in_a_bucket_are_not_listed_again_before_a_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = CreateOptions {
+            format: Format::Udrw,
+            len: Some(64 << 20),
+            volume: Some(NewVolume {
+                layout: Layout::Gptspud,
+                name: "Docs".into(),
+                format: NewFormat::HfsPlus,
+                block_size: None,
+                source: Source::Empty,
+            }),
+            ..CreateOptions::default()
+        };
+        let created = create(&folder.path().join("x.img"), options, &Silent).unwrap();
+        let counted = Arc::new(CountedRequests {
+            objects: bundle_of(&**created.image.disk()),
+            requests: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
+        });
+        let options = RemoteOptions {
+            access: Access::ReadWrite,
+            steal: true,
+            ..RemoteOptions::default()
+        };
+        let store = Remote::open(counted.clone(), &options).unwrap();
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
+        let mut opening = Opening::new(Path::new("s3://bucket/x.sparsebundle"), &options);
+        opening.layers.push(Layer::Bucket(store.status()));
+        let opened = opening.settled_bundle(store).unwrap();
+        let found = pass(opened, &mut opening).unwrap();
+        opening.survey(&found).unwrap();
+        let image = opening.into_image(found);
+        let before = counted.lists.load(Ordering::SeqCst);
+        crate::ops::trim::before_use(&image, None, &Silent).unwrap();
+        assert_eq!(counted.lists.load(Ordering::SeqCst), before);
+    }

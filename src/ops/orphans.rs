@@ -147,7 +147,16 @@ pub(crate) fn account_image(
 /// Fails with [`Kind::Undecided`] if orphans may be the data of places that are in use: volumes may
 /// then be at other places than the index says.
 pub(crate) fn check(image: &Image, layer: &'static str, progress: &dyn Progress) -> Result<()> {
-    let found = of_image(image, progress)?;
+    check_found(image, &of_image(image, progress)?, layer, progress)
+}
+
+/// Does the same as [`check`], with the orphans of the image.
+pub(crate) fn check_found(
+    image: &Image,
+    found: &[Orphan],
+    layer: &'static str,
+    progress: &dyn Progress,
+) -> Result<()> {
     let Some(first) = found.first() else {
         return Ok(());
     };

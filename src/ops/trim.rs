@@ -122,7 +122,12 @@ pub fn before_use(
     }
     match Storage::of(image, progress)? {
         Some(storage) => {
-            match orphans::check(image, LAYER, progress) {
+            // A bundle is not listed again.
+            let found = match &storage {
+                Storage::Bundle(_, stored) => stored.orphans(),
+                Storage::File { .. } => orphans::of_image(image, progress)?,
+            };
+            match orphans::check_found(image, &found, LAYER, progress) {
                 // The image can be used, but its space is not known well enough to free any.
                 Err(error) if error.kind() == Kind::Undecided => return Ok(Vec::new()),
                 checked => checked?,

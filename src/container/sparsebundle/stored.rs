@@ -28,6 +28,8 @@ pub struct StoredBand {
 pub struct StrayFile {
     /// Its name in the bundle.
     pub name: String,
+    /// Length of the file in bytes.
+    pub len: u64,
     /// Allocated bytes of the file.
     pub allocated: u64,
 }
@@ -52,6 +54,15 @@ impl StoredBands {
             .bands
             .partition_point(|band| band.index < range.end.div_ceil(band_size));
         self.bands.get(from..to).unwrap_or_default()
+    }
+
+    /// Returns the same as [`Bundle::orphans`].
+    pub fn orphans(&self) -> Vec<Orphan> {
+        let past_end = self.stray.iter().filter_map(|file| {
+            let index = BandIndex::from_name(BANDS, &file.name)?;
+            Some((index, file.len))
+        });
+        orphans(past_end.collect())
     }
 }
 
@@ -83,6 +94,7 @@ impl Bundle {
                 }),
                 None => stored.stray.push(StrayFile {
                     name: entry.name.to_owned(),
+                    len: meta.len,
                     allocated: meta.allocated,
                 }),
             }
@@ -105,17 +117,11 @@ impl Bundle {
                 && index.0 >= count
                 && let Some(meta) = entry.meta()?
             {
-                found.push((index.0, meta.len));
+                found.push((index, meta.len));
             }
             Ok(())
         })?;
-        found.sort_unstable();
-        let orphan = |(index, len)| Orphan {
-            what: "band past the end of the disk".to_owned(),
-            place: Place::Name(BandIndex(index).name()),
-            len,
-        };
-        Ok(found.into_iter().map(orphan).collect())
+        Ok(orphans(found))
     }
 
     /// Removes these [orphans](Self::orphans) with their maps. Durable after the next flush.
@@ -247,6 +253,13 @@ mod tests {
                 .read_vec(BAND - 512, 1024)
                 .unwrap()
                 .iter()
+        let orphans = stored.orphans();
+        assert_eq!(orphans.len(), 1, "{orphans:?}");
+        assert_eq!(orphans[0].len, 5);
+        assert_eq!(
+            format!("{orphans:?}"),
+            format!("{:?}", bundle.orphans(&Silent).unwrap())
+        );
                 .all(|byte| *byte == 0)
         );
     }
