@@ -42,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::container::Format;
+use crate::crypt;
 use crate::decision::Assumptions;
 use crate::device::{Access, BlockDevice};
 use crate::fs::hfsplus::DEFAULT_CACHE;
@@ -208,7 +209,33 @@ pub(crate) fn plain_of(
     file: Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    Opening::new(Path::new(""), options).unlock(file)
+    unlocked(file, options).map(|plain| plain.device)
+}
+
+/// The plain bytes of a file.
+pub(crate) struct PlainFile {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The same, if the file is encrypted.
+    pub(crate) decrypted: Option<Arc<crypt::Device>>,
+}
+
+/// Opens the plain bytes like [`plain_of`].
+pub(crate) fn unlocked(file: Arc<dyn BlockDevice>, options: &OpenOptions<'_>) -> Result<PlainFile> {
+    let mut opening = Opening::new(Path::new(""), options);
+    Ok(PlainFile {
+        device: opening.unlock(file)?,
+        decrypted: opening.decrypted,
+    })
+}
+
+/// Returns the damage of a local sparse bundle whose band size the contents contradict, so that it is
+/// not opened for changes.
+pub fn wrong_band_size(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Error>> {
+    if remote::url(path).is_some() || !look_at(path)?.is_dir() {
+        return Ok(None);
+    }
+    let store: Arc<dyn Store> = Arc::new(Local::new(path));
+    gate::wrong_band_size(path, &store, options)
 }
 
 /// Returns the host's metadata of the file or folder at `path`.

@@ -52,6 +52,8 @@ pub struct Orphan {
     pub place: Place,
     /// Length in bytes.
     pub len: u64,
+    /// True if it has a place on the disk, past its end, and is removed before the disk grows.
+    pub is_past_end: bool,
 }
 
 /// The treatment of the [`Orphan`]s of an image by a repair.

@@ -19,7 +19,7 @@ const ENTRY: &str = "encryption key entry";
 
 /// Maximum number of bytes after the data in real images, which are padded to whole blocks of the
 /// host.
-const PADDING: u64 = 4096;
+pub(super) const PADDING: u64 = 4096;
 
 /// Reports every problem of the header or trailer of `file`, read-only, and returns the cipher
 /// block size in bytes; `None` if the file is not encrypted. Fails if the header is damaged so much

@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::blocks::{CipherBlocks, CipherTextWindow, ZeroBlockMeaning};
+use super::check::PADDING;
 use super::header::{Description, LockedHeader, Protection};
 use super::keys::KeyMaterial;
 use super::layout::DATA_SIZE_AT;
 use super::sectors::Sectors;
-use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
-use crate::size::narrow;
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
+};
+use crate::size::{narrow, to_usize};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted image";
+/// Bytes read at a time past the end of the data.
+const PIECE: u64 = 1 << 20;
 
 /// An unlocked `encrcdsa` or `cdsaencr` file. Whole cipher blocks are read and written without a
 /// lock and without reading them first; partial blocks under the lock of the block. All extents are
@@ -80,6 +85,57 @@ impl Device {
             data_size: self.len(),
             ..self.header.describe()
         }
+    }
+
+    /// Returns the end of the data in the file, in whole blocks.
+    pub(crate) fn data_end(&self) -> u64 {
+        self.place(self.len().next_multiple_of(self.block()))
+    }
+
+    /// Returns the end of the stored blocks, as a length of the data, if it is more than 4096 bytes past
+    /// the length in use.
+    pub(crate) fn stored_end(&self) -> Option<u64> {
+        let stored = self.file.info().len.saturating_sub(self.place(0));
+        let end = stored / self.block() * self.block();
+        (end > self.len().saturating_add(PADDING)).then_some(end)
+    }
+
+    /// Returns the same if data is stored there, which a growth would overwrite: the recorded length may be
+    /// wrong. Zeros and holes are left from an interrupted growth.
+    pub(crate) fn data_past_end(&self) -> Result<Option<u64>> {
+        let Some(end) = self.stored_end() else {
+            return Ok(None);
+        };
+        let is_unused = self.is_unused(self.len().next_multiple_of(self.block())..end)?;
+        Ok((!is_unused).then_some(end))
+    }
+
+    /// Returns true if all blocks of `range`, which may be past the end, are zeros or were never
+    /// written.
+    fn is_unused(&self, range: Range<u64>) -> Result<bool> {
+        let (block, mut at) = (self.block(), range.start);
+        let (mut plain, mut stored) = (Vec::new(), Vec::new());
+        while at < range.end {
+            let extent = self.file.extent_at(self.place(at)..self.place(range.end))?;
+            let hole = extent.len / block * block;
+            if extent.kind != ExtentKind::Data && hole > 0 {
+                at += hole;
+                continue;
+            }
+            let len = to_usize(PIECE.min(range.end - at));
+            plain.resize(len, 0);
+            stored.resize(len, 0);
+            self.blocks.read(self.window(), at, &mut plain)?;
+            self.file.read_at(self.place(at), &mut stored)?;
+            let mut blocks = plain
+                .chunks(to_usize(block))
+                .zip(stored.chunks(to_usize(block)));
+            if !blocks.all(|(plain, stored)| is_zero(plain) || is_zero(stored)) {
+                return Ok(false);
+            }
+            at += PIECE.min(range.end - at);
+        }
+        Ok(true)
     }
 
     fn len(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::gate::{self, OpenedContainer};
+use super::guarded::Guarded;
 use super::lists::{self, SettledLists};
 use super::opening::Opening;
 use super::remote::RemoteTarget;
@@ -132,6 +133,10 @@ impl Opening<'_> {
     }
 
     fn raw(&mut self, file: Arc<dyn BlockDevice>) -> Arc<Raw> {
+        let file = match self.decrypted.clone() {
+            Some(device) => Arc::new(Guarded::encrypted(device)),
+            None => file,
+        };
         let raw = Arc::new(Raw::new(file));
         self.layers.push(Layer::Raw(raw.clone()));
         if raw.trailing() > 0 {

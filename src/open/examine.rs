@@ -9,8 +9,8 @@ use super::container::{detect_container, lock_file, stands_alone};
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
 use super::{
-    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, contents, directories, interrupted,
-    look_at, survey, unstored,
+    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, contents, directories, gate,
+    interrupted, look_at, survey, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
@@ -300,6 +300,12 @@ fn examine_folder(
                 && found.problems.count(Severity::Warning) > 0
             {
                 found.orphans = bundle.orphans(progress)?;
+            }
+            if let Some(store) = opened.store
+                && found.problems.count(Severity::Damage) == 0
+                && let Some(damage) = gate::wrong_band_size(path, &store, options)?
+            {
+                found.problems.add(Severity::Damage, damage);
             }
             examine_shown(path, &opened.disk, Format::Udsb, options, found, progress)
         }

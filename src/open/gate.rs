@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use super::driver::Headers;
 use super::evidence::{self, Depth, Fact};
-use super::guarded::GuardedBundle;
+use super::guarded::Guarded;
 use super::lists::{self, ListDecision, ListEvidence};
 use super::opening::Opening;
-use super::{Layer, OpenOptions, Volume, contents};
-use crate::container::Format;
+use super::{Layer, OpenOptions, Volume, contents, unstored};
 use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
+use crate::container::{Format, Orphan};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::partition::{self, Map, gpt};
@@ -97,27 +97,36 @@ pub(super) fn pass(mut opened: OpenedContainer, opening: &mut Opening<'_>) -> Re
             path: opening.path,
             disk: &opened.disk,
             store: opened.store.as_ref(),
-            is_plain: opened.format.is_plain(),
+            is_plain: opened.format.is_plain() && !opening.is_encrypted(),
             is_far: opening.is_far(),
             options: &opening.options,
         };
         let warnings = gate.compare()?;
         opening.warnings.extend(warnings);
-        // The disk of a stack is not that of the bundle below it.
-        if let Some(bundle) = opening.layers.iter().find_map(Layer::bundle)
-            && opened.store.is_some()
-        {
-            opened.disk = Arc::new(GuardedBundle(bundle.clone()));
+        // The disk of a stack is not that of the image below it.
+        if opening.options.shadows.is_empty() {
+            opened.disk = guarded(&opening.layers).unwrap_or(opened.disk);
         }
     }
     Ok(FoundDisk::of(opened))
+}
+
+/// Returns the disk of a container in which data can be past the end of the disk.
+fn guarded(layers: &[Layer]) -> Option<Arc<dyn BlockDevice>> {
+    layers.iter().find_map(|layer| match layer {
+        Layer::Bundle(bundle) => Some(Arc::new(Guarded::bundle(bundle.clone())) as _),
+        Layer::SparseImage(image) => Some(Arc::new(Guarded::sparse_image(image.clone())) as _),
+        Layer::Asif(image) => Some(Arc::new(Guarded::asif(image.clone())) as _),
+        _ => None,
+    })
 }
 
 struct Gate<'a> {
     path: &'a Path,
     disk: &'a Arc<dyn BlockDevice>,
     store: Option<&'a Arc<dyn Store>>,
-    /// The length of the disk is that of a file, so no number can be wrong.
+    /// The length of the disk is that of a file, so no number can be wrong. That of an encrypted one is in
+    /// its header.
     is_plain: bool,
     /// The image is in a bucket, where requests are made in parallel.
     is_far: bool,
@@ -148,34 +157,10 @@ impl Gate<'_> {
         Ok(warnings)
     }
 
-    /// Compares the band size of a local bundle with the lengths of its files. All are listed only if
-    /// those of the first bands suggest another one.
+    /// Compares the band size of a local bundle with the lengths of its files.
     fn compare_band_size(&self) -> Result<()> {
-        let Some(store) = self.store.filter(|_| !self.is_far) else {
-            return Ok(());
-        };
-        let Some(geometry) = lists::agreed(&**store) else {
-            return Ok(());
-        };
-        let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
-        let first = sparsebundle::first_band_lens(&**store)?;
-        if other(&first).is_none() && first.iter().all(|len| *len <= geometry.band_size) {
-            return Ok(());
-        }
-        let lens = sparsebundle::band_lens(&**store, &Silent)?;
-        let lens: Vec<u64> = lens.into_iter().map(|(_, len)| len).collect();
-        match other(&lens) {
-            // The contents may still agree with the lists alone.
-            Some(other) => match self.ask(store, |question| question.decide_agreed())? {
-                ListDecision::Geometry {
-                    geometry: found, ..
-                } if found == geometry => Ok(()),
-                _ => Err(repairable(format!(
-                    "the band size is {}, and the contents agree with the length of bands, {other} \
-                     bytes: run `bandsaw repair` first",
-                    geometry.band_size
-                ))),
-            },
+        match self.store.filter(|_| !self.is_far) {
+            Some(store) => compare_band_size(self.path, store, self.options),
             None => Ok(()),
         }
     }
@@ -311,20 +296,79 @@ impl Gate<'_> {
         store: &Arc<dyn Store>,
         ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
     ) -> Result<T> {
-        let staged = lists::trial_of(store);
-        let options = OpenOptions {
-            access: Access::ReadOnly,
-            ..*self.options
-        };
-        ask(&ListEvidence {
-            path: self.path,
-            store: &staged,
-            options: &options,
-            assume: &Assumptions::default(),
-            temporary: Path::new(""),
-            depth: Depth::Full,
-            progress: &Silent,
-        })
+        ask_with(self.path, store, self.options, ask)
+    }
+}
+
+/// Asks a question about the lists of a bundle, whose contents are checked in full.
+fn ask_with<T>(
+    path: &Path,
+    store: &Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
+) -> Result<T> {
+    let staged = lists::trial_of(store);
+    ask(&ListEvidence {
+        path,
+        store: &staged,
+        options: &options.reading(),
+        assume: &Assumptions::default(),
+        temporary: Path::new(""),
+        depth: Depth::Full,
+        progress: &Silent,
+    })
+}
+
+/// Compares the band size of a bundle with the lengths of its files. All are listed only if those of
+/// the first bands suggest another one.
+fn compare_band_size(path: &Path, store: &Arc<dyn Store>, options: &OpenOptions<'_>) -> Result<()> {
+    let Some(geometry) = lists::agreed(&**store) else {
+        return Ok(());
+    };
+    let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
+    let first = sparsebundle::first_band_lens(&**store)?;
+    if other(&first).is_none() && first.iter().all(|len| *len <= geometry.band_size) {
+        return Ok(());
+    }
+    let lens = sparsebundle::band_lens(&**store, &Silent)?;
+    let lens: Vec<u64> = lens.into_iter().map(|(_, len)| len).collect();
+    let Some(other) = other(&lens) else {
+        return Ok(());
+    };
+    // The contents may still agree with the lists alone.
+    match ask_with(path, store, options, |question| question.decide_agreed())? {
+        ListDecision::Geometry {
+            geometry: found, ..
+        } if found == geometry => Ok(()),
+        _ => Err(repairable(format!(
+            "the band size is {}, and the contents agree with the length of bands, {other} bytes: \
+             run `bandsaw repair` first",
+            geometry.band_size
+        ))),
+    }
+}
+
+/// Returns the damage of a bundle with whose band size no change passes the gate.
+pub(super) fn wrong_band_size(
+    path: &Path,
+    store: &Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+) -> Result<Option<Error>> {
+    match compare_band_size(path, store, options) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == Kind::Undecided => {
+            let mut what = error.message().to_owned();
+            for (number, one) in Undecided::of(&error).iter().enumerate() {
+                what += if number == 0 { "; " } else { ", " };
+                what += &format!("{} ({})", one.assume, one.evidence);
+            }
+            Ok(Some(
+                Error::new(Kind::Corrupt, "sparse bundle", what).named("Info.plist"),
+            ))
+        }
+        // Without a key nothing decides.
+        Err(error) if error.kind() == Kind::WrongKey => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -428,7 +472,7 @@ pub(crate) fn check_leftovers(
     }
     let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
     leftovers.into_iter().for_each(|fact| found.add(fact));
-    if found.is_consistent_but_for_leftovers() {
+    if found.is_consistent_but_for_leftovers() && is_all_stored(disk, progress)? {
         bundle.resolve_leftovers();
         return Ok(());
     }
@@ -443,6 +487,42 @@ pub(crate) fn check_leftovers(
         }],
     }
     .into_error("sparse bundle"))
+}
+
+/// Refuses to grow a disk in a file that stores `orphans` past its end, which are removed first, unless a
+/// map or volume has the length of the disk, everything on it is in order and all that is in use is
+/// stored. [`Kind::Undecided`] otherwise.
+pub(super) fn check_past_end(
+    disk: &Arc<dyn BlockDevice>,
+    orphans: &[Orphan],
+    layer: &'static str,
+) -> Result<()> {
+    let Some(first) = orphans.iter().find(|orphan| orphan.is_past_end) else {
+        return Ok(());
+    };
+    let found = evidence::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
+    if found.is_consistent() && is_all_stored(disk, &Silent)? {
+        return Ok(());
+    }
+    Err(Undecided {
+        what: format!(
+            "{}, and nothing decides whether it belongs to it",
+            first.what
+        ),
+        alternatives: vec![Alternative {
+            assume: "orphans=remove".into(),
+            evidence: found.description(),
+        }],
+    }
+    .into_error(layer))
+}
+
+/// Returns true if every place of `disk` that its volumes use is stored: what is stored past its end is no
+/// part of it then.
+fn is_all_stored(disk: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<bool> {
+    let (map, volumes) = contents::find(disk)?;
+    let found = unstored::find(disk, map.as_ref(), &volumes, progress)?;
+    Ok(found.places.is_empty())
 }
 
 #[cfg(test)]
@@ -465,6 +545,7 @@ mod tests {
         objects: MemoryObjects,
         requests: AtomicU64,
         rounds: AtomicU64,
+        lists: AtomicU64,
     }
 
     impl CountedRequests {
@@ -522,6 +603,7 @@ mod tests {
             prefix: &str,
             each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
         ) -> Result<()> {
+            self.lists.fetch_add(1, Ordering::SeqCst);
             self.count(|| self.objects.list(prefix, each))
         }
     }
@@ -543,7 +625,6 @@ mod tests {
         for at in (0..len).step_by(PIECE as usize) {
             let piece = disk.read_vec(at, PIECE.min(len - at) as usize).unwrap();
             if !crate::device::is_zero(&piece) {
-        lists: AtomicU64,
                 bundle.write_at(at, &piece).unwrap();
             }
         }
@@ -557,6 +638,7 @@ mod tests {
             objects: objects.clone(),
             requests: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
         });
         let options = RemoteOptions {
             access,
@@ -601,7 +683,6 @@ mod tests {
                     format,
                     block_size: None,
                     source: Source::Empty,
-            self.lists.fetch_add(1, Ordering::SeqCst);
                 }),
                 ..CreateOptions::default()
             };
@@ -622,8 +703,6 @@ mod tests {
             );
         }
     }
-}
-            lists: AtomicU64::new(0),
 
     /// The trim before a use needs the bands that are stored, and those past the end of the disk: both are
     /// known from the opening.
@@ -669,3 +748,4 @@ mod tests {
         crate::ops::trim::before_use(&image, None, &Silent).unwrap();
         assert_eq!(counted.lists.load(Ordering::SeqCst), before);
     }
+}

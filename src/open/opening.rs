@@ -24,6 +24,8 @@ pub(super) struct Opening<'a> {
     /// The layers found, from the bottom.
     pub(super) layers: Vec<Layer>,
     pub(super) warnings: Vec<String>,
+    /// The contents of the file, if it is encrypted and unlocked.
+    pub(super) decrypted: Option<Arc<Device>>,
 }
 
 impl<'a> Opening<'a> {
@@ -33,6 +35,7 @@ impl<'a> Opening<'a> {
             options: *options,
             layers: Vec::new(),
             warnings: Vec::new(),
+            decrypted: None,
         }
     }
 
@@ -160,12 +163,13 @@ impl<'a> Opening<'a> {
         };
         let version = locked.describe().version;
         let keys = self.keys(&locked)?;
-        let plain = Device::new(file, locked, &keys)?;
+        let plain = Arc::new(Device::new(file, locked, &keys)?);
         if self.options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
             let message = format!("encryption version {version} is read-only");
             return Err(Error::new(Kind::ReadOnly, "encryption", message));
         }
-        Ok(Arc::new(plain))
+        self.decrypted = Some(plain.clone());
+        Ok(plain)
     }
 
     /// Returns the keys behind a header. Its layer is recorded even if unlocking fails.

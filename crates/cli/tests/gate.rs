@@ -7,6 +7,8 @@ use crate::common::{Scratch, stderr};
 
 const LEN: &str = "12582912";
 const HALF: &str = "6291456";
+/// Offset of the length of the data in the header of an encrypted image.
+const DATA_SIZE: usize = 0x38;
 
 /// Changes the size in Info.plist.
 fn set_size(bundle: &Path, from: &str, to: &str) {
@@ -319,8 +321,8 @@ fn a_lost_directory_is_overwritten_by_choice_alone() {
     assert!(fs::read(&path).unwrap() == damaged);
 }
 
-/// Half or twice the band size in both lists: the container still opens, as its metadata is in the
-/// first half of the first band, but the length of the bands contradicts the lists.
+/// Half or twice the band size in both lists: the volume may still open, as much of its metadata is in
+/// the first half of the first band, but the length of the bands contradicts the lists.
 #[test]
 fn the_length_of_the_bands_contradicts_the_lists() {
     let scratch = Scratch::new();
@@ -330,59 +332,184 @@ fn the_length_of_the_bands_contradicts_the_lists() {
             .collect();
         scratch.write(&format!("src/f{n}"), bytes);
     }
-    let create = ["create", "x.sparsebundle", "--size", "12m", "--fs", "apfs"];
-    let form = ["--layout", "none", "--band-size", "1m", "--from", "src"];
-    scratch.ok(&[&create[..], &form].concat());
-    let bundle = scratch.path("x.sparsebundle");
-    let lists = ["Info.plist", "Info.bckup"].map(|name| bundle.join(name));
-    let whole = fs::read_to_string(&lists[0]).unwrap();
-    for wrong in [">524288<", ">2097152<"] {
-        for list in &lists {
-            fs::write(list, whole.replace(">1048576<", wrong)).unwrap();
-        }
-        let before = bytes_of_bands(&bundle);
-        for verb in [
-            &["put", "x.sparsebundle:/f", "--from", "src/f0"][..],
-            &["rm", "x.sparsebundle:/f0"],
-            &["resize", "x.sparsebundle", "--size", "10m"],
-            &["compact", "x.sparsebundle"],
-            &["trim", "x.sparsebundle"],
-            &["reband", "x.sparsebundle", "--band-size", "4m"],
-            &["serve", "x.sparsebundle", "--socket", "socket"],
-            &["repair", "x.sparsebundle"],
-        ] {
-            let output = scratch.run(verb);
-            let told = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
-            assert_eq!(output.status.code(), Some(9), "{wrong} {verb:?}: {told}");
-            assert!(
-                told.contains("band-size=1048576"),
-                "{wrong} {verb:?}: {told}"
+    for (file_system, layout) in [
+        ("apfs", "none"),
+        ("apfs", "gptspud"),
+        ("hfs+", "none"),
+        ("hfs+", "gptspud"),
+    ] {
+        let create = ["create", "x.sparsebundle", "--size", "12m", "--overwrite"];
+        let form = ["--fs", file_system, "--layout", layout, "--band-size", "1m"];
+        scratch.ok(&[&create[..], &form, &["--from", "src"]].concat());
+        let bundle = scratch.path("x.sparsebundle");
+        for wrong in [">524288<", ">2097152<"] {
+            check_band_size(
+                &scratch,
+                &bundle,
+                wrong,
+                &format!("{file_system} {layout} {wrong}"),
             );
         }
-        // Bands that are shorter than the band size are usual, and no finding of a check.
-        if wrong == ">524288<" {
-            let checked = scratch.run(&["check", "x.sparsebundle"]);
-            assert_eq!(checked.status.code(), Some(5), "{checked:?}");
-        }
-        assert!(bytes_of_bands(&bundle) == before, "{wrong}");
-        scratch.ok(&["repair", "x.sparsebundle", "--assume", "band-size=1048576"]);
-        scratch.ok(&["check", "x.sparsebundle"]);
-        scratch.ok(&["extract", "x.sparsebundle", "out"]);
-        for n in 0..8 {
-            let read = |folder: &str| fs::read(scratch.path(&format!("{folder}/f{n}"))).unwrap();
-            assert!(read("out") == read("src"), "{wrong}: f{n}");
-        }
-        fs::remove_dir_all(scratch.path("out")).unwrap();
-        scratch.ok(&["repair", "--commit", "x.sparsebundle"]);
+        // One long band alone is no other band size: the excess is ignored.
+        let band = bundle.join("bands/2");
+        let mut bytes = fs::read(&band).unwrap();
+        bytes.extend([7; 4096]);
+        fs::write(&band, bytes).unwrap();
+        scratch.ok(&["put", "x.sparsebundle:/f", "--from", "src/f0"]);
     }
-    // One long band alone is no other band size: the excess is ignored.
-    let band = bundle.join("bands/2");
-    let mut bytes = fs::read(&band).unwrap();
-    bytes.extend([7; 4096]);
-    fs::write(&band, bytes).unwrap();
-    scratch.ok(&["put", "x.sparsebundle:/f", "--from", "src/f0"]);
 }
 
+/// Checks that nothing writes to a bundle of bands of 1 MiB with another band size in both lists, that all
+/// verdicts agree, and that a repair restores the files.
+fn check_band_size(scratch: &Scratch, bundle: &Path, wrong: &str, case: &str) {
+    let lists = ["Info.plist", "Info.bckup"].map(|name| bundle.join(name));
+    let whole = fs::read_to_string(&lists[0]).unwrap();
+    for list in &lists {
+        fs::write(list, whole.replace(">1048576<", wrong)).unwrap();
+    }
+    let before = bytes_of_bands(bundle);
+    let ends = |code: i32, verb: &[&str]| {
+        let output = scratch.run(verb);
+        let told = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{case} {verb:?}: {told}");
+        told
+    };
+    for verb in [
+        &["put", "x.sparsebundle:/f", "--from", "src/f0"][..],
+        &["rm", "x.sparsebundle:/f0"],
+        &["resize", "x.sparsebundle", "--size", "10m"],
+        &["compact", "x.sparsebundle"],
+        &["trim", "x.sparsebundle"],
+        &["reband", "x.sparsebundle", "--band-size", "4m"],
+        &["serve", "x.sparsebundle", "--socket", "socket"],
+        &["repair", "x.sparsebundle"],
+    ] {
+        let told = ends(9, verb);
+        assert!(
+            told.contains("band-size=1048576"),
+            "{case} {verb:?}: {told}"
+        );
+    }
+    let told = ends(5, &["check", "x.sparsebundle"]);
+    assert!(told.contains("1048576"), "{case}: {told}");
+    ends(5, &["diagnose", "x.sparsebundle"]);
+    ends(5, &["info", "x.sparsebundle"]);
+    assert!(bytes_of_bands(bundle) == before, "{case}");
+    scratch.ok(&["repair", "x.sparsebundle", "--assume", "band-size=1048576"]);
+    scratch.ok(&["check", "x.sparsebundle"]);
+    scratch.ok(&["extract", "x.sparsebundle", "out"]);
+    for n in 0..8 {
+        let read = |folder: &str| fs::read(scratch.path(&format!("{folder}/f{n}"))).unwrap();
+        assert!(read("out") == read("src"), "{case}: f{n}");
+    }
+    fs::remove_dir_all(scratch.path("out")).unwrap();
+    scratch.ok(&["repair", "--commit", "x.sparsebundle"]);
+}
+
+/// The header of an encrypted raw image records too few bytes. A disk that grows would overwrite the others,
+/// whatever they hold.
+#[test]
+fn an_encrypted_image_stores_more_than_its_header_records() {
+    let scratch = Scratch::new();
+    scratch.write("key", "secret");
+    let bytes: Vec<u8> = (0..6_u32 << 20)
+        .map(|at| (at * 31 + (at >> 9)) as u8 | 1)
+        .collect();
+    scratch.write("raw.img", &bytes);
+    scratch.write("src/f", &bytes[..5 << 20]);
+    let passphrase = ["--passfile", "key"];
+    let run = |args: &[&str]| scratch.run(&[args, &passphrase].concat());
+    let ok = |args: &[&str]| {
+        let output = run(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let new = ["--encrypt", "--overwrite", "--iterations", "150000"];
+    // Contents of no known kind.
+    let convert = [
+        "convert",
+        "raw.img",
+        "x.dmg",
+        "--image-format",
+        "udrw",
+        "--format",
+        "udrw",
+    ];
+    scratch.ok(&[&convert[..], &new, &["--new-passfile", "key"]].concat());
+    let path = scratch.path("x.dmg");
+    let whole = fs::read(&path).unwrap();
+    let set_len = |whole: &[u8], len: u64| {
+        let mut bytes = whole.to_vec();
+        bytes[DATA_SIZE..DATA_SIZE + 8].copy_from_slice(&len.to_be_bytes());
+        fs::write(&path, &bytes).unwrap();
+        bytes
+    };
+    let damaged = set_len(&whole, 2 << 20);
+    let grow = ["resize", "x.dmg", "--image-only", "--size", "8m"];
+    let output = run(&grow);
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    for choice in ["size=6291456", "size=2097152"] {
+        assert!(stderr(&output).contains(choice), "{}", stderr(&output));
+    }
+    assert!(fs::read(&path).unwrap() == damaged);
+    let output = run(&["repair", "x.dmg", "--assume", "size=6291456"]);
+    assert_eq!(
+        output.status.code(),
+        Some(6),
+        "unknown contents: {}",
+        stderr(&output)
+    );
+    assert!(fs::read(&path).unwrap() == whole);
+    ok(&["repair", "--undo", "x.dmg"]);
+    assert!(fs::read(&path).unwrap() == damaged);
+    ok(&[&grow[..], &["--assume", "size=2097152"]].concat());
+    assert_eq!(fs::read(&path).unwrap().len(), damaged.len() + (2 << 20));
+
+    // What an interrupted growth leaves: zeros, and blocks that were never written.
+    let blank = ["create", "x.dmg", "--size", "2m", "--fs", "none"];
+    scratch.ok(&[&blank[..], &new, &passphrase].concat());
+    let mut longer = fs::read(&path).unwrap();
+    longer.resize(longer.len() + (1 << 20), 0);
+    fs::write(&path, longer).unwrap();
+    ok(&grow);
+
+    // The contents agree with the length of the file.
+    for (file_system, layout) in [("hfs+", "none"), ("apfs", "none"), ("hfs+", "gptspud")] {
+        let create = [
+            "create",
+            "x.dmg",
+            "--size",
+            "12m",
+            "--from",
+            "src",
+            "--fs",
+            file_system,
+        ];
+        scratch.ok(&[&create[..], &["--layout", layout], &new, &passphrase].concat());
+        let whole = fs::read(&path).unwrap();
+        let damaged = set_len(&whole, 8 << 20);
+        for verb in [
+            &["resize", "x.dmg", "--image-only", "--size", "16m"][..],
+            &["put", "x.dmg:/new", "--from", "key"],
+        ] {
+            let output = run(verb);
+            let told = stderr(&output);
+            assert_eq!(
+                output.status.code(),
+                Some(9),
+                "{file_system} {layout} {verb:?}: {told}"
+            );
+            assert!(
+                fs::read(&path).unwrap() == damaged,
+                "{file_system} {layout} {verb:?}"
+            );
+        }
+        ok(&["repair", "x.dmg"]);
+        assert!(fs::read(&path).unwrap() == whole, "{file_system} {layout}");
+        ok(&["check", "x.dmg"]);
+        ok(&["repair", "--commit", "x.dmg"]);
+    }
+}
 fn bytes_of_bands(bundle: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
     let bands = fs::read_dir(bundle.join("bands")).unwrap();
     bands

@@ -311,6 +311,7 @@ impl Asif {
                 what: what.to_owned(),
                 place: Place::Offset(run.start),
                 len: run.end - run.start,
+                is_past_end: false,
             });
         }
         for (chunk, place) in self.chunks_beyond()? {
@@ -323,6 +324,7 @@ impl Asif {
                     what: format!("chunk {} is past the end of the disk", chunk.0),
                     place: Place::Offset(range.start),
                     len: range.end - range.start,
+                    is_past_end: true,
                 });
             }
         }

@@ -195,6 +195,18 @@ impl Bundle {
     }
 }
 
+/// Returns bands past the end of the disk with the lengths of their files, in disk order.
+fn orphans(mut bands: Vec<(BandIndex, u64)>) -> Vec<Orphan> {
+    bands.sort_unstable_by_key(|(index, _)| index.0);
+    let orphan = |(index, len): (BandIndex, u64)| Orphan {
+        what: "band past the end of the disk".to_owned(),
+        place: Place::Name(index.name()),
+        len,
+        is_past_end: true,
+    };
+    bands.into_iter().map(orphan).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -241,6 +253,13 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["bands/9"]
         );
+        let orphans = stored.orphans();
+        assert_eq!(orphans.len(), 1, "{orphans:?}");
+        assert_eq!(orphans[0].len, 5);
+        assert_eq!(
+            format!("{orphans:?}"),
+            format!("{:?}", bundle.orphans(&Silent).unwrap())
+        );
         let range = BAND / 2..5 * BAND + 512;
         assert_eq!(stored.in_range(BAND, &range).len(), 4);
         bundle.give_back(&stored, &range, true).unwrap();
@@ -253,13 +272,6 @@ mod tests {
                 .read_vec(BAND - 512, 1024)
                 .unwrap()
                 .iter()
-        let orphans = stored.orphans();
-        assert_eq!(orphans.len(), 1, "{orphans:?}");
-        assert_eq!(orphans[0].len, 5);
-        assert_eq!(
-            format!("{orphans:?}"),
-            format!("{:?}", bundle.orphans(&Silent).unwrap())
-        );
                 .all(|byte| *byte == 0)
         );
     }

@@ -210,6 +210,7 @@ impl SparseImage {
                 what,
                 place: Place::Offset(place),
                 len: self.band_size,
+                is_past_end: band.is_some(),
             });
         }
         let file_len = self.file.info().len;
@@ -218,6 +219,7 @@ impl SparseImage {
                 what: "data after the last band".to_owned(),
                 place: Place::Offset(end),
                 len: file_len - end,
+                is_past_end: false,
             });
         }
         Ok(orphans)

@@ -8,6 +8,7 @@ use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{ContainerKind, Format, Orphans, asif, sparsebundle, sparseimage};
+use crate::crypt;
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::fs::apfs::{Container, OlderCheckpoint};
@@ -15,11 +16,11 @@ use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::evidence::{self, Depth};
 use crate::open::gate::StagedImage;
 use crate::open::lists::{ListDecision, ListEvidence};
-use crate::open::{self, OpenOptions, StoredImage, Volume};
+use crate::open::{self, OpenOptions, PlainFile, StoredImage, Volume};
 use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
-use crate::store::Staged;
+use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
 
 const MIB: u64 = 1 << 20;
@@ -132,7 +133,10 @@ impl<'a> LayerRepair<'a> {
     }
 
     fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<()> {
-        let plain = open::plain_of(file, self.options)?;
+        let PlainFile {
+            device: plain,
+            decrypted,
+        } = open::unlocked(file.clone(), self.options)?;
         let format = self
             .options
             .image_format
@@ -160,6 +164,11 @@ impl<'a> LayerRepair<'a> {
                 Arc::new(image)
             }
             ContainerKind::Raw => {
+                let steps = match decrypted {
+                    Some(device) => self.encrypted_len(&file, &device),
+                    None => Ok(Vec::new()),
+                };
+                self.take_outside("encrypted image", steps)?;
                 let steps = raw_tail(&plain);
                 if !self.take_outside("raw image", steps)? {
                     return Ok(());
@@ -173,6 +182,65 @@ impl<'a> LayerRepair<'a> {
             }
         };
         self.map(&disk)
+    }
+
+    /// Corrects the length in the header of an encrypted raw image whose file stores more, if the contents
+    /// agree with the stored length and not with the recorded one, or as the user assumes. Data past an
+    /// assumed length is removed.
+    fn encrypted_len(
+        &self,
+        file: &Arc<dyn BlockDevice>,
+        device: &crypt::Device,
+    ) -> Result<Vec<String>> {
+        let recorded = device.info().len;
+        let Some(stored) = device.stored_end() else {
+            return Ok(Vec::new());
+        };
+        let assumed = self.chosen.assume.size;
+        let len = match assumed {
+            Some(len) if (recorded..=stored).contains(&len) => len,
+            None if self.fits_stored_len(stored)? => stored,
+            _ => return Ok(Vec::new()),
+        };
+        let mut steps = Vec::new();
+        if len != recorded {
+            device.set_len(len, AfterDiscard::Any)?;
+            device.flush()?;
+            steps.push(format!(
+                "the header records {len} bytes of data, which the file stores"
+            ));
+        }
+        let end = device.data_end();
+        if assumed.is_some() && end < file.info().len {
+            file.set_len(end, AfterDiscard::Any)?;
+            file.flush()?;
+            steps.push(format!(
+                "the file is truncated to {end} bytes, the end of its data"
+            ));
+        }
+        Ok(steps)
+    }
+
+    /// Returns true if the contents of an encrypted raw image contradict its length, and agree with
+    /// `stored` bytes.
+    fn fits_stored_len(&self, stored: u64) -> Result<bool> {
+        let evidence = |store: &Staged, mode, len: Option<u64>| {
+            let reading = self.options.reading();
+            let options = if len.is_none() {
+                &reading
+            } else {
+                self.options
+            };
+            let (plain, _) = self.plain(store, mode, options)?;
+            len.map_or(Ok(()), |len| plain.set_len(len, AfterDiscard::Any))?;
+            let disk: Arc<dyn BlockDevice> = Arc::new(Raw::new(plain));
+            evidence::of_disk(&disk, self.options, Depth::Full, self.progress)
+        };
+        if !evidence(self.staged, Open::Read, None)?.is_contradicted() {
+            return Ok(false);
+        }
+        let tried = Staged::new(Arc::new(self.staged.clone()), self.chosen.temporary.clone());
+        Ok(evidence(&tried, Open::Write, Some(stored))?.is_consistent())
     }
 
     /// Performs the repairs of a file that keep its orphans, then decides about these. Returns the

@@ -86,6 +86,11 @@ impl Info {
             Ok(image) => {
                 let bar = Bar::new(output);
                 let failed = facts.add_image(&image, &bar).err();
+                if facts.damage.is_none() && image.bundle().is_some() {
+                    let options = self.opening.options(Access::ReadOnly);
+                    facts.damage = open::wrong_band_size(Path::new(&path), &options)
+                        .map_err(|error| error.in_file(&path))?;
+                }
                 if self.map {
                     drawing = SpaceMap::of(&image, &FreeSpace::of(&image), &bar)
                         .map_err(|error| error.in_file(&path))?;
