@@ -61,6 +61,13 @@ impl Image {
         &self.warnings
     }
 
+    /// Returns true for a warning that contents are missing: a volume is read in an older state.
+    pub fn is_of_loss(&self, warning: &str) -> bool {
+        self.volumes()
+            .iter()
+            .any(|volume| volume.warning_of_older_state().as_deref() == Some(warning))
+    }
+
     /// Adds a warning, for example about a repair before it was opened.
     pub fn add_warning(&mut self, warning: String) {
         self.warnings.push(warning);

@@ -43,10 +43,7 @@ impl Opening<'_> {
             volume.change_damaged = options.change_damaged;
             volume.system_files = options.system_files;
             volume.survey();
-            let place = volume.place();
-            let older = volume.older_state();
-            self.warnings
-                .extend(older.map(|what| format!("{place}: {what}")));
+            self.warnings.extend(volume.warning_of_older_state());
         }
         // An encrypted file is an image, independent of its contents.
         let encrypted = self.is_encrypted();

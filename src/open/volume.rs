@@ -143,6 +143,12 @@ impl Volume {
         self.older_state.as_deref()
     }
 
+    /// Returns the same warning with the place of the volume.
+    pub(super) fn warning_of_older_state(&self) -> Option<String> {
+        let what = self.older_state()?;
+        Some(format!("{}: {what}", self.place()))
+    }
+
     /// Opens the volume; of an APFS container the first volume that does not merely serve to start
     /// a Mac. [`Kind::Unsupported`] if its format is recognized but not supported,
     /// [`Kind::WrongKey`] if it is encrypted.

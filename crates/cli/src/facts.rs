@@ -59,6 +59,9 @@ pub(crate) struct ImageInfo {
     pub(crate) volumes: Vec<VolumeFacts>,
     #[serde(serialize_with = "messages")]
     pub(crate) warnings: Vec<String>,
+    /// Those of them that contents are missing or damaged.
+    #[serde(skip)]
+    losses: Vec<String>,
     /// The first problem of an image that opened nevertheless.
     #[serde(skip)]
     pub(crate) damage: Option<Error>,
@@ -121,10 +124,12 @@ impl ImageInfo {
                     Kind::Corrupt | Kind::Unsupported | Kind::NotFound | Kind::Limit
                 ) =>
             {
-                facts.warnings.push(format!(
+                let damaged = format!(
                     "the copy is complete, but a volume in it is damaged, like the source: {}",
                     failure.message()
-                ));
+                );
+                facts.losses.push(damaged.clone());
+                facts.warnings.push(damaged);
             }
             done => done?,
         }
@@ -147,6 +152,7 @@ impl ImageInfo {
             contents: None,
             volumes: Vec::new(),
             warnings: Vec::new(),
+            losses: Vec::new(),
             damage: None,
         }
     }
@@ -154,9 +160,12 @@ impl ImageInfo {
     /// Prints the warnings for people; programs find them in the JSON output.
     pub(crate) fn warn(&self, output: &Output) {
         if !output.json() {
-            self.warnings
-                .iter()
-                .for_each(|warning| output.warn(warning));
+            for warning in &self.warnings {
+                match self.losses.contains(warning) {
+                    true => output.warn_of_loss(warning),
+                    false => output.warn(warning),
+                }
+            }
         }
     }
 
@@ -166,6 +175,9 @@ impl ImageInfo {
         self.format = Some(image.format().code());
         self.description = Some(image.format().description());
         self.warnings.extend_from_slice(image.warnings());
+        let losses = image.warnings().iter();
+        self.losses
+            .extend(losses.filter(|warning| image.is_of_loss(warning)).cloned());
         self.contents = Some(image.contents()?.name());
         self.add_layers(image.layers(), progress)
     }

@@ -17,6 +17,8 @@ pub(crate) struct Global {
     #[arg(long, global = true, help_heading = OUTPUT, display_order = 900)]
     pub(crate) json: bool,
     /// Print only the result: no progress, warnings or summaries
+    ///
+    /// Warnings that contents are missing or damaged are printed nevertheless.
     #[arg(long, short, global = true, help_heading = OUTPUT, display_order = 901)]
     pub(crate) quiet: bool,
     /// Color the output: auto, always or never

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
 use bandsaw::address::Secrets;
+use bandsaw::open::Image;
 use serde::{Serialize, Serializer};
 
 use crate::failure::{Failure, Outcome};
@@ -301,9 +302,23 @@ impl Output {
 
     /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
-        if self.quiet {
-            return;
+        if !self.quiet {
+            self.warn_of_loss(text);
         }
+    }
+
+    /// Prints all warnings about an image.
+    pub(crate) fn warn_of(&self, image: &Image) {
+        for warning in image.warnings() {
+            match image.is_of_loss(warning) {
+                true => self.warn_of_loss(warning),
+                false => self.warn(warning),
+            }
+        }
+    }
+
+    /// Prints a warning that contents are missing or damaged, also under `--quiet`.
+    pub(crate) fn warn_of_loss(&self, text: &str) {
         if self.json {
             self.json_line(&Warning {
                 warning: Text { message: text },

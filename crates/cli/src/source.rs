@@ -108,10 +108,7 @@ impl OpenArgs {
         let opened = opened.advise(Kind::Corrupt, || {
             format!("run `bandsaw diagnose {image}` to see how far it opens")
         })?;
-        opened
-            .warnings()
-            .iter()
-            .for_each(|warning| output.warn(warning));
+        output.warn_of(&opened);
         Ok(opened)
     }
 
@@ -222,10 +219,7 @@ impl<U: Args + Keys> OpenArgs<U> {
     /// Opens an image for changes and prints warnings about it.
     pub(crate) fn change(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadWrite)?;
-        opened
-            .warnings()
-            .iter()
-            .for_each(|warning| output.warn(warning));
+        output.warn_of(&opened);
         Ok(opened)
     }
 

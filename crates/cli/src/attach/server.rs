@@ -138,10 +138,7 @@ fn open(job: &ServerTask<'_>, output: &Output) -> Outcome<Image> {
         }
         opened => {
             let image = opened?;
-            image
-                .warnings()
-                .iter()
-                .for_each(|warning| output.warn(warning));
+            output.warn_of(&image);
             Ok(image)
         }
     }

@@ -10,6 +10,7 @@ use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
+use bandsaw::ops::orphans;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -249,6 +250,11 @@ impl Convert {
             return Err(Failure::usage(option, "the source is not encrypted")
                 .hint("use --encrypt to create an encrypted copy"));
         }
+        if let Some(doubt) = orphans::doubt(&source, &Bar::new(output))? {
+            output.warn_of_loss(&format!(
+                "contents may be missing from the copy: {doubt}: run `bandsaw check`"
+            ));
+        }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the code signature of the source is not copied");
@@ -281,7 +287,7 @@ impl Convert {
         facts.warn(output);
         for volume in made.image.volumes() {
             if let Some(damage) = volume.find_damage()? {
-                output.warn(&format!(
+                output.warn_of_loss(&format!(
                     "the copy is complete, but its volume is damaged: {damage}"
                 ));
             }

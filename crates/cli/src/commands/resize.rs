@@ -147,10 +147,7 @@ impl Resize {
             Access::ReadWrite
         };
         let image = self.opening.open(&address.image, access)?;
-        image
-            .warnings()
-            .iter()
-            .for_each(|warning| output.warn(warning));
+        output.warn_of(&image);
         let Some(size) = size else {
             let found = limits(&image, address.volume.as_ref())?;
             let limits = LimitsReport {

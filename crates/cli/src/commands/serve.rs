@@ -210,10 +210,7 @@ impl Serve {
             }
             opened => {
                 let image = opened?;
-                image
-                    .warnings()
-                    .iter()
-                    .for_each(|warning| output.warn(warning));
+                output.warn_of(&image);
                 image
             }
         };

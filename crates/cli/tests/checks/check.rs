@@ -316,6 +316,20 @@ fn an_older_state_of_a_container_is_never_read_silently() {
         );
         assert!(said.contains("the one of 20"), "{args:?}: {said}");
     }
+    for args in [
+        &["ls", "-q", "a.img:/"][..],
+        &["info", "--quiet", "a.img"],
+        &["cp", "-q", "a.img:/old", "old"],
+        &["convert", "-q", "a.img", "c.dmg", "--format", "udzo"],
+    ] {
+        let output = scratch.run(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let said = stderr(&output);
+        assert!(
+            said.contains("later changes are missing"),
+            "{args:?}: {said}"
+        );
+    }
     let ends = |code: i32, args: &[&str]| {
         let output = scratch.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
