@@ -14,8 +14,10 @@ use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::compact::{self, Compacted};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::reband::reband;
 use bandsaw::ops::repair::{self, Mode, Options, Outcome, Repaired, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
+use bandsaw::ops::rewriting::RewritableVolume;
 use bandsaw::ops::trim::{before_use, trim};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -120,6 +122,9 @@ impl Sample {
         (found.problems.worst(), found.is_in_doubt)
     }
 }
+
+/// A change of the bytes of an image.
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 fn be(bytes: &[u8], at: usize, len: usize) -> usize {
     let digits = bytes[at..at + len].iter();
@@ -251,6 +256,123 @@ fn shrinking_keeps_orphans_of_unknown_contents() {
     assert_eq!(alternatives, ["orphans=remove"], "{error}");
     drop(image);
     assert!(sample.bytes() == damaged);
+}
+
+/// Verbs that read contents and store them again are refused where these may be zeros by mistake, and
+/// not otherwise.
+#[test]
+fn contents_are_not_stored_again_while_data_may_belong_to_them() {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let check = |sample: &Sample, is_refused: bool| {
+        let image = open::open(&sample.path, &options).unwrap();
+        match RewritableVolume::open(&image, None, None, &Silent) {
+            Ok(volume) => {
+                assert!(!is_refused);
+                volume.unmount().unwrap();
+            }
+            Err(error) => {
+                assert!(is_refused, "{error}");
+                assert_eq!(error.kind(), Kind::Undecided, "{error}");
+            }
+        }
+    };
+    for volume in [NewFormat::HfsPlusJournaled, NewFormat::Apfs] {
+        let lose_band = |bytes: &mut Vec<u8>| {
+            let at = label_of_contents(bytes);
+            bytes[at..at + 4].fill(0);
+        };
+        let lose_chunk = |bytes: &mut Vec<u8>| {
+            let entries = entries(bytes);
+            let (at, _) = entries[entries.len() / 2];
+            bytes[at..at + 8].fill(0);
+        };
+        let cases: [(Format, Damage<'_>); 2] =
+            [(Format::Udsp, &lose_band), (Format::Asif, &lose_chunk)];
+        for (format, lose) in cases {
+            let sample = Sample::new(format, volume);
+            let whole = sample.bytes().len();
+            sample.edit(|bytes| bytes.resize(whole + MIB, 7));
+            check(&sample, false);
+            sample.edit(|bytes| bytes.truncate(whole));
+            let damaged = sample.edit(|bytes| lose(bytes));
+            check(&sample, true);
+            assert!(sample.bytes() == damaged, "{format}");
+        }
+    }
+}
+
+/// A band of files that has a name past the end of the disk is not removed by a change of the length or
+/// of the band size.
+#[test]
+fn a_band_with_another_name_is_no_leftover() {
+    let sample = Sample::new(Format::Udsb, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let band = |name: &str| sample.path.join("bands").join(name);
+    fs::rename(band("3"), band("ff")).unwrap();
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let image = open::open(&sample.path, &options).unwrap();
+    let grow = ResizeOptions {
+        size: Size::Bytes(300 << 20),
+        parts: Parts::Image,
+        volume: None,
+        dry_run: false,
+    };
+    let error = resize(&image, &grow, &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
+    drop(image);
+    let error = reband(&sample.path, Some(2 << 20), &options, &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
+    fs::rename(band("ff"), band("3")).unwrap();
+    assert_eq!(sample.contents(), expected);
+}
+
+/// A header with too few sectors: a disk that grows would remove the bands and chunks past its end.
+#[test]
+fn a_disk_of_unknown_contents_does_not_grow_over_its_own_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    // The ends of the numbers of sectors.
+    for (format, places) in [(Format::Udsp, &[0x14, 0x24][..]), (Format::Asif, &[0x38])] {
+        let new = CreateOptions {
+            format,
+            len: Some(12 << 20),
+            overwrite: true,
+            ..CreateOptions::default()
+        };
+        let created = create(&path, new, &Silent).unwrap();
+        let disk = created.image.disk();
+        disk.write_at(0, &Random::new(9).bytes(12 * MIB)).unwrap();
+        disk.flush().unwrap();
+        drop(created);
+        let mut damaged = fs::read(&path).unwrap();
+        for end in places {
+            assert_eq!(be(&damaged, end - 4, 4), 12 * MIB / 512, "{format}");
+            damaged[end - 4..*end].copy_from_slice(&(6_u32 << 11).to_be_bytes());
+        }
+        fs::write(&path, &damaged).unwrap();
+        let image = open::open(&path, &options).unwrap();
+        let grow = ResizeOptions {
+            size: Size::Bytes(12 << 20),
+            parts: Parts::Image,
+            volume: None,
+            dry_run: false,
+        };
+        let error = resize(&image, &grow, &Silent).unwrap_err();
+        let is_refused = matches!(error.kind(), Kind::Undecided | Kind::Conflict);
+        assert!(is_refused, "{format}: {error}");
+        drop(image);
+        assert!(fs::read(&path).unwrap() == damaged, "{format}");
+    }
 }
 
 /// Before a mount nothing is freed; the user's own trim is refused.

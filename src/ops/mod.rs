@@ -23,6 +23,7 @@ pub mod repair;
 pub mod report;
 pub mod resize;
 pub mod resources;
+pub mod rewriting;
 pub mod segment;
 pub mod snapshot;
 pub mod space;

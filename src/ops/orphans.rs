@@ -172,6 +172,15 @@ pub(crate) fn check_found(
     Err(undecided(layer, &stored, why, None))
 }
 
+/// Returns the reason if what reads as zeros in this image may be stored data that it does not find.
+pub fn doubt(image: &Image, progress: &dyn Progress) -> Result<Option<String>> {
+    match check(image, "image", progress) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == Kind::Undecided => Ok(Some(error.message().to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
 /// Finds the orphans of an open image; none in a layer over it.
 pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Vec<Orphan>> {
     if image.overlays().next().is_some() {

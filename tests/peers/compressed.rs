@@ -13,6 +13,7 @@ use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops::compress::{CompressOptions, compress};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::rewriting::RewritableVolume;
 use bandsaw::progress::Silent;
 
 use crate::noise;
@@ -135,15 +136,15 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
         },
     )
     .expect("our image");
-    let fs = image.file_system_mut(None).expect("our volume");
+    let volume = RewritableVolume::open(&image, None, None, &Silent).expect("our volume");
     let options = options(method);
     let mut packed = 0;
     let mut each = |report: bandsaw::ops::compress::FileReport| {
         packed += usize::from(report.left.is_none());
         Ok(())
     };
-    compress(&*fs, &["/".to_owned()], &options, &Silent, &mut each).expect("compressing");
-    fs.unmount().expect("leaving the volume clean");
+    compress(&volume, &["/".to_owned()], &options, &Silent, &mut each).expect("compressing");
+    volume.unmount().expect("leaving the volume clean");
     assert!(
         packed >= files().len() - 1,
         "{packed} files were compressed"

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use bandsaw::address::Address;
 use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
+use bandsaw::open::Image;
 use bandsaw::ops::put;
+use bandsaw::ops::rewriting::RewritableVolume;
 use bandsaw::{Error, Kind, Reason};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
+use crate::progress::Bar;
 use crate::source::{self, OpenArgs, normal};
 
 /// The options of a verb that changes a volume.
@@ -160,6 +163,30 @@ pub(crate) fn change<T>(
     output: &Output,
     change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
 ) -> Outcome<T> {
+    change_opened(address, changing, output, OpenArgs::volume_mut, change)
+}
+
+/// Does the same as [`change`] for a verb that reads contents and stores them again.
+pub(crate) fn rewrite<T>(
+    address: &Address,
+    changing: &ChangeArgs,
+    output: &Output,
+    change: impl FnOnce(&RewritableVolume) -> Outcome<T>,
+) -> Outcome<T> {
+    let open = |opening: &OpenArgs, image: &Image, address: &Address| {
+        let volume = address.volume.as_ref();
+        RewritableVolume::open(image, volume, Some(opening.keys()), &Bar::new(output))
+    };
+    change_opened(address, changing, output, open, change)
+}
+
+fn change_opened<V: Deref<Target = dyn FileSystemMut>, T>(
+    address: &Address,
+    changing: &ChangeArgs,
+    output: &Output,
+    open: impl FnOnce(&OpenArgs, &Image, &Address) -> bandsaw::Result<V>,
+    change: impl FnOnce(&V) -> Outcome<T>,
+) -> Outcome<T> {
     if address.snapshot.is_some() {
         return Err(
             Error::new(Kind::ReadOnly, "address", "snapshots are read-only")
@@ -169,9 +196,9 @@ pub(crate) fn change<T>(
     }
     let opening = changing.opening.forced(changing.force);
     let image = opening.change(&address.image, output)?;
-    let fs = opening
-        .volume_mut(&image, address)
+    let fs = open(&opening, &image, address)
         .map_err(|error| match error.kind() {
+            Kind::Undecided => source::advise(error.in_file(image.path()), &address.image),
             Kind::Corrupt if error.reason() == Some(Reason::DamagedVolume) => {
                 let advice =
                     "to list the damage and `bandsaw repair` to repair it; use --force to change \

@@ -18,6 +18,7 @@ use crate::fs::{
 };
 use crate::ops::export::{FolderOptions, to_folder};
 use crate::ops::filling::FileFill;
+use crate::ops::rewriting::RewritableVolume;
 use crate::progress::{NestedProgress, Progress};
 use crate::{Error, Kind, Result};
 
@@ -30,12 +31,13 @@ const LOCKED: u32 = 0x2 | 0x4 | 0x2_0000 | 0x4_0000;
 /// number of hard links. `each` is called for every file. After an error, files that were completed
 /// stay compressed.
 pub fn compress(
-    fs: &dyn FileSystemMut,
+    volume: &RewritableVolume,
     paths: &[String],
     options: &CompressOptions,
     progress: &dyn Progress,
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
+    let fs: &dyn FileSystemMut = &**volume;
     let files = files_below(fs, paths, progress)?;
     over_files(
         &files,
@@ -69,11 +71,12 @@ pub fn estimate(
 
 /// Stores compressed files uncompressed: the reverse of [`compress`].
 pub fn decompress(
-    fs: &dyn FileSystemMut,
+    volume: &RewritableVolume,
     paths: &[String],
     progress: &dyn Progress,
     each: &mut dyn FnMut(FileReport) -> Result<()>,
 ) -> Result<()> {
+    let fs: &dyn FileSystemMut = &**volume;
     let files = files_below(fs, paths, progress)?;
     over_files(&files, "decompress", None, progress, each, &|path, file| {
         decompress_one(fs, path, file, progress)

@@ -22,6 +22,7 @@ use crate::ops::compact::{self, compact};
 use crate::ops::compress::{CompressOptions, compress, decompress};
 use crate::ops::reband::reband;
 use crate::ops::resize::{Parts, ResizeOptions, Size, resize};
+use crate::ops::rewriting::RewritableVolume;
 use crate::ops::trim::{before_use, trim};
 use crate::ops::{snapshot, stack};
 use crate::progress::Silent;
@@ -190,10 +191,10 @@ impl Verb {
                 };
                 fs.set_attributes(node, &mode)
             }),
-            Self::Compress => change(&compress_one),
-            Self::Decompress => change(&|fs| {
-                compress_one(fs)?;
-                decompress(fs, &[file(47)], &Silent, &mut |_| Ok(()))
+            Self::Compress => rewrite(path, keys, &compress_one),
+            Self::Decompress => rewrite(path, keys, &|volume| {
+                compress_one(volume)?;
+                decompress(volume, &[file(47)], &Silent, &mut |_| Ok(()))
             }),
             Self::Mount => {
                 let image = open::open(path, &writing(keys))?;
@@ -289,6 +290,17 @@ fn change_volume(
     fs.unmount()
 }
 
+fn rewrite(
+    path: &Path,
+    keys: &Secret,
+    change: &dyn Fn(&RewritableVolume) -> Result<()>,
+) -> Result<()> {
+    let image = open::open(path, &writing(keys))?;
+    let volume = RewritableVolume::open(&image, None, Some(keys), &Silent)?;
+    change(&volume)?;
+    volume.unmount()
+}
+
 fn first_volume(
     path: &Path,
     keys: &Secret,
@@ -303,9 +315,11 @@ fn add(fs: &dyn FileSystemMut) -> Result<()> {
     fs.write_all(node, &[0xDD; 5000])
 }
 
-fn compress_one(fs: &dyn FileSystemMut) -> Result<()> {
+fn compress_one(volume: &RewritableVolume) -> Result<()> {
     let options = CompressOptions::new(PackOptions::new(Method::Zlib, Level::default())?);
-    compress(fs, &[images::file(47)], &options, &Silent, &mut |_| Ok(()))
+    compress(volume, &[images::file(47)], &options, &Silent, &mut |_| {
+        Ok(())
+    })
 }
 
 fn parent_of(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {

@@ -151,8 +151,8 @@ impl Compress {
                 output,
             );
         }
-        change::change(&address, &self.opening, output, |fs| {
-            Ok(compress(&**fs, &paths, &options, &bar, &mut each)?)
+        change::rewrite(&address, &self.opening, output, |volume| {
+            Ok(compress(volume, &paths, &options, &bar, &mut each)?)
         })?;
         drop(bar);
         CompressReport::print(
@@ -211,12 +211,12 @@ impl Decompress {
         }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
-        change::change(&address, &self.opening, output, |fs| {
+        change::rewrite(&address, &self.opening, output, |volume| {
             let mut each = |report| {
                 totals.add(report, self.verbose);
                 Ok(())
             };
-            Ok(decompress(&**fs, &paths, &bar, &mut each)?)
+            Ok(decompress(volume, &paths, &bar, &mut each)?)
         })?;
         drop(bar);
         CompressReport::print(
