@@ -35,5 +35,6 @@ mod serve;
 mod signals;
 mod space;
 mod stack;
+mod terminal;
 mod verbs;
 mod verdicts;
