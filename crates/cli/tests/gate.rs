@@ -465,6 +465,14 @@ fn an_encrypted_image_stores_more_than_its_header_records() {
     ok(&[&grow[..], &["--assume", "size=2097152"]].concat());
     assert_eq!(fs::read(&path).unwrap().len(), damaged.len() + (2 << 20));
 
+    // What an interrupted growth leaves: zeros, and blocks that were never written.
+    let blank = ["create", "x.dmg", "--size", "2m", "--fs", "none"];
+    scratch.ok(&[&blank[..], &new, &passphrase].concat());
+    let mut longer = fs::read(&path).unwrap();
+    longer.resize(longer.len() + (1 << 20), 0);
+    fs::write(&path, longer).unwrap();
+    ok(&grow);
+
     // The contents agree with the length of the file.
     for (file_system, layout) in [("hfs+", "none"), ("apfs", "none"), ("hfs+", "gptspud")] {
         let create = [
@@ -496,6 +504,10 @@ fn an_encrypted_image_stores_more_than_its_header_records() {
                 "{file_system} {layout} {verb:?}"
             );
         }
+        ok(&["repair", "x.dmg"]);
+        assert!(fs::read(&path).unwrap() == whole, "{file_system} {layout}");
+        ok(&["check", "x.dmg"]);
+        ok(&["repair", "--commit", "x.dmg"]);
     }
 }
 fn bytes_of_bands(bundle: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
