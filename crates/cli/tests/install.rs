@@ -141,7 +141,7 @@ fn the_hook_for_nix_unpacks_images() {
     let scratch = Scratch::new();
     let source = scratch.sample();
     scratch.ok(&["create", "App.dmg", "--format", "udzo", "--from", "src"]);
-    scratch.write("other.tar", b"no image".to_vec());
+    scratch.write("other.tar", b"no image");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let command = Path::new(env!("CARGO_BIN_EXE_bandsaw")).parent().unwrap();
     let path = format!("{}:{}", command.display(), std::env::var("PATH").unwrap());

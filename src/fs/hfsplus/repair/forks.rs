@@ -214,6 +214,9 @@ pub(super) struct RepairedForks {
     /// Forks that end before blocks which the overflow tree has for them: serial number of the file,
     /// key, and number of blocks.
     short: Vec<(u32, ForkKey, u32)>,
+    /// Those of which the blocks are still there: serial number of the file, type of the fork, and its
+    /// length in blocks.
+    pub(super) longer: Vec<(u32, u8, u64)>,
     /// The overflow tree, in key order.
     pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
 }
@@ -298,15 +301,13 @@ impl RepairedForks {
         }
     }
 
-    /// Returns the files of which a fork was longer than its record states: blocks that the overflow
-    /// tree has for it are marked used, and nothing else states them. Serial number, type of the fork,
-    /// and its length in blocks.
-    pub(super) fn longer(
-        &self,
+    /// Finds the files of which a fork was longer than its record states: blocks that the overflow
+    /// tree has for it are marked used, and nothing else states them.
+    pub(super) fn find_longer(
+        &mut self,
         more: &OverflowRecords,
         is_used: impl Fn(Extent) -> Result<bool>,
-    ) -> Result<Vec<(u32, u8, u64)>> {
-        let mut found = Vec::new();
+    ) -> Result<()> {
         for &(serial, name, blocks) in &self.short {
             let mut len = None;
             for (start, extent) in more.extents_from(name, blocks) {
@@ -314,9 +315,9 @@ impl RepairedForks {
                     len = len.max(Some(start + u64::from(extent.count)));
                 }
             }
-            found.extend(len.map(|len| (serial, name.1, len)));
+            self.longer.extend(len.map(|len| (serial, name.1, len)));
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Allocates blocks for the forks to be moved, after all others have claimed theirs.

@@ -169,14 +169,12 @@ impl<'a> Paths<'a> {
 }
 
 /// Compares the volume as it was read with the repaired one. `ownerless` counts the blocks that are
-/// marked used and that nothing states; `None` if that cannot be told. See
-/// [`RepairedForks::longer`] for `longer`.
+/// marked used and that nothing states; `None` if that cannot be told.
 pub(super) fn find(
     paths: &Paths<'_>,
     trees: &Trees,
     values: &Values,
     forks: &RepairedForks,
-    longer: &[(u32, u8, u64)],
     overflow_files: impl Iterator<Item = u32>,
     header: &VolumeHeader,
     ownerless: &dyn Fn() -> Result<Option<u64>>,
@@ -194,7 +192,7 @@ pub(super) fn find(
     drop(entries);
     search.unnamed(trees, header, &threads);
     search.forks(forks, &trees.own);
-    search.longer(longer, header);
+    search.longer(&forks.longer, header);
     search.attributes(trees, values);
     if trees.is_catalog_damaged {
         for file in overflow_files {

@@ -516,6 +516,7 @@ fn put_together(
         folders: objects.all.len() - files - 1,
         next_id: objects.next_id(),
     };
+    forks.find_longer(&more, |extent| salvage.is_used(extent))?;
     let (losses, mut steps) = {
         let paths = Paths::new(&objects);
         let ownerless = || {
@@ -539,7 +540,6 @@ fn put_together(
             &damage,
             &values,
             &forks,
-            &forks.longer(&more, |extent| salvage.is_used(extent))?,
             more.files(),
             header,
             &ownerless,
