@@ -81,7 +81,9 @@ pub(super) const COMMON: &[Opt] = &[
     opt(
         &["quiet"],
         Nothing,
-        Done("prints nothing; the exit status is unchanged"),
+        Done(
+            "prints nothing but errors and warnings that contents are missing; the exit status is unchanged",
+        ),
     ),
 ];
 
