@@ -14,7 +14,11 @@ pub(super) fn names(root: &Path) -> Vec<String> {
         .filter_map(|name| std::env::var(name).ok())
         .collect();
     names.push(root.display().to_string());
-    names.extend(root.parent().map(|parent| parent.display().to_string()));
+    // A clone may be in a folder that everybody has.
+    let parent = root
+        .parent()
+        .filter(|parent| *parent != std::env::temp_dir());
+    names.extend(parent.map(|parent| parent.display().to_string()));
     names.retain(|name| name.len() > 1);
     names
 }
