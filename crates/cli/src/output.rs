@@ -336,6 +336,7 @@ impl Output {
     }
 
     /// Prints a plan before it is carried out.
+    #[cfg(feature = "bench")]
     pub(crate) fn tell_plan(&self, text: &str) {
         if !self.quiet && !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(&self.secrets.mask(text)));
