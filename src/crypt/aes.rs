@@ -36,6 +36,8 @@ impl Cipher {
         if let Some(native) = native {
             return Ok(Self::Native(Box::new(native)));
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = back_end;
         Self::portable(key)
     }
 

@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags};
 
-use super::choose::Looks;
-use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
-use crate::decmpfs::{self, Packed, Plain, pack};
+use super::choose::FileTraits;
+use super::{CompressOptions, FileReport, LAYER, PIECE, SkipReason, on_cores};
+use crate::decmpfs::{self, PackedFile, PlainContents, pack};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
-use crate::platform::nodes::{self, Node};
+use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -102,14 +102,14 @@ fn failed(what: &'static str, path: &Path, error: std::io::Error) -> Error {
 }
 
 /// An open file, with its metadata at that time.
-struct Original<'a> {
+struct OriginalFile<'a> {
     path: &'a Path,
     file: File,
-    node: Node,
+    node: HostNode,
     report: FileReport,
 }
 
-impl<'a> Original<'a> {
+impl<'a> OriginalFile<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| failed("open", path, error))?;
         let node = nodes::node_of(&file).map_err(|error| failed("read metadata", path, error))?;
@@ -218,7 +218,7 @@ impl<'a> Original<'a> {
         times().map_err(|error| failed("set mode and dates", aside, error))?;
         let copied =
             nodes::node_of(&copy).map_err(|error| failed("read metadata", aside, error))?;
-        let of = |node: &Node| (node.uid, node.gid, node.mode, node.flags & !UF_COMPRESSED);
+        let of = |node: &HostNode| (node.uid, node.gid, node.mode, node.flags & !UF_COMPRESSED);
         if of(&copied) != of(&self.node) {
             return Err(self.conflict(
                 "its owner, mode or flags could not be copied; the file was not changed",
@@ -243,7 +243,7 @@ impl<'a> Original<'a> {
         exchange().map_err(|errno| failed("rename the copy", self.path, errno.into()))?;
         let now = nodes::node_at(CWD, &c_path(aside)?)
             .map_err(|error| failed("read metadata", aside, error));
-        let is_same = |now: &Node| {
+        let is_same = |now: &HostNode| {
             (now.identity, now.size, now.modified)
                 == (self.node.identity, self.node.size, self.node.modified)
         };
@@ -284,7 +284,7 @@ fn compress_one(
     switch: bool,
     progress: &dyn Progress,
 ) -> Result<FileReport> {
-    let mut original = Original::open(path)?;
+    let mut original = OriginalFile::open(path)?;
     if let Some(left) = why_left(&original, options)? {
         original.report.left = Some(left);
         return Ok(original.report);
@@ -308,12 +308,12 @@ fn compress_one(
         fork.write_all_at(bytes, at)
             .map_err(|error| failed("write", folder, error))
     };
-    let source = Plain {
+    let source = PlainContents {
         len: original.node.size,
         read: &mut read,
     };
     let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else {
-        original.report.left = Some(Left::NoGain);
+        original.report.left = Some(SkipReason::NoGain);
         return Ok(original.report);
     };
     original.report.number = packed.number();
@@ -349,8 +349,8 @@ fn back_up(path: &Path, folder: &Path) -> Result<()> {
         .map_err(|error| failed("create the backup copy", &kept, error))
 }
 
-fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option<Left>> {
-    let Original {
+fn why_left(original: &OriginalFile<'_>, options: &CompressOptions) -> Result<Option<SkipReason>> {
+    let OriginalFile {
         path, file, node, ..
     } = original;
     let name = format!(
@@ -358,28 +358,31 @@ fn why_left(original: &Original<'_>, options: &CompressOptions) -> Result<Option
         path.file_name().unwrap_or_default().to_string_lossy()
     );
     if node.flags & DATALESS != 0 {
-        return Ok(Some(Left::Dataless));
+        return Ok(Some(SkipReason::Dataless));
     }
     let (compressed, locked) = (node.flags & UF_COMPRESSED != 0, node.flags & LOCKED != 0);
-    let left = options.leaves(&Looks {
+    let left = options.leaves(&FileTraits {
         path: &name,
         size: node.size,
         compressed,
         locked,
     });
     if left.is_some() || node.links > 1 {
-        return Ok(left.or(Some(Left::Linked)));
+        return Ok(left.or(Some(SkipReason::Linked)));
     }
     let xattrs =
         nodes::xattrs(file.as_fd()).map_err(|error| failed("read the attributes", path, error))?;
     let in_the_way =
         |(name, _): &(String, Vec<u8>)| name == RESOURCE_FORK || name == decmpfs::ATTRIBUTE;
-    Ok(xattrs.iter().any(in_the_way).then_some(Left::ResourceFork))
+    Ok(xattrs
+        .iter()
+        .any(in_the_way)
+        .then_some(SkipReason::ResourceFork))
 }
 
 /// Stores `packed` as the compressed contents of the file at `path`: writes the fork, sets the
 /// attribute, truncates the data, then sets the flag.
-fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
+fn store(path: &Path, packed: &PackedFile, fork: &File) -> Result<()> {
     if packed.fork_len > 0 {
         let place = path.join("..namedfork/rsrc");
         let to = File::options()
@@ -421,15 +424,15 @@ fn store(path: &Path, packed: &Packed, fork: &File) -> Result<()> {
 }
 
 fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
-    let mut original = Original::open(path)?;
-    let Node {
+    let mut original = OriginalFile::open(path)?;
+    let HostNode {
         flags, size, links, ..
     } = original.node;
     let left = match () {
-        () if flags & DATALESS != 0 => Some(Left::Dataless),
-        () if flags & UF_COMPRESSED == 0 => Some(Left::Plain),
-        () if links > 1 => Some(Left::Linked),
-        () if flags & LOCKED != 0 => Some(Left::Locked),
+        () if flags & DATALESS != 0 => Some(SkipReason::Dataless),
+        () if flags & UF_COMPRESSED == 0 => Some(SkipReason::Plain),
+        () if links > 1 => Some(SkipReason::Linked),
+        () if flags & LOCKED != 0 => Some(SkipReason::Locked),
         () => None,
     };
     if left.is_some() {
@@ -438,7 +441,7 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
     }
     check_sizes(path, size, progress)?;
     if size == 0 {
-        original.report.left = Some(Left::Plain);
+        original.report.left = Some(SkipReason::Plain);
         return Ok(original.report);
     }
     original.replace(progress, |aside| {

@@ -87,7 +87,7 @@ impl Folders {
                 std::fs::create_dir_all(parent)?;
             }
             match DirBuilder::new()
-                .mode(mode.folder().bits())
+                .mode(mode.folder_bits())
                 .create(&self.root)
             {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

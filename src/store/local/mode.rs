@@ -73,15 +73,15 @@ impl FileMode {
 
     /// Returns the mode for creating files.
     pub(crate) fn file(self) -> Mode {
-        Mode::from_raw_mode(self.0)
+        Mode::from_raw_mode(self.0 as _)
     }
 
     /// Returns the mode for creating folders.
     pub(crate) fn folder(self) -> Mode {
-        Mode::from_raw_mode(self.folder_bits())
+        Mode::from_raw_mode(self.folder_bits() as _)
     }
 
-    const fn folder_bits(self) -> u32 {
+    pub(super) const fn folder_bits(self) -> u32 {
         self.0 | (self.0 & 0o444) >> 2
     }
 
