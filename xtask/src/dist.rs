@@ -37,9 +37,6 @@ const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 /// Build the archives and packages of a release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistArgs {
-    /// Folder for the results; removed and made again.
-    #[arg(long, default_value = "target/dist")]
-    out: PathBuf,
     /// Only for these processors: x86_64, aarch64.
     #[arg(long, value_delimiter = ',')]
     processors: Vec<String>,
@@ -54,9 +51,10 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             known.join(", ")
         );
     }
-    let _ = fs::remove_dir_all(&args.out);
-    fs::create_dir_all(&args.out)?;
-    let release = Release::new(args.out.canonicalize()?)?;
+    let out = root().join("target/dist");
+    let _ = fs::remove_dir_all(&out);
+    fs::create_dir_all(&out)?;
+    let release = Release::new(out)?;
     for (processor, debian) in TARGETS {
         if args.processors.is_empty() || args.processors.iter().any(|name| name == processor) {
             let target = &*format!("{processor}-unknown-linux-musl");
