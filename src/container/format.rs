@@ -66,7 +66,7 @@ struct FormatInfo {
     extensions: &'static [&'static str],
 }
 
-/// What is known of each format, in the order of [`Format`].
+/// A row for each format, in the order of [`Format`].
 static TABLE: [FormatInfo; 11] = {
     const fn row(
         format: Format,

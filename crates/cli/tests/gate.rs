@@ -465,7 +465,7 @@ fn an_encrypted_image_stores_more_than_its_header_records() {
     ok(&[&grow[..], &["--assume", "size=2097152"]].concat());
     assert_eq!(fs::read(&path).unwrap().len(), damaged.len() + (2 << 20));
 
-    // What an interrupted growth leaves: zeros, and blocks that were never written.
+    // Left by an interrupted growth: zeros, and blocks that were never written.
     let blank = ["create", "x.dmg", "--size", "2m", "--fs", "none"];
     scratch.ok(&[&blank[..], &new, &passphrase].concat());
     let mut longer = fs::read(&path).unwrap();
