@@ -1,5 +1,4 @@
-//! AES and SHA-1 with processor instructions on x86-64: the only crate of the workspace with `unsafe`
-//! code.
+//! AES and SHA-1 with processor instructions on x86-64, in `unsafe` code.
 //!
 //! CBC encryption is serial within a block of the image, but blocks are independent: sixteen of
 //! them run in parallel, one in each 128-bit lane of four 512-bit registers or eight of 256 bits,

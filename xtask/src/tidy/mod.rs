@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * imports within the library run one way, and formats do not import each other;
 /// * no more than six files use each other in a circle;
 /// * every Rust file begins with a module comment;
-/// * unsafe code is allowed in the one named file only, the library does not print, layouts do no
+/// * unsafe code is allowed in the named crates only, the library does not print, layouts do no
 ///   I/O;
 /// * a type with a lock or an atomic has no fields that other modules of the crate see;
 /// * every on-disk structure names its source;
