@@ -1,16 +1,25 @@
 //! Linux.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::Mount;
+
+/// True: the kernel's file systems report holes as they are.
+pub(super) const REPORTS_HOLES: bool = true;
+
+/// Returns true if the file system does not support a call.
+pub(super) fn is_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS)
+}
 
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
@@ -110,6 +119,19 @@ fn frees_parts(file: &File) -> bool {
         Ok(false) => false,
         Err(_) => true,
     }
+}
+
+/// Returns the length of a disk in bytes; `None` for other files.
+pub(crate) fn disk_len(file: &File) -> io::Result<Option<u64>> {
+    if !file.metadata()?.file_type().is_block_device() {
+        return Ok(None);
+    }
+    Ok(Some(rustix::fs::seek(file, SeekFrom::End(0))?))
+}
+
+/// Returns the path to open for a disk.
+pub(crate) fn disk_path(path: &Path) -> Cow<'_, Path> {
+    Cow::Borrowed(path)
 }
 
 /// Creates `name` as a file that shares the storage of `from` until either is written. `None`: not

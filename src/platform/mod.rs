@@ -10,6 +10,8 @@ mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(any(target_os = "macos", test))]
+mod macos_rules;
+#[cfg(any(target_os = "macos", test))]
 mod macos_text;
 pub(crate) mod nodes;
 
@@ -32,8 +34,8 @@ use macos as host;
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
 pub(crate) use host::{
-    can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable,
-    make_names_durable, punch_hole,
+    can_punch_in, clone_file, copy_range, disk_len, disk_path, is_forgotten, lock_holder,
+    make_durable, make_names_durable, punch_hole,
 };
 pub use leftovers::{hidden_name, own_suffix, remove_leftovers, take_removed};
 
@@ -97,21 +99,26 @@ pub fn raise_file_limit(wanted: u64) -> u64 {
 }
 
 /// Takes the lock of an open file without waiting. `false`: another process has it.
+/// [`Unsupported`](io::ErrorKind::Unsupported): the file system has no locks.
 pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     let operation = if exclusive {
         FlockOperation::NonBlockingLockExclusive
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    loop {
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => return Ok(true),
-            // ACCESS: Linux's SMB client maps the server's answer that another client has the lock
-            // to it.
-            Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+    locked(rustix::io::retry_on_intr(|| {
+        rustix::fs::flock(file, operation)
+    }))
+}
+
+fn locked(result: rustix::io::Result<()>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        // ACCESS: Linux's SMB client maps the server's answer that another client has the lock
+        // to it.
+        Err(Errno::WOULDBLOCK | Errno::ACCESS) => Ok(false),
+        Err(errno) if host::is_unsupported(errno) => Err(io::ErrorKind::Unsupported.into()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -147,23 +154,29 @@ pub(crate) enum Next {
 
 /// Finds the next stored byte at or after `offset`.
 pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Next> {
-    next(rustix::fs::seek(file, SeekFrom::Data(offset)))
+    next(host::REPORTS_HOLES, || {
+        rustix::fs::seek(file, SeekFrom::Data(offset))
+    })
 }
 
 /// Finds the next hole at or after `offset`; the end of the file counts as one.
 pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<Next> {
-    next(rustix::fs::seek(file, SeekFrom::Hole(offset)))
+    next(host::REPORTS_HOLES, || {
+        rustix::fs::seek(file, SeekFrom::Hole(offset))
+    })
 }
 
-fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
-    match found {
+fn next(is_reported: bool, find: impl FnOnce() -> rustix::io::Result<u64>) -> io::Result<Next> {
+    if !is_reported {
+        return Ok(Next::Unknown);
+    }
+    match find() {
         Ok(at) => Ok(Next::At(at)),
         Err(Errno::NXIO) => Ok(Next::Nowhere),
         // IO: Linux's SMB client, if the server does not support the query. A failing disk reports
         // the error again on read.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => {
-            Ok(Next::Unknown)
-        }
+        Err(Errno::INVAL | Errno::NOTTY | Errno::IO) => Ok(Next::Unknown),
+        Err(errno) if host::is_unsupported(errno) => Ok(Next::Unknown),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -218,6 +231,24 @@ mod tests {
         assert!(!lock_soon(&File::open(&path).unwrap(), true).unwrap());
     }
 
+    #[test]
+    fn a_file_system_without_locks_is_told_from_an_error() {
+        let unsupported = locked(Err(Errno::NOTSUP)).unwrap_err();
+        assert_eq!(unsupported.kind(), io::ErrorKind::Unsupported);
+        let failed = locked(Err(Errno::NOLCK)).unwrap_err();
+        assert_ne!(failed.kind(), io::ErrorKind::Unsupported);
+        assert!(!locked(Err(Errno::WOULDBLOCK)).unwrap());
+    }
+
+    #[test]
+    fn holes_are_not_asked_of_a_host_that_misreports_them() {
+        let found = next(false, || unreachable!("it is not asked"));
+        assert_eq!(found.unwrap(), Next::Unknown);
+        assert_eq!(next(true, || Err(Errno::NOTSUP)).unwrap(), Next::Unknown);
+        assert_eq!(next(true, || Ok(7)).unwrap(), Next::At(7));
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn holes_are_found() {
         let folder = tempfile::tempdir().unwrap();

@@ -17,12 +17,24 @@ mod host;
 mod host;
 
 pub(crate) use host::{
-    MAX_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac,
-    xattr_to_mac,
+    MAX_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, set_created,
+    set_flags, xattr_from_mac, xattr_to_mac,
 };
 
 /// A time in seconds and nanoseconds since 1970.
 pub(crate) type HostTime = (i64, u32);
+
+/// Returns a time as the standard library has it; `None` if it cannot.
+#[cfg(any(target_os = "macos", test))]
+fn moment((seconds, nanos): HostTime) -> Option<std::time::SystemTime> {
+    let whole = std::time::Duration::from_secs(seconds.unsigned_abs());
+    let epoch = std::time::UNIX_EPOCH;
+    let at = match seconds {
+        0.. => epoch.checked_add(whole),
+        _ => epoch.checked_sub(whole),
+    };
+    at?.checked_add(std::time::Duration::from_nanos(nanos.into()))
+}
 
 /// The host's metadata of a node.
 #[derive(Debug, Clone, Copy)]
@@ -92,32 +104,35 @@ fn xattr_list(node: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut small = [0_u8; 256];
     match rustix::fs::flistxattr(node, &mut small) {
         Ok(length) => return Ok(small[..length].to_vec()),
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(rustix::io::Errno::RANGE) => {}
+        Err(error) if super::host::is_unsupported(error) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     }
-    retry_larger(|buf| rustix::fs::flistxattr(node, buf))
+    whole(|buf| rustix::fs::flistxattr(node, buf))
 }
 
 fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
-    retry_larger(|buf| rustix::fs::fgetxattr(node, host_name, buf))
+    whole(|buf| rustix::fs::fgetxattr(node, host_name, buf))
 }
 
-/// Calls `read` with ever larger buffers until it does not report that the buffer is too small. The
-/// kernel's own limits (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
-fn retry_larger(
-    mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-) -> io::Result<Vec<u8>> {
+/// Returns all that `read` has: asked with an empty buffer it returns the length. A buffer that is too
+/// small is an error, but macOS fills it with the beginning of a resource fork: so the buffer is a byte
+/// larger than the length, and what fills it has grown meanwhile.
+fn whole(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
     const MOST: usize = 1 << 30;
-    let mut buf = vec![0; 64 << 10];
     loop {
+        let length = read(&mut [])?;
+        if length > MOST {
+            let what = format!("{length} bytes, more than {MOST}");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        let mut buf = vec![0; length + 1];
         match read(&mut buf) {
-            Ok(length) => {
+            Ok(length) if length < buf.len() => {
                 buf.truncate(length);
-                buf.shrink_to_fit();
                 return Ok(buf);
             }
-            Err(rustix::io::Errno::RANGE) if buf.len() < MOST => buf.resize(buf.len() * 4, 0),
+            Ok(_) | Err(rustix::io::Errno::RANGE) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -150,4 +165,61 @@ pub(crate) fn c_name(name: &[u8]) -> io::Result<std::ffi::CString> {
 /// Returns true for `.` and `..`.
 pub(crate) fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// Reads an attribute as the host does: `cuts` as macOS a resource fork, else as other attributes.
+    fn attribute(value: &[u8], cuts: bool, buf: &mut [u8]) -> rustix::io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(value.len());
+        }
+        if buf.len() < value.len() && !cuts {
+            return Err(Errno::RANGE);
+        }
+        let length = value.len().min(buf.len());
+        buf[..length].copy_from_slice(&value[..length]);
+        Ok(length)
+    }
+
+    #[test]
+    fn dates_before_1970_are_moments() {
+        let file = tempfile::tempfile().unwrap();
+        for date in [(0, 0), (1_700_000_000, 5), (-2_082_844_800, 999_999_999)] {
+            file.set_modified(moment(date).unwrap()).unwrap();
+            assert_eq!(node_of(&file).unwrap().modified, date);
+        }
+        assert_eq!(moment((i64::MAX, 1_000_000_000)), None);
+    }
+
+    #[test]
+    fn an_attribute_is_read_to_its_end() {
+        let value: Vec<u8> = (0..300_000_u32).map(|at| at as u8).collect();
+        for (cuts, length) in [(true, 300_000), (true, 65_536), (true, 0), (false, 300_000)] {
+            let read = whole(|buf| attribute(&value[..length], cuts, buf)).unwrap();
+            assert!(read == value[..length], "{cuts} {length}: {}", read.len());
+        }
+    }
+
+    #[test]
+    fn an_attribute_that_grows_meanwhile_is_read_again() {
+        let value: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+        for cuts in [true, false] {
+            let mut asked = 0;
+            let read = whole(|buf| {
+                asked += 1;
+                let length = if asked == 1 { 1000 } else { value.len() };
+                attribute(&value[..length], cuts, buf)
+            });
+            assert!(read.unwrap() == value);
+            assert_eq!(asked, 4);
+        }
+        let long = whole(|_| Ok(usize::MAX));
+        assert_eq!(long.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(whole(|_| Err(Errno::IO)).is_err());
+    }
 }

@@ -92,3 +92,13 @@ pub(crate) fn make_special(
 
 /// Maximum length of the value of an extended attribute that the kernel accepts.
 pub(crate) const MAX_XATTR: u64 = 64 << 10;
+
+/// Does nothing: Linux has no call that sets the creation date.
+pub(crate) fn set_created(_node: BorrowedFd<'_>, _created: HostTime) -> io::Result<()> {
+    Ok(())
+}
+
+/// Does nothing: Linux has no BSD flags.
+pub(crate) fn set_flags(_node: BorrowedFd<'_>, _flags: u32) -> io::Result<()> {
+    Ok(())
+}

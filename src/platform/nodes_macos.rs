@@ -1,13 +1,16 @@
-//! macOS. Written from its manual pages; never compiled or run there.
+//! macOS. Written from its manual pages; never run there.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
+use std::fs::{File, FileTimes};
 use std::io;
+use std::os::darwin::fs::FileTimesExt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 
-use super::HostNode;
+use super::{HostNode, HostTime, moment};
+use crate::platform::macos_rules;
 
 /// Returns the metadata of a node within a folder; of a symbolic link itself.
 pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<HostNode> {
@@ -76,3 +79,21 @@ pub(crate) fn make_special(
 /// Maximum length of the value of an extended attribute that is read into memory; HFS+ and APFS
 /// allow more.
 pub(crate) const MAX_XATTR: u64 = 1 << 30;
+
+/// Sets the creation date of an open node. After the date of modification: an earlier one of those
+/// moves it.
+pub(crate) fn set_created(node: BorrowedFd<'_>, created: HostTime) -> io::Result<()> {
+    let Some(created) = moment(created) else {
+        return Ok(());
+    };
+    File::from(node.try_clone_to_owned()?).set_times(FileTimes::new().set_created(created))
+}
+
+/// Sets those BSD flags of an open node that its owner may choose. Last: a locked file is not changed
+/// any more.
+pub(crate) fn set_flags(node: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    match macos_rules::copied_flags(flags) {
+        0 => Ok(()),
+        flags => bandsaw_darwin::set_flags(node, flags),
+    }
+}

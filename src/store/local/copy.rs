@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::device::is_zero;
 use crate::platform::{self, Next};
 
 /// Bytes copied at a time if the kernel does not do it.
@@ -52,6 +53,7 @@ pub(super) fn keep_mode_of(from: &File, to: &File) -> io::Result<()> {
     to.set_permissions(Permissions::from_mode(mode))
 }
 
+/// Copies a range to a file that reads as zeros there.
 fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
     while at < end {
         match platform::copy_range(from, to, at, end - at) {
@@ -59,12 +61,46 @@ fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
             _ => break, // whatever the reason, reading and writing meets it too or is free of it
         }
     }
+    copy_by_buffer(from, to, at, end)
+}
+
+fn copy_by_buffer(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
     let mut buf = vec![0; PIECE.min((end - at) as usize)];
     while at < end {
         let piece = buf.len().min((end - at) as usize);
         from.read_exact_at(&mut buf[..piece], at)?;
-        to.write_all_at(&buf[..piece], at)?;
+        // Where the host does not report holes, they are found here.
+        if !is_zero(&buf[..piece]) {
+            to.write_all_at(&buf[..piece], at)?;
+        }
         at += piece as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_that_nobody_reports_stay_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let file = File::create_new(folder.path().join(name)).unwrap();
+            file.set_len((4 << 20) + 3).unwrap();
+            File::options()
+                .read(true)
+                .write(true)
+                .open(folder.path().join(name))
+                .unwrap()
+        };
+        let (from, to) = (make("from"), make("to"));
+        from.write_all_at(b"island", 2 << 20).unwrap();
+        from.write_all_at(b"end", 4 << 20).unwrap();
+        copy_by_buffer(&from, &to, 0, (4 << 20) + 3).unwrap();
+        let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+        assert!(read("from") == read("to"));
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&to.metadata().unwrap());
+        assert!(blocks * 512 <= (PIECE + 4096) as u64, "{blocks} blocks");
+    }
 }

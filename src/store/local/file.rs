@@ -5,12 +5,12 @@ mod holes;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{CWD, OFlags, SeekFrom};
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
 use super::FileMode;
@@ -61,7 +61,7 @@ impl LocalFile {
     /// Opens the file at `path`, following symbolic links. `None` as for
     /// [`Store::open`](crate::store::Store::open).
     pub fn open(path: impl AsRef<Path>, mode: Open) -> Result<Option<Self>> {
-        let path = path.as_ref();
+        let path = &*platform::disk_path(path.as_ref());
         Self::open_at(
             CWD,
             path,
@@ -92,7 +92,7 @@ impl LocalFile {
                 return Ok(None);
             };
             file.lock(lock)?;
-            if file.is_at(path) {
+            if file.is_at(file.path()) {
                 return Ok(Some(file));
             }
         }
@@ -399,14 +399,10 @@ impl BlockDevice for LocalFile {
 
 /// Returns the length of a regular file or a disk. `None`: it is neither.
 fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
-    let kind = meta.file_type();
-    if kind.is_file() {
+    if meta.is_file() {
         return Ok(Some(meta.len()));
     }
-    if kind.is_block_device() {
-        return Ok(Some(rustix::fs::seek(file, SeekFrom::End(0))?));
-    }
-    Ok(None)
+    platform::disk_len(file)
 }
 
 /// Returns the error about a lock of `file` that another process holds.
@@ -453,6 +449,7 @@ mod tests {
         (folder, file)
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn holes_of_the_host_are_zeros() {
         let (_folder, file) = scratch(1 << 20);
@@ -529,6 +526,15 @@ mod tests {
             let found = waiting.join().unwrap();
             assert_eq!(found.read_vec(0, 512).unwrap(), [7; 512]);
         });
+    }
+
+    #[test]
+    fn zeros_are_not_written_over_zeros() {
+        let (_folder, file) = scratch(1 << 20);
+        file.cannot_punch.store(true, Ordering::Relaxed);
+        // As where holes are not reported: all is data.
+        file.zero_data(0..1 << 20).unwrap();
+        assert_eq!(file.meta().unwrap().allocated, 0);
     }
 
     #[test]

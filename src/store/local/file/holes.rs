@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use super::LocalFile;
 use crate::Result;
-use crate::device::{BlockDevice, Extent, ExtentKind};
+use crate::device::{BlockDevice, Extent, ExtentKind, is_zero};
 use crate::platform::{self, Next};
 
 /// Minimum granularity of holes on any host, in bytes.
 const SECTOR: u64 = 512;
-/// Zeros, written in pieces of this size if the host cannot punch holes.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// Bytes read, and written as zeros, at a time if the host cannot punch holes.
+const PIECE: usize = 64 << 10;
+static ZEROS: [u8; PIECE] = [0; PIECE];
 
 impl LocalFile {
     /// Punches `range`, which is not empty. `false`: not supported by the host.
@@ -46,14 +47,29 @@ impl LocalFile {
         while at < range.end {
             let extent = self.extent_in(at..range.end)?;
             let end = at + extent.len;
-            while at < end && extent.kind == ExtentKind::Data {
-                let piece = (end - at).min(ZEROS.len() as u64);
-                let written = self.file.write_all_at(&ZEROS[..piece as usize], at);
-                self.changed();
-                written.map_err(|source| self.failed("write zeros", at, source))?;
-                at += piece;
+            if extent.kind == ExtentKind::Data {
+                self.zero_data(at..end)?;
             }
             at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros over all in `range` that does not read as zeros: where holes are not reported, they
+    /// stay.
+    pub(super) fn zero_data(&self, range: Range<u64>) -> Result<()> {
+        let mut stored = [0; PIECE];
+        let mut at = range.start;
+        while at < range.end {
+            let stored = &mut stored[..(range.end - at).min(PIECE as u64) as usize];
+            let read = self.file.read_exact_at(stored, at);
+            read.map_err(|source| self.failed("read", at, source))?;
+            if !is_zero(stored) {
+                let written = self.file.write_all_at(&ZEROS[..stored.len()], at);
+                self.changed();
+                written.map_err(|source| self.failed("write zeros", at, source))?;
+            }
+            at += stored.len() as u64;
         }
         Ok(())
     }
