@@ -2,9 +2,9 @@
 //!
 //! One thread walks the volume and creates the folders, and all threads create the other entries.
 //! Hard links are created when their targets exist. Folder attributes (owner, permissions, dates)
-//! are set last, from the deepest folder up, because earlier steps would change them. On hosts
-//! other than macOS, extended attributes get the prefix `user.`, and BSD flags and creation dates
-//! are lost.
+//! are set last, from the deepest folder up, because earlier steps would change them. On macOS,
+//! creation dates are set, except of symbolic links, and those BSD flags that the owner of a file may
+//! choose. On other hosts both are lost, and extended attributes get the prefix `user.`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

@@ -306,7 +306,7 @@ impl NodeMaker<'_> {
             .map_err(failed("set dates"))
     }
 
-    /// Sets extended attributes, owner, permissions and dates of an open file or folder, in an
+    /// Sets extended attributes, owner, permissions, dates and flags of an open file or folder, in an
     /// order in which later changes do not undo earlier ones.
     pub(super) fn finish(
         &self,
@@ -322,7 +322,16 @@ impl NodeMaker<'_> {
             rustix::fs::fchown(node, uid, gid).map_err(failed("set owner"))?;
         }
         rustix::fs::fchmod(node, self.mode(attributes)).map_err(failed("set permissions"))?;
-        rustix::fs::futimens(node, &dates(attributes)).map_err(failed("set dates"))
+        rustix::fs::futimens(node, &dates(attributes)).map_err(failed("set dates"))?;
+        if let Some(created) = attributes.created
+            && let Err(error) = nodes::set_created(node, (created.seconds, created.nanos))
+        {
+            problem(Error::io(LAYER, "set the creation date", error));
+        }
+        if let Err(error) = nodes::set_flags(node, attributes.flags) {
+            problem(Error::io(LAYER, "set flags", error));
+        }
+        Ok(())
     }
 
     fn xattrs(
