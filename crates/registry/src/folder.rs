@@ -13,14 +13,12 @@ use crate::{LAYER, failed};
 /// Returns the folder of this user, which is created if it is missing.
 pub(crate) fn of_user() -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let configured = env::var_os("XDG_RUNTIME_DIR")
-        .filter(|path| Path::new(path).is_absolute())
-        .map(PathBuf::from);
-    let usual = || Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| path.is_dir());
-    let folder = match configured.or_else(usual) {
-        Some(runtime) => runtime.join("bandsaw"),
-        None => env::temp_dir().join(format!("bandsaw-{user}")),
+    let variable = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
     };
+    let folder = place(cfg!(target_os = "macos"), user, &variable);
     match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -28,6 +26,22 @@ pub(crate) fn of_user() -> Result<PathBuf> {
     }
     check(&folder, user)?;
     Ok(folder)
+}
+
+/// Returns the place of the registry: in the user's runtime folder, which ends with the session. macOS
+/// has none, and removes files of three days from its folders for temporary ones; there it is in the
+/// user's library.
+fn place(is_mac: bool, user: u32, variable: &dyn Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let usual = || match is_mac {
+        true => variable("HOME")
+            .map(|home| home.join("Library/Application Support"))
+            .filter(|folder| folder.is_dir()),
+        false => Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| path.is_dir()),
+    };
+    match variable("XDG_RUNTIME_DIR").or_else(usual) {
+        Some(runtime) => runtime.join("bandsaw"),
+        None => env::temp_dir().join(format!("bandsaw-{user}")),
+    }
 }
 
 /// Refuses a folder that another user owns or may write to.
@@ -46,6 +60,26 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn the_registry_of_a_mac_is_not_where_files_are_cleaned_up() {
+        let home = tempfile::tempdir().unwrap();
+        let with_home = |name: &str| (name == "HOME").then(|| home.path().to_owned());
+        let no_user = u32::MAX;
+        let temporary = env::temp_dir().join(format!("bandsaw-{no_user}"));
+        assert_eq!(place(true, no_user, &with_home), temporary, "no library");
+        let library = home.path().join("Library/Application Support");
+        fs::create_dir_all(&library).unwrap();
+        assert_eq!(place(true, no_user, &with_home), library.join("bandsaw"));
+        assert_eq!(place(false, no_user, &with_home), temporary);
+        let runtime = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| PathBuf::from("/run/x"));
+        for is_mac in [false, true] {
+            assert_eq!(
+                place(is_mac, no_user, &runtime),
+                Path::new("/run/x/bandsaw")
+            );
+        }
+    }
 
     #[test]
     fn a_folder_of_others_is_refused() {
