@@ -66,9 +66,12 @@ impl Socket {
         }
     }
 
-    /// Sets the socket's options: a large send buffer, no delay, and keepalive to detect vanished
-    /// hosts.
+    /// Sets the socket's options: no signal if the client is gone, a large send buffer, no delay, and
+    /// keepalive to detect vanished hosts.
     pub(crate) fn prepare(&self) -> io::Result<()> {
+        // Without a flag for each send, as Linux has it.
+        #[cfg(target_os = "macos")]
+        rustix::net::sockopt::set_socket_nosigpipe(self, true)?;
         // Exceeding the host's maximum requires root.
         #[cfg(target_os = "linux")]
         let forced =
