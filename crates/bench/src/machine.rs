@@ -37,6 +37,13 @@ impl fmt::Display for Machine {
 impl Machine {
     /// Returns a description of this machine, with the file system of `folder`.
     pub fn this(folder: &Path) -> Self {
+        if cfg!(target_os = "macos") {
+            return Self::of_mac(
+                &said("/usr/sbin/sysctl", &SYSCTLS),
+                &said("/sbin/mount", &[]),
+                folder,
+            );
+        }
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             text.lines().find_map(|line| {
@@ -59,6 +66,54 @@ impl Machine {
             file_system: file_system(folder, &read("/proc/self/mounts")),
         }
     }
+
+    /// Returns a description of a Mac from the lines that `sysctl` and `mount` print.
+    fn of_mac(sysctl: &str, mounts: &str, folder: &Path) -> Self {
+        let value = |wanted: &str| {
+            sysctl.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                (name == wanted).then(|| value.trim().to_owned())
+            })
+        };
+        // `/dev/disk3s1s1 on / (apfs, sealed, local)` as a line of Linux.
+        let mounts = mounts.lines().filter_map(|line| {
+            let (source, rest) = line.split_once(" on ")?;
+            let (point, options) = rest.rsplit_once(" (")?;
+            let kind = options.split([',', ')']).next()?;
+            Some(format!("{source} {} {kind}\n", point.replace(' ', "\\040")))
+        });
+        Self {
+            system: format!(
+                "macos {}",
+                value("kern.osproductversion").unwrap_or_default()
+            )
+            .trim()
+            .to_owned(),
+            processor: value("machdep.cpu.brand_string")
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: value("hw.memsize")
+                .and_then(|bytes| bytes.parse().ok())
+                .unwrap_or(0),
+            file_system: file_system(folder, &mounts.collect::<String>()),
+        }
+    }
+}
+
+/// What of a Mac is asked of `sysctl`.
+const SYSCTLS: [&str; 3] = [
+    "kern.osproductversion",
+    "machdep.cpu.brand_string",
+    "hw.memsize",
+];
+
+/// Returns what a program prints; nothing if it cannot be run.
+fn said(program: &str, words: &[&str]) -> String {
+    let output = std::process::Command::new(program).args(words).output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
 }
 
 /// Returns the file system type of `folder`: that of the mount with the longest matching path, the
@@ -116,6 +171,21 @@ mod tests {
         let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /proc tmpfs rw 0 0\n/dev/b /pro btrfs rw 0 0\n";
         assert_eq!(file_system(Path::new("/proc"), mounts), "tmpfs");
         assert_eq!(file_system(Path::new("/usr"), mounts), "ext4");
+    }
+
+    #[test]
+    fn a_mac_is_described_by_its_commands() {
+        let sysctl = "kern.osproductversion: 15.1\nmachdep.cpu.brand_string: Apple M4\n\
+                      hw.memsize: 25769803776\n";
+        let mounts = "/dev/disk3s1s1 on / (apfs, sealed, local)\n\
+                      /dev/disk5s1 on /usr/My (old) disk (hfs, local)\n";
+        let mac = Machine::of_mac(sysctl, mounts, Path::new("/usr"));
+        assert_eq!(mac.system, "macos 15.1");
+        assert_eq!(mac.processor, "Apple M4");
+        assert_eq!(mac.memory, 24 << 30);
+        assert_eq!(mac.file_system, "apfs");
+        let silent = Machine::of_mac("", "", Path::new("/"));
+        assert_eq!((&*silent.system, silent.memory), ("macos", 0));
     }
 
     #[test]

@@ -96,6 +96,9 @@ impl Drop for ThreadCounter {
 
 /// Returns the user and system time of a process.
 fn times(id: u32) -> Option<(Duration, Duration)> {
+    if cfg!(target_os = "macos") {
+        return times_of_ps(&ps(id, &["-o", "utime=,time="])?);
+    }
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name, in parentheses, may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -108,11 +111,41 @@ fn times(id: u32) -> Option<(Duration, Duration)> {
     Some((time(11)?, time(12)?))
 }
 
+/// Returns the number of threads of a process.
 fn threads(id: u32) -> Option<u64> {
+    if cfg!(target_os = "macos") {
+        // A line for each thread, below a title.
+        return u64::try_from(ps(id, &["-M"])?.lines().count().checked_sub(1)?).ok();
+    }
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     status
         .lines()
         .find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())
+}
+
+/// Returns what macOS's `ps` prints about a process.
+fn ps(id: u32, words: &[&str]) -> Option<String> {
+    let output = std::process::Command::new("/bin/ps")
+        .args(words)
+        .args(["-p", &id.to_string()])
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Parses user time and all time, as `0:01.25 0:02.50`: the rest is system time.
+fn times_of_ps(text: &str) -> Option<(Duration, Duration)> {
+    let mut times = text.split_whitespace().map(|word| {
+        word.split(':').try_fold(0.0, |sum: f64, part| {
+            Some(sum * 60.0 + part.parse::<f64>().ok()?)
+        })
+    });
+    let (user, all) = (times.next()??, times.next()??);
+    let duration = |seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)).ok();
+    Some((duration(user)?, duration(all - user)?))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -120,6 +153,15 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn times_of_macos_are_read() {
+        let times = times_of_ps("   0:01.25   1:02:02.50\n").unwrap();
+        assert_eq!(times.0, Duration::from_millis(1250));
+        assert_eq!(times.1, Duration::from_millis(3_721_250));
+        assert_eq!(times_of_ps(""), None);
+        assert_eq!(times_of_ps("0:01.25 now"), None);
+    }
 
     #[test]
     fn this_process_is_told_of() {
