@@ -21,6 +21,8 @@ use bandsaw::progress::{Progress, Silent};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Error, Kind};
 
+use crate::common::make_fifo;
+
 /// Returns a scratch folder on the disk of the build, where attributes are supported.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -156,14 +158,7 @@ fn varied(folder: &Path) {
     fs::hard_link(folder.join("a/large"), folder.join("once more")).unwrap();
     symlink("../../nowhere/at all", folder.join("a/link")).unwrap();
     symlink("large", folder.join("a/b/ link ")).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        folder.join("fifo"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o620),
-        0,
-    )
-    .unwrap();
+    make_fifo(&folder.join("fifo"), 0o620);
     fs::set_permissions(folder.join("a/b/4096"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(folder.join("empty"), fs::Permissions::from_mode(0o1777)).unwrap();
     set_xattr(

@@ -21,6 +21,7 @@ mod guest_listing;
 mod libfshfs;
 mod linux_apfs;
 mod linux_kernel;
+#[cfg(target_os = "linux")]
 mod mount;
 mod nbd;
 mod nbd_guest;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     libfshfs::add(&mut suite);
     linux_apfs::add(&mut suite);
     linux_kernel::add(&mut suite);
+    #[cfg(target_os = "linux")]
     mount::add(&mut suite);
     nbd::add(&mut suite);
     nbd_guest::add(&mut suite);

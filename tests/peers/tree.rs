@@ -6,9 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use sha2::{Digest, Sha256};
 
+use crate::common::make_fifo;
 use crate::noise::noise;
 
 /// An object at a path of a tree.
@@ -184,14 +185,7 @@ fn links(folder: &Path) {
         symlink(target, folder.join(format!("to {name}"))).expect("making a symbolic link");
     }
     symlink("t".repeat(1000), folder.join("to afar")).expect("making a symbolic link");
-    rustix::fs::mknodat(
-        CWD,
-        folder.join("fifo"),
-        FileType::Fifo,
-        Mode::from_raw_mode(0o640),
-        0,
-    )
-    .expect("making a FIFO");
+    make_fifo(&folder.join("fifo"), 0o640);
 }
 
 fn attributes(folder: &Path) {
