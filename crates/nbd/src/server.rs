@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bandsaw::device::Info;
 #[cfg(target_os = "linux")]
+use bandsaw::device::Info;
 use bandsaw::sync::{Condvar, Mutex, MutexGuard};
 use bandsaw::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
